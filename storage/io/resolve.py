@@ -3,8 +3,8 @@
 
 A location is a local path (relative ones are made absolute, `~` is the home directory), a URI
 `file:/path`, `file:///path`, `file://localhost/path`, or an object store's URL
-(`object_store_options`). As in Paimon, the path of a URI is taken literally: `%20` stays three
-characters, because table paths hold percent signs of their own.
+(`object_store_options`), or `hdfs://host:port/path`. As in Paimon, the path of a URI is taken
+literally: `%20` stays three characters, because table paths hold percent signs of their own.
 """
 
 import importlib
@@ -22,10 +22,10 @@ __all__ = ["is_local", "resolve_file_io"]
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(?!$)")
 
 _OBJECT_STORE = "storage.io.object_store.object_store"
+_HDFS = "storage.io.hdfs.hdfs"
 
 _REFUSED = {
-    "hdfs": "whether its rename can be a commit has not been tested; mount it (NFS gateway, FUSE)",
-    "viewfs": "see hdfs: mount it",
+    "viewfs": "name the cluster itself: hdfs://host:port/path",
     "oss": "use its S3 endpoint: `s3://bucket` with `s3.endpoint`, if it honours conditional puts",
     "obs": "use its S3 endpoint: `s3://bucket` with `s3.endpoint`, if it honours conditional puts",
 }
@@ -57,8 +57,10 @@ def resolve_file_io(warehouse: str, options: Mapping[str, str] | None = None) ->
     scheme = "file" if match is None else match.group(1).lower()
     if scheme in SCHEMES:
         return _object_store(warehouse, options), locate(warehouse).path
+    if scheme == "hdfs":
+        return _hdfs(warehouse, options), warehouse.rstrip("/")
     if scheme != "file":
-        known = ", ".join(f"{each}://" for each in ("file", *SCHEMES))
+        known = ", ".join(f"{each}://" for each in ("file", *SCHEMES, "hdfs"))
         raise UnsupportedFeatureError(
             "this kind of storage is not supported",
             hint=_REFUSED.get(scheme, f"known are a local directory and {known}"),
@@ -66,7 +68,7 @@ def resolve_file_io(warehouse: str, options: Mapping[str, str] | None = None) ->
         )
     if options:
         raise InvalidOptionError(
-            "store options are for object stores only",
+            "store options are for object stores and HDFS only",
             hint="remove them, or give the warehouse as s3://bucket/directory",
             key=min(options),
         )
@@ -78,6 +80,25 @@ def resolve_file_io(warehouse: str, options: Mapping[str, str] | None = None) ->
 def _object_store(warehouse: str, options: Mapping[str, str] | None) -> FileIO:
     """The client library is imported when a warehouse needs it, for most never do."""
     made: FileIO = importlib.import_module(_OBJECT_STORE).ObjectStoreFileIO(warehouse, options)
+    return made
+
+
+def _hdfs(warehouse: str, options: Mapping[str, str] | None) -> FileIO:
+    if "://" not in warehouse or not warehouse.partition("://")[2].partition("/")[2].strip("/"):
+        raise InvalidRequestError(
+            "an HDFS location must name a directory",
+            hint="write hdfs://namenode:8020/directory, or hdfs:///directory",
+            warehouse=warehouse,
+        )
+    try:
+        made: FileIO = importlib.import_module(_HDFS).HdfsFileIO(warehouse, options)
+    except ModuleNotFoundError as error:
+        raise UnsupportedFeatureError(
+            "a package that HDFS needs is not installed",
+            detail=str(error),
+            hint='pip install "lakeward[hdfs]"',
+            warehouse=warehouse,
+        ) from error
     return made
 
 

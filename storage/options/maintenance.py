@@ -376,7 +376,18 @@ COMMIT: tuple[Option, ...] = (
     *ignored(
         "For other engines; nothing to do here.",
         ("commit.force-create-snapshot", boolean, "false"),
-        ("metastore.partitioned-table", boolean, "false"),
+    ),
+    option(
+        "metastore.partitioned-table",
+        boolean,
+        "false",
+        "A Hive catalog enters the table's partitions in the metastore, at each commit.",
+    ),
+    refused(
+        "metastore.tag-to-partition",
+        text,
+        None,
+        "Tags of an unpartitioned table as partitions of this column in the Hive metastore.",
     ),
 )
 

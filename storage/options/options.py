@@ -145,6 +145,7 @@ class TableOptions:
     commit_min_retry_wait_ms: int
     commit_max_retry_wait_ms: int
     commit_timeout_ms: int | None
+    metastore_partitioned_table: bool
     manifest_target_size: int
     manifest_full_compaction_threshold: int
     manifest_merge_min_count: int

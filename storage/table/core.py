@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterable
 
 from storage.clock import Clock, IdSource
-from storage.errors import NotFoundError
+from storage.errors import NotFoundError, UnsupportedFeatureError
 from storage.format.metadata.changelog_store import ChangelogStore
 from storage.format.metadata.layout import TableLayout, partition_path
 from storage.format.metadata.manifest_store import ManifestStore
@@ -23,6 +23,7 @@ from storage.io.file_io import FileIO
 from storage.lsm.key_order import key_decoder
 from storage.lsm.levels import KeyOf
 from storage.options.options import TableOptions
+from storage.table.environment import CatalogEnvironment
 
 __all__ = ["TableCore"]
 
@@ -43,6 +44,7 @@ class TableCore:
         snapshots: snapshots of the table.
         schemas: all versions of its schema.
         manifests: manifests and manifest lists.
+        environment: what its catalog takes part in; None: the table is its files.
     """
 
     file_io: FileIO
@@ -53,6 +55,7 @@ class TableCore:
     snapshots: SnapshotStore
     schemas: SchemaStore
     manifests: ManifestStore
+    environment: CatalogEnvironment | None = None
 
     @functools.cached_property
     def options(self) -> TableOptions:
@@ -76,6 +79,19 @@ class TableCore:
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
+
+    def require_own_snapshots(self) -> None:
+        """Check that this table's snapshots and branches are not those of a server.
+
+        Raises:
+            UnsupportedFeatureError: they are.
+        """
+        if self.environment is not None and self.environment.owns_snapshots:
+            raise UnsupportedFeatureError(
+                "rollback and branches of a table of a REST catalog are not supported",
+                hint="use another client of the catalog",
+                table=self.layout.root,
+            )
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot, or None on a table without snapshots.

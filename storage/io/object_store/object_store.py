@@ -16,14 +16,12 @@ survive
 a fork, so a process forked after that is advised to begin with `spawn`; see `_Runtime`.
 """
 
-import collections
 import contextlib
-import itertools
 import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -48,6 +46,7 @@ from storage.io.object_store.options import (
     require_leave,
 )
 from storage.io.range_reader import TAIL_BYTES, RangeReader
+from storage.io.read_ahead import REQUESTS_AT_ONCE, read_ahead
 
 __all__ = ["ObjectStoreFileIO", "connect"]
 
@@ -205,7 +204,6 @@ _PUT_TRIES = 3
 """Requests of one conditional put whose answer is lost or contradicts what is there."""
 
 _PARTS_AT_ONCE = 4
-_CONCURRENCY = 16
 _DELETES_AT_ONCE = 1000
 
 
@@ -242,7 +240,7 @@ class _Runtime:
         """Threads for requests beside each other."""
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(_CONCURRENCY, thread_name_prefix="object-store")
+                self._pool = ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="object-store")
             return self._pool
 
 
@@ -313,25 +311,7 @@ class ObjectStoreFileIO(FileIO):
         if len(paths) < 2:
             return iter([self.read_bytes(path) for path in paths])
         self._require_runtime()
-        return self._read_ahead(paths)
-
-    def _read_ahead(self, paths: Sequence[str]) -> Iterator[bytes]:
-        left = iter(paths)
-        waiting: collections.deque[Future[bytes]] = collections.deque()
-
-        def send(count: int) -> None:
-            for path in itertools.islice(left, count):
-                waiting.append(_RUNTIME.pool.submit(self.read_bytes, path))
-
-        try:
-            send(_CONCURRENCY)
-            while waiting:
-                data = waiting.popleft().result()
-                send(1)
-                yield data
-        finally:
-            for each in waiting:
-                each.cancel()
+        return read_ahead(_RUNTIME.pool, self.read_bytes, paths)
 
     def open_input(self, path: str) -> pa.NativeFile:
         """See `FileIO`; one request, see `RangeReader`."""

@@ -7,7 +7,8 @@ Locations: `s3://bucket/…` (`s3a://` is the same), `gs://bucket/…`, `az://co
 Options of S3 may begin with `s3.`, `s3a.` or `fs.s3a.`; words may be parted by `.` or `-`. What is
 not given comes from the standard variables (`AWS_ACCESS_KEY_ID`, `AWS_REGION`,
 `AWS_ENDPOINT_URL`, …) or from the machine's role. Options of the other two begin with `gs.` and
-`az.`; they are those of the client library. Limits of requests begin with `store.`.
+`az.`; they are those of the client library. Options of HDFS (`storage.io.webhdfs`) begin with
+`hdfs.webhdfs.`. Limits of requests begin with `store.`.
 """
 
 import dataclasses
@@ -64,6 +65,13 @@ _S3_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "anonymous": ("skip_signature", option_values.boolean),
     "server-side-encryption": ("server_side_encryption", _text),
     "kms-key-id": ("sse_kms_key_id", _text),
+}
+
+_HDFS_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "hdfs.webhdfs.address": ("address", _text),
+    "hdfs.webhdfs.user": ("user", _text),
+    "hdfs.webhdfs.delegation-token": ("delegation_token", _text),
+    "hadoop-conf-dir": ("hadoop_conf_dir", _text),
 }
 
 _CLIENT_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
@@ -157,10 +165,11 @@ def _field(scheme: str, name: str) -> tuple[str, Callable[[str], Any]]:
         short = name[len(prefix) :].replace(".", "-") if prefix else ""
         if short in _S3_OPTIONS:
             return _S3_OPTIONS[short]
-        known = [*(f"s3.{each}" for each in _S3_OPTIONS), *_CLIENT_OPTIONS]
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean `{close[0]}`?" if close else "known are " + ", ".join(known)
-        raise InvalidOptionError("unknown store option", key=name, hint=hint)
+        raise _unknown(name, [f"s3.{each}" for each in _S3_OPTIONS])
+    if scheme == "hdfs":
+        if name in _HDFS_OPTIONS:
+            return _HDFS_OPTIONS[name]
+        raise _unknown(name, list(_HDFS_OPTIONS))
     prefixes = {"gs": ("gs.",), "az": ("az.",), "abfss": ("az.", "abfs.")}[scheme]
     prefix = next((each for each in prefixes if name.startswith(each)), None)
     if prefix is None:
@@ -168,6 +177,13 @@ def _field(scheme: str, name: str) -> tuple[str, Callable[[str], Any]]:
             "unknown store option", key=name, hint=f"options of this store begin with {prefixes[0]}"
         )
     return name[len(prefix) :].replace("-", "_").replace(".", "_"), _text
+
+
+def _unknown(name: str, known: list[str]) -> InvalidOptionError:
+    known = [*known, *_CLIENT_OPTIONS]
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean `{close[0]}`?" if close else "known are " + ", ".join(known)
+    return InvalidOptionError("unknown store option", key=name, hint=hint)
 
 
 def _value(name: str, value: str, parse: Callable[[str], Any]) -> Any:

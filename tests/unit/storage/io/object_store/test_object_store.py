@@ -416,7 +416,7 @@ def test_untested_stores_can_be_opened_with_leave(location, options):
 
 
 def test_options_are_refused_for_a_local_warehouse(tmp_path):
-    with pytest.raises(InvalidOptionError, match="object stores only"):
+    with pytest.raises(InvalidOptionError, match="object stores and HDFS only"):
         resolve_file_io(str(tmp_path), {"s3.region": "x"})
 
 

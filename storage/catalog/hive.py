@@ -1,0 +1,650 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Hive catalog: names, columns and locations of tables in a Hive metastore.
+
+Source: FORMAT.md §12.3 and Paimon's `HiveCatalog`, with which it shares the metastore. A table is
+an entry whose input and output formats are Paimon's; its schema files decide, and the entry repeats
+columns, options and keys for other engines. Schemas, snapshots and data are files below the entry's
+location, which a database may choose.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from storage.catalog.catalog import Catalog, check_name, split_identifier
+from storage.catalog.hive_client import CONF_DIR, HiveLock, HiveMetastore, thrift
+from storage.catalog.hive_entries import (
+    EXTERNAL_TABLE,
+    LOCATION_PROPERTY,
+    VIRTUAL_VIEW,
+    describe,
+    is_paimon,
+    new_entry,
+    new_partition,
+    new_view,
+    view_of,
+)
+from storage.catalog.locks import LockedFileIO
+from storage.catalog.options import LOCK_ENABLED, SYNC_ALL_PROPERTIES, URI, flag, split_options
+from storage.catalog.partitions import partition_changes, partition_spec
+from storage.catalog.view import COMMENT, LOCATION, Database, View
+from storage.errors import (
+    InvalidOptionError,
+    InvalidRequestError,
+    LakewardError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from storage.format.metadata.layout import TableLayout, escape
+from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.snapshot import CommitKind, Snapshot
+from storage.io.file_io import FileIO
+from storage.io.local import LocalFileIO
+from storage.io.resolve import is_local, resolve_file_io
+from storage.table.commit.live_files import live_entries
+from storage.table.environment import CatalogEnvironment
+
+if TYPE_CHECKING:
+    from storage.format.metadata.schema_changes import SchemaChange
+    from storage.table.core import TableCore
+    from storage.table.table import FileStoreTable
+
+__all__ = ["HiveCatalog"]
+
+_LOG = logging.getLogger(__name__)
+
+_OWNER = "owner"
+"""Property of a database: its owner."""
+
+_HADOOP_CONF_DIR = "hadoop-conf-dir"
+_LOCATION_IN_PROPERTIES = "location-in-properties"
+_TABLE_TYPE = "table.type"
+_CASCADE = "alter-table-cascade"
+_SKIP_STATISTICS = "hive.skip-update-stats"
+_WITHOUT_EFFECT = ("client-pool-cache.eviction-interval-ms", "client-pool-cache.keys")
+_REFUSED = {
+    "metastore.client.class": "org.apache.hadoop.hive.metastore.HiveMetaStoreClient",
+    "format-table.enabled": "false",
+}
+"""Options with the only value that is supported."""
+
+_BATCH = 300
+"""Entries asked for at once."""
+
+_ALL = 32_767
+
+
+class _HiveEnvironment(CatalogEnvironment):
+    """Keeps the entry of a table, and those of its partitions, true.
+
+    Args:
+        warehouse: of the catalog.
+        options: of the catalog.
+        identifier: of the table.
+    """
+
+    def __init__(self, warehouse: str, options: Mapping[str, str], identifier: str) -> None:
+        self._opened = (warehouse, tuple(sorted(options.items())))
+        self._identifier = identifier
+
+    def _catalog(self) -> "HiveCatalog":
+        warehouse, options = self._opened
+        return HiveCatalog.of(warehouse, dict(options))
+
+    def alter(self, table: "FileStoreTable", changes: Sequence["SchemaChange"]) -> "FileStoreTable":
+        """See `CatalogEnvironment`. When the metastore refuses, the new schema is withdrawn."""
+        catalog = self._catalog()
+        before = table.schemas.latest()
+        altered = table.alter_files(changes)
+        if before is None or altered.schema.id == before.id:
+            return altered
+        try:
+            catalog.sync_entry(self._identifier, before)
+        except InvalidRequestError:
+            newest = table.schemas.latest()
+            if newest is not None and newest.id == altered.schema.id:
+                table.file_io.delete(table.layout.schema_file(altered.schema.id))
+                table.schemas.forget()
+            raise
+        return altered
+
+    def published(self, table: "TableCore", snapshot: Snapshot) -> None:
+        """See `CatalogEnvironment`: with `metastore.partitioned-table`, enter new partitions."""
+        if not (table.options.metastore_partitioned_table and table.schema.partition_keys):
+            return
+        try:
+            self._enter(table, snapshot)
+        except (LakewardError, OSError) as error:
+            _LOG.warning(
+                "partitions were committed but not entered in the Hive metastore; "
+                "`repair_table` enters them",
+                extra={"table": self._identifier, "snapshot": snapshot.id},
+                exc_info=error,
+            )
+
+    def _enter(self, table: "TableCore", snapshot: Snapshot) -> None:
+        changes = partition_changes(table, snapshot)
+        added = [change.spec for change in changes if change.last_created_ms]
+        catalog = self._catalog()
+        if added:
+            catalog.add_partitions(self._identifier, added)
+        if snapshot.commit_kind is not CommitKind.OVERWRITE or len(added) == len(changes):
+            return
+        left = {entry.partition for entry in live_entries(table, snapshot)}
+        specs = [partition_spec(table, partition) for partition in left]
+        catalog.drop_partitions(
+            self._identifier, [change.spec for change in changes if change.spec not in specs]
+        )
+
+
+class HiveCatalog(Catalog):
+    """See the module. Made by `Catalog.open`.
+
+    Args:
+        file_io: store of the warehouse.
+        warehouse: its root.
+        options: of the catalog.
+    """
+
+    keeps_views = True
+
+    def __init__(self, file_io: FileIO, warehouse: str, options: Mapping[str, str]) -> None:
+        super().__init__(file_io, warehouse, options)
+        self._metastore = HiveMetastore.of(options)
+        stores_objects = file_io.distant and not warehouse.startswith("hdfs:")
+        self._locked = flag(options, LOCK_ENABLED, stores_objects)
+        self._syncs_all = flag(options, SYNC_ALL_PROPERTIES, True)
+        self._in_properties = flag(options, _LOCATION_IN_PROPERTIES, False)
+        self._cascades = flag(options, _CASCADE, True)
+        self._skips_statistics = flag(options, _SKIP_STATISTICS, False)
+        self._external = _table_type(options)
+        self._store_options = split_options(options, _KNOWN)[1]
+
+    @classmethod
+    def of(cls, warehouse: str, options: Mapping[str, str]) -> "HiveCatalog":
+        """See `Catalog.open`."""
+        own, store = split_options(options, _KNOWN)
+        for key, value in _REFUSED.items():
+            if own.get(key, value).strip() != value:
+                raise UnsupportedFeatureError(
+                    "this option of a Hive catalog is not supported",
+                    hint=f"remove it, or set it to {value}",
+                    option=key,
+                    value=own[key],
+                )
+        of_store = dict(store)
+        if not warehouse.startswith("hdfs:"):
+            of_store.pop(_HADOOP_CONF_DIR, None)
+        file_io, root = resolve_file_io(warehouse, of_store)
+        return cls(file_io, root, {**own, **store})
+
+    # ---- locations
+
+    def database_path(self, name: str) -> str:
+        """See `Catalog`: where the metastore says; in the warehouse where it says nothing."""
+        path = super().database_path(name)
+        with contextlib.suppress(NotFoundError):
+            return self._database_place(self._database_entry(name))[1]
+        return path
+
+    def table_path(self, identifier: str) -> str:
+        """See `Catalog`: where the metastore says, for a table that is there."""
+        return self._place(identifier)[1]
+
+    def file_io_of(self, identifier: str) -> FileIO:
+        """See `Catalog`: with `lock.enabled`, publications happen under the table's lock."""
+        file_io = self._place(identifier)[0]
+        if not self._locked:
+            return file_io
+        return LockedFileIO(file_io, HiveLock(identifier, self.options, self._metastore))
+
+    def _place(self, identifier: str) -> tuple[FileIO, str]:
+        """Store and directory of a table that is there or about to be made."""
+        database, name = split_identifier(identifier)
+        entry = self._entry(identifier)
+        location = _location(entry.parameters, entry.sd.location) if entry is not None else ""
+        if location:
+            return self._resolve(location)
+        try:
+            file_io, path = self._database_place(self._database_entry(database))
+        except NotFoundError:
+            file_io, path = self.file_io, super().database_path(database)
+        return file_io, f"{path}/{name}"
+
+    def _database_place(self, entry: Any) -> tuple[FileIO, str]:
+        location = _location(entry.parameters, entry.locationUri)
+        return self._resolve(location or super().database_path(entry.name))
+
+    def _resolve(self, location: str) -> tuple[FileIO, str]:
+        """The store and the path of a location, which may be another one than the warehouse's."""
+        if is_local(location):
+            path = resolve_file_io(location)[1]
+            return self.file_io if is_local(self.warehouse) else LocalFileIO(), path
+        file_io, path = resolve_file_io(location, self._store_options)
+        same = _root(path) == _root(self.warehouse)
+        return (self.file_io if same else file_io), path
+
+    def _location_text(self, path: str) -> str:
+        """A path as the metastore writes it, which would look for one without a scheme in HDFS."""
+        return f"file:{path}" if is_local(path) else path
+
+    # ---- databases
+
+    def create_database(
+        self,
+        name: str,
+        ignore_if_exists: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """See `Catalog`."""
+        given = dict(properties or {})
+        location = given.pop(LOCATION, "") or self._location_text(super().database_path(name))
+        entry = thrift().Database(
+            name=name,
+            description=given.pop(COMMENT, None),
+            ownerName=given.pop(_OWNER, None),
+            parameters=given,
+        )
+        if self._in_properties:
+            entry.parameters[LOCATION_PROPERTY] = location
+        else:
+            entry.locationUri = location
+        check_name("database", name)
+        try:
+            with self._metastore.connect() as client:
+                client.create_database(entry)
+        except thrift().AlreadyExistsException:
+            if not ignore_if_exists:
+                raise InvalidRequestError("the database exists already", database=name) from None
+
+    def list_databases(self) -> list[str]:
+        """See `Catalog`."""
+        with self._metastore.connect() as client:
+            return sorted(client.get_all_databases())
+
+    def database(self, name: str) -> Database:
+        """See `Catalog`."""
+        check_name("database", name)
+        entry = self._database_entry(name)
+        properties = dict(entry.parameters or {})
+        known = {
+            COMMENT: entry.description,
+            _OWNER: entry.ownerName,
+            LOCATION: _location(properties, entry.locationUri),
+        }
+        return Database.of(name, properties | {key: text for key, text in known.items() if text})
+
+    def alter_database(
+        self, name: str, changes: Mapping[str, str | None], ignore_if_missing: bool = False
+    ) -> None:
+        """See `Catalog`."""
+        if LOCATION in changes:
+            raise UnsupportedFeatureError(
+                "this property of a database cannot be changed", database=name, property=LOCATION
+            )
+        try:
+            entry = self._database_entry(name)
+        except NotFoundError:
+            if ignore_if_missing:
+                return
+            raise
+        rest = dict(changes)
+        if COMMENT in rest:
+            entry.description = rest.pop(COMMENT)
+        if _OWNER in rest:
+            entry.ownerName = rest.pop(_OWNER)
+        texts = {**(entry.parameters or {}), **rest}
+        entry.parameters = {key: value for key, value in texts.items() if value is not None}
+        with self._metastore.connect() as client:
+            client.alter_database(name, entry)
+
+    def _remove_database(self, name: str) -> None:
+        with self._metastore.connect() as client:
+            others = client.get_all_tables(name)
+        if others:
+            raise InvalidRequestError(
+                "the database holds tables that are not Paimon's",
+                hint="drop them in Hive",
+                database=name,
+                tables=", ".join(sorted(others)[:5]),
+            )
+        file_io, path = self._database_place(self._database_entry(name))
+        with self._metastore.connect() as client:
+            client.drop_database(name, not self._in_properties, False)
+        file_io.prune(path)
+
+    def _database_entry(self, name: str) -> Any:
+        try:
+            with self._metastore.connect() as client:
+                return client.get_database(name)
+        except thrift().NoSuchObjectException:
+            raise NotFoundError("there is no such database", database=name) from None
+
+    # ---- tables
+
+    def list_tables(self, database: str) -> list[str]:
+        """See `Catalog`: the tables of Paimon among those of the metastore."""
+        check_name("database", database)
+        with self._metastore.connect() as client:
+            names = client.get_all_tables(database)
+            entries = [
+                entry
+                for start in range(0, len(names), _BATCH)
+                for entry in client.get_table_objects_by_name(
+                    database, names[start : start + _BATCH]
+                )
+            ]
+        return sorted(entry.tableName for entry in entries if is_paimon(entry))
+
+    def exists(self, identifier: str) -> bool:
+        """See `Catalog`."""
+        entry = self._entry(identifier)
+        return entry is not None and is_paimon(entry)
+
+    def _entry(self, identifier: str) -> Any | None:
+        """What the metastore has under a name: a table of any kind, a view, or nothing."""
+        database, name = split_identifier(identifier)
+        try:
+            with self._metastore.connect() as client:
+                return client.get_table(database, name)
+        except thrift().NoSuchObjectException:
+            return None
+
+    def _location(self, identifier: str) -> str:
+        if not self.exists(identifier):
+            raise NotFoundError("it is not in the catalog", table=identifier)
+        return self.table_path(identifier)
+
+    def _check_free(self, identifier: str) -> None:
+        database, _ = split_identifier(identifier)
+        try:
+            self._database_entry(database)
+        except NotFoundError as error:
+            error.hint = "create it first"
+            raise
+        entry = self._entry(identifier)
+        if entry is not None and not is_paimon(entry):
+            what = "view" if entry.tableType == VIRTUAL_VIEW else "table that is not Paimon's"
+            raise InvalidRequestError(f"a {what} of this name exists", table=identifier)
+
+    def _register(self, identifier: str, schema: TableSchema) -> None:
+        database, name = split_identifier(identifier)
+        path = self.table_path(identifier)
+        now_s = self.clock.now_ms() // 1000
+        user = self._metastore.user
+        entry = new_entry(database, name, user, now_s, external=self._external)
+        describe(entry, schema, None, every=self._syncs_all)
+        if self._in_properties:
+            entry.parameters[LOCATION_PROPERTY] = self._location_text(path)
+        else:
+            entry.sd.location = self._location_text(path)
+        try:
+            with self._metastore.connect() as client:
+                client.create_table(entry)
+        except thrift().AlreadyExistsException:
+            if not self.exists(identifier):
+                self._check_free(identifier)
+        except InvalidRequestError:
+            self.file_io_of(identifier).delete(TableLayout(path).schema_file(schema.id))
+            raise
+
+    def _unregister(self, identifier: str) -> None:
+        database, name = split_identifier(identifier)
+        file_io, path = self._place(identifier)
+        with (
+            contextlib.suppress(thrift().NoSuchObjectException),
+            self._metastore.connect() as client,
+        ):
+            client.drop_table(database, name, not self._in_properties)
+        file_io.prune(path)
+
+    def drop_table(self, identifier: str, ignore_if_missing: bool = False) -> None:
+        """See `Catalog`. The files of an external table stay."""
+        entry = self._entry(identifier)
+        if entry is None or not is_paimon(entry) or entry.tableType != EXTERNAL_TABLE:
+            super().drop_table(identifier, ignore_if_missing)
+            return
+        with self._metastore.connect() as client:
+            client.drop_table(entry.dbName, entry.tableName, False)
+
+    def _move(self, old: str, new: str, move_files: Callable[[], None]) -> None:
+        """See `Catalog`: the files of a table that is not external move, and move back on error."""
+        entry = self._entry(old)
+        if entry is None:
+            raise NotFoundError("there is no such table", table=old)
+        moves = entry.tableType != EXTERNAL_TABLE
+        old_path, new_path = self.table_path(old), self.table_path(new)
+        if moves:
+            move_files()
+            if self._in_properties:
+                entry.parameters[LOCATION_PROPERTY] = self._location_text(new_path)
+            else:
+                entry.sd.location = self._location_text(new_path)
+        try:
+            self._rename_entry(entry, new)
+        except LakewardError:
+            if moves:
+                self.file_io_of(old).rename_directory(new_path, old_path)
+            raise
+
+    def _rename_entry(self, entry: Any, new: str) -> None:
+        old = entry.dbName, entry.tableName
+        entry.dbName, entry.tableName = split_identifier(new)
+        self._alter_entry(*old, entry)
+
+    def _alter_entry(self, database: str, name: str, entry: Any) -> None:
+        properties = {"CASCADE": "true"} if self._cascades and entry.partitionKeys else {}
+        properties["DO_NOT_UPDATE_STATS"] = str(self._skips_statistics).lower()
+        with self._metastore.connect() as client:
+            client.alter_table_with_environment_context(
+                database, name, entry, thrift().EnvironmentContext(properties=properties)
+            )
+
+    def sync_entry(self, identifier: str, old: TableSchema | None) -> None:
+        """Write columns, keys and options of the newest schema into a table's entry.
+
+        Of several that do so the last one has read the newest schema.
+
+        Args:
+            identifier: of the table.
+            old: the schema that the entry may have been described by.
+
+        Raises:
+            InvalidRequestError: the metastore refuses the change.
+        """
+        schemas = self.schemas(identifier)
+        schema = schemas.latest()
+        while schema is not None:
+            entry = self._entry(identifier)
+            if entry is None:
+                raise NotFoundError("there is no such table", table=identifier)
+            describe(entry, schema, old, every=self._syncs_all)
+            self._alter_entry(entry.dbName, entry.tableName, entry)
+            written, old = schema, schema
+            schemas.forget()
+            schema = schemas.latest()
+            if schema is None or schema.id == written.id:
+                return
+
+    def _environment(self, identifier: str) -> CatalogEnvironment:
+        options = {key: value for key, value in self.options.items() if key != "warehouse"}
+        return _HiveEnvironment(self.warehouse, options, identifier)
+
+    def repair_table(self, identifier: str) -> None:
+        """See `Catalog`; partitions, too, with `metastore.partitioned-table`."""
+        schema = self.schemas(identifier).latest()
+        if schema is None:
+            raise NotFoundError(
+                "there are no files of a table", table=identifier, path=self.table_path(identifier)
+            )
+        self.create_database(split_identifier(identifier)[0], ignore_if_exists=True)
+        self._check_free(identifier)
+        if self.exists(identifier):
+            self.sync_entry(identifier, None)
+        else:
+            self._register(identifier, schema)
+        table = self.table(identifier)
+        snapshot = table.latest_snapshot()
+        if snapshot is not None and table.options.metastore_partitioned_table:
+            found = {entry.partition for entry in live_entries(table, snapshot)}
+            self.add_partitions(identifier, [partition_spec(table, each) for each in found])
+
+    # ---- partitions
+
+    def add_partitions(self, identifier: str, specs: Iterable[Mapping[str, str]]) -> None:
+        """Enter partitions of a table, but those that are there.
+
+        Args:
+            identifier: of the table.
+            specs: values as texts, by partition column, in their order.
+        """
+        entry = self._entry(identifier)
+        if entry is None or not entry.partitionKeys:
+            return
+        now_s = self.clock.now_ms() // 1000
+        root = self._location_text(self.table_path(identifier))
+        found = []
+        for spec in specs:
+            names = "/".join(f"{escape(key)}={escape(value)}" for key, value in spec.items())
+            location = f"{root}/{names}"
+            partition = new_partition(entry, spec.values(), location, now_s)
+            if self._in_properties:
+                partition.sd.location = None
+                partition.parameters[LOCATION_PROPERTY] = location
+            found.append(partition)
+        request = thrift().AddPartitionsRequest(
+            dbName=entry.dbName,
+            tblName=entry.tableName,
+            parts=found,
+            ifNotExists=True,
+            needResult=False,
+        )
+        if found:
+            with self._metastore.connect() as client:
+                client.add_partitions_req(request)
+
+    def drop_partitions(self, identifier: str, specs: Iterable[Mapping[str, str]]) -> None:
+        """Remove the entries of partitions, but not their files."""
+        database, name = split_identifier(identifier)
+        for spec in specs:
+            with (
+                contextlib.suppress(thrift().NoSuchObjectException),
+                self._metastore.connect() as client,
+            ):
+                client.drop_partition(database, name, list(spec.values()), False)
+
+    def partitions(self, identifier: str) -> list[dict[str, str]]:
+        """Partitions that are entered in the metastore: values as texts, by column.
+
+        Raises:
+            NotFoundError: there is no such table.
+        """
+        entry = self._entry(identifier)
+        if entry is None:
+            raise NotFoundError("there is no such table", table=identifier)
+        keys = [column.name for column in entry.partitionKeys or ()]
+        with self._metastore.connect() as client:
+            found = client.get_partitions(entry.dbName, entry.tableName, _ALL)
+        return [dict(zip(keys, each.values, strict=True)) for each in found]
+
+    # ---- views
+
+    def create_view(self, identifier: str, view: View, ignore_if_exists: bool = False) -> None:
+        """See `Catalog`. Paimon keeps one query; those of `dialects` are parameters of our own."""
+        database, name = split_identifier(identifier)
+        self._database_entry(database)
+        if self.exists(identifier):
+            raise InvalidRequestError("a table of this name exists", table=identifier)
+        now_s = self.clock.now_ms() // 1000
+        entry = new_view(database, name, view, self._metastore.user, now_s)
+        try:
+            with self._metastore.connect() as client:
+                client.create_table(entry)
+        except thrift().AlreadyExistsException:
+            if not ignore_if_exists:
+                raise InvalidRequestError("the view exists already", view=identifier) from None
+
+    def view(self, identifier: str) -> View:
+        """See `Catalog`."""
+        return view_of(self._view_entry(identifier))
+
+    def list_views(self, database: str) -> list[str]:
+        """See `Catalog`."""
+        check_name("database", database)
+        with self._metastore.connect() as client:
+            return sorted(client.get_tables_by_type(database, "*", VIRTUAL_VIEW))
+
+    def drop_view(self, identifier: str, ignore_if_missing: bool = False) -> None:
+        """See `Catalog`."""
+        with _missing_is_fine(ignore_if_missing):
+            entry = self._view_entry(identifier)
+            with self._metastore.connect() as client:
+                client.drop_table(entry.dbName, entry.tableName, False)
+
+    def rename_view(self, old: str, new: str, ignore_if_missing: bool = False) -> None:
+        """See `Catalog`."""
+        with _missing_is_fine(ignore_if_missing):
+            entry = self._view_entry(old)
+            self._database_entry(split_identifier(new)[0])
+            taken = self._entry(new)
+            if taken is not None:
+                what = "view" if taken.tableType == VIRTUAL_VIEW else "table"
+                raise InvalidRequestError(f"a {what} of this name exists", view=new)
+            self._rename_entry(entry, new)
+
+    def alter_view(self, identifier: str, view: View, ignore_if_missing: bool = False) -> None:
+        """See `Catalog`."""
+        with _missing_is_fine(ignore_if_missing):
+            old = self._view_entry(identifier)
+            entry = new_view(old.dbName, old.tableName, view, old.owner, old.createTime)
+            self._alter_entry(old.dbName, old.tableName, entry)
+
+    def _view_entry(self, identifier: str) -> Any:
+        entry = self._entry(identifier)
+        if entry is None or entry.tableType != VIRTUAL_VIEW:
+            raise NotFoundError("there is no such view", view=identifier)
+        return entry
+
+
+_KNOWN = (
+    URI,
+    CONF_DIR,
+    SYNC_ALL_PROPERTIES,
+    _LOCATION_IN_PROPERTIES,
+    _TABLE_TYPE,
+    _CASCADE,
+    _SKIP_STATISTICS,
+    *_WITHOUT_EFFECT,
+    *_REFUSED,
+)
+
+
+@contextlib.contextmanager
+def _missing_is_fine(ignore_if_missing: bool) -> Any:
+    try:
+        yield
+    except NotFoundError:
+        if not ignore_if_missing:
+            raise
+
+
+def _table_type(options: Mapping[str, str]) -> bool:
+    """Whether new tables are external."""
+    text = options.get(_TABLE_TYPE, "managed").strip().lower()
+    if text not in ("managed", "external"):
+        raise InvalidOptionError(
+            "option is not managed or external", key=_TABLE_TYPE, value=options[_TABLE_TYPE]
+        )
+    return text == "external"
+
+
+def _location(parameters: Mapping[str, str] | None, location: str | None) -> str:
+    """The location of an entry: the one in its properties goes first."""
+    return (parameters or {}).get(LOCATION_PROPERTY) or location or ""
+
+
+def _root(path: str) -> str:
+    """The store of a URL."""
+    scheme, _, rest = path.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}"

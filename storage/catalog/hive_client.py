@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to a Hive metastore, over thrift, and its lock.
+
+Every use has a connection of its own: requests to a catalog are rare, and so nothing is shared by
+threads or forks, and no connection is found closed by its idle timeout.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import getpass
+import os
+import pathlib
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import thriftpy2
+from thriftpy2.protocol.binary import TBinaryProtocolFactory
+from thriftpy2.thrift import TApplicationException, TClient, TException
+from thriftpy2.transport import TSocket, TTransportException
+from thriftpy2.transport.buffered import TBufferedTransportFactory
+
+from storage.catalog.catalog import split_identifier
+from storage.catalog.locks import CatalogLock
+from storage.catalog.options import ACQUIRE_TIMEOUT, URI
+from storage.errors import (
+    CommitConflictError,
+    InvalidOptionError,
+    InvalidRequestError,
+    StorageUnavailableError,
+    UnsupportedFeatureError,
+)
+from storage.io.hadoop_conf import site_properties
+from storage.options import values
+
+__all__ = ["CONF_DIR", "HiveLock", "HiveMetastore", "thrift"]
+
+CONF_DIR = "hive-conf-dir"
+_CONNECT_MS = 10_000
+_SOCKET: Any = TSocket
+_PROTOCOL: Any = cast("Any", TBinaryProtocolFactory)()
+_TRANSPORT: Any = cast("Any", TBufferedTransportFactory)()
+_URI = re.compile(r"thrift://(\[[^\]]+\]|[^:/\s]+):(\d+)/?")
+_LONGEST_DETAIL = 400
+
+_NOT_SPOKEN = {
+    "hive.metastore.sasl.enabled": "Kerberos",
+    "hive.metastore.use.SSL": "TLS",
+    "metastore.use.SSL": "TLS",
+    "hive.metastore.use.http.transport": "thrift over HTTP",
+}
+_TIMEOUT = "hive.metastore.client.socket.timeout"
+
+
+@functools.cache
+def thrift() -> Any:
+    """The structures of the metastore's interface."""
+    path = pathlib.Path(__file__).with_name("hive_metastore.thrift")
+    return thriftpy2.load(str(path), module_name="lakeward_hive_metastore_thrift")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HiveMetastore:
+    """One metastore. Picklable.
+
+    Attributes:
+        addresses: hosts and ports; the first one that takes a connection is used.
+        user: whose name requests carry.
+        timeout_ms: for one answer.
+    """
+
+    addresses: tuple[tuple[str, int], ...]
+    user: str
+    timeout_ms: int
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> "HiveMetastore":
+        """The metastore that options of a catalog name.
+
+        Raises:
+            InvalidOptionError: none is named, or the address is malformed.
+            UnsupportedFeatureError: it asks for a transport that is not supported.
+        """
+        directory = options.get(CONF_DIR) or os.environ.get("HIVE_CONF_DIR", "")
+        if CONF_DIR in options and not pathlib.Path(directory, "hive-site.xml").is_file():
+            raise InvalidOptionError(
+                "there is no hive-site.xml in the directory", key=CONF_DIR, value=directory
+            )
+        conf = site_properties(directory, "hive-site.xml") if directory else {}
+        for key, what in _NOT_SPOKEN.items():
+            if conf.get(key, "").lower() == "true":
+                raise UnsupportedFeatureError(
+                    f"a Hive metastore behind {what} is not supported",
+                    hint="use one that takes plain connections, such as a local gateway",
+                    option=key,
+                )
+        text = options.get(URI) or conf.get("hive.metastore.uris", "")
+        addresses = [_address(each.strip()) for each in text.split(",") if each.strip()]
+        if not addresses:
+            raise InvalidOptionError(
+                "a Hive catalog needs the address of its metastore",
+                hint="set it to thrift://host:9083 (several by comma), or name the directory of "
+                f"hive-site.xml in `{CONF_DIR}`",
+                key=URI,
+            )
+        user = os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+        timeout = conf.get(_TIMEOUT, "600s")
+        timeout_ms = values.duration_ms(timeout + "s" if timeout.isdecimal() else timeout)
+        return HiveMetastore(tuple(addresses), user, timeout_ms)
+
+    @contextlib.contextmanager
+    def connect(self) -> Iterator[Any]:
+        """A connection whose methods are the metastore's requests.
+
+        Raises (also out of the context's body):
+            StorageUnavailableError: the metastore does not answer.
+            InvalidRequestError: it refuses the request, but for the exceptions of `thrift()` that
+                say what exists: `NoSuchObjectException` and `AlreadyExistsException`.
+        """
+        found = thrift()
+        client = self._client()
+        try:
+            client.set_ugi(self.user, [])
+            yield client
+        except (found.NoSuchObjectException, found.AlreadyExistsException):
+            raise
+        except (TTransportException, OSError) as error:
+            raise self._unavailable(error) from error
+        except TException as error:
+            detail = " ".join(str(getattr(error, "message", "") or error).split())
+            if isinstance(error, TApplicationException):
+                hint = "Hive 2.1 to 3.1 are supported"
+            else:
+                hint = "the log of the metastore says more"
+            raise InvalidRequestError(
+                "the Hive metastore refuses the request",
+                detail=detail[:_LONGEST_DETAIL],
+                hint=hint,
+                kind=type(error).__name__,
+            ) from error
+        finally:
+            client.close()
+
+    def _client(self) -> Any:
+        failure: Exception | None = None
+        for host, port in self.addresses:
+            link = _SOCKET(host, port, connect_timeout=_CONNECT_MS, socket_timeout=self.timeout_ms)
+            try:
+                link.open()
+                protocol = _PROTOCOL.get_protocol(_TRANSPORT.get_transport(link))
+                return TClient(thrift().ThriftHiveMetastore, protocol)
+            except (TTransportException, OSError) as error:
+                failure = error
+        raise self._unavailable(failure) from failure
+
+    def _unavailable(self, error: Exception | None) -> StorageUnavailableError:
+        return StorageUnavailableError(
+            "the Hive metastore does not answer",
+            detail=str(getattr(error, "message", "") or error)[:_LONGEST_DETAIL],
+            hint=f"check `{URI}`, and that the metastore runs",
+            metastore=",".join(f"thrift://{host}:{port}" for host, port in self.addresses),
+        )
+
+
+def _address(text: str) -> tuple[str, int]:
+    match = _URI.fullmatch(text)
+    if match is None:
+        raise InvalidOptionError(
+            "not an address of a Hive metastore",
+            hint="write thrift://host:9083",
+            key=URI,
+            value=text,
+        )
+    return match[1].strip("[]"), int(match[2])
+
+
+class HiveLock(CatalogLock):
+    """An exclusive lock of a table in the metastore, as Paimon's `HiveCatalogLock` takes it.
+
+    The metastore forgets a lock that nobody renews after `hive.txn.timeout` (300 s); a publication
+    holds it for much less.
+
+    Args:
+        identifier: `database.table`.
+        options: of the catalog.
+        metastore: where the lock is.
+    """
+
+    def __init__(
+        self, identifier: str, options: Mapping[str, str], metastore: HiveMetastore
+    ) -> None:
+        super().__init__(identifier, options)
+        self._metastore = metastore
+
+    def acquire(self) -> str | None:
+        """See `CatalogLock`: a request that waits keeps its place in the metastore's queue."""
+        found = thrift()
+        database, table = split_identifier(self.name)
+        part = found.LockComponent(
+            type=found.LockType.EXCLUSIVE,
+            level=found.LockLevel.TABLE,
+            dbname=database,
+            tablename=table,
+        )
+        asked = found.LockRequest(
+            component=[part], user=self._metastore.user, hostname=socket.gethostname()
+        )
+        with self._metastore.connect() as client:
+            answer = client.lock(asked)
+            try:
+                answer = self._await(client, answer)
+            finally:
+                if answer.state != found.LockState.ACQUIRED:
+                    client.unlock(found.UnlockRequest(lockid=answer.lockid))
+        if answer.state == found.LockState.ACQUIRED:
+            return str(answer.lockid)
+        raise CommitConflictError(
+            "the lock of the table could not be acquired",
+            hint=f"try again, or raise `{ACQUIRE_TIMEOUT}`",
+            lock=self.name,
+        )
+
+    def _await(self, client: Any, answer: Any) -> Any:
+        """The last state of a lock: acquired, or what it is when the time has run out."""
+        found = thrift()
+        deadline_s = self.clock.monotonic_s() + self.timeout_ms / 1000
+        sleep_ms = 50
+        while answer.state == found.LockState.WAITING and self.clock.monotonic_s() < deadline_s:
+            sleep_ms = min(2 * sleep_ms, self.max_sleep_ms)
+            self.clock.sleep(sleep_ms / 1000)
+            answer = client.check_lock(found.CheckLockRequest(lockid=answer.lockid))
+        return answer
+
+    def release(self, token: str) -> None:
+        """See `CatalogLock`."""
+        with self._metastore.connect() as client:
+            client.unlock(thrift().UnlockRequest(lockid=int(token)))
