@@ -127,12 +127,10 @@ def merge(
             for number in numbers:
                 part = joined.take(pa.array(left))
                 holds = _holds(clauses[number].condition, part)
-                yield _changes(
-                    part.filter(pa.array(holds)), number, given[number], schema.arrow_schema
-                )
+                yield _changes(part.filter(pa.array(holds)), number, given[number])
                 left = left[~holds]
             if when is When.MATCHED:
-                yield _changes(joined.take(pa.array(left)), None, {}, schema.arrow_schema)
+                yield _changes(joined.take(pa.array(left)), None, {})
 
     return change_rows(
         table, change, actions, commit_user, columns=schema.field_names, identifier=identifier
@@ -187,7 +185,7 @@ def _both_valid(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.Array:
 
 
 def _joined(target: pa.Table, source: pa.Table, pairs: pa.Table) -> pa.Table:
-    """Rows side by side, nulls where there is no partner; `_ROW` is that of the target."""
+    """Rows side by side, nulls where there is no partner; `ROW` is that of the target."""
     ours, theirs = (pairs.column(name).combine_chunks() for name in (ROW, _SOURCE_ROW))
     columns: dict[str, Any] = {ROW: target.column(ROW).take(ours)}
     for prefix, table, rows in (("t", target.drop_columns([ROW]), ours), ("s", source, theirs)):
@@ -210,23 +208,15 @@ def _whole(values: pa.Array | pa.ChunkedArray | pa.Scalar, count: int) -> pa.Arr
 
 
 def _changes(
-    rows: pa.Table,
-    number: int | None,
-    columns: Mapping[str, str | JoinedRows],
-    schema: pa.Schema,
+    rows: pa.Table, number: int | None, columns: Mapping[str, str | JoinedRows]
 ) -> pa.RecordBatch:
-    """Changes by one clause; columns that it does not give are null and not looked at."""
+    """Changes by one clause."""
     count = rows.num_rows
     arrays: dict[str, pa.Array] = {
         ROW: _whole(rows.column(ROW), count),
         ACTION: pa.repeat(pa.scalar(number, pa.int32()), count),
     }
-    for field in schema:
-        value = columns.get(field.name)
-        if value is None:
-            arrays[field.name] = pa.nulls(count, field.type)
-        elif isinstance(value, str):
-            arrays[field.name] = _whole(rows.column(f"s.{value}"), count)
-        else:
-            arrays[field.name] = _whole(value(rows), count)
+    for name, value in columns.items():
+        given = rows.column(f"s.{value}") if isinstance(value, str) else value(rows)
+        arrays[name] = _whole(given, count)
     return pa.RecordBatch.from_pydict(arrays)

@@ -34,9 +34,10 @@ from storage.table.write.rows.target_rows import ACTION, ROW, RowAction, target_
 __all__ = ["Change", "ChangeResult", "change_rows"]
 
 Change = Callable[[pa.RecordBatchReader], Iterable[pa.RecordBatch]]
-"""Takes rows (`_ROW` and columns), gives changes (`_ROW`, `_ACTION` and columns).
+"""Takes rows (`ROW` and columns), gives changes (`ROW`, `ACTION` and columns).
 
-A row that no action applies to is left out, or has a null action. A new row has no `_ROW`.
+A row that no action applies to is left out, or has a null action. A new row has no `ROW`. A column
+that the actions of a batch do not give may be missing from it.
 """
 
 
@@ -153,7 +154,7 @@ def _collected(
         addresses.append(rows.drop_null().to_numpy(zero_copy_only=False))
         acting = batch.filter(batch.column(ACTION).is_valid())
         if acting.num_rows:
-            found.append(fit_columns(acting.select([f.name for f in fields]), pa.schema(fields)))
+            found.append(_fitted(acting, pa.schema(fields)))
     matched = np.concatenate(addresses) if addresses else np.empty(0, np.int64)
     if len(np.unique(matched)) < len(matched):
         raise InvalidRequestError(
@@ -163,6 +164,15 @@ def _collected(
             table=table.layout.root,
         )
     return pa.Table.from_batches(found, pa.schema(fields))
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    count, given = batch.num_rows, set(batch.schema.names)
+    columns = [
+        batch.column(field.name) if field.name in given else pa.nulls(count, field.type)
+        for field in schema
+    ]
+    return fit_columns(pa.RecordBatch.from_arrays(columns, names=schema.names), schema)
 
 
 def _counted(changes: pa.Table, actions: Sequence[RowAction]) -> ChangeResult:

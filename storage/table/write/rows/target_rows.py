@@ -5,7 +5,7 @@ Rows of an append table lie at positions of files: changed ones leave their file
 vector or by writing the file anew, and come back in new files. Rows of a primary-key table are
 replaced by writing their key again. Source: SEMANTICS.md §E, §F.1, §G.5.
 
-The address `_ROW` of a row is a number within one state and predicate; it means nothing later.
+The address `ROW` of a row is a number within one state and predicate; it means nothing later.
 """
 
 import dataclasses
@@ -47,10 +47,10 @@ from storage.table.write.write import TableWrite
 
 __all__ = ["ACTION", "ROW", "RowAction", "TargetRows", "target_rows"]
 
-ROW = "_ROW"
+ROW = "_LAKEWARD_ROW"
 """Address of a row (int64); null of a row that is new."""
 
-ACTION = "_ACTION"
+ACTION = "_LAKEWARD_ACTION"
 """Which action a change takes (int32); null: none, the row stays as it is."""
 
 _BATCH_ROWS = 131_072
@@ -75,7 +75,7 @@ class TargetRows(Protocol):
     """The rows of one state that a statement may change."""
 
     def read(self, columns: Sequence[str]) -> pa.RecordBatchReader:
-        """Rows that may match, at least: `_ROW`, then these columns of the table."""
+        """Rows that may match, at least: `ROW`, then these columns of the table."""
 
     def write(
         self, changes: pa.Table, actions: Sequence[RowAction], user: str
@@ -83,7 +83,7 @@ class TargetRows(Protocol):
         """Write what changes; the caller commits the messages, or removes their files.
 
         Args:
-            changes: `_ROW`, `_ACTION` and columns in the types of the table; no address twice,
+            changes: `ROW`, `ACTION` and columns in the types of the table; no address twice,
                 each with an action.
             actions: by number.
             user: who commits.
