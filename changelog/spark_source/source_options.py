@@ -4,15 +4,16 @@
 A table is named by `path` (its directory, what `load(path)` gives), or by `warehouse` and `table`.
 Either may end in `$branch_<name>` and in the name of a system table: `db.t$branch_dev$snapshots`.
 Every option of a table (docs/reference/table-options.md) may be given besides, for this read or
-write only, and
-every option of an object store. Spark gives all keys in lower case.
+write only, and every option of an object store; options of a catalog begin with `catalog.`. Spark
+gives all keys in lower case.
 """
 
 import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import Catalog
+from storage.catalog.options import STORE_PREFIXES
 from storage.errors import InvalidOptionError
 from storage.options.options import TABLE_OPTIONS, find_option
 from storage.table.scan.predicate import Predicate
@@ -52,7 +53,9 @@ READ_OPTIONS = frozenset({"columns", "filter", READ_CHANGELOG}) | LIMITS
 _SPARKS = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark keeps among those of the source."""
 
-_STORE_PREFIXES = ("s3.", "s3a.", "fs.s3a.", "gs.", "az.", "store.")
+_CATALOG_PREFIX = "catalog."
+"""How options of the catalog begin: `catalog.metastore`, `catalog.uri`, …"""
+
 _BRANCH = "branch_"
 _MARK = "$"
 _SYSTEM_DATABASE = "sys"
@@ -72,6 +75,7 @@ class SourceOptions:
         predicate: rows wanted; None: all.
         table_options: on top of the table's own.
         store_options: of the object store.
+        catalog_options: of the catalog, without `catalog.`.
         own: the other options of `OWN_OPTIONS`, by key.
     """
 
@@ -84,6 +88,7 @@ class SourceOptions:
     predicate: Predicate | None
     table_options: Mapping[str, str]
     store_options: Mapping[str, str]
+    catalog_options: Mapping[str, str]
     own: Mapping[str, str]
 
     @staticmethod
@@ -96,12 +101,20 @@ class SourceOptions:
         """
         given = {key.lower(): str(value) for key, value in options.items()}
         own = {key: value for key, value in given.items() if key in OWN_OPTIONS}
-        store = {key: value for key, value in given.items() if key.startswith(_STORE_PREFIXES)}
-        rest = [key for key in given if key not in own and key not in store and key not in _SPARKS]
+        store = {key: value for key, value in given.items() if key.startswith(STORE_PREFIXES)}
+        catalog = {key: value for key, value in given.items() if key.startswith(_CATALOG_PREFIX)}
+        known = {*own, *store, *catalog, *_SPARKS}
+        rest = [key for key in given if key not in known]
         for key in rest:
             _check_known(key)
         path, warehouse, table = own.get("path"), own.get("warehouse"), own.get("table")
         _check_place(path, warehouse, table)
+        if path and catalog:
+            raise InvalidOptionError(
+                "a table by its path has no catalog",
+                hint="give `warehouse` and `table` instead of `path`",
+                key=min(catalog),
+            )
         plain, branch, system = _unmarked(path or table or "")
         filter_text = own.get("filter", "").strip()
         return SourceOptions(
@@ -114,6 +127,9 @@ class SourceOptions:
             predicate=parse_predicate(filter_text) if filter_text else None,
             table_options={key: given[key] for key in rest},
             store_options=store,
+            catalog_options={
+                key.removeprefix(_CATALOG_PREFIX): value for key, value in catalog.items()
+            },
             own=own,
         )
 
@@ -141,9 +157,9 @@ class SourceOptions:
         database, _, name = (self.table or "").partition(".")
         return name if database == _SYSTEM_DATABASE else None
 
-    def catalog(self) -> FileSystemCatalog:
+    def catalog(self) -> Catalog:
         """The catalog of the warehouse."""
-        return FileSystemCatalog(self.warehouse or "", options=self.store_options or None)
+        return Catalog.open(self.warehouse or "", {**self.store_options, **self.catalog_options})
 
     def open(self) -> FileStoreTable:
         """The table, with the options given.
