@@ -256,7 +256,7 @@ def _schema_changes(
             if not change.value or change.name[0] in table.schema.field_names:
                 yield DropColumn(change.name)
         case "set":
-            check_options(dict(change.options), node)
+            check_options({key: "" for key, _ in change.options if key != "comment"}, node)
             for key, value in change.options:
                 yield UpdateTableComment(value) if key == "comment" else SetOption(key, value)
         case "reset":

@@ -19,6 +19,17 @@ from storage.sql.errors import locate, refuse, suggestion
 from storage.sql.query import plan_query, time_zone
 from storage.sql.relations import SYSTEM_DATABASE, CatalogTable, SystemTable, rows_of
 from storage.table.inspect.system.registry import system_table
+from storage.table.scan.predicate import (
+    And,
+    Between,
+    Compare,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+)
 
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
@@ -113,12 +124,31 @@ def explain(session: "SqlSession", node: nodes.Explain) -> pa.Table:
     lines = ["== Scans =="]
     for name, columns, predicate in plan.scans:
         lines.append(f"{name}: columns {'all' if columns is None else ', '.join(columns)}")
-        lines.append(f"  filter: {'none' if predicate is None else predicate}")
-    text = f"EXPLAIN {plan.text}"
-    found = engine.run(engine.connect(time_zone(session)), text, plan.relations, node.this)
-    rows = found.read_all()
-    lines += ["== Physical plan ==", *rows.column(rows.num_columns - 1)[0].as_py().splitlines()]
+        lines.append(f"  pushed filter: {'none' if predicate is None else _condition(predicate)}")
+    connection = engine.connect(time_zone(session))
+    lines.append("== Physical plan ==")
+    lines += engine.explained(connection, plan.text, plan.relations, node.this)
     return _rows({"plan": lines})
+
+
+def _condition(predicate: Predicate) -> str:
+    """A predicate as SQL."""
+    match predicate:
+        case And(parts) | Or(parts):
+            word = " AND " if isinstance(predicate, And) else " OR "
+            return "(" + word.join(map(_condition, parts)) + ")"
+        case Not(part):
+            return f"NOT {_condition(part)}"
+        case IsNull(column):
+            return f"{column} IS NULL"
+        case In(column, literals):
+            return f"{column} IN ({', '.join(map(repr, literals))})"
+        case Between(column, low, high):
+            return f"{column} BETWEEN {low!r} AND {high!r}"
+        case Like(column, pattern):
+            return f"{column} LIKE {pattern!r}"
+        case Compare(op, column, literal):
+            return f"{column} {op.value} {literal!r}"
 
 
 # ---------------------------------------------------------------------------------- parts
