@@ -12,7 +12,7 @@ from sqlglot import exp
 from storage.errors import LakewardError
 from storage.sql.errors import SqlError, position, suggestion
 
-__all__ = ["Relations", "connect", "run"]
+__all__ = ["Relations", "connect", "explained", "run"]
 
 _SAFE = {
     "enable_external_access": "false",
@@ -25,6 +25,7 @@ _SAFE = {
 _MISSING_COLUMN = re.compile(r'Referenced (?:column|table) "([^"]+)" not found')
 _MISSING_FUNCTION = re.compile(r"Function with name ([\w.]+) does not exist")
 _SUGGESTED = re.compile(r'Did you mean "([^"]+)"|Candidate bindings: (.+)')
+_ROWS_PER_BATCH = 65_536
 _HUGEINT = pa.decimal128(38, 0)
 
 Relations = Mapping[str, Any]
@@ -93,7 +94,7 @@ def run(
     try:
         for name, rows in relations.items():
             connection.register(name, _Source(rows, failed))
-        reader = connection.execute(text).to_arrow_reader(65_536)
+        reader = connection.sql(text).to_arrow_reader(_ROWS_PER_BATCH)
     except duckdb.Error as error:
         connection.close()
         raise _refused(error, failed, tree) from error
@@ -108,14 +109,27 @@ def run(
                 yield batch if batch.schema == schema else batch.cast(schema)
         except duckdb.Error as error:
             raise _refused(error, failed, tree) from error
-        except (pa.ArrowException, OSError) as error:
-            if "sum is too large" not in str(error) and isinstance(error, pa.ArrowInvalid):
-                raise _refused(error, failed, tree) from error
-            raise
+        except pa.ArrowInvalid as error:
+            raise _refused(error, failed, tree) from error
         finally:
             connection.close()
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def explained(
+    connection: duckdb.DuckDBPyConnection, text: str, relations: Relations, tree: exp.Expr
+) -> list[str]:
+    """The plan of a query, as lines; arguments and errors as of `run`."""
+    try:
+        for name, rows in relations.items():
+            connection.register(name, _Source(rows, []))
+        found = connection.execute(f"EXPLAIN {text}").fetchall()
+    except duckdb.Error as error:
+        raise _refused(error, [], tree) from error
+    finally:
+        connection.close()
+    return str(found[0][-1]).splitlines()
 
 
 def _plain(field: pa.Field) -> pa.Field:

@@ -103,6 +103,8 @@ class SqlSession:
         Raises:
             LakewardError: as of `execute`.
         """
+        if isinstance(node, exp.Values):
+            node = exp.select("*").from_(node)
         if isinstance(node, exp.Query):
             return Result(rows=self.query(node).read_all())
         for kind, (module, function) in _RUNNERS.items():
