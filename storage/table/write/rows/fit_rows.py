@@ -14,7 +14,7 @@ _ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
 
 def fit_columns(
-    batch: pa.RecordBatch, schema: pa.Schema, *, first_row: int = 0, zone: str | None = None
+    batch: pa.RecordBatch, schema: pa.Schema, *, first_row: int = 1, zone: str | None = None
 ) -> pa.RecordBatch:
     """Rows in the types of a table.
 
@@ -25,7 +25,7 @@ def fit_columns(
     Args:
         batch: columns in the order of the schema; their names do not matter.
         schema: wanted.
-        first_row: number of the first row, for errors.
+        first_row: number of the first row, for errors; rows count from 1.
         zone: in which instants and times without zone are converted into each other; None: they
             are not.
 

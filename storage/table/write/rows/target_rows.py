@@ -140,7 +140,7 @@ class _AppendRows:
             for file in self._files:
                 yield from self._addressed(file, wanted, schema)
 
-        return pa.RecordBatchReader.from_batches(schema, batches())
+        return _selected(schema, batches(), columns)
 
     def _addressed(
         self, file: _File, columns: Sequence[str], schema: pa.Schema
@@ -316,7 +316,7 @@ class _KeyedRows:
                     yield pa.RecordBatch.from_arrays([rows, *batch.columns], schema=schema)
             self._starts.append(start)
 
-        return pa.RecordBatchReader.from_batches(schema, batches())
+        return _selected(schema, batches(), columns)
 
     def write(
         self, changes: pa.Table, actions: Sequence[RowAction], user: str
@@ -368,6 +368,16 @@ class _KeyedRows:
 def _read_schema(table: TableCore, columns: Sequence[str]) -> pa.Schema:
     whole = table.schema.arrow_schema
     return pa.schema([pa.field(ROW, pa.int64()), *(whole.field(name) for name in columns)])
+
+
+def _selected(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], columns: Sequence[str]
+) -> pa.RecordBatchReader:
+    """The rows; without the column that was read to count them where none is wanted."""
+    if not columns:
+        schema = pa.schema([schema.field(ROW)])
+        batches = (batch.select([ROW]) for batch in batches)
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _split_changes(changes: pa.Table) -> tuple[pa.Table, pa.Table]:

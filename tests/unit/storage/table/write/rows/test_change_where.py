@@ -182,7 +182,7 @@ def test_aggregates_are_deleted_where_the_table_says_so(tmp_path: pathlib.Path) 
         (lambda t: t.delete_where("k === 1", "me"), "filter"),
         (
             lambda t: t.update_where({"v": lambda r: r.column("p")}, None, "me"),
-            "column=`v` row=`0`",
+            "column=`v` row=`1`",
         ),
     ],
 )

@@ -121,7 +121,7 @@ def test_a_row_with_two_partners_is_refused(tmp_path: pathlib.Path, form: str) -
         (
             ["k"],
             [MergeClause(when=When.MATCHED, kind=RowKind.UPDATE_AFTER, columns={"v": "p"})],
-            "column=`v` row=`0` value=`c`",
+            "column=`v` row=`1` value=`c`",
         ),
     ],
 )
