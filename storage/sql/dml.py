@@ -22,7 +22,7 @@ from storage.sql.expressions import source_only, split_target_only, unqualified
 from storage.sql.inserting import column_of, insert, target_table
 from storage.sql.nodes import DropPartition, Truncate
 from storage.sql.query import plan_query, time_zone
-from storage.table.scan.predicate import Predicate
+from storage.table.scan.predicate import And, Compare, IsNull, Op, Or, Predicate
 from storage.table.scan.scan import ChangeSplit
 from storage.table.table import FileStoreTable
 from storage.table.write.drop_partitions import chosen_partitions, live_partitions
@@ -317,7 +317,7 @@ def truncate(session: "SqlSession", node: Truncate) -> int:
         InvalidRequestError: a column is no partition key.
         As `FileStoreTable.truncate`.
     """
-    table = target_table(session, node.this)
+    table = target_table(session, node.this, appending=True)
     partition = node.args.get("partition")
     if partition:
         count = _count(table, [partition])
@@ -336,9 +336,9 @@ def drop_partition(session: "SqlSession", node: DropPartition) -> int:
         InvalidRequestError: a column is no partition key.
         As `FileStoreTable.drop_partitions`.
     """
-    table = target_table(session, node.this)
+    table = target_table(session, node.this, appending=True)
     partitions = list(node.args["partitions"])
-    for one in partitions:
+    for one in partitions if isinstance(table, FileStoreTable) else ():
         if not node.args.get("exists") and not live_partitions(table, [one]):
             named = "/".join(f"{name}={value}" for name, value in one.items())
             known = [found.name for found in live_partitions(table)][:10]
@@ -353,15 +353,23 @@ def drop_partition(session: "SqlSession", node: DropPartition) -> int:
 
 def _count(table: FileStoreTable, partitions: Sequence[Mapping[str, Any]]) -> int:
     """Rows of some partitions, or of all; read only where the metadata does not tell."""
-    chosen = chosen_partitions(table, partitions)
-    scan = table.scan(columns=(table.schema.primary_keys or table.schema.field_names)[:1])
-    count = 0
+    columns = (table.schema.primary_keys or table.schema.field_names)[:1]
+    if not isinstance(table, FileStoreTable):
+        rows = Or(tuple(And(tuple(map(_equal, one.items()))) for one in partitions))
+        found = table.to_batches(rows if partitions else None, columns)
+        return sum(batch.num_rows for batch in found)
+    chosen, scan, count = chosen_partitions(table, partitions), table.scan(columns=columns), 0
     for split in scan.plan():
         if isinstance(split, ChangeSplit) or not chosen(split.partition):
             continue
         known = split.live_row_count
         count += sum(batch.num_rows for batch in scan.read(split)) if known is None else known
     return count
+
+
+def _equal(item: tuple[str, Any]) -> Predicate:
+    name, value = item
+    return IsNull(name) if value is None else Compare(Op.EQ, name, value)
 
 
 # ---------------------------------------------------------------------------- running in DuckDB

@@ -38,7 +38,7 @@ def insert(session: "SqlSession", node: exp.Insert) -> int:
         As the writer of the table.
     """
     into = node.this.this if isinstance(node.this, exp.Schema) else node.this
-    table = target_table(session, into)
+    table = target_table(session, into, appending=True)
     partition = into.args.get("partition") or node.args.get("partition")
     static = _static_partition(session, table, partition)
     names, batches = _source_rows(session, table, node, static)
@@ -51,14 +51,19 @@ def insert(session: "SqlSession", node: exp.Insert) -> int:
             yield pa.RecordBatch.from_pydict(columns)
 
     if not node.args.get("overwrite"):
-        return table.insert_rows(whole())[0]
+        return _rows_of(table.append_rows(whole()))
     mode = session.options.get(_OVERWRITE_MODE)
     if mode is not None:
         table = table.with_options({_DYNAMIC: "true" if mode.lower() == "dynamic" else "false"})
     if table.schema.partition_keys and table.options.dynamic_partition_overwrite:
-        return table.overwrite_rows(whole())[0]
+        return _rows_of(table.overwrite_rows(whole()))
     given = {name: value.as_py() for name, value in static.items()}
-    return table.overwrite_rows(whole(), partition=given)[0]
+    return _rows_of(table.overwrite_rows(whole(), partition=given))
+
+
+def _rows_of(given: int | tuple[int, object]) -> int:
+    """How many rows were written; tables without snapshots tell nothing else."""
+    return given if isinstance(given, int) else given[0]
 
 
 def _static_partition(
@@ -174,8 +179,15 @@ def _fitted(
         first_row += batch.num_rows
 
 
-def target_table(session: "SqlSession", node: exp.Expr) -> FileStoreTable:
+def target_table(
+    session: "SqlSession", node: exp.Expr, *, appending: bool = False
+) -> FileStoreTable:
     """The table that a statement changes.
+
+    Args:
+        session: says what the name means.
+        node: the name.
+        appending: rows are added or replaced as a whole, which tables without snapshots can do.
 
     Raises:
         SqlError: the name stands for something else, or for a state of the past.
@@ -184,7 +196,8 @@ def target_table(session: "SqlSession", node: exp.Expr) -> FileStoreTable:
     if not isinstance(node, exp.Table):
         refuse("the name of a table is expected", node)
     found = session.resolve(node)
-    if not isinstance(found, FileStoreTable):
+    plain = appending and hasattr(type(found), "append_rows")
+    if not (plain or isinstance(found, FileStoreTable)):
         refuse("rows of this cannot be changed", node, hint="name a table, not a view or t$…")
     if not travel_of(found.schema.options).to_newest:
         refuse("a state of the past cannot be changed", node, hint="leave the scan options out")

@@ -39,7 +39,7 @@ class TableOperations(TableCore):
     change_rows = row_changes.change_rows
     delete_uncommitted = uncommitted.delete_uncommitted
     drop_partitions = partitions.drop_partitions
-    insert_rows = partitions.insert_rows
+    append_rows = partitions.append_rows
     overwrite_rows = partitions.overwrite_rows
     truncate = partitions.truncate
 

@@ -141,7 +141,7 @@ class Procedure:
         return [one.name for one in self.arguments] if names is None else names
 
     def _named(self, name: str, node: exp.Expr) -> Argument:
-        known = {}
+        known: dict[str, Argument] = {}
         for argument in self.arguments:
             known |= {_folded(one): argument for one in (argument.name, *argument.aliases)}
         found = known.get(_folded(name))

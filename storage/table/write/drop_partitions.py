@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PartitionFiles",
+    "append_rows",
     "chosen_partitions",
     "drop_partitions",
-    "insert_rows",
     "live_partitions",
     "overwrite_rows",
     "truncate",
@@ -133,7 +133,7 @@ def truncate(table: TableCore, *, user: str | None = None) -> CommitResult:
     return _commit(table, user).truncate(BATCH_COMMIT_IDENTIFIER)
 
 
-def insert_rows(
+def append_rows(
     table: "FileStoreTable", batches: Iterable[pa.RecordBatch], *, user: str | None = None
 ) -> tuple[int, CommitResult]:
     """Write rows in one commit.
