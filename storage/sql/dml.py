@@ -317,7 +317,7 @@ def truncate(session: "SqlSession", node: Truncate) -> int:
         InvalidRequestError: a column is no partition key.
         As `FileStoreTable.truncate`.
     """
-    table = target_table(session, node.this, appending=True)
+    table: Any = target_table(session, node.this, appending=True)
     partition = node.args.get("partition")
     if partition:
         count = _count(table, [partition])
@@ -336,7 +336,7 @@ def drop_partition(session: "SqlSession", node: DropPartition) -> int:
         InvalidRequestError: a column is no partition key.
         As `FileStoreTable.drop_partitions`.
     """
-    table = target_table(session, node.this, appending=True)
+    table: Any = target_table(session, node.this, appending=True)
     partitions = list(node.args["partitions"])
     for one in partitions if isinstance(table, FileStoreTable) else ():
         if not node.args.get("exists") and not live_partitions(table, [one]):
@@ -351,7 +351,7 @@ def drop_partition(session: "SqlSession", node: DropPartition) -> int:
     return count
 
 
-def _count(table: FileStoreTable, partitions: Sequence[Mapping[str, Any]]) -> int:
+def _count(table: Any, partitions: Sequence[Mapping[str, Any]]) -> int:
     """Rows of some partitions, or of all; read only where the metadata does not tell."""
     columns = (table.schema.primary_keys or table.schema.field_names)[:1]
     if not isinstance(table, FileStoreTable):
