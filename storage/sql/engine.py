@@ -2,7 +2,7 @@
 """DuckDB as it runs queries: alone in its process, without files, network or extensions."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import duckdb
@@ -35,9 +35,12 @@ Relations = Mapping[str, Any]
 class _Source:
     """Rows for DuckDB; keeps the error that reading them raised."""
 
-    def __init__(self, rows: Any, failed: list[BaseException]) -> None:
+    def __init__(
+        self, rows: Any, failed: list[BaseException], on_rows: Callable[[int], None]
+    ) -> None:
         self._rows = rows
         self._failed = failed
+        self._on_rows = on_rows
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Arrow's PyCapsule stream interface; a new stream each time."""
@@ -49,7 +52,9 @@ class _Source:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._rows.to_batches()
+            for batch in self._rows.to_batches():
+                self._on_rows(batch.num_rows)
+                yield batch
         except BaseException as error:
             self._failed.append(error)
             raise
@@ -77,6 +82,7 @@ def run(
     text: str,
     relations: Relations,
     tree: exp.Expr,
+    on_rows: Callable[[int], None] = lambda _rows: None,
 ) -> pa.RecordBatchReader:
     """The rows of a query; closes the connection at the end of the rows.
 
@@ -85,6 +91,7 @@ def run(
         text: in DuckDB's SQL.
         relations: what its tables are.
         tree: of the statement, for the places of errors.
+        on_rows: called with the rows of each batch that is read of a table.
 
     Raises:
         SqlError: DuckDB refuses the query.
@@ -93,7 +100,7 @@ def run(
     failed: list[BaseException] = []
     try:
         for name, rows in relations.items():
-            connection.register(name, _Source(rows, failed))
+            connection.register(name, _Source(rows, failed, on_rows))
         reader = connection.sql(text).to_arrow_reader(_ROWS_PER_BATCH)
     except duckdb.Error as error:
         connection.close()
@@ -123,7 +130,7 @@ def explained(
     """The plan of a query, as lines; arguments and errors as of `run`."""
     try:
         for name, rows in relations.items():
-            connection.register(name, _Source(rows, []))
+            connection.register(name, _Source(rows, [], lambda _rows: None))
         found = connection.execute(f"EXPLAIN {text}").fetchall()
     except duckdb.Error as error:
         raise _refused(error, [], tree) from error

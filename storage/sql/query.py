@@ -56,8 +56,8 @@ def run_query(session: "SqlSession", node: exp.Query) -> pa.RecordBatchReader:
     """See `SqlSession.query`."""
     plan = plan_query(session, node)
     connection = engine.connect(time_zone(session))
-    session._running = connection
-    return engine.run(connection, plan.text, plan.relations, node)
+    session.watch(connection)
+    return engine.run(connection, plan.text, plan.relations, node, session.count_rows)
 
 
 def plan_query(session: "SqlSession", node: exp.Query) -> Plan:
