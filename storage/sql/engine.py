@@ -2,7 +2,7 @@
 """DuckDB as it runs queries: alone in its process, without files, network or extensions."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import duckdb
@@ -82,6 +82,7 @@ def run(
     text: str,
     relations: Relations,
     tree: exp.Expr,
+    columns: Collection[str] = (),
     on_rows: Callable[[int], None] = lambda _rows: None,
 ) -> pa.RecordBatchReader:
     """The rows of a query; closes the connection at the end of the rows.
@@ -91,6 +92,7 @@ def run(
         text: in DuckDB's SQL.
         relations: what its tables are.
         tree: of the statement, for the places of errors.
+        columns: names of the columns of its tables, for suggestions.
         on_rows: called with the rows of each batch that is read of a table.
 
     Raises:
@@ -104,7 +106,7 @@ def run(
         reader = connection.sql(text).to_arrow_reader(_ROWS_PER_BATCH)
     except duckdb.Error as error:
         connection.close()
-        raise _refused(error, failed, tree) from error
+        raise _refused(error, failed, tree, columns) from error
     except BaseException:
         connection.close()
         raise
@@ -144,7 +146,9 @@ def _plain(field: pa.Field) -> pa.Field:
     return field.with_type(pa.int64()) if field.type == _HUGEINT else field
 
 
-def _refused(error: Exception, failed: list[BaseException], tree: exp.Expr) -> BaseException:
+def _refused(
+    error: Exception, failed: list[BaseException], tree: exp.Expr, columns: Collection[str] = ()
+) -> BaseException:
     """What to raise: the error of the scan that failed, else DuckDB's in our words."""
     if failed:
         return failed[0]
@@ -155,7 +159,7 @@ def _refused(error: Exception, failed: list[BaseException], tree: exp.Expr) -> B
     for pattern, what in ((_MISSING_COLUMN, "column"), (_MISSING_FUNCTION, "function")):
         found = pattern.search(text)
         if found:
-            return _missing(what, found[1], text, tree)
+            return _missing(what, found[1], text, tree, columns)
     kind, _, plain = message.partition(": ")
     del rest
     return SqlError(
@@ -163,7 +167,9 @@ def _refused(error: Exception, failed: list[BaseException], tree: exp.Expr) -> B
     )
 
 
-def _missing(what: str, name: str, text: str, tree: exp.Expr) -> LakewardError:
+def _missing(
+    what: str, name: str, text: str, tree: exp.Expr, columns: Collection[str]
+) -> LakewardError:
     node = next(
         (
             one
@@ -173,6 +179,10 @@ def _missing(what: str, name: str, text: str, tree: exp.Expr) -> LakewardError:
         None,
     )
     hint = ""
+    if what == "column" and columns:
+        known = sorted(columns)
+        hint = suggestion(name, known, f"there are {', '.join(known[:20])}")
+        text = ""
     for found in _SUGGESTED.finditer(text):
         known = [part.strip(' "').rpartition(".")[2] for part in (found[1] or found[2]).split(",")]
         hint = suggestion(name, known, f"there are {', '.join(known)}")

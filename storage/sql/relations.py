@@ -34,6 +34,7 @@ __all__ = [
     "SystemTable",
     "check_options",
     "columns_of",
+    "is_view",
     "resolve",
     "rows_of",
 ]
@@ -171,9 +172,16 @@ def _not_found(error: NotFoundError, catalog: Catalog, database: str, name: str)
     return NotFoundError(error.message, hint=hint, **context)
 
 
+def is_view(relation: Any) -> bool:
+    """Whether a relation is a view, whose query takes its place."""
+    return hasattr(relation, "dialects")
+
+
 def columns_of(relation: Any) -> pa.Schema | None:
     """Columns of a relation, without reading it; None: only its rows say."""
     match relation:
+        case pa.Table():
+            return relation.schema
         case SystemTable(table, "ro"):
             return table.schema.arrow_schema
         case SystemTable() | CatalogTable():
@@ -189,6 +197,8 @@ def rows_of(
     times; rows that do not satisfy the predicate may be among them.
     """
     match relation:
+        case pa.Table():
+            return relation if columns is None else relation.select(columns)
         case SystemTable(table, "ro"):
             return read_optimized_table(table, columns, predicate)
         case SystemTable(table, name):

@@ -51,6 +51,7 @@ class SqlSession:
         catalog_name: the current one.
         database: the current one.
         options: what SET gave.
+        relation: rows that take the place of every table of a query; None: tables are read.
         rows_read: by queries, for those who show progress; they set it to 0.
 
     Args:
@@ -67,6 +68,7 @@ class SqlSession:
         self.database = database
         self.options: dict[str, str] = {}
         self.rows_read = 0
+        self.relation: pa.Table | None = None
         self._running: Any = None
 
     @property
