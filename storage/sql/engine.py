@@ -3,7 +3,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import duckdb
 import pyarrow as pa
@@ -30,6 +30,20 @@ _HUGEINT = pa.decimal128(38, 0)
 
 Relations = Mapping[str, Any]
 """By name in the query: objects with Arrow's stream interface."""
+
+
+class Watcher(Protocol):
+    """Who wants to interrupt a query, and to show how far it is."""
+
+    def watch(self, running: Any) -> None:
+        """Take the connection that runs a query; None: it has ended."""
+
+    def count_rows(self, rows: int) -> None:
+        """Rows were read of a table."""
+
+
+def _unwatched(rows: int) -> None:
+    del rows
 
 
 class _Source:
@@ -83,7 +97,7 @@ def run(
     relations: Relations,
     tree: exp.Expr,
     columns: Collection[str] = (),
-    on_rows: Callable[[int], None] = lambda _rows: None,
+    watcher: "Watcher | None" = None,
 ) -> pa.RecordBatchReader:
     """The rows of a query; closes the connection at the end of the rows.
 
@@ -93,13 +107,16 @@ def run(
         relations: what its tables are.
         tree: of the statement, for the places of errors.
         columns: names of the columns of its tables, for suggestions.
-        on_rows: called with the rows of each batch that is read of a table.
+        watcher: is told what runs and what was read.
 
     Raises:
         SqlError: DuckDB refuses the query.
         LakewardError: as of reading the tables.
     """
     failed: list[BaseException] = []
+    on_rows = _unwatched if watcher is None else watcher.count_rows
+    if watcher is not None:
+        watcher.watch(connection)
     try:
         for name, rows in relations.items():
             connection.register(name, _Source(rows, failed, on_rows))
@@ -122,6 +139,8 @@ def run(
             raise _refused(error, failed, tree) from error
         finally:
             connection.close()
+            if watcher is not None:
+                watcher.watch(None)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
@@ -132,7 +151,7 @@ def explained(
     """The plan of a query, as lines; arguments and errors as of `run`."""
     try:
         for name, rows in relations.items():
-            connection.register(name, _Source(rows, [], lambda _rows: None))
+            connection.register(name, _Source(rows, [], _unwatched))
         found = connection.execute(f"EXPLAIN {text}").fetchall()
     except duckdb.Error as error:
         raise _refused(error, [], tree) from error

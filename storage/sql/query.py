@@ -58,10 +58,7 @@ def run_query(session: "SqlSession", node: exp.Query) -> pa.RecordBatchReader:
     """See `SqlSession.query`."""
     plan = plan_query(session, node)
     connection = engine.connect(time_zone(session))
-    session.watch(connection)
-    return engine.run(
-        connection, plan.text, plan.relations, node, plan.columns, session.count_rows
-    )
+    return engine.run(connection, plan.text, plan.relations, node, plan.columns, session)
 
 
 def query_rows(session: "SqlSession", node: exp.Query, rows: pa.Table) -> pa.Table:

@@ -45,6 +45,8 @@ _READ_OPTIMIZED = "ro"
 _GLOBAL = re.compile(r"(?:spark\.)?paimon\.([^.]+)\.([^.]+)\.([^.]+)\.(.+)")
 """`SET 'paimon.<catalog>.<database>.<table>.<option>'`, each name or `*`."""
 _EVERYWHERE = "spark.paimon."
+_CLOSE, _DYNAMIC_CLOSE = 0.85, 0.6
+"""How alike a key must be to an option to be taken for it."""
 _PREFIXES = ("parquet.", "orc.", "avro.", "lakeward.")
 
 
@@ -74,7 +76,7 @@ def resolve(session: "SqlSession", node: exp.Table) -> Any:
         return CatalogTable(catalog, node.name)
     base, branch, system = split_name(node)
     options = dynamic_options(session, node, base)
-    check_options(options, node)
+    check_options(options, node, dynamic=True)
     try:
         found = catalog.table(f"{database}.{base}" + (f"${_BRANCH}{branch}" if branch else ""))
     except NotFoundError as error:
@@ -141,15 +143,29 @@ def _travel(session: "SqlSession", node: exp.Table) -> dict[str, str]:
     return {"scan.timestamp-millis": str(instant_ms(session, wanted))}
 
 
-def check_options(options: Mapping[str, str], node: exp.Expr | None = None) -> None:
+def check_options(
+    options: Mapping[str, str], node: exp.Expr | None = None, *, dynamic: bool = False
+) -> None:
     """Refuse keys that are no table options.
+
+    A table keeps keys that are not known, as Paimon's tables do for other engines; but not those
+    that are likely a misspelt option. In a hint a key without effect has no purpose.
+
+    Args:
+        options: by key.
+        node: where they stand.
+        dynamic: whether they are of a hint.
 
     Raises:
         InvalidOptionError: there is no such option; suggests one.
     """
     for key in options:
-        if find_option(key) is None and not key.startswith(_PREFIXES):
-            hint = suggestion(key, [row.key for row in TABLE_OPTIONS], "see the table options")
+        if find_option(key) is not None or key.startswith(_PREFIXES):
+            continue
+        known = [row.key for row in TABLE_OPTIONS]
+        hint = suggestion(key, known, cutoff=_DYNAMIC_CLOSE if dynamic else _CLOSE)
+        if hint or dynamic:
+            hint = hint or "see the table options in the reference"
             raise locate(InvalidOptionError("there is no such option", hint=hint, option=key), node)
 
 

@@ -183,7 +183,7 @@ class SqlSession:
         return f"{node.db or self.database}.{node.name}"
 
     def watch(self, running: Any) -> None:
-        """Remember what `interrupt` stops."""
+        """Remember what `interrupt` stops; None: nothing runs."""
         self._running = running
 
     def count_rows(self, rows: int) -> None:
