@@ -29,7 +29,12 @@ class Lakeward(Spark):
         """Words of a text."""
 
         KEYWORDS = {
-            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if kind not in _SWALLOWING
+            **{
+                word: kind
+                for word, kind in Spark.Tokenizer.KEYWORDS.items()
+                if kind not in _SWALLOWING
+            },
+            "TIMESTAMP": TokenType.TIMESTAMP,  # without zone, as in Flink and in Paimon's types
         }
         COMMANDS: set[TokenType] = set()
         COMMAND_PREFIX_TOKENS: set[TokenType] = set()

@@ -67,8 +67,10 @@ def refuse(
     raise SqlError(message, hint=hint, **context, **position(node))
 
 
-def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
+def suggestion(
+    word: str, known: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6
+) -> str:
     """A hint that names the closest of the known words; else `otherwise`."""
     by_fold = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), by_fold, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(word.lower(), by_fold, n=1, cutoff=cutoff)
     return f"did you mean {by_fold[found[0]]}?" if found else otherwise

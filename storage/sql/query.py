@@ -19,7 +19,7 @@ from storage.sql import engine
 from storage.sql.dialect import Lakeward, parse_query
 from storage.sql.errors import SqlError, locate, position, refuse
 from storage.sql.pushdown import filter_of, used_columns
-from storage.sql.relations import columns_of, rows_of
+from storage.sql.relations import columns_of, is_view, rows_of
 from storage.sql.unnest import TypeOf, without_laterals, without_unnests
 
 if TYPE_CHECKING:
@@ -38,12 +38,14 @@ class Plan:
     Attributes:
         text: in DuckDB's SQL.
         relations: rows by the names in it.
+        columns: names of the columns of all tables, for suggestions.
         scans: for EXPLAIN: table, columns (None: all), condition.
     """
 
     def __init__(self) -> None:
         self.text = ""
         self.relations: dict[str, Any] = {}
+        self.columns: set[str] = set()
         self.scans: list[tuple[str, list[str] | None, object]] = []
 
 
@@ -56,8 +58,18 @@ def run_query(session: "SqlSession", node: exp.Query) -> pa.RecordBatchReader:
     """See `SqlSession.query`."""
     plan = plan_query(session, node)
     connection = engine.connect(time_zone(session))
-    session._running = connection
-    return engine.run(connection, plan.text, plan.relations, node)
+    return engine.run(connection, plan.text, plan.relations, node, plan.columns, session)
+
+
+def query_rows(session: "SqlSession", node: exp.Query, rows: pa.Table) -> pa.Table:
+    """The result of a query over rows in the place of each of its tables.
+
+    Raises:
+        SqlError: the query is wrong; says where.
+    """
+    inside = copy.copy(session)
+    inside.relation = rows
+    return run_query(inside, node).read_all()
 
 
 def plan_query(session: "SqlSession", node: exp.Query) -> Plan:
@@ -134,7 +146,7 @@ def _expanded(
     selects: list[tuple[exp.Select, TypeOf]] = []
     for scope in scopes:
         found = {
-            name: session.resolve(source)
+            name: session.resolve(source) if session.relation is None else session.relation
             for name, source in scope.sources.items()
             if isinstance(source, exp.Table)
             and _is_named(source)
@@ -163,7 +175,7 @@ def _type_of(relations: Mapping[str, Any]) -> TypeOf:
 
     def type_of(column: exp.Column) -> pa.DataType | None:
         for name, relation in relations.items():
-            schema = None if getattr(relation, "query", None) else columns_of(relation)
+            schema = None if is_view(relation) else columns_of(relation)
             if schema is None or column.table.lower() not in ("", name.lower()):
                 continue
             for field in schema:
@@ -214,8 +226,7 @@ def _is_named(source: exp.Table) -> bool:
 
 
 def _known_columns(relation: Any) -> set[str]:
-    query = getattr(relation, "query", None)
-    if query is not None:
+    if is_view(relation):
         return {field.name.lower() for field in relation.fields}
     schema = columns_of(relation)
     return set() if schema is None else {name.lower() for name in schema.names}
@@ -237,12 +248,13 @@ def _replacement(
     alias = source.args.get("alias") or exp.TableAlias(
         this=exp.to_identifier(source.name, quoted=True)
     )
-    if getattr(relation, "query", None) is not None:
+    if is_view(relation):
         return _view(session, source, relation, plan, numbers, depth)
     schema = columns_of(relation)
     columns, predicate = None, None
     if schema is not None:
         _refuse_alike(schema, source)
+        plan.columns.update(schema.names)
         columns = used_columns(tree, schema, name)
         predicate = filter_of(scope, name, schema, others)
     key = f"relation_{next(numbers)}"
@@ -312,10 +324,12 @@ def _refuse_functions(tree: exp.Query) -> None:
     for table in tree.find_all(exp.Table):
         if isinstance(table.this, exp.Identifier) or isinstance(table.this, _TABLE_FUNCTIONS):
             continue
+        if isinstance(table.this, exp.Anonymous) and table.this.name.lower() == "range":
+            continue
         name = table.this.name or table.this.sql(dialect=Lakeward)
         raise SqlError(
             "this function cannot stand for a table",
             hint="there are UNNEST, EXPLODE and RANGE",
-            function=name,
+            function=name or "this",
             **position(table),
         )

@@ -51,6 +51,8 @@ class SqlSession:
         catalog_name: the current one.
         database: the current one.
         options: what SET gave.
+        relation: rows that take the place of every table of a query; None: tables are read.
+        rows_read: by queries, for those who show progress; they set it to 0.
 
     Args:
         catalog: the current catalog.
@@ -65,6 +67,8 @@ class SqlSession:
         self.catalog_name = name
         self.database = database
         self.options: dict[str, str] = {}
+        self.rows_read = 0
+        self.relation: pa.Table | None = None
         self._running: Any = None
 
     @property
@@ -96,6 +100,13 @@ class SqlSession:
             return self.run_node(node)
         except LakewardError as error:
             raise locate(error, node) from error.__cause__
+
+    def is_query(self, statement: Statement) -> bool:
+        """Whether a statement is a query, which `interrupt` cancels; errors are left to `run`."""
+        try:
+            return isinstance(statement.parse(), exp.Query | exp.Values)
+        except LakewardError:
+            return False
 
     def run_node(self, node: exp.Expression) -> Result:
         """Run a parsed statement.
@@ -170,6 +181,14 @@ class SqlSession:
     def identifier(self, node: exp.Table) -> str:
         """`database.table` of a name; without a database it is the current one."""
         return f"{node.db or self.database}.{node.name}"
+
+    def watch(self, running: Any) -> None:
+        """Remember what `interrupt` stops; None: nothing runs."""
+        self._running = running
+
+    def count_rows(self, rows: int) -> None:
+        """Note that rows were read of a table."""
+        self.rows_read += rows
 
     def interrupt(self) -> None:
         """Cancel the query that runs, from another thread."""

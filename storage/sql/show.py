@@ -17,7 +17,7 @@ from storage.io.object_store.options import redacted_options
 from storage.sql import engine, nodes
 from storage.sql.errors import locate, refuse, suggestion
 from storage.sql.query import plan_query, time_zone
-from storage.sql.relations import SYSTEM_DATABASE, CatalogTable, SystemTable, rows_of
+from storage.sql.relations import SYSTEM_DATABASE, CatalogTable, SystemTable, is_view, rows_of
 from storage.table.inspect.system.registry import system_table
 from storage.table.scan.predicate import (
     And,
@@ -66,14 +66,13 @@ def show(session: "SqlSession", node: nodes.Show) -> pa.Table:
 
 def _of_table(session: "SqlSession", kind: str, node: nodes.Show) -> pa.Table:
     found = session.resolve(node.this)
-    query = getattr(found, "query", None)
     match kind:
         case "create view":
-            if query is None:
+            if not is_view(found):
                 refuse("this is a table", node.this, hint="SHOW CREATE TABLE")
             return _rows({"create_view": [_create_view(_quoted(session, node.this), found)]})
         case "create table":
-            if query is not None:
+            if is_view(found):
                 refuse("this is a view", node.this, hint="SHOW CREATE VIEW")
             schema = _schema(found, node.this)
             return _rows({"create_table": [_create_table(_quoted(session, node.this), schema)]})
@@ -82,7 +81,7 @@ def _of_table(session: "SqlSession", kind: str, node: nodes.Show) -> pa.Table:
         case "partitions":
             return _partitions(found, node)
         case _:
-            options = dict(found.options if query is not None else _schema(found, node.this).options)
+            options = dict(found.options if is_view(found) else _schema(found, node.this).options)
             wanted = node.args.get("like")
             shown = {key: text for key, text in options.items() if wanted in (None, key)}
             return _rows({"key": list(shown), "value": list(shown.values())})
@@ -208,7 +207,7 @@ Column = tuple[str, str, str, str | None, str | None, str | None]
 def _columns(found: Any) -> list[Column]:
     if isinstance(found, SystemTable | CatalogTable):
         return _arrow_columns(rows_of(found).schema)
-    if getattr(found, "query", None) is not None:
+    if is_view(found):
         return [
             (one.name, type_name(one.type), "true", None, None, one.description)
             for one in found.fields

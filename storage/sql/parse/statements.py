@@ -50,6 +50,9 @@ class StatementParser(CreateParser, AlterParser):
         TokenType.HINT,
     }
 
+    STRICT_CAST = True
+    """CAST fails where TRY_CAST gives null."""
+
     def _parse_statement(self) -> exp.Expr | None:
         token = self._curr
         if not token:
