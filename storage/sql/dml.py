@@ -443,8 +443,8 @@ def _run(
     def change(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         ready, _ = plan(rows)
         connection = engine.connect(time_zone(session))
-        session._running = connection
-        for batch in engine.run(connection, ready.text, ready.relations, node):
+        found = engine.run(connection, ready.text, ready.relations, node, ready.columns, session)
+        for batch in found:
             yield from _by_clause(batch, actions)
 
     _, relation = plan(None)

@@ -133,7 +133,7 @@ def _value_rows(
     ]
     for row in rows:
         _require_width(row, len(row.expressions), wanted)
-    alike = len({tuple(map(_kind, row.expressions)) for row in rows}) == 1
+    alike = all(map(_alike, zip(*(row.expressions for row in rows), strict=True)))
     done = 0
     for group in [rows] if alike else [[row] for row in rows]:
         given = exp.Values(
@@ -149,8 +149,10 @@ def _value_rows(
             yield batch
 
 
-def _kind(node: exp.Expr) -> tuple[type, bool]:
-    return type(node), isinstance(node, exp.Literal) and bool(node.is_string)
+def _alike(column: Iterable[exp.Expr]) -> bool:
+    """Whether DuckDB finds a type for all values of a column: texts or others, not both."""
+    given = [one for one in column if not isinstance(one, exp.Null)]
+    return len({isinstance(one, exp.Literal) and bool(one.is_string) for one in given}) < 2
 
 
 def _require_width(node: exp.Expr, count: int, wanted: pa.Schema) -> None:
@@ -171,12 +173,17 @@ def _fitted(
     """Rows in the types of the table; times and instants meet in the session's zone."""
     zone: str | None = None
     for batch in batches:
-        if zone is None and any(map(pa.types.is_timestamp, batch.schema.types)):
+        if zone is None and _zoned(batch.schema) != _zoned(wanted):
             setting = exp.Literal.string("TimeZone")
             current = exp.Anonymous(this="current_setting", expressions=[setting])
             zone = time_zone(session) or str(constant(session, current))
         yield fit_columns(batch, wanted, first_row=first_row, zone=zone)
         first_row += batch.num_rows
+
+
+def _zoned(schema: pa.Schema) -> list[bool]:
+    """Which columns are instants."""
+    return [pa.types.is_timestamp(type_) and type_.tz is not None for type_ in schema.types]
 
 
 def target_table(
