@@ -101,7 +101,7 @@ def _change(
         exp.column(ROW, quoted=True),
         exp.alias_(exp.cast(exp.Literal.number(0), "INT"), ACTION, quoted=True),
         *(
-            exp.alias_(unqualified(value, node.this), f"0.{column}", quoted=True)
+            _named(unqualified(value, node.this), f"0.{column}")
             for column, value in assignments.items()
         ),
     ).from_(_target_node(name))
@@ -123,7 +123,15 @@ def _assignment(table: FileStoreTable, node: exp.Expr, name: str) -> tuple[str, 
         )
     if isinstance(node.expression, exp.Column) and node.expression.name.upper() == "DEFAULT":
         refuse("DEFAULT is not known here", node, hint="write the value itself")
+    for aggregate in node.expression.find_all(exp.AggFunc):
+        if aggregate.find_ancestor(exp.Query, exp.Window) is None:
+            refuse("an aggregate is of many rows", aggregate, hint="write (SELECT … FROM …)")
     return column_of(table, column), node.expression
+
+
+def _named(value: exp.Expr, name: str) -> exp.Alias:
+    """A value under a name; also of a query, which sqlglot would name as a table."""
+    return exp.Alias(this=value, alias=exp.to_identifier(name, quoted=True))
 
 
 # --------------------------------------------------------------------------------------- MERGE
@@ -279,7 +287,7 @@ def _merge_query(
         own = exp.EQ(this=number.copy(), expression=exp.Literal.number(index))
         for column, value in clause.values.items():
             chosen = exp.Case().when(own.copy(), value)
-            values.append(exp.alias_(chosen, f"{index}.{column}", quoted=True))
+            values.append(_named(chosen, f"{index}.{column}"))
     acting = _is_there(number.copy())
     if When.MATCHED in whens:
         acting = exp.or_(acting, populations[When.MATCHED].copy())

@@ -137,7 +137,7 @@ class Procedure:
     ) -> Sequence[str]:
         names = self.by_count.get(len(given))
         if names is None and self.by_place is not None:
-            names = tuple(self.by_place([constant(session, one) for one in given]) or ()) or None
+            names = self.by_place([literal_value(session, one) for one in given])
         return [one.name for one in self.arguments] if names is None else names
 
     def _named(self, name: str, node: exp.Expr) -> Argument:
@@ -152,13 +152,28 @@ class Procedure:
         return found
 
 
+def literal_value(session: "SqlSession", node: exp.Expr) -> Any:
+    """The value of an expression without columns; literals need no query."""
+    match node:
+        case exp.Literal(is_string=True):
+            return str(node.this)
+        case exp.Literal() if str(node.this).isdigit():
+            return int(str(node.this))
+        case exp.Boolean():
+            return bool(node.this)
+        case exp.Null():
+            return None
+        case _:
+            return constant(session, node)
+
+
 def _folded(name: str) -> str:
     return name.replace("_", "").lower()
 
 
 def _value(session: "SqlSession", node: exp.Expr, argument: Argument) -> Any:
     """The value of an argument; None: null, or an empty text, which Flink gives for "not given"."""
-    value = constant(session, node)
+    value = literal_value(session, node)
     if value is None or value == "":
         return None
     kind = argument.type
