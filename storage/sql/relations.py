@@ -209,8 +209,9 @@ def columns_of(relation: Any) -> pa.Schema | None:
 def rows_of(
     relation: Any, columns: list[str] | None = None, predicate: Predicate | None = None
 ) -> Any:
-    """The rows of a relation as an object with Arrow's stream interface, to be read any number of
-    times; rows that do not satisfy the predicate may be among them.
+    """The rows of a relation as an object with Arrow's stream interface.
+
+    It can be read any number of times; rows that do not satisfy the predicate may be among them.
     """
     match relation:
         case pa.Table():
