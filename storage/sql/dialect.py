@@ -6,6 +6,7 @@ statements on catalogs, tables and views are read in both spellings (`storage.sq
 """
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from storage.sql.parse.statements import StatementParser
 
 __all__ = ["Lakeward", "Statement", "parse_query", "statements"]
 
+_TOKEN = re.compile(r" but got <Token .*>", re.DOTALL)
 _SWALLOWING = (TokenType.COMMAND, TokenType.EXECUTE, TokenType.FETCH, TokenType.RENAME)
 """Kinds of words after which sqlglot keeps the rest of the statement as one text."""
 
@@ -119,7 +121,7 @@ def parse_query(text: str) -> exp.Query:
 
 def _refused(error: ParseError) -> SqlError:
     facts: Mapping[str, Any] = error.errors[0] if error.errors else {}
-    message = str(facts.get("description") or error)
+    message = _TOKEN.sub("", str(facts.get("description") or error))
     place: dict[str, Any] = {}
     if facts.get("line"):
         near = str(facts.get("highlight") or "")

@@ -45,7 +45,7 @@ _READ_OPTIMIZED = "ro"
 _GLOBAL = re.compile(r"(?:spark\.)?paimon\.([^.]+)\.([^.]+)\.([^.]+)\.(.+)")
 """`SET 'paimon.<catalog>.<database>.<table>.<option>'`, each name or `*`."""
 _EVERYWHERE = "spark.paimon."
-_CLOSE, _DYNAMIC_CLOSE = 0.85, 0.6
+_CLOSE, _DYNAMIC_CLOSE = 0.8, 0.6
 """How alike a key must be to an option to be taken for it."""
 _PREFIXES = ("parquet.", "orc.", "avro.", "lakeward.")
 

@@ -89,7 +89,7 @@ def make_table(
         clock.advance(_MINUTE_MS)
         kinds = pa.array([KINDS[row[0]] for row in rows], pa.int8())
         columns = [
-            pa.array([row[place] for row in rows], field.type)
+            pa.array([_value(row[place], field.type) for row in rows], field.type)
             if not pa.types.is_temporal(field.type)
             else pa.array([row[place] for row in rows], pa.string()).cast(field.type)
             for place, field in enumerate(arrow, start=1)
@@ -98,6 +98,18 @@ def make_table(
         with table.new_write("test") as writer:
             writer.write(batch.append_column(VALUE_KIND, kinds))
             table.new_commit("test").commit(writer.prepare_commit(), number)
+
+
+def _value(value: Any, type_: pa.DataType) -> Any:
+    """A value of YAML, where maps are lists of pairs."""
+    return list(map(tuple, value)) if value is not None and pa.types.is_map(type_) else value
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes every part in full."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def outcome(session: SqlSession, text: str, warehouse: pathlib.Path) -> dict[str, Any]:
@@ -162,6 +174,11 @@ def rewritten(path: pathlib.Path, temporary: pathlib.Path) -> str:
             for step in case["steps"]
         ]
     head = "# Statements and what they give; written by `python -m tests.sql --rewrite`, reviewed.\n"
-    return head + yaml.safe_dump(
-        cases, sort_keys=False, allow_unicode=True, width=100, default_flow_style=None
+    return head + yaml.dump(
+        cases,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=100,
+        default_flow_style=None,
     )
