@@ -38,7 +38,9 @@ _ROWS_OF_CONSOLE = 1_000
     "sql",
     _ABOUT,
     option("--warehouse", "DIR", "path of the warehouse: a directory, or s3://bucket/directory"),
-    option("--catalog", PATH, "YAML file with the options of a catalog, as CREATE CATALOG has them"),
+    option(
+        "--catalog", PATH, "YAML file with the options of a catalog, as CREATE CATALOG has them"
+    ),
     option("--store-option", PAIR, "option of the object store", multiple=True),
     option("--database", "NAME", "current database (default: default)", default="default"),
     option("-e --execute", "TEXT", "run these statements; repeatable", multiple=True),

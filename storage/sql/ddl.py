@@ -103,7 +103,9 @@ def drop(session: "SqlSession", node: nodes.DropObject) -> None:
     """DROP TABLE, DROP VIEW, DROP MATERIALIZED TABLE."""
     catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
     if "$" in identifier:
-        refuse("only whole tables are dropped", node, hint="CALL sys.delete_branch(…) drops a branch")
+        refuse(
+            "only whole tables are dropped", node, hint="CALL sys.delete_branch(…) drops a branch"
+        )
     remove = catalog.drop_view if node.args["kind"] == "view" else catalog.drop_table
     remove(identifier, ignore_if_missing=node.args["exists"])
 
@@ -176,6 +178,8 @@ def _schema(session: "SqlSession", node: nodes.CreateTable) -> TableSchema:
         if columns:
             refuse("columns of CREATE TABLE AS come from its query", node, hint="leave them out")
         columns = query_fields(session, query)
+    if not columns and "type" in options:  # the type of the table says which columns it has
+        return TableSchema(id=0, fields=(), highest_field_id=-1, options=options)
     return new_schema(
         columns,
         primary_keys=primary,

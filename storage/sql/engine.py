@@ -208,7 +208,7 @@ def _missing(
     return SqlError(f"there is no such {what}", hint=hint, name=name, **position(node))
 
 
-def _place(tree: exp.Expr, text: str) -> dict[str, int]:
+def _place(tree: exp.Expr, text: str) -> dict[str, Any]:
     """The first name of the statement that DuckDB's message quotes."""
     quoted = {name.lower() for name in re.findall(r'"([^"]+)"', text)}
     for node in tree.find_all(exp.Identifier):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a query the scan of a table can do: columns that are read, conditions that rows must meet.
+"""What of a query the scan of a table can do: columns that it reads, conditions on rows.
 
 Both are conservative: DuckDB filters and projects again, so what is not pushed costs time only.
 """
@@ -41,7 +41,7 @@ _MIRRORED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
 ColumnOf = Callable[[exp.Expr], str | None]
 
 
-class _NotPushed(Exception):  # noqa: N818 - no error, a way out
+class _NotPushed(Exception):
     """A condition that the scan cannot evaluate."""
 
 

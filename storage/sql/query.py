@@ -8,7 +8,7 @@ the query has for it (`storage.sql.pushdown`). Names of views become their queri
 import copy
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from sqlglot import exp
@@ -21,6 +21,7 @@ from storage.sql.errors import SqlError, locate, position, refuse
 from storage.sql.pushdown import filter_of, used_columns
 from storage.sql.relations import columns_of, is_view, rows_of
 from storage.sql.unnest import TypeOf, without_laterals, without_unnests
+from storage.table.scan.predicate import Predicate
 
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
@@ -46,7 +47,7 @@ class Plan:
         self.text = ""
         self.relations: dict[str, Any] = {}
         self.columns: set[str] = set()
-        self.scans: list[tuple[str, list[str] | None, object]] = []
+        self.scans: list[tuple[str, list[str] | None, Predicate | None]] = []
 
 
 def time_zone(session: "SqlSession") -> str | None:
@@ -84,7 +85,9 @@ def plan_query(session: "SqlSession", node: exp.Query) -> Plan:
     _name_columns(tree)
     tree = _expanded(session, tree, plan, itertools.count(), depth=0)
     try:
-        plan.text = tree.sql(dialect="duckdb", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
+        plan.text = tree.sql(
+            dialect="duckdb", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE
+        )
     except SqlglotError as error:
         raise SqlError("the query cannot be carried out", detail=str(error)) from error
     return plan
@@ -137,7 +140,7 @@ def _expanded(
     if depth > _MOST_VIEWS:
         raise SqlError("views refer to each other in a circle")
     _refuse_functions(tree)
-    tree = tree.transform(_for_duckdb, copy=False)
+    tree = cast("exp.Query", tree.transform(_for_duckdb, copy=False))
     try:
         scopes = traverse_scope(tree)
     except SqlglotError as error:
@@ -322,7 +325,7 @@ def _strip_databases(scope: Scope) -> None:
 def _refuse_functions(tree: exp.Query) -> None:
     """Only names of tables, queries and arrays may stand in FROM."""
     for table in tree.find_all(exp.Table):
-        if isinstance(table.this, exp.Identifier) or isinstance(table.this, _TABLE_FUNCTIONS):
+        if isinstance(table.this, (exp.Identifier, _TABLE_FUNCTIONS)):
             continue
         if isinstance(table.this, exp.Anonymous) and table.this.name.lower() == "range":
             continue

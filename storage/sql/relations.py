@@ -45,7 +45,7 @@ _READ_OPTIMIZED = "ro"
 _GLOBAL = re.compile(r"(?:spark\.)?paimon\.([^.]+)\.([^.]+)\.([^.]+)\.(.+)")
 """`SET 'paimon.<catalog>.<database>.<table>.<option>'`, each name or `*`."""
 _EVERYWHERE = "spark.paimon."
-_CLOSE, _DYNAMIC_CLOSE = 0.85, 0.6
+_CLOSE, _DYNAMIC_CLOSE = 0.8, 0.6
 """How alike a key must be to an option to be taken for it."""
 _PREFIXES = ("parquet.", "orc.", "avro.", "lakeward.")
 
@@ -209,8 +209,9 @@ def columns_of(relation: Any) -> pa.Schema | None:
 def rows_of(
     relation: Any, columns: list[str] | None = None, predicate: Predicate | None = None
 ) -> Any:
-    """The rows of a relation as an object with Arrow's stream interface, to be read any number of
-    times; rows that do not satisfy the predicate may be among them.
+    """The rows of a relation as an object with Arrow's stream interface.
+
+    It can be read any number of times; rows that do not satisfy the predicate may be among them.
     """
     match relation:
         case pa.Table():

@@ -66,6 +66,7 @@ def show(session: "SqlSession", node: nodes.Show) -> pa.Table:
 
 def _of_table(session: "SqlSession", kind: str, node: nodes.Show) -> pa.Table:
     found = session.resolve(node.this)
+    query = getattr(found, "query", None)
     match kind:
         case "create view":
             if not is_view(found):
@@ -81,7 +82,9 @@ def _of_table(session: "SqlSession", kind: str, node: nodes.Show) -> pa.Table:
         case "partitions":
             return _partitions(found, node)
         case _:
-            options = dict(found.options if is_view(found) else _schema(found, node.this).options)
+            options = dict(
+                found.options if query is not None else _schema(found, node.this).options
+            )
             wanted = node.args.get("like")
             shown = {key: text for key, text in options.items() if wanted in (None, key)}
             return _rows({"key": list(shown), "value": list(shown.values())})
@@ -101,6 +104,8 @@ def describe(session: "SqlSession", node: nodes.Describe) -> pa.Table:
             with session.query(node.this) as reader:
                 rows = _arrow_columns(reader.schema)
             return _described(rows)
+        case _:
+            pass
     found = session.resolve(node.this)
     rows = _columns(found)
     wanted = node.args.get("column")
@@ -213,7 +218,7 @@ def _columns(found: Any) -> list[Column]:
             for one in found.fields
         ]
     schema: TableSchema = found.schema
-    keys = {name: "PRIMARY KEY" for name in schema.primary_keys}
+    keys = dict.fromkeys(schema.primary_keys, "PRIMARY KEY")
     for name in schema.partition_keys:
         keys[name] = f"{keys[name]}, PARTITION" if name in keys else "PARTITION"
     return [
@@ -331,4 +336,3 @@ def _create_database(session: "SqlSession", node: exp.Table) -> str:
     found = session.catalog_of(node).database(node.db)
     comment = "" if not found.comment else f" COMMENT {_text(found.comment)}"
     return f"CREATE DATABASE {_name(found.name)}{comment}{_with(found.properties)}"
-

@@ -81,7 +81,9 @@ def _elements(array: exp.Expr, type_of: TypeOf, *, spread: bool) -> exp.Select:
     if made or (type_ is not None and pa.types.is_map(type_)):
         return exp.select(
             *(
-                exp.alias_(_unnest(exp.Anonymous(this=f"map_{name}s", expressions=[array.copy()])), name)
+                exp.alias_(
+                    _unnest(exp.Anonymous(this=f"map_{name}s", expressions=[array.copy()])), name
+                )
                 for name in ("key", "value")
             )
         )
@@ -105,9 +107,7 @@ def _indexes(array: exp.Expr) -> exp.Expr:
     )
 
 
-def _aliased(
-    inner: exp.Select, alias: exp.Expr | None, columns: list[exp.Identifier]
-) -> exp.Expr:
+def _aliased(inner: exp.Select, alias: exp.Expr | None, columns: list[exp.Identifier]) -> exp.Expr:
     name = alias.this if alias is not None else None
     found = exp.Subquery(this=inner)
     if name is not None or columns:

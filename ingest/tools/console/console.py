@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interactive console: multi-line input with history and completion."""
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -25,15 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["is_complete", "run_console"]
 
-_WORDS = """
-ADD AFTER ALL ALTER ANALYZE AND AS ASC BETWEEN BY CALL CASCADE CASE CAST CATALOG CATALOGS COLUMN
-COLUMNS COMMENT COMPUTE COUNT CREATE CROSS DATABASE DATABASES DEFAULT DELETE DESC DESCRIBE DISTINCT
-DROP ELSE END ENFORCED EXCEPT EXISTS EXPLAIN EXTENDED FIRST FROM FULL GROUP HAVING IF IN INNER
-INSERT INTERSECT INTO IS JOIN KEY LATERAL LEFT LIKE LIMIT MATCHED MERGE MODIFY NOT NULL OFFSET ON
-OPTIONS OR ORDER OUTER OVER OVERWRITE PARTITION PARTITIONED PARTITIONS PRIMARY RENAME RESET RIGHT
-SELECT SET SHOW STATISTICS TABLE TABLES TBLPROPERTIES THEN TIMESTAMP TO TRUNCATE UNION UNNEST UPDATE
-USE USING VALUES VERSION VIEW VIEWS WHEN WHERE WITH
-""".split()
 _WORD = re.compile(r"[\w$.`]+")
 _MOST_TABLES = 500
 """Tables of a database whose names are completed; columns are those of tables in the statement."""
@@ -100,6 +92,14 @@ def _history() -> History:
     return FileHistory(path)
 
 
+@functools.cache
+def _words() -> tuple[str, ...]:
+    """Words of the dialect."""
+    from storage.sql.dialect import Lakeward
+
+    return tuple(sorted(word for word in Lakeward.Tokenizer.KEYWORDS if word.isalpha()))
+
+
 class _Names(Completer):
     """Completes words of SQL, names of databases, tables and columns, and shortcuts."""
 
@@ -142,7 +142,7 @@ class _Names(Completer):
         except (LakewardError, OSError):
             return
         finally:
-            yield from _WORDS
+            yield from _words()
 
     def _columns_of(self, table: str) -> tuple[str, ...]:
         key = f"{self._session.catalog_name}.{self._session.database}.{table}"

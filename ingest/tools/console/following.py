@@ -24,7 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["follow"]
 
 _KIND = "_row_kind"
-_OF_STATES = ("joins", "group", "order", "limit", "offset", "distinct", "having", "qualify", "with_")
+_OF_STATES = (
+    "joins",
+    "group",
+    "order",
+    "limit",
+    "offset",
+    "distinct",
+    "having",
+    "qualify",
+    "with_",
+)
 _MODE, _SCAN = "scan.mode", "scan."
 
 
@@ -57,9 +67,7 @@ def follow(
             refuse("only tables can be followed", table)
         given = table_options(table)
         chosen = any(key.startswith(_SCAN) and key != _MODE for key in given)
-        reader = ChangelogReader(
-            source, given.get(_MODE, "default" if chosen else "latest-full")
-        )
+        reader = ChangelogReader(source, given.get(_MODE, "default" if chosen else "latest-full"))
         if not node.find(exp.Star):
             node.set("expressions", [exp.column(_KIND), *node.expressions])
         for changes in reader.follow(until=until):
