@@ -79,9 +79,7 @@ def update(session: "SqlSession", node: exp.Update) -> int:
     _refuse_clauses(node, "from_", "order", "limit", "returning")
     table = target_table(session, node.this)
     name = node.this.alias_or_name
-    assignments = dict(_assignment(table, one, name) for one in node.expressions)
-    if len(assignments) < len(node.expressions):
-        refuse("a column is set twice", node)
+    assignments = _assignments(table, node, name)
     require_updatable(table, assignments)
     action = RowAction(RowKind.UPDATE_AFTER, frozenset(assignments))
     return _change(session, node, table, node.args.get("where"), [action], assignments).row_count
@@ -108,6 +106,14 @@ def _change(
     if where is not None:
         query = query.where(unqualified(where.this, node.this))
     return _run(session, node, table, query, actions)
+
+
+def _assignments(table: FileStoreTable, node: exp.Update, name: str) -> dict[str, exp.Expr]:
+    """Columns and values of SET."""
+    found = dict(_assignment(table, one, name) for one in node.expressions)
+    if len(found) < len(node.expressions):
+        refuse("a column is set twice", node)
+    return found
 
 
 def _assignment(table: FileStoreTable, node: exp.Expr, name: str) -> tuple[str, exp.Expr]:
@@ -193,7 +199,7 @@ def _clause(
         if any(isinstance(one, exp.Star) for one in then.expressions):
             values = _all_columns(table, source, source_columns, then)
         else:
-            values = dict(_assignment(table, one, target) for one in then.expressions)
+            values = _assignments(table, then, target)
     elif isinstance(then, exp.Insert):
         row_kind = RowKind.INSERT
         values = _inserted(table, source, source_columns, then, when)
