@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queries: from a tree of our dialect to DuckDB's text over scans of tables.
+
+Each name of a table becomes a relation of its own, read with the columns and the conditions that
+the query has for it (`storage.sql.pushdown`). Names of views become their queries.
+"""
+
+import copy
+import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from storage.sql import engine
+from storage.sql.dialect import Lakeward, parse_query
+from storage.sql.errors import SqlError, locate, position, refuse
+from storage.sql.pushdown import filter_of, used_columns
+from storage.sql.relations import columns_of, is_view, rows_of
+from storage.sql.unnest import TypeOf, without_laterals, without_unnests
+from storage.table.scan.predicate import Predicate
+
+if TYPE_CHECKING:
+    from storage.sql.session import SqlSession
+
+__all__ = ["Plan", "constant", "instant_ms", "plan_query", "run_query"]
+
+_ZONE_OPTIONS = ("table.local-time-zone", "spark.sql.session.timeZone")
+_MOST_VIEWS = 50
+_TABLE_FUNCTIONS = (exp.GenerateSeries, exp.Unnest, exp.Explode)
+
+
+class Plan:
+    """A query ready to run.
+
+    Attributes:
+        text: in DuckDB's SQL.
+        relations: rows by the names in it.
+        columns: names of the columns of all tables, for suggestions.
+        scans: for EXPLAIN: table, columns (None: all), condition.
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.relations: dict[str, Any] = {}
+        self.columns: set[str] = set()
+        self.scans: list[tuple[str, list[str] | None, Predicate | None]] = []
+
+
+def time_zone(session: "SqlSession") -> str | None:
+    """The zone that SET gave."""
+    return next((session.options[key] for key in _ZONE_OPTIONS if key in session.options), None)
+
+
+def run_query(session: "SqlSession", node: exp.Query) -> pa.RecordBatchReader:
+    """See `SqlSession.query`."""
+    plan = plan_query(session, node)
+    connection = engine.connect(time_zone(session))
+    return engine.run(connection, plan.text, plan.relations, node, plan.columns, session)
+
+
+def query_rows(session: "SqlSession", node: exp.Query, rows: pa.Table) -> pa.Table:
+    """The result of a query over rows in the place of each of its tables.
+
+    Raises:
+        SqlError: the query is wrong; says where.
+    """
+    inside = copy.copy(session)
+    inside.relation = rows
+    return run_query(inside, node).read_all()
+
+
+def plan_query(session: "SqlSession", node: exp.Query) -> Plan:
+    """Find what the names of a query stand for, and write it for DuckDB.
+
+    Raises:
+        SqlError: the query uses what is not allowed, or means nothing.
+        NotFoundError: there is no such table.
+    """
+    plan = Plan()
+    tree = node.copy()
+    _name_columns(tree)
+    tree = _expanded(session, tree, plan, itertools.count(), depth=0)
+    try:
+        plan.text = tree.sql(
+            dialect="duckdb", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE
+        )
+    except SqlglotError as error:
+        raise SqlError("the query cannot be carried out", detail=str(error)) from error
+    return plan
+
+
+def constant(session: "SqlSession", node: exp.Expr) -> Any:
+    """The value of an expression without columns.
+
+    Raises:
+        SqlError: it has no value.
+    """
+    query = exp.select(node.copy())
+    rows = run_query(session, query).read_all()
+    return rows.column(0)[0].as_py()
+
+
+def instant_ms(session: "SqlSession", node: exp.Expr) -> int:
+    """An instant that a literal or an expression names [epoch ms], in the session's zone.
+
+    Raises:
+        SqlError: it is none.
+    """
+    instant = exp.cast(node.copy(), "TIMESTAMPTZ")
+    value = constant(session, exp.Anonymous(this="epoch_ms", expressions=[instant]))
+    if value is None:
+        refuse("a time is expected", node)
+    return int(value)
+
+
+def _name_columns(tree: exp.Query) -> None:
+    """Columns without a name are named by their text."""
+    select = tree
+    while isinstance(select, exp.SetOperation):
+        select = select.left
+    if not isinstance(select, exp.Select):
+        return
+    for column in list(select.expressions):
+        if isinstance(column, exp.Alias | exp.Aliases | exp.Column | exp.Star):
+            continue
+        if isinstance(column, exp.Explode | exp.Unnest):
+            column.replace(exp.alias_(column.copy(), "col"))
+            continue
+        name = column.sql(dialect=Lakeward, comments=False, normalize_functions="lower")
+        column.replace(exp.alias_(column.copy(), name, quoted=True))
+
+
+def _expanded(
+    session: "SqlSession", tree: exp.Query, plan: Plan, numbers: Any, depth: int
+) -> exp.Query:
+    if depth > _MOST_VIEWS:
+        raise SqlError("views refer to each other in a circle")
+    _refuse_functions(tree)
+    tree = cast("exp.Query", tree.transform(_for_duckdb, copy=False))
+    try:
+        scopes = traverse_scope(tree)
+    except SqlglotError as error:
+        raise SqlError("the query cannot be understood", detail=str(error)) from error
+    replaced: list[tuple[exp.Table, exp.Expr]] = []
+    selects: list[tuple[exp.Select, TypeOf]] = []
+    for scope in scopes:
+        found = {
+            name: session.resolve(source) if session.relation is None else session.relation
+            for name, source in scope.sources.items()
+            if isinstance(source, exp.Table)
+            and _is_named(source)
+            and source.find_ancestor(exp.Query)
+        }
+        known = {name: _known_columns(relation) for name, relation in found.items()}
+        for name, relation in found.items():
+            source = scope.sources[name]
+            assert isinstance(source, exp.Table)
+            others = [known.get(other, set()) for other in scope.sources if other != name]
+            new = _replacement(session, tree, scope, name, relation, others, plan, numbers, depth)
+            replaced.append((source, new))
+        _strip_databases(scope)
+        if isinstance(scope.expression, exp.Select):
+            selects.append((scope.expression, _type_of(found)))
+    for source, new in replaced:
+        source.replace(new)
+    for select, type_of in selects:
+        without_unnests(select, type_of)
+        without_laterals(select, type_of)
+    return tree
+
+
+def _type_of(relations: Mapping[str, Any]) -> TypeOf:
+    """Types of the columns of a SELECT's tables."""
+
+    def type_of(column: exp.Column) -> pa.DataType | None:
+        for name, relation in relations.items():
+            schema = None if is_view(relation) else columns_of(relation)
+            if schema is None or column.table.lower() not in ("", name.lower()):
+                continue
+            for field in schema:
+                if field.name.lower() == column.name.lower():
+                    return field.type
+        return None
+
+    return type_of
+
+
+def _for_duckdb(node: exp.Expr) -> exp.Expr:
+    """What sqlglot leaves as it is, or would write with another meaning."""
+    match node:
+        case exp.Quantile():  # Spark's PERCENTILE interpolates
+            arguments = [node.this, node.args["quantile"]]
+            return exp.Anonymous(this="quantile_cont", expressions=arguments)
+        case exp.DayOfWeek():  # Sunday is 1 in Flink and Spark, 0 in DuckDB
+            day = exp.Anonymous(this="dayofweek", expressions=[node.this])
+            return exp.paren(exp.Add(this=day, expression=exp.Literal.number(1)))
+        case exp.StrToUnix() | exp.TimeToUnix():
+            instant = node.this
+            if not (isinstance(instant, exp.Cast) or isinstance(node, exp.TimeToUnix)):
+                return exp.cast(node.copy(), "BIGINT") if not _is_bigint(node) else node
+            seconds = exp.Anonymous(this="epoch", expressions=[instant])
+            return exp.cast(seconds, "BIGINT")
+        case exp.Select() if node.args.get("hint"):
+            node.set("hint", None)  # how a query is carried out changes no result
+            return node
+        case exp.Bracket(this=exp.Column() as column) if _is_map(node, column):
+            keys, values = node.expressions[::2], node.expressions[1::2]
+            return exp.Map(keys=exp.array(*keys), values=exp.array(*values))
+        case _:
+            return node
+
+
+def _is_bigint(node: exp.Expr) -> bool:
+    parent = node.parent
+    return isinstance(parent, exp.Cast) and parent.to.this is exp.DType.BIGINT
+
+
+def _is_map(node: exp.Bracket, column: exp.Column) -> bool:
+    """Flink's `MAP[key, value, …]`."""
+    return column.name.upper() == "MAP" and not column.this.quoted and len(node.expressions) > 1
+
+
+def _is_named(source: exp.Table) -> bool:
+    return isinstance(source.this, exp.Identifier)
+
+
+def _known_columns(relation: Any) -> set[str]:
+    if is_view(relation):
+        return {field.name.lower() for field in relation.fields}
+    schema = columns_of(relation)
+    return set() if schema is None else {name.lower() for name in schema.names}
+
+
+def _replacement(
+    session: "SqlSession",
+    tree: exp.Query,
+    scope: Scope,
+    name: str,
+    relation: Any,
+    others: list[set[str]],
+    plan: Plan,
+    numbers: Any,
+    depth: int,
+) -> exp.Expr:
+    source = scope.sources[name]
+    assert isinstance(source, exp.Table)
+    alias = source.args.get("alias") or exp.TableAlias(
+        this=exp.to_identifier(source.name, quoted=True)
+    )
+    if is_view(relation):
+        return _view(session, source, relation, plan, numbers, depth)
+    schema = columns_of(relation)
+    columns, predicate = None, None
+    if schema is not None:
+        _refuse_alike(schema, source)
+        plan.columns.update(schema.names)
+        columns = used_columns(tree, schema, name)
+        predicate = filter_of(scope, name, schema, others)
+    key = f"relation_{next(numbers)}"
+    try:
+        plan.relations[key] = rows_of(relation, columns, predicate)
+    except Exception as error:
+        from storage.errors import LakewardError
+
+        if isinstance(error, LakewardError):
+            raise locate(error, source) from error
+        raise
+    plan.scans.append((source.sql(dialect=Lakeward), columns, predicate))
+    return exp.Table(
+        this=exp.to_identifier(key, quoted=True),
+        alias=alias.copy(),
+        joins=source.args.get("joins"),
+        sample=source.args.get("sample"),
+        pivots=source.args.get("pivots"),
+        laterals=source.args.get("laterals"),
+    )
+
+
+def _view(
+    session: "SqlSession", source: exp.Table, view: Any, plan: Plan, numbers: Any, depth: int
+) -> exp.Expr:
+    """The query of a view in the place of its name, with names as they are where the view is."""
+    inside = copy.copy(session)
+    inside.catalog_name = source.catalog or session.catalog_name
+    inside.database = source.db or session.database
+    inner = _expanded(inside, parse_query(view.query), plan, numbers, depth + 1)
+    alias = source.args.get("alias")
+    name = alias.this if alias is not None else exp.to_identifier(source.name, quoted=True)
+    given = alias.args.get("columns") if alias is not None else None
+    columns = given or [exp.to_identifier(field.name, quoted=True) for field in view.fields]
+    found = inner.subquery(alias=exp.TableAlias(this=name.copy(), columns=columns), copy=False)
+    found.set("joins", source.args.get("joins"))
+    return found
+
+
+def _refuse_alike(schema: pa.Schema, source: exp.Table) -> None:
+    folded = [name.lower() for name in schema.names]
+    if len(set(folded)) < len(folded):
+        alike = sorted(name for name in schema.names if folded.count(name.lower()) > 1)
+        refuse(
+            "columns whose names differ only by case cannot be told apart in SQL",
+            source,
+            hint="read the table in Python",
+            columns=", ".join(alike),
+        )
+
+
+def _strip_databases(scope: Scope) -> None:
+    """`db.t.k` is `t.k`: relations have no databases."""
+    named = {
+        (source.db.lower(), source.name.lower())
+        for source in scope.sources.values()
+        if isinstance(source, exp.Table) and source.db
+    }
+    for column in scope.columns:
+        if column.args.get("db") and (column.text("db").lower(), column.table.lower()) in named:
+            column.set("db", None)
+            column.set("catalog", None)
+
+
+def _refuse_functions(tree: exp.Query) -> None:
+    """Only names of tables, queries and arrays may stand in FROM."""
+    for table in tree.find_all(exp.Table):
+        if isinstance(table.this, (exp.Identifier, _TABLE_FUNCTIONS)):
+            continue
+        if isinstance(table.this, exp.Anonymous) and table.this.name.lower() == "range":
+            continue
+        name = table.this.name or table.this.sql(dialect=Lakeward)
+        raise SqlError(
+            "this function cannot stand for a table",
+            hint="there are UNNEST, EXPLODE and RANGE",
+            function=name or "this",
+            **position(table),
+        )
