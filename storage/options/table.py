@@ -5,10 +5,9 @@ Source: SEMANTICS.md §K. This module holds placement, changelog and reading, an
 together; the other rows are in `option_table_merging`, `option_table_upkeep` (writing, commit and
 expiry), `option_table_formats`, `option_table_index`, `option_table_compaction`,
 `option_table_life`, `option_table_reading` and `format_tables`. `options` turns the table into
-typed attributes and into table-options.md. To carry out an option that is refused or ignored today, change its row and
-add its
-attribute there; where only the texts of a schema are at hand, read it with `options.option_value`
-(`by_key`).
+typed attributes and into table-options.md. To carry out an option that is refused or ignored today,
+change its row and add its attribute there; where only the texts of a schema are at hand, read it
+with `options.option_value` (`by_key`).
 """
 
 from storage.options.compaction import COMPACTION

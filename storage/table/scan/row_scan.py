@@ -4,11 +4,9 @@
 The table's options choose what is read: a state (SEMANTICS.md §C.8), the changes between two
 (§C.9), or a branch whose missing partitions come from another (§F.10, `scan.fallback-branch`): a
 partition that has files in the branch comes from there, every other one from the fallback branch.
-Speaks Arrow's stream interface, so DuckDB, Polars, pandas and others take it as it is.
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,7 +17,8 @@ from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.types.type_text import type_name
 from storage.table.commit.live_files import live_state
-from storage.table.read.read import TableRead, read_ahead
+from storage.table.read.read import TableRead
+from storage.table.scan.arrow_scan import ArrowScan
 from storage.table.scan.incremental import is_incremental
 from storage.table.scan.predicate import Predicate, both
 from storage.table.scan.scan import ChangeSplit, Split, TableScan
@@ -33,7 +32,7 @@ __all__ = ["FALLBACK_BRANCH", "RowScan", "no_travel_with_fallback"]
 FALLBACK_BRANCH = "scan.fallback-branch"
 
 
-class RowScan:
+class RowScan(ArrowScan):
     """Rows that were chosen and not read yet. Picklable, safe for several threads.
 
     The state is chosen by the first read, and stays the same for all later ones; `plan` chooses
@@ -137,31 +136,6 @@ class RowScan:
         fallback = isinstance(split, Split) and split.fallback
         for batch in self._reader(predicate, fallback=fallback).to_batches(split):
             yield batch.cast(self.schema) if fallback else batch
-
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, split by split, the next splits read ahead; memory is bounded.
-
-        Yields and raises: as `read`.
-        """
-        return self._batches(waiting=4)
-
-    def _batches(self, waiting: int) -> Iterator[pa.RecordBatch]:
-        if self._planned is None:
-            self._planned = self.plan()
-        sources = [functools.partial(self.read, split) for split in self._planned]
-        return read_ahead(sources, waiting=waiting)
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        """The same as Arrow's reader of batches."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-
-    def to_arrow(self) -> pa.Table:
-        """The rows, all at once."""
-        return pa.Table.from_batches(self._batches(waiting=0), schema=self.schema)
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Arrow's PyCapsule stream interface."""
-        return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def _reader(self, predicate: Predicate | None = None, *, fallback: bool = False) -> TableRead:
         table = self._tables[1 if fallback else 0]
