@@ -1,50 +1,81 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every catalog does: find databases and tables by name, make them, remove them.
+"""What every catalog does: find databases, tables and views by name, make, change, remove them.
 
-`Catalog.open` chooses the kind by the option `metastore`. There is one kind so far, `filesystem`.
-One that keeps names elsewhere (JDBC, Hive) derives from `Catalog` and says where a table lies
-(`table_path`) and which names there are; schemas, snapshots and data are the table's own files
-wherever it lies, so `table` is the same for all.
+`Catalog.open` chooses the kind by the option `metastore` and imports it then. A kind says which
+names there are and where a table lies (`table_path`); schemas, snapshots and data are the table's
+own files wherever it lies, so `table` is the same for all.
+
+Listing loads no file format and no merge engine: `FileStoreTable`, which needs them, is imported by
+the methods that open or make a table, so `lakeward table ls` starts in a fraction of a second.
 """
 
 import abc
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+import importlib
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from storage.clock import Clock, IdSource
-from storage.errors import NotFoundError, UnsupportedFeatureError
+from storage.catalog.options import METASTORE, TABLE_DEFAULT
+from storage.catalog.view import Database, View
+from storage.clock import Clock, IdSource, RandomIds, SystemClock
+from storage.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    StorageUnavailableError,
+    UnsupportedFeatureError,
+)
 from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.name_rules import name_refused
 from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema_changes import SchemaChange
 from storage.format.metadata.schema_store import SchemaStore
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.metadata.snapshot_store import SnapshotStore
 from storage.io.file_io import FileIO
 
 if TYPE_CHECKING:
+    from storage.table.environment import CatalogEnvironment
     from storage.table.table import FileStoreTable
 
-__all__ = ["BRANCH_MARK", "METASTORE", "Catalog"]
-
-METASTORE = "metastore"
-"""Option: the kind of a catalog."""
+__all__ = [
+    "BRANCH_MARK",
+    "METASTORE",
+    "Catalog",
+    "check_name",
+    "names_of_databases",
+    "split_identifier",
+]
 
 BRANCH_MARK = "$branch_"
 """Stands between a table's name and that of a branch."""
+
+DATABASE_SUFFIX = ".db"
+
+_KINDS = {
+    "filesystem": "storage.catalog.filesystem:FileSystemCatalog",
+    "jdbc": "storage.catalog.jdbc:JdbcCatalog",
+}
+"""Module and class by kind."""
+
+_DROP_TRIES = 3
+"""Times that files are listed; they are removed after all but the one that finds none."""
+
+_REGISTRATION_WAITS = 30
+_REGISTRATION_WAIT_S = 0.1
+"""How long the maker of a table may take between its first file and its entry in the catalog."""
 
 
 class Catalog(abc.ABC):
     """Databases and tables by name; a table is named `database.table`.
 
-    Derived classes name their kind: `class HiveCatalog(Catalog, kind="hive")`.
-
     Attributes:
         file_io: the store that tables lie in.
         warehouse: where tables lie that do not say otherwise.
         options: of the catalog, as it was opened.
+        clock: given to the tables.
+        ids: given to the tables.
     """
-
-    _kinds: ClassVar[dict[str, type["Catalog"]]] = {}
 
     file_io: FileIO
     warehouse: str
@@ -52,10 +83,19 @@ class Catalog(abc.ABC):
     clock: Clock
     ids: IdSource
 
-    def __init_subclass__(cls, *, kind: str | None = None) -> None:
-        super().__init_subclass__()
-        if kind is not None:
-            Catalog._kinds[kind] = cls
+    def __init__(
+        self,
+        file_io: FileIO,
+        warehouse: str,
+        options: Mapping[str, str],
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+    ) -> None:
+        self.file_io = file_io
+        self.warehouse = warehouse.rstrip("/")
+        self.options = {"warehouse": self.warehouse, **options}
+        self.clock = clock or SystemClock()
+        self.ids = ids or RandomIds()
 
     @staticmethod
     def open(warehouse: str, options: Mapping[str, str] | None = None) -> "Catalog":
@@ -67,37 +107,124 @@ class Catalog(abc.ABC):
                 it is missing.
 
         Raises:
-            UnsupportedFeatureError: there is no catalog of this kind.
+            UnsupportedFeatureError: there is no catalog of this kind, or what it needs is not
+                installed.
             InvalidOptionError: an option is unknown or malformed.
         """
         given = dict(options or {})
         kind = given.pop(METASTORE, "filesystem").strip().lower()
-        found = Catalog._kinds.get(kind)
+        found = _KINDS.get(kind)
         if found is None:
             raise UnsupportedFeatureError(
                 "there is no catalog of this kind",
-                hint=f"there are {', '.join(sorted(Catalog._kinds))}",
+                hint=f"there are {', '.join(sorted(_KINDS))}",
                 option=METASTORE,
                 value=kind,
             )
-        return found.of(warehouse, given)
+        module, _, name = found.partition(":")
+        try:
+            cls = getattr(importlib.import_module(module), name)
+        except ModuleNotFoundError as error:
+            raise UnsupportedFeatureError(
+                "a package that this kind of catalog needs is not installed",
+                detail=str(error),
+                hint=f'pip install "lakeward[{kind}]"',
+                option=METASTORE,
+                value=kind,
+            ) from error
+        catalog: Catalog = cls.of(warehouse, given)
+        return catalog
 
     @classmethod
     @abc.abstractmethod
     def of(cls, warehouse: str, options: Mapping[str, str]) -> "Catalog":
         """A catalog of this kind. Arguments and errors as of `open`."""
 
+    # ---- databases
+
     @abc.abstractmethod
-    def create_database(self, name: str, ignore_if_exists: bool = False) -> None:
+    def create_database(
+        self,
+        name: str,
+        ignore_if_exists: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         """Make a database.
+
+        Args:
+            name: of the database.
+            ignore_if_exists: do nothing when it exists, whatever its properties.
+            properties: texts by key; `comment` and `location` have a meaning.
 
         Raises:
             InvalidRequestError: it exists, or the name is not allowed.
+            UnsupportedFeatureError: the catalog cannot honour a property.
         """
 
     @abc.abstractmethod
     def list_databases(self) -> list[str]:
         """Names of all databases, sorted."""
+
+    @abc.abstractmethod
+    def database(self, name: str) -> Database:
+        """A database with its properties.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+
+    def alter_database(
+        self, name: str, changes: Mapping[str, str | None], ignore_if_missing: bool = False
+    ) -> None:
+        """Set properties of a database, or remove them (None).
+
+        Raises:
+            NotFoundError: there is none of this name.
+            UnsupportedFeatureError: the catalog keeps no properties.
+        """
+        raise self._unsupported("properties of databases", database=name)
+
+    def drop_database(
+        self, name: str, ignore_if_missing: bool = False, cascade: bool = False
+    ) -> None:
+        """Remove a database.
+
+        Args:
+            name: of the database.
+            ignore_if_missing: do nothing when there is none.
+            cascade: remove its tables and views, too; else it must be empty.
+
+        Raises:
+            NotFoundError: there is none of this name.
+            InvalidRequestError: it is not empty; nothing was removed.
+        """
+        try:
+            self.database(name)
+        except NotFoundError:
+            if ignore_if_missing:
+                return
+            raise
+        tables = self.list_tables(name)
+        views = self.list_views(name) if self.keeps_views else []
+        if (tables or views) and not cascade:
+            raise InvalidRequestError(
+                "the database is not empty",
+                hint="drop its tables and views first, or drop it with cascade",
+                database=name,
+                tables=len(tables),
+                views=len(views),
+            )
+        for table in tables:
+            self.drop_table(f"{name}.{table}", ignore_if_missing=True)
+        for view in views:
+            self.drop_view(f"{name}.{view}", ignore_if_missing=True)
+        self._remove_database(name)
+
+    @abc.abstractmethod
+    def _remove_database(self, name: str) -> None:
+        """Remove an empty database."""
+
+    # ---- tables
 
     @abc.abstractmethod
     def list_tables(self, database: str) -> list[str]:
@@ -107,38 +234,186 @@ class Catalog(abc.ABC):
     def exists(self, identifier: str) -> bool:
         """Whether there is a table `database.table`."""
 
-    @abc.abstractmethod
     def table_path(self, identifier: str) -> str:
         """Directory of a table that is there, or is about to be made.
 
         Raises:
             InvalidRequestError: the identifier is not `database.table` with allowed names.
         """
+        database, name = split_identifier(identifier)
+        return f"{self.database_path(database)}/{name}"
 
-    @abc.abstractmethod
+    def database_path(self, name: str) -> str:
+        """Directory of a database's tables.
+
+        Raises:
+            InvalidRequestError: the name is not allowed.
+        """
+        check_name("database", name)
+        return f"{self.warehouse}/{name}{DATABASE_SUFFIX}"
+
     def create_table(
         self, identifier: str, schema: TableSchema, ignore_if_exists: bool = False
     ) -> "FileStoreTable":
         """Make a table; of several concurrent calls one makes it.
 
         Args:
-            identifier: `database.table`; the database need not exist.
+            identifier: `database.table`; in a filesystem catalog the database need not exist.
             schema: schema 0, as from `new_schema`.
             ignore_if_exists: give the existing table, whatever its schema.
 
         Raises:
             InvalidRequestError: it exists, the name is not allowed, or the schema is not id 0.
             InvalidOptionError: an option has a bad value.
+            NotFoundError: there is no such database.
         """
+        from storage.table.table import FileStoreTable
+        from storage.table.table_rules import check_table
 
-    @abc.abstractmethod
+        path = self.table_path(identifier)
+        if schema.id != 0:
+            raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
+        schema = self._completed(schema)
+        check_table(schema)
+        self._check_free(identifier)
+        schemas = self.schemas(identifier)
+        if not self.exists(identifier) and not schemas.ids() and schemas.publish(schema):
+            self._register(identifier, schema)
+            file_io = self.file_io_of(identifier)
+            table = FileStoreTable.at(path, schema, file_io, self.clock, self.ids)
+            return dataclasses.replace(table, environment=self._environment(identifier))
+        self._await_registration(identifier)
+        if not ignore_if_exists:
+            raise InvalidRequestError("the table exists already", table=identifier)
+        return self.table(identifier)
+
+    def _completed(self, schema: TableSchema) -> TableSchema:
+        """The schema with the catalog's defaults of options, and a time."""
+        defaults = {
+            key.removeprefix(TABLE_DEFAULT): value
+            for key, value in self.options.items()
+            if key.startswith(TABLE_DEFAULT)
+        }
+        return dataclasses.replace(
+            schema,
+            options={**defaults, **schema.options},
+            time_ms=schema.time_ms or self.clock.now_ms(),
+        )
+
+    def _check_free(self, identifier: str) -> None:  # noqa: B027 - a hook
+        """Check that a table of this name may be made: its database, and that it is no view's."""
+
+    def _register(self, identifier: str, schema: TableSchema) -> None:  # noqa: B027 - a hook
+        """Enter a table whose schema file was just made."""
+
+    def _await_registration(self, identifier: str) -> None:
+        """Wait until a table whose files are there is in the catalog, too."""
+        for _ in range(_REGISTRATION_WAITS):
+            if self.exists(identifier):
+                return
+            self.clock.sleep(_REGISTRATION_WAIT_S)
+        raise InvalidRequestError(
+            "files of a table of this name are there, but it is not in the catalog",
+            hint="register it with `repair_table`, or remove its directory",
+            table=identifier,
+            path=self.table_path(identifier),
+        )
+
     def drop_table(self, identifier: str, ignore_if_missing: bool = False) -> None:
         """Remove a table with all its files.
+
+        The schema files go last, then the entry in the catalog: until then the table is there, and
+        an interrupted drop can be repeated; afterwards a new table of that name finds nothing of
+        the old one.
 
         Raises:
             NotFoundError: there is no such table.
             StorageUnavailableError: files are left; drop it again.
         """
+        if not self.exists(identifier):
+            if ignore_if_missing:
+                return
+            raise NotFoundError("there is no such table", table=identifier)
+        path = self.table_path(identifier)
+        self._remove_all(path, but=TableLayout(path).schema_dir + "/")
+        self._remove_all(path)
+        self._unregister(identifier)
+
+    def _unregister(self, identifier: str) -> None:  # noqa: B027 - a hook
+        """Remove the entry of a table whose files are removed."""
+
+    def _remove_all(self, path: str, but: str | None = None) -> None:
+        """Remove the files below a directory, in few requests; but not those below another."""
+        for number in itertools.count(1):
+            found = (status.path for status in self.file_io.walk(path))
+            files = [each for each in found if but is None or not each.startswith(but)]
+            if not files:
+                return
+            if number == _DROP_TRIES:
+                raise StorageUnavailableError(
+                    "files of a table could not be removed",
+                    hint="drop the table again",
+                    path=files[0],
+                )
+            self.file_io.delete_many(files)
+
+    def rename_table(self, old: str, new: str, ignore_if_missing: bool = False) -> None:
+        """Give a table another name, in the same or another database; its directory moves.
+
+        Raises:
+            NotFoundError: there is no such table, or no such database.
+            InvalidRequestError: the new name is taken or not allowed.
+            UnsupportedFeatureError: the table lies in an object store, which cannot move it.
+        """
+        new_path = self.table_path(new)
+        if not self.exists(old):
+            if ignore_if_missing:
+                return
+            raise NotFoundError("there is no such table", table=old)
+        self._check_free(new)
+        taken = InvalidRequestError("the table exists already", table=new)
+        if self.exists(new):
+            raise taken
+        try:
+            self._move(
+                old, new, lambda: self.file_io.rename_directory(self.table_path(old), new_path)
+            )
+        except FileExistsError as error:
+            raise taken from error
+
+    def _move(self, old: str, new: str, move_files: Callable[[], None]) -> None:
+        """Move a table's files and its entry: both or none."""
+        move_files()
+
+    def alter_table(
+        self, identifier: str, changes: Sequence[SchemaChange], ignore_if_missing: bool = False
+    ) -> None:
+        """Change the schema of a table, as one new version.
+
+        Raises:
+            NotFoundError: there is no such table.
+            InvalidSchemaChangeError: a change is not allowed.
+            CommitConflictError: others changed the schema each time.
+        """
+        try:
+            table = self.table(identifier)
+        except NotFoundError:
+            if ignore_if_missing:
+                return
+            raise
+        table.alter(changes)
+
+    def file_io_of(self, identifier: str) -> FileIO:
+        """The store of one table: as `file_io`, with what the catalog adds to publications."""
+        return self.file_io
+
+    def schemas(self, identifier: str) -> SchemaStore:
+        """The schema files of a table."""
+        return SchemaStore(self.file_io_of(identifier), TableLayout(self.table_path(identifier)))
+
+    def _environment(self, identifier: str) -> "CatalogEnvironment | None":
+        """What the catalog takes part in when a table is changed."""
+        return None
 
     def newest_snapshot(self, identifier: str) -> Snapshot | None:
         """The newest snapshot of a table, of the branch that its options name; None: no commit yet.
@@ -169,9 +444,10 @@ class Catalog(abc.ABC):
         from storage.table.table import FileStoreTable
 
         identifier, mark, branch = identifier.partition(BRANCH_MARK)
-        path, wanted = self.table_path(identifier), branch if mark else None
+        wanted = branch if mark else None
         try:
-            return FileStoreTable.open(path, self.file_io, self.clock, self.ids, branch=wanted)
+            path, file_io = self._location(identifier), self.file_io_of(identifier)
+            table = FileStoreTable.open(path, file_io, self.clock, self.ids, branch=wanted)
         except NotFoundError as error:
             raise NotFoundError(
                 "there is no such table",
@@ -180,3 +456,142 @@ class Catalog(abc.ABC):
                 branch=branch or "main",
                 warehouse=self.warehouse,
             ) from error
+        environment = self._environment(identifier)
+        if environment is None or table.layout.branch != "main":
+            return table
+        return dataclasses.replace(table, environment=environment)
+
+    def _location(self, identifier: str) -> str:
+        """Directory of a table that is in the catalog.
+
+        Raises:
+            NotFoundError: it is not.
+        """
+        return self.table_path(identifier)
+
+    def repair_table(self, identifier: str) -> None:
+        """Enter a table whose files are there; bring what the catalog keeps of it up to date.
+
+        Raises:
+            NotFoundError: there are no files of a table.
+            UnsupportedFeatureError: this kind of catalog keeps nothing but files.
+        """
+        raise self._unsupported("nothing to repair", table=identifier)
+
+    def repair_database(self, name: str) -> None:
+        """`repair_table` for every directory of a database that holds a table."""
+        for status in self.file_io.list(self.database_path(name)):
+            identifier = f"{name}.{status.name}"
+            named = status.directory and not name_refused("table", status.name)
+            if named and self.schemas(identifier).ids():
+                self.repair_table(identifier)
+
+    def repair_catalog(self) -> None:
+        """`repair_database` for every directory of the warehouse that is one."""
+        for name in names_of_databases(self.file_io, self.warehouse):
+            self.repair_database(name)
+
+    # ---- views
+
+    keeps_views: bool = False
+    """Whether the catalog has views."""
+
+    def create_view(self, identifier: str, view: View, ignore_if_exists: bool = False) -> None:
+        """Make a view.
+
+        Raises:
+            InvalidRequestError: a view or a table of this name exists.
+            NotFoundError: there is no such database.
+            UnsupportedFeatureError: the catalog has no views.
+        """
+        raise self._unsupported("views", view=identifier)
+
+    def view(self, identifier: str) -> View:
+        """A view.
+
+        Raises:
+            NotFoundError: there is no such view, or the catalog has none.
+        """
+        raise NotFoundError(
+            "there is no such view",
+            detail="a filesystem catalog has no views",
+            view=identifier,
+        )
+
+    def list_views(self, database: str) -> list[str]:
+        """Names of the views of a database, sorted; empty when the catalog has none."""
+        return []
+
+    def drop_view(self, identifier: str, ignore_if_missing: bool = False) -> None:
+        """Remove a view.
+
+        Raises:
+            NotFoundError: there is no such view.
+        """
+        if not ignore_if_missing:
+            self.view(identifier)
+
+    def rename_view(self, old: str, new: str, ignore_if_missing: bool = False) -> None:
+        """Give a view another name.
+
+        Raises:
+            NotFoundError: there is no such view, or no such database.
+            InvalidRequestError: the new name is taken or not allowed.
+        """
+        if not ignore_if_missing:
+            self.view(old)
+
+    def alter_view(self, identifier: str, view: View, ignore_if_missing: bool = False) -> None:
+        """Replace a view.
+
+        Raises:
+            NotFoundError: there is no such view.
+        """
+        if not ignore_if_missing:
+            self.view(identifier)
+
+    def _unsupported(self, what: str, **context: str) -> UnsupportedFeatureError:
+        return UnsupportedFeatureError(
+            f"this kind of catalog has no {what}",
+            hint="use a catalog with `metastore` = `jdbc`, `hive` or `rest`",
+            **context,
+        )
+
+
+def split_identifier(identifier: str) -> tuple[str, str]:
+    """Names of the database and of the table of `database.table`.
+
+    Raises:
+        InvalidRequestError: the identifier is not of this form, or a name is not allowed.
+    """
+    database, dot, name = identifier.partition(".")
+    if not dot:
+        raise InvalidRequestError(
+            "a table is named by database and table",
+            hint="write it as `database.table`",
+            table=identifier,
+        )
+    check_name("database", database)
+    check_name("table", name)
+    return database, name
+
+
+def check_name(what: str, name: str) -> None:
+    """Check the name of a database or a table.
+
+    Raises:
+        InvalidRequestError: it is not allowed.
+    """
+    if refused := name_refused(what, name):
+        hint = "names have no blanks at the ends and none of / \\ $ . : or control characters"
+        raise InvalidRequestError(refused, hint=hint, name=name)
+
+
+def names_of_databases(file_io: FileIO, warehouse: str) -> list[str]:
+    """Names of the directories of a warehouse that are databases, sorted."""
+    names = [
+        status.name.removesuffix(DATABASE_SUFFIX)
+        for status in file_io.list(warehouse)
+        if status.directory and status.name.endswith(DATABASE_SUFFIX)
+    ]
+    return sorted(name for name in names if not name_refused("database", name))

@@ -2,39 +2,28 @@
 """The filesystem catalog: databases and tables as directories of a warehouse.
 
 Source: FORMAT.md §12.1. A database is `<warehouse>/<name>.db`; a table is a directory in it that
-holds at least one schema file. Nothing else is recorded, so other engines see the same catalog.
-
-Listing loads no file format and no merge engine: `FileStoreTable`, which needs them, is imported by
-the methods that open or make a table, so `lakeward table ls` starts in a fraction of a second.
+holds at least one schema file. Nothing else is recorded, so other engines see the same catalog;
+there are no views, no properties of databases and, as no store of names, no lock.
 """
 
-import dataclasses
-import itertools
+import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from storage.catalog.catalog import Catalog
-from storage.clock import Clock, IdSource, RandomIds, SystemClock
-from storage.errors import InvalidRequestError, NotFoundError, StorageUnavailableError
-from storage.format.metadata.layout import TableLayout
+from storage.catalog.catalog import Catalog, check_name, names_of_databases
+from storage.catalog.options import LOCK_ENABLED, flag, split_options
+from storage.catalog.view import COMMENT, LOCATION, Database
+from storage.clock import Clock, IdSource
+from storage.errors import InvalidRequestError, NotFoundError, UnsupportedFeatureError
 from storage.format.metadata.name_rules import name_refused
-from storage.format.metadata.schema import TableSchema
-from storage.format.metadata.schema_store import SchemaStore
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
 
-if TYPE_CHECKING:
-    from storage.table.table import FileStoreTable
-
 __all__ = ["Catalog", "FileSystemCatalog"]
 
-_DROP_TRIES = 3
-"""Times that files are listed; they are removed after all but the one that finds none."""
-
-_SUFFIX = ".db"
+_LOG = logging.getLogger(__name__)
 
 
-class FileSystemCatalog(Catalog, kind="filesystem"):
+class FileSystemCatalog(Catalog):
     """Tables of one warehouse. Tables are named `database.table`.
 
     Attributes:
@@ -61,131 +50,76 @@ class FileSystemCatalog(Catalog, kind="filesystem"):
     ) -> None:
         if file_io is None:
             file_io, warehouse = resolve_file_io(warehouse, options)
-        self.file_io = file_io
-        self.warehouse = warehouse.rstrip("/")
-        self.options: Mapping[str, str] = {"warehouse": self.warehouse, **(options or {})}
-        self.clock = clock or SystemClock()
-        self.ids = ids or RandomIds()
+        super().__init__(file_io, warehouse, options or {}, clock, ids)
 
     @classmethod
     def of(cls, warehouse: str, options: Mapping[str, str]) -> "FileSystemCatalog":
         """See `Catalog.open`."""
-        return cls(warehouse, options=options)
+        own, store = split_options(options)
+        if flag(own, LOCK_ENABLED, False):
+            raise UnsupportedFeatureError(
+                "a filesystem catalog has no lock",
+                hint="use a catalog with `metastore` = `jdbc` or `hive`",
+                option=LOCK_ENABLED,
+            )
+        catalog = cls(warehouse, options=store)
+        catalog.options = {**catalog.options, **own}
+        return catalog
 
-    def create_database(self, name: str, ignore_if_exists: bool = False) -> None:
-        """See `Catalog`."""
-        _check_name("database", name)
+    def create_database(
+        self,
+        name: str,
+        ignore_if_exists: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """See `Catalog`. As in Paimon, properties other than the location are not kept."""
+        check_name("database", name)
+        if LOCATION in (properties or {}):
+            raise UnsupportedFeatureError(
+                "a database of a filesystem catalog has no location of its own",
+                hint="remove the property `location`, or use a JDBC or Hive catalog",
+                database=name,
+            )
         if name in self.list_databases():
             if ignore_if_exists:
                 return
             raise InvalidRequestError("the database exists already", database=name)
+        if properties:
+            _LOG.warning(
+                "a filesystem catalog keeps no properties of a database; they are dropped",
+                extra={"database": name, "keys": sorted(properties), "comment": COMMENT},
+            )
         # a directory appears with its first file and, where directories are real, stays
-        path = f"{self._database(name)}/.{name}.{self.ids.uuid()}.tmp"
+        path = f"{self.database_path(name)}/.{name}.{self.ids.uuid()}.tmp"
         self.file_io.write_bytes(path, b"")
         self.file_io.delete(path)
 
     def list_databases(self) -> list[str]:
         """See `Catalog`; directories of names that no database may have are not among them."""
-        names = [
-            status.name.removesuffix(_SUFFIX)
-            for status in self.file_io.list(self.warehouse)
-            if status.directory and status.name.endswith(_SUFFIX)
-        ]
-        return sorted(name for name in names if not name_refused("database", name))
+        return names_of_databases(self.file_io, self.warehouse)
+
+    def database(self, name: str) -> Database:
+        """See `Catalog`."""
+        check_name("database", name)
+        if name not in self.list_databases():
+            raise NotFoundError("there is no such database", database=name)
+        return Database(name)
+
+    def _remove_database(self, name: str) -> None:
+        path = self.database_path(name)
+        self._remove_all(path)
+        self.file_io.prune(path)
 
     def list_tables(self, database: str) -> list[str]:
         """See `Catalog`; directories of names that no table may have are not among them."""
-        _check_name("database", database)
         return sorted(
             status.name
-            for status in self.file_io.list(self._database(database))
+            for status in self.file_io.list(self.database_path(database))
             if status.directory
             and not name_refused("table", status.name)
-            and self._schemas(status.path).ids()
+            and self.schemas(f"{database}.{status.name}").ids()
         )
 
     def exists(self, identifier: str) -> bool:
         """See `Catalog`."""
-        return bool(self._schemas(self.table_path(identifier)).ids())
-
-    def create_table(
-        self, identifier: str, schema: TableSchema, ignore_if_exists: bool = False
-    ) -> "FileStoreTable":
-        """See `Catalog`."""
-        from storage.table.table import FileStoreTable
-        from storage.table.table_rules import check_table
-
-        path = self.table_path(identifier)
-        if schema.id != 0:
-            raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
-        check_table(schema)
-        if schema.time_ms == 0:
-            schema = dataclasses.replace(schema, time_ms=self.clock.now_ms())
-        schemas = self._schemas(path)
-        if not schemas.ids() and schemas.publish(schema):
-            return FileStoreTable.at(path, schema, self.file_io, self.clock, self.ids)
-        if not ignore_if_exists:
-            raise InvalidRequestError("the table exists already", table=identifier)
-        return self.table(identifier)
-
-    def drop_table(self, identifier: str, ignore_if_missing: bool = False) -> None:
-        """Remove a table with all its files.
-
-        The schema files go last: until then the table is there, and an interrupted drop can be
-        repeated; afterwards a new table of that name finds nothing of the old one.
-
-        Raises:
-            NotFoundError: there is no such table.
-            StorageUnavailableError: files are left; drop it again.
-        """
-        path = self.table_path(identifier)
-        if not self._schemas(path).ids():
-            if ignore_if_missing:
-                return
-            raise NotFoundError("there is no such table", table=identifier)
-        self._remove_all(path, but=TableLayout(path).schema_dir + "/")
-        self._remove_all(path)
-
-    def _remove_all(self, path: str, but: str | None = None) -> None:
-        """Remove the files below a directory, in few requests; but not those below another."""
-        for number in itertools.count(1):
-            found = (status.path for status in self.file_io.walk(path))
-            files = [each for each in found if but is None or not each.startswith(but)]
-            if not files:
-                return
-            if number == _DROP_TRIES:
-                raise StorageUnavailableError(
-                    "files of a table could not be removed",
-                    hint="drop the table again",
-                    path=files[0],
-                )
-            self.file_io.delete_many(files)
-
-    def table_path(self, identifier: str) -> str:
-        """Directory of a table.
-
-        Raises:
-            InvalidRequestError: the identifier is not `database.table` with allowed names.
-        """
-        database, dot, name = identifier.partition(".")
-        if not dot:
-            raise InvalidRequestError(
-                "a table is named by database and table",
-                hint="write it as `database.table`",
-                table=identifier,
-            )
-        _check_name("database", database)
-        _check_name("table", name)
-        return f"{self._database(database)}/{name}"
-
-    def _database(self, name: str) -> str:
-        return f"{self.warehouse}/{name}{_SUFFIX}"
-
-    def _schemas(self, path: str) -> SchemaStore:
-        return SchemaStore(self.file_io, TableLayout(path))
-
-
-def _check_name(what: str, name: str) -> None:
-    if refused := name_refused(what, name):
-        hint = "names have no blanks at the ends and none of / \\ $ . : or control characters"
-        raise InvalidRequestError(refused, hint=hint, name=name)
+        return bool(self.schemas(identifier).ids())

@@ -36,6 +36,7 @@ class CountingFileIO(FileIO):
 
     def __init__(self, inner: FileIO) -> None:
         self.inner = inner
+        self.distant = inner.distant
 
     def read_bytes(self, path: str) -> bytes:
         """See `FileIO`."""
@@ -128,16 +129,14 @@ class CountingFileIO(FileIO):
         """See `FileIO`; not counted."""
         self.inner.prune(path)
 
-
-class _DistantCountingFileIO(CountingFileIO):
-    """The same for a store that is far away."""
-
-    distant = True
+    def rename_directory(self, old: str, new: str) -> None:
+        """See `FileIO`; not counted."""
+        self.inner.rename_directory(old, new)
 
 
 def counted(inner: FileIO) -> CountingFileIO:
     """A store whose calls are counted."""
-    return _DistantCountingFileIO(inner) if inner.distant else CountingFileIO(inner)
+    return CountingFileIO(inner)
 
 
 def _timed(

@@ -11,11 +11,11 @@ import dataclasses
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO
 
 import pyarrow as pa
 
-from storage.errors import RetryableError
+from storage.errors import RetryableError, UnsupportedFeatureError
 
 __all__ = ["FileIO", "FileStatus", "note_undeleted", "read_present"]
 
@@ -52,7 +52,7 @@ class FileIO(abc.ABC):
     a file is required and absent, `PermissionError` as it is.
     """
 
-    distant: ClassVar[bool] = False
+    distant: bool = False
 
     @abc.abstractmethod
     def read_bytes(self, path: str) -> bytes:
@@ -138,6 +138,21 @@ class FileIO(abc.ABC):
 
         Does nothing on stores where a directory is there only while it holds files.
         """
+
+    def rename_directory(self, old: str, new: str) -> None:
+        """Give a directory another path, atomically; the parent of the new one is created.
+
+        Raises:
+            UnsupportedFeatureError: the store has no directories that could be renamed.
+            FileExistsError: files are at the new path.
+            FileNotFoundError: there is no such directory.
+        """
+        raise UnsupportedFeatureError(
+            "this store cannot rename a directory atomically",
+            hint="make a table of the new name, copy the rows (`insert into … select`), drop this",
+            old=old,
+            new=new,
+        )
 
 
 def read_present(file_io: FileIO, paths: Sequence[str]) -> Iterator[bytes | None]:

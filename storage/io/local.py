@@ -173,6 +173,19 @@ class LocalFileIO(FileIO):
                 with contextlib.suppress(OSError):
                     os.rmdir(directory)
 
+    def rename_directory(self, old: str, new: str) -> None:
+        """See `FileIO`: `rename(2)` of a directory replaces none that holds anything."""
+        with _translated("rename", old):
+            self._make_parents(new)
+            try:
+                os.rename(old, new)
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new) from error
+                raise
+            self._sync_directory(old)
+            self._sync_directory(new)
+
     def _create(self, path: str, data: bytes) -> None:
         """Write a new file; on any failure nothing is left."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)

@@ -23,6 +23,7 @@ from storage.io.file_io import FileIO
 from storage.lsm.key_order import key_decoder
 from storage.lsm.levels import KeyOf
 from storage.options.options import TableOptions
+from storage.table.environment import CatalogEnvironment
 
 __all__ = ["TableCore"]
 
@@ -43,6 +44,7 @@ class TableCore:
         snapshots: snapshots of the table.
         schemas: all versions of its schema.
         manifests: manifests and manifest lists.
+        environment: what its catalog takes part in; None: the table is its files.
     """
 
     file_io: FileIO
@@ -53,6 +55,7 @@ class TableCore:
     snapshots: SnapshotStore
     schemas: SchemaStore
     manifests: ManifestStore
+    environment: CatalogEnvironment | None = None
 
     @functools.cached_property
     def options(self) -> TableOptions:

@@ -350,6 +350,12 @@ class FileStoreTable(TableOperations):
             CommitConflictError: others changed the schema each time.
             StorageUnavailableError: it is unknown whether the change was made; check and repeat.
         """
+        if self.environment is not None:
+            return self.environment.alter(self, changes)
+        return self.alter_files(changes)
+
+    def alter_files(self, changes: Sequence[SchemaChange]) -> "FileStoreTable":
+        """As `alter`, without the table's catalog; for catalogs."""
         for _ in range(_ALTER_TRIES):
             newest = self._newest_schema()
             table = self._at_schema(newest)

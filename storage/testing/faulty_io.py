@@ -160,6 +160,10 @@ class FaultyFileIO(FileIO):
         """See `FileIO`."""
         self._run("prune", path, lambda: self._inner.prune(path))
 
+    def rename_directory(self, old: str, new: str) -> None:
+        """See `FileIO`."""
+        self._run("rename_directory", old, lambda: self._inner.rename_directory(old, new))
+
     def _run(
         self,
         operation: str,

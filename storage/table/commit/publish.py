@@ -250,6 +250,8 @@ class Publisher:
         attempt.sent = True
         if self._outcome.published(snapshot, latest):
             self._table.snapshots.announce(snapshot)
+            if self._table.environment is not None:
+                self._table.environment.published(self._table, snapshot)
             return snapshot
         attempt.sent = False
         self._forget(attempt.names)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of catalogs: which there are, and which belong to the object store.
+
+Source: Paimon's `CatalogOptions`. Options that only tune a cache or a pool of Paimon's own are
+accepted and have no effect here.
+"""
+
+import difflib
+from collections.abc import Collection, Mapping
+
+from storage.errors import InvalidOptionError, UnsupportedFeatureError
+from storage.options import values
+
+__all__ = [
+    "ACQUIRE_TIMEOUT",
+    "LOCK_ENABLED",
+    "MAX_SLEEP",
+    "METASTORE",
+    "STORE_PREFIXES",
+    "SYNC_ALL_PROPERTIES",
+    "TABLE_DEFAULT",
+    "URI",
+    "WAREHOUSE",
+    "flag",
+    "milliseconds",
+    "split_options",
+]
+
+METASTORE = "metastore"
+WAREHOUSE = "warehouse"
+URI = "uri"
+LOCK_ENABLED = "lock.enabled"
+MAX_SLEEP = "lock-check-max-sleep"
+ACQUIRE_TIMEOUT = "lock-acquire-timeout"
+SYNC_ALL_PROPERTIES = "sync-all-properties"
+TABLE_DEFAULT = "table-default."
+"""Prefix of options that new tables get unless they set them."""
+
+STORE_PREFIXES = ("s3.", "s3a.", "fs.s3a.", "gs.", "az.", "store.")
+"""How options of object stores begin."""
+
+_COMMON = frozenset({METASTORE, WAREHOUSE, LOCK_ENABLED, MAX_SLEEP, ACQUIRE_TIMEOUT})
+_WITHOUT_EFFECT = frozenset(
+    {
+        "client-pool-size",
+        "cache-enabled",
+        "cache.expire-after-access",
+        "cache.expire-after-write",
+        "cache.partition.max-num",
+        "cache.manifest.small-file-memory",
+        "cache.manifest.small-file-threshold",
+        "cache.manifest.max-memory",
+        "cache.manifest.soft-values",
+        "cache.snapshot.max-num-per-table",
+        "cache.deletion-vectors.max-num",
+        "file-io.allow-cache",
+        "resolving-file-io.enabled",
+    }
+)
+_REFUSED = {
+    "lock.type": "the lock is that of the metastore: remove it",
+    "case-sensitive": "remove it",
+    "data-token.enabled": "give the credentials of the object store as its own options",
+    "fs.allow-hadoop-fallback": "remove it",
+}
+
+
+def split_options(
+    options: Mapping[str, str], known: Collection[str] = (), prefixes: tuple[str, ...] = ()
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Options of a catalog: its own, and those of the object store.
+
+    Args:
+        options: all.
+        known: keys of this kind of catalog, besides those of every kind.
+        prefixes: how further keys of this kind begin.
+
+    Raises:
+        InvalidOptionError: an option is unknown.
+        UnsupportedFeatureError: an option would change what happens and is not supported.
+    """
+    store = {key: value for key, value in options.items() if key.startswith(STORE_PREFIXES)}
+    own = {key: value for key, value in options.items() if key not in store}
+    for key, value in own.items():
+        if key in known or key in _COMMON or key in _WITHOUT_EFFECT:
+            continue
+        if key.startswith((TABLE_DEFAULT, *prefixes)):
+            continue
+        if key in _REFUSED:
+            if value.strip().lower() == "false":
+                continue
+            raise UnsupportedFeatureError(
+                "this option of a catalog is not supported",
+                hint=_REFUSED[key],
+                option=key,
+                value=value,
+            )
+        near = difflib.get_close_matches(key, [*known, *_COMMON], 1)
+        hint = f"did you mean `{near[0]}`?" if near else "see docs/guides/catalogs.md"
+        raise InvalidOptionError("a catalog of this kind has no such option", hint=hint, key=key)
+    return own, store
+
+
+def flag(options: Mapping[str, str], key: str, default: bool) -> bool:
+    """An option that is true or false.
+
+    Raises:
+        InvalidOptionError: it is neither.
+    """
+    try:
+        return values.boolean(options[key]) if key in options else default
+    except ValueError as error:
+        raise InvalidOptionError(f"option is not {error}", key=key, value=options[key]) from error
+
+
+def milliseconds(options: Mapping[str, str], key: str, default: str) -> int:
+    """An option that is a duration [ms].
+
+    Raises:
+        InvalidOptionError: it is none.
+    """
+    text = options.get(key, default)
+    try:
+        return values.duration_ms(text)
+    except ValueError as error:
+        raise InvalidOptionError(f"option is not {error}", key=key, value=text) from error
