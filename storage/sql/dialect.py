@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dialect of Lakeward's statements, and the statements of a text.
+
+Queries are Spark's as sqlglot parses them, with Flink's spelling where it does not contradict;
+statements on catalogs, tables and views are read in both spellings (`storage.sql.parse`).
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokens import Token, TokenType
+
+from storage.sql.errors import SqlError
+from storage.sql.parse.statements import StatementParser
+
+__all__ = ["Lakeward", "Statement", "parse_query", "statements"]
+
+_SWALLOWING = (TokenType.COMMAND, TokenType.EXECUTE, TokenType.FETCH, TokenType.RENAME)
+"""Kinds of words after which sqlglot keeps the rest of the statement as one text."""
+
+
+class Lakeward(Spark):
+    """Spark's SQL with `t$files` as a name, hints behind tables and our own statements."""
+
+    class Tokenizer(Spark.Tokenizer):
+        """Words of a text."""
+
+        KEYWORDS = {
+            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if kind not in _SWALLOWING
+        }
+        COMMANDS: set[TokenType] = set()
+        COMMAND_PREFIX_TOKENS: set[TokenType] = set()
+        STRING_ESCAPES = ["\\", "'"]
+        SINGLE_TOKENS = {
+            mark: kind for mark, kind in Spark.Tokenizer.SINGLE_TOKENS.items() if mark != "$"
+        }
+        VAR_SINGLE_TOKENS = {"$"}
+        TOKENS_PRECEDING_HINT = set(TokenType)
+
+    Parser = StatementParser
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement of a text, parsed when it is its turn.
+
+    Attributes:
+        text: without the semicolon.
+        line: of its first word, from 1.
+    """
+
+    text: str
+    line: int
+    _tokens: Sequence[Token]
+    _all: str
+
+    def parse(self) -> exp.Expression:
+        """The tree of the statement.
+
+        Raises:
+            SqlError: it is no statement; says where.
+        """
+        parser = StatementParser(dialect=Lakeward())
+        try:
+            (found,) = parser.parse(list(self._tokens), self._all)
+        except ParseError as error:
+            raise _refused(error) from error
+        except RecursionError as error:
+            raise SqlError("the statement is nested too deeply", line=self.line) from error
+        if not isinstance(found, exp.Expression):
+            raise SqlError("there is no statement", line=self.line)
+        return found
+
+
+def statements(text: str) -> Iterator[Statement]:
+    """The statements of a text, separated by semicolons.
+
+    Raises:
+        SqlError: a quotation or comment does not end.
+    """
+    try:
+        tokens = Lakeward().tokenize(text)
+    except TokenError as error:
+        raise SqlError(
+            "the text cannot be split into words",
+            detail=str(error).partition("\n")[0],
+            hint="a quotation or a comment may not be closed",
+        ) from error
+    current: list[Token] = []
+    for token in [*tokens, None]:
+        if token is not None and token.token_type is not TokenType.SEMICOLON:
+            current.append(token)
+        elif current:
+            content = text[current[0].start : current[-1].end + 1]
+            yield Statement(content, current[0].line, current, text)
+            current = []
+
+
+def parse_query(text: str) -> exp.Query:
+    """The query that a text holds.
+
+    Raises:
+        SqlError: it is not one query.
+    """
+    found = [statement.parse() for statement in statements(text)]
+    if len(found) != 1 or not isinstance(found[0], exp.Query):
+        raise SqlError("a query is expected", text=text)
+    return found[0]
+
+
+def _refused(error: ParseError) -> SqlError:
+    facts: Mapping[str, object] = error.errors[0] if error.errors else {}
+    message = str(facts.get("description") or error)
+    place: dict[str, object] = {}
+    if facts.get("line"):
+        near = str(facts.get("highlight") or "")
+        place = {"line": facts["line"], "column": max(1, int(str(facts["col"])) - len(near) + 1)}
+        if near:
+            place["near"] = near
+    return SqlError("the statement cannot be understood", detail=message.rstrip("."), **place)

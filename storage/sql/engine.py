@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DuckDB as it runs queries: alone in its process, without files, network or extensions."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from storage.errors import LakewardError
+from storage.sql.errors import SqlError, position, suggestion
+
+__all__ = ["Relations", "connect", "run"]
+
+_SAFE = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_unsigned_extensions": "false",
+    "python_enable_replacements": "false",
+}
+_MISSING_COLUMN = re.compile(r'Referenced (?:column|table) "([^"]+)" not found')
+_MISSING_FUNCTION = re.compile(r"Function with name ([\w.]+) does not exist")
+_SUGGESTED = re.compile(r'Did you mean "([^"]+)"|Candidate bindings: (.+)')
+_HUGEINT = pa.decimal128(38, 0)
+
+Relations = Mapping[str, Any]
+"""By name in the query: objects with Arrow's stream interface."""
+
+
+class _Source:
+    """Rows for DuckDB; keeps the error that reading them raised."""
+
+    def __init__(self, rows: Any, failed: list[BaseException]) -> None:
+        self._rows = rows
+        self._failed = failed
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Arrow's PyCapsule stream interface; a new stream each time."""
+        rows = self._rows
+        if isinstance(rows, pa.Table | pa.RecordBatchReader):
+            return rows.__arrow_c_stream__(requested_schema)
+        reader = pa.RecordBatchReader.from_batches(rows.schema, self._batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._rows.to_batches()
+        except BaseException as error:
+            self._failed.append(error)
+            raise
+
+
+def connect(time_zone: str | None = None) -> duckdb.DuckDBPyConnection:
+    """A connection that reaches nothing but what is registered in it.
+
+    Args:
+        time_zone: of texts of instants; None: the machine's.
+    """
+    connection = duckdb.connect(config=dict(_SAFE))
+    if time_zone is not None:
+        try:
+            connection.execute("SET TimeZone = ?", [time_zone])
+        except duckdb.Error as error:
+            connection.close()
+            raise SqlError("there is no such time zone", zone=time_zone) from error
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def run(
+    connection: duckdb.DuckDBPyConnection,
+    text: str,
+    relations: Relations,
+    tree: exp.Expr,
+) -> pa.RecordBatchReader:
+    """The rows of a query; closes the connection at the end of the rows.
+
+    Args:
+        connection: as of `connect`; closed by the reader.
+        text: in DuckDB's SQL.
+        relations: what its tables are.
+        tree: of the statement, for the places of errors.
+
+    Raises:
+        SqlError: DuckDB refuses the query.
+        LakewardError: as of reading the tables.
+    """
+    failed: list[BaseException] = []
+    try:
+        for name, rows in relations.items():
+            connection.register(name, _Source(rows, failed))
+        reader = connection.execute(text).to_arrow_reader(65_536)
+    except duckdb.Error as error:
+        connection.close()
+        raise _refused(error, failed, tree) from error
+    except BaseException:
+        connection.close()
+        raise
+    schema = pa.schema(map(_plain, reader.schema))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in reader:
+                yield batch if batch.schema == schema else batch.cast(schema)
+        except duckdb.Error as error:
+            raise _refused(error, failed, tree) from error
+        except (pa.ArrowException, OSError) as error:
+            if "sum is too large" not in str(error) and isinstance(error, pa.ArrowInvalid):
+                raise _refused(error, failed, tree) from error
+            raise
+        finally:
+            connection.close()
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """Sums of integers are BIGINT, as in Flink and Spark; DuckDB makes them wider."""
+    return field.with_type(pa.int64()) if field.type == _HUGEINT else field
+
+
+def _refused(error: Exception, failed: list[BaseException], tree: exp.Expr) -> BaseException:
+    """What to raise: the error of the scan that failed, else DuckDB's in our words."""
+    if failed:
+        return failed[0]
+    text = str(error)
+    message, _, rest = text.partition("\n")
+    if isinstance(error, duckdb.InterruptException):
+        return SqlError("the statement was cancelled")
+    for pattern, what in ((_MISSING_COLUMN, "column"), (_MISSING_FUNCTION, "function")):
+        found = pattern.search(text)
+        if found:
+            return _missing(what, found[1], text, tree)
+    kind, _, plain = message.partition(": ")
+    del rest
+    return SqlError(
+        "the query cannot run", detail=(plain or kind).strip().rstrip("."), **_place(tree, text)
+    )
+
+
+def _missing(what: str, name: str, text: str, tree: exp.Expr) -> LakewardError:
+    node = next(
+        (
+            one
+            for one in tree.walk()
+            if isinstance(one, exp.Identifier | exp.Func) and one.name.lower() == name.lower()
+        ),
+        None,
+    )
+    hint = ""
+    for found in _SUGGESTED.finditer(text):
+        known = [part.strip(' "').rpartition(".")[2] for part in (found[1] or found[2]).split(",")]
+        hint = suggestion(name, known, f"there are {', '.join(known)}")
+    return SqlError(f"there is no such {what}", hint=hint, name=name, **position(node))
+
+
+def _place(tree: exp.Expr, text: str) -> dict[str, int]:
+    """The first name of the statement that DuckDB's message quotes."""
+    quoted = {name.lower() for name in re.findall(r'"([^"]+)"', text)}
+    for node in tree.find_all(exp.Identifier):
+        if node.name.lower() in quoted:
+            return position(node)
+    return {}

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of statements: what, where in the text, and what to write instead."""
+
+import difflib
+from collections.abc import Iterable
+from typing import NoReturn
+
+from sqlglot import exp
+
+from storage.errors import InvalidRequestError, LakewardError
+
+__all__ = ["SqlError", "locate", "refuse", "suggestion"]
+
+
+class SqlError(InvalidRequestError):
+    """A statement that cannot run.
+
+    Attributes:
+        line: of the place in the text, from 1; None where it is not known.
+        column: of the place, from 1.
+    """
+
+    @property
+    def line(self) -> int | None:
+        """Line of the place, from 1."""
+        return self.context.get("line")
+
+    @property
+    def column(self) -> int | None:
+        """Column of the place, from 1."""
+        return self.context.get("column")
+
+
+def position(node: exp.Expr | None) -> dict[str, int]:
+    """Line and column of the first token of a node; empty where it is not known."""
+    if node is None:
+        return {}
+    for part in node.walk():
+        if "line" in part.meta:
+            meta = part.meta
+            width = meta["end"] - meta["start"]
+            return {"line": meta["line"], "column": max(1, meta["col"] - width)}
+    return {}
+
+
+def locate(error: LakewardError, node: exp.Expr | None) -> LakewardError:
+    """Put the place of a node into the context of an error that has none yet."""
+    if "line" not in error.context:
+        error.context = {**error.context, **position(node)}
+    return error
+
+
+def refuse(
+    message: str, node: exp.Expr | None = None, *, hint: str = "", **context: object
+) -> NoReturn:
+    """Raise an error at a node.
+
+    Raises:
+        SqlError: always.
+    """
+    raise SqlError(message, hint=hint, **context, **position(node))
+
+
+def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A hint that names the closest of the known words; else `otherwise`."""
+    by_fold = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), by_fold, n=1, cutoff=0.6)
+    return f"did you mean {by_fold[found[0]]}?" if found else otherwise

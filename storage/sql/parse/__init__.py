@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dialect: sqlglot's Spark, with the statements of Flink and of Paimon's tables."""

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CREATE and DROP."""
+
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.tokens import TokenType
+
+from storage.sql.nodes import (
+    ColumnDefinition,
+    CreateCatalog,
+    CreateDatabase,
+    CreateTable,
+    CreateView,
+    DropCatalog,
+    DropDatabase,
+    DropObject,
+)
+from storage.sql.parse.words import Words
+
+__all__ = ["CreateParser"]
+
+_FORMAT_PROVIDERS = frozenset({"csv", "json", "parquet", "orc", "text"})
+
+
+class CreateParser(Words):
+    """Reads CREATE and DROP of catalogs, databases, tables and views, in both spellings."""
+
+    def create_statement(self) -> exp.Expression:
+        """What follows CREATE."""
+        replace = self.take("OR", "REPLACE")
+        if self.at("TEMPORARY") or self.at("TEMP") or self.at("GLOBAL"):
+            self.fail(
+                "TABLE, VIEW, DATABASE or CATALOG",
+                hint="temporary objects are not supported: create the table or the view itself",
+            )
+        if self.take("CATALOG"):
+            exists = self.exists(wanted=False)
+            name = self.name("the name of a catalog")
+            options = self.options() if self.take("WITH") else ()
+            return CreateCatalog(this=name, options=options, exists=exists)
+        if self.take("DATABASE") or self.take("SCHEMA") or self.take("NAMESPACE"):
+            return self._database()
+        if self.take("TABLE"):
+            return self._table(replace=replace)
+        if self.take("MATERIALIZED", "TABLE"):
+            return self._table(replace=replace, kind="materialized table")
+        if self.take("VIEW"):
+            return self._view(replace=replace)
+        if self.at("FUNCTION"):
+            self.fail("TABLE, VIEW, DATABASE or CATALOG", hint="functions cannot be created")
+        self.fail("TABLE, VIEW, DATABASE or CATALOG")
+
+    def drop_statement(self) -> exp.Expression:
+        """What follows DROP."""
+        if self.take("CATALOG"):
+            exists = self.exists()
+            return DropCatalog(this=self.name("the name of a catalog"), exists=exists)
+        if self.take("DATABASE") or self.take("SCHEMA") or self.take("NAMESPACE"):
+            exists = self.exists()
+            name = self.database()
+            cascade = self.take("CASCADE")
+            self.take("RESTRICT")
+            return DropDatabase(this=name, exists=exists, cascade=cascade)
+        for kind in ("TABLE", "VIEW", "MATERIALIZED TABLE"):
+            if self.take(kind):
+                exists = self.exists()
+                dropped = DropObject(this=self.table(), kind=kind.lower(), exists=exists)
+                self.take("PURGE")
+                return dropped
+        self.fail("TABLE, VIEW, DATABASE or CATALOG")
+
+    def _database(self) -> CreateDatabase:
+        exists = self.exists(wanted=False)
+        name = self.database()
+        comment, options = None, {}
+        while True:
+            if self.take("COMMENT"):
+                comment = self.string("the comment of the database")
+            elif self.take("WITH", "DBPROPERTIES") or self.take("WITH", "PROPERTIES"):
+                options |= dict(self.options())
+            elif self.take("WITH"):
+                options |= dict(self.options())
+            elif self.take("LOCATION"):
+                options["location"] = self.string("a path")
+            else:
+                break
+        return CreateDatabase(this=name, exists=exists, comment=comment, options=options)
+
+    def _view(self, *, replace: bool) -> CreateView:
+        exists = self.exists(wanted=False)
+        view: dict[str, Any] = {"this": self.table(), "exists": exists, "replace": replace}
+        if self._match(TokenType.L_PAREN, advance=False):
+            columns = self.within(self._view_column)
+            view["names"] = tuple(name for name, _ in columns)
+            view["comments"] = tuple(comment for _, comment in columns)
+        options: dict[str, str] = {}
+        while not self.take("AS"):
+            if self.take("COMMENT"):
+                view["comment"] = self.string("the comment of the view")
+            elif self.take("TBLPROPERTIES") or self.take("WITH"):
+                options |= dict(self.options())
+            else:
+                self.fail("AS and a query")
+        view["query"], view["query_text"] = self.query()
+        return CreateView(**view, options=options)
+
+    def _view_column(self) -> tuple[str, str | None]:
+        name = self.name("the name of a column").name
+        return name, self.string("a comment") if self.take("COMMENT") else None
+
+    def _table(self, *, replace: bool, kind: str = "table") -> CreateTable:
+        # Spark's types mean others than Flink's: which it is, is known from what follows
+        words = {token.text.upper() for token in self._tokens[self._index :]}
+        self._spark = bool(words & {"USING", "TBLPROPERTIES"})
+        exists = self.exists(wanted=False)
+        parts: dict[str, Any] = {
+            **{"this": self.table(), "kind": kind, "exists": exists, "replace": replace},
+            **{"columns": (), "primary_key": (), "partition": (), "options": {}},
+        }
+        if self._match(TokenType.L_PAREN, advance=False) and not self._starts_query():
+            self._elements(parts)
+        while self._clause(parts):
+            pass
+        self._spark = False
+        return CreateTable(**parts)
+
+    def _starts_query(self) -> bool:
+        return bool(self._next) and self._next.text.upper() in ("SELECT", "WITH")
+
+    def _elements(self, parts: dict[str, Any]) -> None:
+        columns = []
+        for element in self.within(self._element):
+            if isinstance(element, ColumnDefinition):
+                columns.append(element)
+            else:
+                parts["primary_key"] = (*parts["primary_key"], *element)
+        keys = tuple(column.name[0] for column in columns if column.primary_key)
+        parts["columns"] = tuple(columns)
+        parts["primary_key"] = (*parts["primary_key"], *keys)
+
+    def _element(self) -> ColumnDefinition | tuple[str, ...]:
+        if self.take("CONSTRAINT"):
+            self.name("the name of a constraint")
+        if self.take("PRIMARY", "KEY"):
+            names = tuple(self.within(lambda: self.name("a column").name))
+            self.take("NOT", "ENFORCED")
+            return names
+        if self.at("WATERMARK") and self._next and self._next.text.upper() == "FOR":
+            self.fail(
+                "a column",
+                hint="watermarks belong to a streaming job; leave the clause out",
+            )
+        if self.at("UNIQUE") or self.at("FOREIGN", "KEY") or self.at("CHECK"):
+            self.fail("a column or PRIMARY KEY", hint="there are no other constraints")
+        return self.column()
+
+    def _clause(self, parts: dict[str, Any]) -> bool:
+        """Read one clause behind the columns; False: there is none."""
+        if self._source_clause(parts) or self._layout_clause(parts):
+            return True
+        if self.take("COMMENT"):
+            parts["comment"] = self.string("the comment of the table")
+        elif self.take("TBLPROPERTIES") or self.take("OPTIONS") or self.take("WITH"):
+            parts["options"] |= dict(self.options())
+        elif self.take("LOCATION"):
+            parts["options"]["path"] = self.string("a path")
+        elif self.take("FRESHNESS"):
+            self._match(TokenType.EQ)
+            self.need("INTERVAL")
+            parts["freshness"] = (self.string("a number in quotes"), self._unit())
+        elif self.take("REFRESH_MODE"):
+            self._match(TokenType.EQ)
+            parts["refresh_mode"] = self.name("FULL or CONTINUOUS").name.lower()
+        else:
+            return False
+        return True
+
+    def _unit(self) -> str:
+        return self.name("SECOND, MINUTE, HOUR or DAY").name.lower()
+
+    def _source_clause(self, parts: dict[str, Any]) -> bool:
+        if self.take("USING"):
+            provider = self.name("paimon").name.lower()
+            if provider in _FORMAT_PROVIDERS:
+                parts["options"] |= {"type": "format-table", "file.format": provider}
+            elif provider not in ("paimon", "lakeward"):
+                self.fail("paimon", hint="tables are made `USING paimon`", token=self._prev)
+        elif self.take("LIKE"):
+            parts["like"] = self.table()
+            if self._match(TokenType.L_PAREN, advance=False):
+                self.fail(
+                    "the end of LIKE", hint="all is taken over, and options are set by WITH (…)"
+                )
+        elif self.take("AS") or self.at("SELECT"):
+            parts["query"], parts["query_text"] = self.query()
+        else:
+            return False
+        return True
+
+    def _layout_clause(self, parts: dict[str, Any]) -> bool:
+        if self.take("PARTITIONED", "BY"):
+            found = self.within(self._partition_column)
+            parts["partition"] = tuple(column.name[0] for column in found)
+            parts["columns"] += tuple(column for column in found if column.type is not None)
+            return True
+        if self.take("CLUSTERED", "BY") or self.take("DISTRIBUTED", "BY"):
+            self.take("HASH")
+            keys = self.within(lambda: self.name("a column").name)
+            parts["options"] |= {"bucket-key": ",".join(keys)}
+        elif not self.take("DISTRIBUTED"):
+            return False
+        if self.take("INTO"):
+            number = self._parse_number()
+            if not isinstance(number, exp.Literal):
+                self.fail("the number of buckets")
+            parts["options"] |= {"bucket": str(number.this)}
+            self.need("BUCKETS")
+        return True
+
+    def _partition_column(self) -> ColumnDefinition:
+        """A name, or as in Hive a column of its own."""
+        following = self._next.token_type if self._next else None
+        if following in (TokenType.COMMA, TokenType.R_PAREN):
+            return ColumnDefinition(name=(self.name("a column").name,))
+        if following is TokenType.L_PAREN:
+            self.fail("a column", hint="partitions are by columns, not by functions of them")
+        return self.column()

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which statement begins here, and the statements that are neither CREATE, DROP nor ALTER."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.tokens import TokenType
+
+from storage.sql.errors import suggestion
+from storage.sql.nodes import (
+    Analyze,
+    CallProcedure,
+    Describe,
+    Explain,
+    ResetOption,
+    SetOption,
+    Show,
+    Truncate,
+    UseCatalog,
+    UseDatabase,
+)
+from storage.sql.parse.alter import AlterParser
+from storage.sql.parse.create import CreateParser
+
+__all__ = ["STATEMENT_WORDS", "StatementParser"]
+
+_PLAIN = frozenset(
+    {"SELECT", "WITH", "VALUES", "FROM", "INSERT", "DELETE", "UPDATE", "MERGE", "(", "TABLE"}
+)
+"""First words of statements that sqlglot parses itself."""
+
+_OTHER_WORDS = "CREATE ALTER DROP SHOW DESCRIBE DESC USE SET RESET EXPLAIN CALL ANALYZE TRUNCATE"
+STATEMENT_WORDS = (*sorted(_PLAIN - {"("}), *_OTHER_WORDS.split(), "COMMENT")
+"""First words of statements."""
+
+_SHOWN_OF_TABLE = ("CREATE TABLE", "CREATE VIEW", "COLUMNS", "PARTITIONS", "TBLPROPERTIES")
+_SHOWN = (
+    *("CATALOGS", "DATABASES", "SCHEMAS", "NAMESPACES", "TABLES", "VIEWS", "PROCEDURES"),
+    *("FUNCTIONS", "CURRENT CATALOG", "CURRENT DATABASE", "CREATE DATABASE", "CREATE CATALOG"),
+    "MATERIALIZED TABLES",
+)
+
+
+class StatementParser(CreateParser, AlterParser):
+    """The parser of the dialect."""
+
+    TABLE_POSTFIX_TOKENS: ClassVar = {
+        *getattr(CreateParser, "TABLE_POSTFIX_TOKENS", ()),
+        TokenType.HINT,
+    }
+
+    def _parse_statement(self) -> exp.Expr | None:
+        token = self._curr
+        if not token:
+            return None
+        word = token.text.upper()
+        if word in _PLAIN or token.token_type is TokenType.L_PAREN:
+            return super()._parse_statement()
+        read = _READERS.get(word)
+        if read is None:
+            hint = suggestion(word, STATEMENT_WORDS, f"there are {', '.join(STATEMENT_WORDS)}")
+            self.fail("a statement", hint=hint, token=token)
+        self._advance()
+        return read(self)
+
+    def _parse_table_parts(
+        self,
+        schema: bool = False,
+        is_db_reference: bool = False,
+        wildcard: bool = False,
+        fast: bool = False,
+    ) -> exp.Table | exp.Dot | None:
+        found = super()._parse_table_parts(schema, is_db_reference, wildcard, fast)
+        if not fast and isinstance(found, exp.Table):
+            self.hint(found)
+        return found
+
+    def _parse_table(self, *arguments: Any, **named: Any) -> exp.Expr | None:
+        found = super()._parse_table(*arguments, **named)
+        if isinstance(found, exp.Table) and self._match(TokenType.HINT, advance=False):
+            self.hint(found)
+        return found
+
+    def show_statement(self) -> exp.Expression:
+        """What follows SHOW."""
+        self.take("EXTENDED")
+        for kind in _SHOWN_OF_TABLE:
+            if self.take(*kind.split()):
+                return self._show_of_table(kind.lower())
+        for kind in _SHOWN:
+            if self.take(*kind.split()):
+                if kind.startswith("CREATE"):
+                    of = self.database() if kind.endswith("DATABASE") else self.name()
+                    return Show(kind=kind.lower(), this=of)
+                of = self.database() if self.take("IN") or self.take("FROM") else None
+                return Show(kind=kind.lower(), this=of, like=self.like())
+        if self.take("CREATE"):
+            self.fail("TABLE, VIEW or DATABASE")
+        known = [*_SHOWN_OF_TABLE, *_SHOWN]
+        word = self._curr.text if self._curr else ""
+        self.fail("what to show", hint=suggestion(word, known, f"there are {', '.join(known)}"))
+
+    def _show_of_table(self, kind: str) -> Show:
+        if kind == "columns":
+            _ = self.take("IN") or self.take("FROM")
+        table = self.table()
+        partition = self.partition() if self.take("PARTITION") else None
+        like: str | None = None
+        if kind == "tblproperties" and self._match(TokenType.L_PAREN, advance=False):
+            (like,) = self.within(self.option_key)
+        return Show(kind=kind, this=table, partition=partition, like=like or self.like())
+
+    def describe_statement(self) -> exp.Expression:
+        """What follows DESCRIBE."""
+        for kind in ("CATALOG", "DATABASE", "SCHEMA", "NAMESPACE"):
+            if self.take(kind):
+                extended = self.take("EXTENDED")
+                of = self.name() if kind == "CATALOG" else self.database()
+                kind = "catalog" if kind == "CATALOG" else "database"
+                return Describe(this=of, kind=kind, extended=extended)
+        self.take("TABLE")
+        extended = self.take("EXTENDED") or self.take("FORMATTED")
+        if self._curr and self._curr.text.upper() in ("SELECT", "WITH", "VALUES", "("):
+            query, _ = self.query()
+            return Describe(this=query, kind="query")
+        table = self.table()
+        column = None
+        if self._curr:
+            column = self.path()
+        return Describe(this=table, kind="table", extended=extended, column=column)
+
+    def use_statement(self) -> exp.Expression:
+        """What follows USE."""
+        if self.take("CATALOG"):
+            return UseCatalog(this=self.name("the name of a catalog"))
+        _ = self.take("DATABASE") or self.take("SCHEMA") or self.take("NAMESPACE")
+        return UseDatabase(this=self.database())
+
+    def set_statement(self) -> exp.Expression:
+        """What follows SET."""
+        if not self._curr:
+            return SetOption()
+        key = self.option_key()
+        if not self._match(TokenType.EQ):
+            return SetOption(key_text=key)
+        if self._curr and self._curr.token_type is TokenType.STRING:
+            return SetOption(key_text=key, value=self.string())
+        return SetOption(key_text=key, value=self.words_until_end())
+
+    def reset_statement(self) -> exp.Expression:
+        """What follows RESET."""
+        return ResetOption(key_text=self.option_key() if self._curr else None)
+
+    def explain_statement(self) -> exp.Expression:
+        """What follows EXPLAIN."""
+        for word in ("PLAN", "FOR", "EXTENDED", "FORMATTED", "COST", "CODEGEN"):
+            self.take(word)
+        query, _ = self.query()
+        return Explain(this=query)
+
+    def call_statement(self) -> exp.Expression:
+        """What follows CALL."""
+        parts = [self.name("sys and the name of a procedure")]
+        while self._match(TokenType.DOT):
+            parts.append(self.name("the name of a procedure"))
+        arguments = tuple(self.within(self._argument))
+        path = exp.Dot.build(parts) if len(parts) > 1 else parts[0]
+        names = [part.name for part in parts]
+        name = names[-1].lower()
+        if len(names) < 2 or names[-2].lower() != "sys":
+            self.fail("sys.", hint=f"procedures are called CALL sys.{name}(…)", token=self._prev)
+        return CallProcedure(this=path, name=name, arguments=arguments)
+
+    def _argument(self) -> tuple[str | None, exp.Expr]:
+        following = self._next
+        name = None
+        if following and following.token_type in (TokenType.FARROW, TokenType.EQ):
+            name = self.name("the name of an argument").name.lower()
+            self._advance()
+        value = self._parse_assignment()
+        if value is None:
+            self.fail("a value")
+        return name, value
+
+    def analyze_statement(self) -> exp.Expression:
+        """What follows ANALYZE."""
+        self.need("TABLE")
+        table = self.table()
+        if self.at("PARTITION"):
+            self.fail("COMPUTE STATISTICS", hint="statistics are of the whole table")
+        self.need("COMPUTE", "STATISTICS")
+        self.take("NOSCAN")
+        columns: tuple[str, ...] | None = None
+        if self.take("FOR", "ALL", "COLUMNS"):
+            columns = ()
+        elif self.take("FOR", "COLUMNS"):
+            wrapped = self._match(TokenType.L_PAREN, advance=False)
+            names = self.within(self.path) if wrapped else [self.path()]
+            while self._match(TokenType.COMMA):
+                names.append(self.path())
+            columns = tuple(".".join(name) for name in names)
+        return Analyze(this=table, columns=columns)
+
+    def truncate_statement(self) -> exp.Expression:
+        """What follows TRUNCATE."""
+        self.need("TABLE")
+        table = self.table()
+        partition = self.partition() if self.take("PARTITION") else None
+        return Truncate(this=table, partition=partition)
+
+
+_READERS: Mapping[str, Callable[[StatementParser], exp.Expression]] = {
+    "CREATE": StatementParser.create_statement,
+    "ALTER": StatementParser.alter_statement,
+    "DROP": StatementParser.drop_statement,
+    "COMMENT": StatementParser.comment_statement,
+    "SHOW": StatementParser.show_statement,
+    "DESCRIBE": StatementParser.describe_statement,
+    "DESC": StatementParser.describe_statement,
+    "USE": StatementParser.use_statement,
+    "SET": StatementParser.set_statement,
+    "RESET": StatementParser.reset_statement,
+    "EXPLAIN": StatementParser.explain_statement,
+    "CALL": StatementParser.call_statement,
+    "ANALYZE": StatementParser.analyze_statement,
+    "TRUNCATE": StatementParser.truncate_statement,
+}

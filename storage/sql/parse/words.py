@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all statements are made of: words, names, options, columns with their types."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import NoReturn, TypeVar
+
+from sqlglot import exp
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokens import Token, TokenType
+
+from storage.errors import LakewardError
+from storage.format.types.types import (
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    RowType,
+)
+from storage.options.options import find_option
+from storage.sql.errors import SqlError, suggestion
+from storage.sql.nodes import OPTIONS, ColumnDefinition, TableHint
+from storage.sql.types import atomic_type
+
+__all__ = ["OptionPairs", "Words", "text_of"]
+
+OptionPairs = tuple[tuple[str, str], ...]
+_T = TypeVar("_T")
+_TEXTS = frozenset({TokenType.STRING, TokenType.IDENTIFIER, TokenType.RAW_STRING})
+_ZONES = (
+    "WITH LOCAL TIME ZONE",
+    "WITHOUT TIME ZONE",
+    "WITH TIME ZONE",
+)
+
+
+def text_of(node: exp.Expr | None) -> str | None:
+    """The text of a literal, also of one with a type (`DATE '2024-01-01'`); None of NULL.
+
+    Raises:
+        SqlError: it is no literal.
+    """
+    match node:
+        case exp.Null():
+            return None
+        case exp.Literal() | exp.Boolean():
+            return str(node.this).lower() if isinstance(node, exp.Boolean) else str(node.this)
+        case exp.Neg(this=exp.Literal() as literal):
+            return f"-{literal.this}"
+        case exp.Cast(this=exp.Literal() as literal):
+            return str(literal.this)
+        case _:
+            raise SqlError("a literal is expected here", found=node.sql() if node else "nothing")
+
+
+class Words(SparkParser):
+    """Reads words of the text one after the other. Spelled without regard to case."""
+
+    _spark = False
+    """Whether the statement is in Spark's spelling, where words mean other types."""
+
+    def fail(self, expected: str, *, hint: str = "", token: Token | None = None) -> NoReturn:
+        """Refuse what stands here.
+
+        Raises:
+            SqlError: always.
+        """
+        token = token or self._curr
+        found = token.text if token else ""
+        last = token or self._prev
+        column = last.col - (last.end - last.start) if last else 1
+        raise SqlError(
+            f"expected {expected}",
+            detail=f"found `{found}`" if found else "the statement ends here",
+            hint=hint,
+            line=last.line if last else 1,
+            column=max(1, column),
+        )
+
+    def at(self, *words: str) -> bool:
+        """Whether these words come next."""
+        index = self._index
+        found = self.take(*words)
+        self._retreat(index)
+        return found
+
+    def take(self, *words: str) -> bool:
+        """Go past these words, if they come next; a token may hold several (`PRIMARY KEY`)."""
+        index, wanted = self._index, " ".join(words).upper()
+        while wanted:
+            token = self._curr
+            text = "" if not token or token.token_type in _TEXTS else token.text.upper()
+            if not text or not (wanted == text or wanted.startswith(text + " ")):
+                self._retreat(index)
+                return False
+            wanted = wanted[len(text) :].lstrip()
+            self._advance()
+        return True
+
+    def need(self, *words: str) -> None:
+        """Go past these words.
+
+        Raises:
+            SqlError: something else comes next.
+        """
+        if not self.take(*words):
+            self.fail(" ".join(words))
+
+    def exists(self, *, wanted: bool = True) -> bool:
+        """IF EXISTS, or where it is not `wanted` IF NOT EXISTS."""
+        return self.take("IF", "EXISTS") if wanted else self.take("IF", "NOT", "EXISTS")
+
+    def name(self, what: str = "a name") -> exp.Identifier:
+        """One name, quoted or not."""
+        found = self._parse_id_var(any_token=True)
+        if not isinstance(found, exp.Identifier):
+            self.fail(what)
+        return found
+
+    def table(self) -> exp.Table:
+        """`[catalog.][database.]table`."""
+        if not self._curr or self._curr.token_type is TokenType.STRING:
+            self.fail("the name of a table")
+        found = self._parse_table_parts(schema=True)
+        if not isinstance(found, exp.Table) or not isinstance(found.this, exp.Identifier):
+            self.fail("the name of a table", token=self._prev)
+        return found
+
+    def database(self) -> exp.Table:
+        """`[catalog.]database`, as a Table without a table's name."""
+        first = self.name("the name of a database")
+        if self._match(TokenType.DOT):
+            return exp.Table(db=self.name("the name of a database"), catalog=first)
+        return exp.Table(db=first)
+
+    def path(self) -> tuple[str, ...]:
+        """`column[.field…]`."""
+        names = [self.name("the name of a column").name]
+        while self._match(TokenType.DOT):
+            names.append(self.name("the name of a field").name)
+        return tuple(names)
+
+    def string(self, what: str = "a text in single quotes") -> str:
+        """A text in quotes."""
+        found = self._parse_string()
+        if not isinstance(found, exp.Literal):
+            self.fail(what)
+        return str(found.this)
+
+    def within(self, item: Callable[[], _T]) -> list[_T]:
+        """`(item, item …)`."""
+        if not self._match(TokenType.L_PAREN):
+            self.fail("(")
+        items: list[_T] = []
+        if self._match(TokenType.R_PAREN):
+            return items
+        items.append(item())
+        while self._match(TokenType.COMMA):
+            items.append(item())
+        if not self._match(TokenType.R_PAREN):
+            self.fail(", or )")
+        return items
+
+    def options(self) -> OptionPairs:
+        """`('key' = 'value', …)`; keys and values may stand without quotes, as in Spark."""
+        return tuple(self.within(self._option))
+
+    def _option(self) -> tuple[str, str]:
+        key = self.option_key()
+        if not self._match(TokenType.EQ):
+            self.fail("=", hint="options are written 'key' = 'value'")
+        value = self._parse_unary()
+        text = text_of(value)
+        if text is None:
+            self.fail("a value", token=self._prev)
+        return key, text
+
+    def option_key(self) -> str:
+        """`'key'`, or `word[.word…]`."""
+        if self._curr and self._curr.token_type is TokenType.STRING:
+            return self.string()
+        parts = [self._option_word()]
+        while self._match(TokenType.DOT) or self._match(TokenType.DASH):
+            parts += [self._prev.text, self._option_word()]
+        return "".join(parts)
+
+    def _option_word(self) -> str:
+        if not self._curr or not self._curr.text.replace("_", "").isalnum():
+            self.fail("the key of an option")
+        self._advance()
+        return str(self._prev.text)
+
+    def words_until_end(self) -> str:
+        """The text from here to the end of the statement."""
+        if not self._curr:
+            return ""
+        start = self._curr
+        while self._curr:
+            self._advance()
+        return self._find_sql(start, self._prev)
+
+    def like(self) -> str | None:
+        """`[LIKE] 'pattern'`."""
+        if self.take("LIKE") or (self._curr and self._curr.token_type is TokenType.STRING):
+            return self.string("a pattern")
+        return None
+
+    def partition(self) -> dict[str, str | None]:
+        """`PARTITION (column = value, …)`, after the word."""
+        return dict(self.within(self._partition_value))
+
+    def _partition_value(self) -> tuple[str, str | None]:
+        name = self.name("a partition column").name
+        if not self._match(TokenType.EQ):
+            self.fail("=")
+        return name, text_of(self._parse_unary())
+
+    def query(self) -> tuple[exp.Query, str]:
+        """A query up to the end of the statement, with its text."""
+        start = self._curr
+        if not start:
+            self.fail("a query")
+        found = self._parse_statement()
+        if not isinstance(found, exp.Query):
+            self.fail("a query", token=start)
+        return found, self._find_sql(start, self._prev)
+
+    # ------------------------------------------------------------------- columns and types
+
+    def column(self, *, nested: bool = False) -> ColumnDefinition:
+        """`name type [NOT NULL] [COMMENT 'x'] [DEFAULT x] [PRIMARY KEY …] [FIRST | AFTER x]`."""
+        name = self.path() if nested else (self.name("the name of a column").name,)
+        if self.at("AS"):
+            self.fail(
+                "the type of a column",
+                hint="Paimon's tables have no computed columns here: compute the value in the"
+                " INSERT, or define a view",
+            )
+        parts: dict[str, object] = {"name": name}
+        parts["type"] = self.data_type()
+        while self._column_part(parts):
+            pass
+        return ColumnDefinition(**parts)  # type: ignore[arg-type]
+
+    def _column_part(self, parts: dict[str, object]) -> bool:
+        if self.take("COMMENT"):
+            parts["comment"] = self.string("the comment of the column")
+        elif self.take("DEFAULT"):
+            parts["default"] = self.default()
+        elif self.take("PRIMARY", "KEY"):
+            self.take("NOT", "ENFORCED")
+            parts["primary_key"] = True
+        elif self.take("FIRST"):
+            parts["first"] = True
+        elif self.take("AFTER"):
+            parts["after"] = self.name("a column").name
+        elif self.at("METADATA"):
+            self.fail("the end of the column", hint="metadata columns are not supported")
+        else:
+            return False
+        return True
+
+    def default(self) -> str:
+        """The text of a default value."""
+        start = self._curr
+        if not start:
+            self.fail("a value")
+        value = self._parse_unary()
+        if isinstance(value, exp.Literal | exp.Boolean | exp.Null | exp.Neg | exp.Cast):
+            return text_of(value) or "null"
+        return self._find_sql(start, self._prev)
+
+    def data_type(self) -> DataType:
+        """A type with its nullability.
+
+        Raises:
+            SqlError: there is no such type.
+        """
+        token = self._curr
+        try:
+            found = self._nested_type() or self._atomic_type()
+        except SqlError:
+            raise
+        except LakewardError as error:
+            error.context |= {
+                "line": token.line,
+                "column": max(1, token.col - token.end + token.start),
+            }
+            raise
+        while self.at("ARRAY") or self.at("MULTISET"):
+            found = ArrayType(found) if self.take("ARRAY") else self._multiset_of(found)
+        return found
+
+    def _multiset_of(self, element: DataType) -> DataType:
+        self.need("MULTISET")
+        return self._nullable(MultisetType(element))
+
+    def _nullable(self, type_: DataType) -> DataType:
+        if self.take("NOT", "NULL"):
+            return dataclasses.replace(type_, nullable=False)
+        self.take("NULL")
+        return type_
+
+    def _nested_type(self) -> DataType | None:
+        if not self._curr or self._curr.token_type in _TEXTS:
+            return None
+        word = self._curr.text.upper()
+        opening = self._next
+        if word not in ("ARRAY", "MAP", "MULTISET", "ROW", "STRUCT") or not opening:
+            return None
+        if opening.token_type not in (TokenType.LT, TokenType.L_PAREN):
+            return None
+        self._advance(2)
+        closing = ")" if opening.token_type is TokenType.L_PAREN else ">"
+        if word in ("ROW", "STRUCT"):
+            return self._nullable(RowType(tuple(self._fields(closing))))
+        first = self.data_type()
+        if word == "MAP":
+            self._need_mark(",")
+            value = self.data_type()
+            self._need_mark(closing)
+            return self._nullable(MapType(first, value))
+        self._need_mark(closing)
+        return self._nullable(ArrayType(first) if word == "ARRAY" else MultisetType(first))
+
+    def _fields(self, closing: str) -> list[DataField]:
+        fields: list[DataField] = []
+        while True:
+            name = self.name("the name of a field").name
+            self._match(TokenType.COLON)
+            type_ = self.data_type()
+            comment = self.string() if self.take("COMMENT") else None
+            fields.append(DataField(id=len(fields), name=name, type=type_, description=comment))
+            if not self._match(TokenType.COMMA):
+                self._need_mark(closing)
+                return fields
+
+    def _need_mark(self, mark: str) -> None:
+        if not self._curr or self._curr.text != mark:
+            self.fail(mark)
+        self._advance()
+
+    def _atomic_type(self) -> DataType:
+        token = self._curr
+        if not token or token.token_type in _TEXTS:
+            self.fail("a type")
+        self._advance()
+        word = str(token.text)
+        if word.upper() == "DOUBLE":
+            self.take("PRECISION")
+        parameters = ""
+        if self._match(TokenType.L_PAREN, advance=False):
+            start = self._curr
+            while self._curr and not self._match(TokenType.R_PAREN):
+                self._advance()
+            parameters = self._find_sql(start, self._prev)
+        zone = next((each for each in _ZONES if self.take(*each.split())), "")
+        return self._nullable(atomic_type(word, parameters, zone, spark=self._spark))
+
+    # ------------------------------------------------------------------------------- hints
+
+    def hint(self, table: exp.Table) -> None:
+        """`/*+ OPTIONS('k' = 'v') */` behind the name of a table."""
+        while self._match(TokenType.HINT):
+            token = self._prev
+            text = "".join(token.comments or ()).strip()
+            given = self._hint_options(text, token)
+            table.meta[OPTIONS] = {**table.meta.get(OPTIONS, {}), **given}
+
+    def _hint_options(self, text: str, token: Token) -> Mapping[str, str]:
+        if not text.upper().startswith("OPTIONS"):
+            self.fail("the hint OPTIONS('key' = 'value')", token=token)
+        parser = type(self)(dialect=self.dialect)
+        (found,) = parser._parse(type(self)._hint_body, self.dialect.tokenize(text), text)
+        assert isinstance(found, TableHint)
+        return dict(found.args["options"])
+
+    def _hint_body(self) -> TableHint:
+        self.need("OPTIONS")
+        return TableHint(options=self.options())
+
+
+def check_option_key(key: str, node: exp.Expr | None = None) -> None:
+    """Refuse a key that is no option, when a similar one is.
+
+    Raises:
+        SqlError: there is no such option, and there is one that is spelled nearly so.
+    """
+    from storage.options.table import TABLE_OPTIONS
+
+    if find_option(key) is None:
+        close = suggestion(key, [row.key for row in TABLE_OPTIONS if "<" not in row.key])
+        if close:
+            raise SqlError("there is no such option", hint=close, option=key)

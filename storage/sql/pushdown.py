@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of a query the scan of a table can do: columns that are read, conditions that rows must meet.
+
+Both are conservative: DuckDB filters and projects again, so what is not pushed costs time only.
+"""
+
+import decimal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope
+
+from storage.table.scan.predicate import (
+    And,
+    Between,
+    Compare,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Op,
+    Or,
+    Predicate,
+    literal_scalar,
+)
+
+__all__ = ["filter_of", "predicate_of", "used_columns"]
+
+_OPS: Mapping[type[exp.Expr], Op] = {
+    exp.EQ: Op.EQ,
+    exp.NEQ: Op.NE,
+    exp.LT: Op.LT,
+    exp.LTE: Op.LE,
+    exp.GT: Op.GT,
+    exp.GTE: Op.GE,
+}
+_MIRRORED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
+
+ColumnOf = Callable[[exp.Expr], str | None]
+
+
+class _NotPushed(Exception):  # noqa: N818 - no error, a way out
+    """A condition that the scan cannot evaluate."""
+
+
+def used_columns(tree: exp.Expr, schema: pa.Schema, name: str) -> list[str]:
+    """Columns of a table that a statement may read, in the table's order.
+
+    Args:
+        tree: the whole statement.
+        schema: of the table.
+        name: under which the query knows the table.
+    """
+    words = {identifier.name.lower() for identifier in tree.find_all(exp.Identifier)}
+    for star in tree.find_all(exp.Star):
+        if not isinstance(star.parent, exp.Count):
+            return list(schema.names)
+    whole_row = any(
+        not column.table and column.name.lower() == name.lower()
+        for column in tree.find_all(exp.Column)
+    )
+    natural = any(join.method for join in tree.find_all(exp.Join))
+    if whole_row or natural:
+        return list(schema.names)
+    used = [column for column in schema.names if column.lower() in words]
+    return used or [_narrowest(schema)]
+
+
+def _narrowest(schema: pa.Schema) -> str:
+    """The column that is cheapest to read, where only rows are counted."""
+
+    def width(field: pa.Field) -> int:
+        try:
+            return int(field.type.bit_width)
+        except ValueError:
+            return 1_000
+
+    return str(min(schema, key=width).name)
+
+
+def filter_of(
+    scope: Scope, name: str, schema: pa.Schema, others: list[set[str]]
+) -> Predicate | None:
+    """The conditions of WHERE on one table of a SELECT.
+
+    Args:
+        scope: of the SELECT.
+        name: under which it knows the table.
+        schema: of the table.
+        others: lower-cased column names of the other tables; empty sets of what is not known.
+    """
+    select = scope.expression
+    where = select.args.get("where") if isinstance(select, exp.Select) else None
+    if where is None:
+        return None
+    alone = all(others)
+    by_fold = {column.lower(): column for column in schema.names}
+
+    def column_of(node: exp.Expr) -> str | None:
+        if not isinstance(node, exp.Column) or node.args.get("db"):
+            return None
+        found = by_fold.get(node.name.lower())
+        if node.table:
+            return found if node.table.lower() == name.lower() else None
+        unique = alone and not any(node.name.lower() in columns for columns in others)
+        return found if unique else None
+
+    outer = _may_be_null(select, name)
+    parts = []
+    for part in _conjuncts(where.this):
+        found = predicate_of(part, column_of, schema)
+        if found is not None and (not outer or _rejects_null(found)):
+            parts.append(found)
+    return And(tuple(parts)) if len(parts) > 1 else (parts[0] if parts else None)
+
+
+def _may_be_null(select: exp.Expr, name: str) -> bool:
+    """Whether an outer join may put nulls in the place of the table's rows."""
+    joins = select.args.get("joins") or []
+    return any(str(join.side).upper() in ("LEFT", "RIGHT", "FULL") for join in joins) and bool(name)
+
+
+def _rejects_null(predicate: Predicate) -> bool:
+    return isinstance(predicate, Compare | In | Between | Like)
+
+
+def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+    node = node.unnest()
+    if isinstance(node, exp.And):
+        yield from _conjuncts(node.this)
+        yield from _conjuncts(node.expression)
+    else:
+        yield node
+
+
+def predicate_of(node: exp.Expr, column_of: ColumnOf, schema: pa.Schema) -> Predicate | None:
+    """The condition as storage evaluates it; None: it cannot, or would see it differently.
+
+    Args:
+        node: the condition.
+        column_of: the name of the table's column that a node is; None: it is none.
+        schema: of the table.
+    """
+    try:
+        return _converted(node.unnest(), column_of, schema)
+    except _NotPushed:
+        return None
+
+
+def _converted(  # noqa: C901 - one line per kind of condition
+    node: exp.Expr, column_of: ColumnOf, schema: pa.Schema
+) -> Predicate:
+    def inner(part: exp.Expr) -> Predicate:
+        return _converted(part.unnest(), column_of, schema)
+
+    def column(part: exp.Expr) -> str:
+        found = column_of(part.unnest())
+        if found is None:
+            raise _NotPushed
+        return found
+
+    match node:
+        case exp.And():
+            return And((inner(node.this), inner(node.expression)))
+        case exp.Or():
+            return Or((inner(node.this), inner(node.expression)))
+        case exp.Not():
+            return Not(inner(node.this))
+        case exp.Is(expression=exp.Null()):
+            return IsNull(column(node.this))
+        case exp.In() if node.expressions and not node.args.get("query"):
+            name = column(node.this)
+            return In(name, tuple(_literal(one, name, schema) for one in node.expressions))
+        case exp.Between() if not node.args.get("symmetric"):
+            name = column(node.this)
+            low, high = (_literal(node.args[key], name, schema) for key in ("low", "high"))
+            return Between(name, low, high)
+    op = _OPS.get(type(node))
+    if op is None:
+        raise _NotPushed
+    if column_of(node.this.unnest()) is not None:
+        name = column(node.this)
+        return Compare(op, name, _literal(node.expression, name, schema))
+    name = column(node.expression)
+    return Compare(_MIRRORED.get(op, op), name, _literal(node.this, name, schema))
+
+
+def _literal(node: exp.Expr, name: str, schema: pa.Schema) -> Any:
+    """A literal's value, where the column's type and DuckDB's comparison leave no doubt."""
+    type_ = schema.field(name).type
+    value = _value(node.unnest(), type_)
+    try:
+        if literal_scalar(value, type_) is None:
+            raise _NotPushed
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError) as error:
+        raise _NotPushed from error
+    return value
+
+
+def _value(node: exp.Expr, type_: pa.DataType) -> Any:
+    number = pa.types.is_integer(type_) or pa.types.is_decimal(type_) or pa.types.is_floating(type_)
+    match node:
+        case exp.Neg(this=exp.Literal(is_string=False) as literal) if number:
+            return -_number(literal)
+        case exp.Literal(is_string=False) if number:
+            return _number(node)
+        case exp.Literal(is_string=True) if pa.types.is_string(type_) or pa.types.is_date(type_):
+            return str(node.this)
+        case exp.Boolean() if pa.types.is_boolean(type_):
+            return bool(node.this)
+        case exp.Cast(this=exp.Literal(is_string=True) as literal) if _same_time(node, type_):
+            return str(literal.this)
+    raise _NotPushed
+
+
+def _number(literal: exp.Literal) -> int | decimal.Decimal:
+    text = str(literal.this)
+    if not text.isdigit():
+        if "e" in text.lower():
+            raise _NotPushed
+        return decimal.Decimal(text)
+    return int(text)
+
+
+def _same_time(node: exp.Cast, type_: pa.DataType) -> bool:
+    """DATE of a date column, TIMESTAMP of a column without zone."""
+    if node.to.this is exp.DType.DATE:
+        return bool(pa.types.is_date(type_))
+    return (
+        node.to.this in (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ)
+        and pa.types.is_timestamp(type_)
+        and type_.tz is None
+    )

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What names in queries stand for: tables at a state, system tables, views.
+
+`t`, `db.t`, `catalog.db.t`, each with `$branch_name` and `$system` behind it; `sys.name` are the
+tables of the catalog. Hints, `VERSION AS OF` and `TIMESTAMP AS OF` become dynamic options.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from storage.catalog.catalog import Catalog
+from storage.catalog.system_tables import CATALOG_TABLES, catalog_system_table
+from storage.errors import InvalidOptionError, NotFoundError
+from storage.options.options import TABLE_OPTIONS, find_option
+from storage.sql.errors import locate, refuse, suggestion
+from storage.sql.nodes import table_options
+from storage.sql.parse.words import text_of
+from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
+from storage.table.inspect.system.row_tables import read_optimized_table
+from storage.table.scan.predicate import Predicate
+from storage.table.table import FileStoreTable
+
+if TYPE_CHECKING:
+    from storage.sql.session import SqlSession
+
+__all__ = [
+    "SYSTEM_DATABASE",
+    "CatalogTable",
+    "SystemTable",
+    "check_options",
+    "columns_of",
+    "resolve",
+    "rows_of",
+]
+
+SYSTEM_DATABASE = "sys"
+_BRANCH = "branch_"
+_READ_OPTIMIZED = "ro"
+_GLOBAL = re.compile(r"(?:spark\.)?paimon\.([^.]+)\.([^.]+)\.([^.]+)\.(.+)")
+"""`SET 'paimon.<catalog>.<database>.<table>.<option>'`, each name or `*`."""
+_EVERYWHERE = "spark.paimon."
+_PREFIXES = ("parquet.", "orc.", "avro.", "lakeward.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SystemTable:
+    """`t$name`."""
+
+    table: FileStoreTable
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CatalogTable:
+    """`sys.name`."""
+
+    catalog: Catalog
+    name: str
+
+
+def resolve(session: "SqlSession", node: exp.Table) -> Any:
+    """See `SqlSession.resolve`."""
+    catalog, database = session.catalog_of(node), node.db or session.database
+    if database.lower() == SYSTEM_DATABASE:
+        if node.name.lower() not in CATALOG_TABLES:
+            hint = suggestion(node.name, CATALOG_TABLES, f"there are {', '.join(CATALOG_TABLES)}")
+            raise locate(NotFoundError("there is no such table", hint=hint, table=node.name), node)
+        return CatalogTable(catalog, node.name)
+    base, branch, system = split_name(node)
+    options = dynamic_options(session, node, base)
+    check_options(options, node)
+    try:
+        found = catalog.table(f"{database}.{base}" + (f"${_BRANCH}{branch}" if branch else ""))
+    except NotFoundError as error:
+        view = None if branch or system else _view(catalog, f"{database}.{base}")
+        if view is not None:
+            if options:
+                refuse("a view has no options and no states", node)
+            return view
+        raise locate(_not_found(error, catalog, database, base), node) from error
+    if options:
+        found = found.with_options(options)
+    return found if system is None else SystemTable(found, system)
+
+
+def split_name(node: exp.Table) -> tuple[str, str | None, str | None]:
+    """Table, branch and system table of a name such as `t$branch_b$files`.
+
+    Raises:
+        NotFoundError: there is no such system table.
+        SqlError: the name has more parts.
+    """
+    base, *parts = node.name.split("$")
+    branch = None
+    if parts and parts[0].startswith(_BRANCH):
+        branch = parts.pop(0).removeprefix(_BRANCH)
+    if len(parts) > 1:
+        refuse("there is no such table", node, hint="write t$files, or t$branch_b$files")
+    system = parts[0].lower() if parts else None
+    if system is not None and system not in SYSTEM_TABLES:
+        hint = suggestion(system, SYSTEM_TABLES, f"there are {', '.join(SYSTEM_TABLES)}")
+        error = NotFoundError("there is no system table of this name", hint=hint, name=parts[0])
+        raise locate(error, node)
+    return base, branch, system
+
+
+def dynamic_options(session: "SqlSession", node: exp.Table, base: str) -> dict[str, str]:
+    """Options of a table in a statement: of SET, of its hint, and of VERSION or TIMESTAMP AS OF."""
+    names = (node.catalog or session.catalog_name, node.db or session.database, base)
+    options: dict[str, str] = {}
+    for key, value in session.options.items():
+        found = _GLOBAL.fullmatch(key)
+        if found and all(
+            mine in ("*", name) for mine, name in zip(found.groups(), names, strict=False)
+        ):
+            options[found[4]] = value
+        elif key.startswith(_EVERYWHERE) and find_option(key.removeprefix(_EVERYWHERE)):
+            options[key.removeprefix(_EVERYWHERE)] = value
+    return {**options, **table_options(node), **_travel(session, node)}
+
+
+def _travel(session: "SqlSession", node: exp.Table) -> dict[str, str]:
+    version = node.args.get("version")
+    if not isinstance(version, exp.Version):
+        return {}
+    wanted = version.expression
+    if str(version.args.get("kind")).upper() != "AS OF" or wanted is None:
+        refuse("only AS OF chooses a state", node)
+    if str(version.this).upper() == "VERSION":
+        return {"scan.version": str(text_of(wanted))}
+    from storage.sql.query import instant_ms
+
+    if isinstance(wanted, exp.Literal) and not wanted.is_string:
+        return {"scan.timestamp-millis": str(int(wanted.this) * 1000)}  # Spark: epoch seconds
+    return {"scan.timestamp-millis": str(instant_ms(session, wanted))}
+
+
+def check_options(options: Mapping[str, str], node: exp.Expr | None = None) -> None:
+    """Refuse keys that are no table options.
+
+    Raises:
+        InvalidOptionError: there is no such option; suggests one.
+    """
+    for key in options:
+        if find_option(key) is None and not key.startswith(_PREFIXES):
+            hint = suggestion(key, [row.key for row in TABLE_OPTIONS], "see the table options")
+            raise locate(InvalidOptionError("there is no such option", hint=hint, option=key), node)
+
+
+def _view(catalog: Catalog, identifier: str) -> Any:
+    try:
+        return catalog.view(identifier)
+    except (NotFoundError, NotImplementedError):
+        return None
+
+
+def _not_found(error: NotFoundError, catalog: Catalog, database: str, name: str) -> NotFoundError:
+    """The same error with what there is instead."""
+    if database not in (known := catalog.list_databases()):
+        hint = suggestion(database, known, f"there are {', '.join(known)}" if known else "")
+        return NotFoundError("there is no such database", hint=hint, database=database)
+    names = catalog.list_tables(database)
+    some = f"{database} has {', '.join(names[:10])}" if names else f"{database} has no tables"
+    hint = suggestion(name, names, some)
+    context = {key: value for key, value in error.context.items() if key != "warehouse"}
+    return NotFoundError(error.message, hint=hint, **context)
+
+
+def columns_of(relation: Any) -> pa.Schema | None:
+    """Columns of a relation, without reading it; None: only its rows say."""
+    match relation:
+        case SystemTable(table, "ro"):
+            return table.schema.arrow_schema
+        case SystemTable() | CatalogTable():
+            return None
+        case _:
+            return relation.schema.arrow_schema
+
+
+def rows_of(
+    relation: Any, columns: list[str] | None = None, predicate: Predicate | None = None
+) -> Any:
+    """The rows of a relation as an object with Arrow's stream interface, to be read any number of
+    times; rows that do not satisfy the predicate may be among them.
+    """
+    match relation:
+        case SystemTable(table, "ro"):
+            return read_optimized_table(table, columns, predicate)
+        case SystemTable(table, name):
+            return system_table(table, name)
+        case CatalogTable(catalog, name):
+            return catalog_system_table(catalog, name)
+        case _:
+            return relation.scan(predicate, columns)

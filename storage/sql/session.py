@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session: the current catalog and database, options, and the statements run in it.
+
+    session = SqlSession(Catalog.open("/data/warehouse"))
+    for result in session.execute("USE shop; SELECT count(*) FROM orders"):
+        print(result.rows)
+
+Queries run in DuckDB over scans of the tables (`storage.sql.query`); everything else is a call of a
+method of catalog or table, which Python users call as well.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from storage.catalog.catalog import Catalog
+from storage.errors import LakewardError, NotFoundError
+from storage.sql import nodes
+from storage.sql.dialect import Statement, statements
+from storage.sql.errors import locate, refuse, suggestion
+
+__all__ = ["DEFAULT_CATALOG", "DEFAULT_DATABASE", "Result", "SqlSession"]
+
+DEFAULT_CATALOG = "paimon"
+DEFAULT_DATABASE = "default"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Result:
+    """What a statement gave.
+
+    Attributes:
+        rows: of queries, SHOW, DESCRIBE, EXPLAIN and CALL; else None.
+        affected: rows that were written, deleted or changed; 0 of statements on metadata; None
+            where there are `rows`.
+    """
+
+    rows: pa.Table | None = None
+    affected: int | None = None
+
+
+class SqlSession:
+    """Runs statements, one after the other. Not safe for several threads, but for `interrupt`.
+
+    Attributes:
+        catalogs: by name.
+        catalog_name: the current one.
+        database: the current one.
+        options: what SET gave.
+
+    Args:
+        catalog: the current catalog.
+        database: the current database.
+        name: of the catalog.
+    """
+
+    def __init__(
+        self, catalog: Catalog, database: str = DEFAULT_DATABASE, name: str = DEFAULT_CATALOG
+    ) -> None:
+        self.catalogs: dict[str, Catalog] = {name: catalog}
+        self.catalog_name = name
+        self.database = database
+        self.options: dict[str, str] = {}
+        self._running: Any = None
+
+    @property
+    def catalog(self) -> Catalog:
+        """The current catalog."""
+        return self.catalogs[self.catalog_name]
+
+    def execute(self, text: str) -> Iterator[Result]:
+        """Run the statements of a text; each when its result is asked for.
+
+        Yields:
+            One result per statement.
+
+        Raises:
+            SqlError: a statement cannot be understood; those before it have run.
+            LakewardError: what the catalog or the table says; the context has line and column.
+        """
+        for statement in statements(text):
+            yield self.run(statement)
+
+    def run(self, statement: Statement) -> Result:
+        """Run one statement.
+
+        Raises:
+            LakewardError: as of `execute`.
+        """
+        node = statement.parse()
+        try:
+            return self.run_node(node)
+        except LakewardError as error:
+            raise locate(error, node) from error.__cause__
+
+    def run_node(self, node: exp.Expression) -> Result:
+        """Run a parsed statement.
+
+        Raises:
+            LakewardError: as of `execute`.
+        """
+        if isinstance(node, exp.Query):
+            return Result(rows=self.query(node).read_all())
+        for kind, (module, function) in _RUNNERS.items():
+            if isinstance(node, kind):
+                # each room of statements is imported with its first statement: the console starts
+                # in a moment
+                run = getattr(importlib.import_module(f"storage.sql.{module}"), function)
+                given = run(self, node)
+                if isinstance(given, pa.Table):
+                    return Result(rows=given)
+                return Result(affected=int(given or 0))
+        return refuse("there is no such statement here", node, hint="put a SELECT before it")
+
+    def query(self, node: exp.Query) -> pa.RecordBatchReader:
+        """The rows of a query, batch by batch.
+
+        Raises:
+            SqlError: the query is wrong; says where.
+            LakewardError: as of reading the tables.
+        """
+        from storage.sql.query import run_query
+
+        return run_query(self, node)
+
+    def resolve(self, table: exp.Table) -> Any:
+        """What a name in a query stands for, with the state that hints and time travel choose.
+
+        Returns:
+            A `FileStoreTable` (or another kind of table that the catalog has), a
+            `relations.SystemTable`, `relations.CatalogTable`, or a `View`.
+
+        Raises:
+            NotFoundError: there is no such catalog, table, branch or system table.
+            InvalidOptionError: options contradict each other.
+        """
+        from storage.sql.relations import resolve
+
+        return resolve(self, table)
+
+    def catalog_of(self, node: exp.Table) -> Catalog:
+        """The catalog that a name says, else the current one.
+
+        Raises:
+            NotFoundError: there is no such catalog.
+        """
+        return self.named_catalog(node.catalog) if node.catalog else self.catalog
+
+    def named_catalog(self, name: str) -> Catalog:
+        """A catalog by its name.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        found = self.catalogs.get(name)
+        if found is None:
+            known = ", ".join(self.catalogs)
+            hint = suggestion(
+                name, self.catalogs, f"there are {known}; CREATE CATALOG makes others"
+            )
+            raise NotFoundError("there is no such catalog", hint=hint, catalog=name)
+        return found
+
+    def identifier(self, node: exp.Table) -> str:
+        """`database.table` of a name; without a database it is the current one."""
+        return f"{node.db or self.database}.{node.name}"
+
+    def interrupt(self) -> None:
+        """Cancel the query that runs, from another thread."""
+        running = self._running
+        if running is not None:
+            running.interrupt()
+
+
+_RUNNERS: Mapping[type[exp.Expression], tuple[str, str]] = {
+    exp.Insert: ("dml", "insert"),
+    exp.Delete: ("dml", "delete"),
+    exp.Update: ("dml", "update"),
+    exp.Merge: ("dml", "merge"),
+    nodes.Truncate: ("dml", "truncate"),
+    nodes.DropPartition: ("dml", "drop_partition"),
+    nodes.CallProcedure: ("procedures", "call"),
+    nodes.CreateCatalog: ("ddl", "create_catalog"),
+    nodes.DropCatalog: ("ddl", "drop_catalog"),
+    nodes.CreateDatabase: ("ddl", "create_database"),
+    nodes.AlterDatabase: ("ddl", "alter_database"),
+    nodes.DropDatabase: ("ddl", "drop_database"),
+    nodes.CreateTable: ("ddl", "create_table"),
+    nodes.AlterTable: ("ddl", "alter_table"),
+    nodes.DropObject: ("ddl", "drop"),
+    nodes.CreateView: ("views", "create_view"),
+    nodes.AlterView: ("views", "alter_view"),
+    nodes.AlterMaterializedTable: ("materialized", "alter"),
+    nodes.Analyze: ("ddl", "analyze"),
+    nodes.Show: ("show", "show"),
+    nodes.Describe: ("show", "describe"),
+    nodes.Explain: ("show", "explain"),
+    nodes.UseCatalog: ("settings", "use_catalog"),
+    nodes.UseDatabase: ("settings", "use_database"),
+    nodes.SetOption: ("settings", "set_option"),
+    nodes.ResetOption: ("settings", "reset_option"),
+}
+"""Module and function by statement: `function(session, node)` gives rows (`pa.Table`), or how many
+rows it changed (None: metadata alone)."""
