@@ -14,9 +14,9 @@ import dataclasses
 import importlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from storage.catalog.options import METASTORE, TABLE_DEFAULT
+from storage.catalog.options import FORMAT_TABLES, METASTORE, TABLE_DEFAULT, flag
 from storage.catalog.view import Database, View
 from storage.clock import Clock, IdSource, RandomIds, SystemClock
 from storage.errors import (
@@ -254,7 +254,7 @@ class Catalog(abc.ABC):
 
     def create_table(
         self, identifier: str, schema: TableSchema, ignore_if_exists: bool = False
-    ) -> "FileStoreTable":
+    ) -> "FileStoreTable | Any":
         """Make a table; of several concurrent calls one makes it.
 
         Args:
@@ -269,11 +269,13 @@ class Catalog(abc.ABC):
         """
         from storage.table.table import FileStoreTable
         from storage.table.table_rules import check_table
+        from storage.table.table_types import completed_schema, typed_table
 
         path = self.table_path(identifier)
         if schema.id != 0:
             raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
-        schema = self._completed(schema)
+        schema = self._completed(completed_schema(schema))
+        self._check_type(schema, identifier)
         check_table(schema)
         self._check_free(identifier)
         schemas = self.schemas(identifier)
@@ -281,7 +283,9 @@ class Catalog(abc.ABC):
             self._register(identifier, schema)
             file_io = self.file_io_of(identifier)
             table = FileStoreTable.at(path, schema, file_io, self.clock, self.ids)
-            return dataclasses.replace(table, environment=self._environment(identifier))
+            return typed_table(
+                dataclasses.replace(table, environment=self._environment(identifier))
+            )
         self._await_registration(identifier)
         if not ignore_if_exists:
             raise InvalidRequestError("the table exists already", table=identifier)
@@ -432,8 +436,11 @@ class Catalog(abc.ABC):
             raise NotFoundError("there is no such branch", table=identifier, branch=branch.branch)
         return SnapshotStore(self.file_io, branch).latest()
 
-    def table(self, identifier: str) -> "FileStoreTable":
+    def table(self, identifier: str) -> "FileStoreTable | Any":
         """Open a table at its newest schema.
+
+        What it is of class follows from the option `type`: `FormatTable`, `ObjectTable` (a
+        `FileStoreTable`), else `FileStoreTable`. A `FormatTable` refuses by name what it lacks.
 
         Args:
             identifier: `database.table`, or `database.table$branch_name` for a branch.
@@ -442,6 +449,7 @@ class Catalog(abc.ABC):
             NotFoundError: there is no such table or branch.
         """
         from storage.table.table import FileStoreTable
+        from storage.table.table_types import typed_table
 
         identifier, mark, branch = identifier.partition(BRANCH_MARK)
         wanted = branch if mark else None
@@ -457,9 +465,24 @@ class Catalog(abc.ABC):
                 warehouse=self.warehouse,
             ) from error
         environment = self._environment(identifier)
-        if environment is None or table.layout.branch != "main":
-            return table
-        return dataclasses.replace(table, environment=environment)
+        if environment is not None and table.layout.branch == "main":
+            table = dataclasses.replace(table, environment=environment)
+        self._check_type(table.schema, identifier)
+        return typed_table(table)
+
+    def _check_type(self, schema: TableSchema, identifier: str) -> None:
+        """Check that the catalog has tables of this type.
+
+        Raises:
+            UnsupportedFeatureError: format tables are switched off.
+        """
+        disabled = not flag(self.options, FORMAT_TABLES, True)
+        if disabled and schema.options.get("type") == "format-table":
+            raise UnsupportedFeatureError(
+                "format tables are switched off in this catalog",
+                hint=f"set its option `{FORMAT_TABLES}` to true",
+                table=identifier,
+            )
 
     def _location(self, identifier: str) -> str:
         """Directory of a table that is in the catalog.

@@ -18,8 +18,10 @@ from storage.format.types.default_values import read_defaults
 from storage.lsm.merge_rules import check_merging
 from storage.options.options import TableOptions, option_value
 from storage.table.bucket_mode import check_bucket_keys
+from storage.table.object_schema import check_object_table
 from storage.table.retention.auto_tags import TagPeriod, zone_named
 from storage.table.retention.expire_partitions import partition_time
+from storage.table.scan.format_files import check_format_table
 from storage.table.scan.scan_mode import check_streaming
 from storage.table.scan.time_travel import travel_of
 
@@ -39,6 +41,12 @@ def check_table(schema: TableSchema) -> None:
         UnsupportedFeatureError: a file format that they choose cannot hold a column.
     """
     options = TableOptions.from_strings(schema.options)
+    kind = option_value(schema.options, "type")
+    if kind == "format-table":
+        check_format_table(schema)
+        return
+    if kind == "object-table":
+        check_object_table(schema)
     check_bucket_keys(schema, options)
     check_file_indexes(schema.fields, options)
     check_merging(schema, options)

@@ -4,15 +4,17 @@
 from typing import TYPE_CHECKING
 
 from storage.errors import UnsupportedFeatureError
+from storage.format.metadata.schema import TableSchema
 from storage.options.options import option_value
 from storage.table.format_table import FormatTable
-from storage.table.object_table import OBJECT_TABLE, ObjectTable
+from storage.table.object_schema import OBJECT_TABLE, object_schema
+from storage.table.object_table import ObjectTable
 from storage.table.scan.format_files import FORMAT_TABLE
 
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
 
-__all__ = ["typed_table"]
+__all__ = ["completed_schema", "typed_table"]
 
 
 def typed_table(table: "FileStoreTable") -> "FileStoreTable | FormatTable":
@@ -31,3 +33,14 @@ def typed_table(table: "FileStoreTable") -> "FileStoreTable | FormatTable":
             "tables of this type are not read", option="type", value=kind, table=table.layout.root
         )
     return table
+
+
+def completed_schema(schema: TableSchema) -> TableSchema:
+    """The schema of a new table with the columns that its type gives it.
+
+    Raises:
+        InvalidOptionError: an object table has no location.
+    """
+    if schema.fields or option_value(schema.options, "type") != OBJECT_TABLE:
+        return schema
+    return object_schema(schema.options, comment=schema.comment, now_ms=schema.time_ms)
