@@ -11,6 +11,8 @@ decimals, times and numbers that JSON has no form for as strings.
 import dataclasses
 import functools
 import json
+import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -526,10 +528,31 @@ def _lines(stream: pa.NativeFile, line_end: str) -> Iterator[pa.Array]:
             return
 
 
+class _Duck(threading.local):
+    """DuckDB of this thread; opened anew in a process that was forked."""
+
+    def __init__(self) -> None:
+        self._connection = duckdb.connect(config=dict(_DUCK))
+        self._process = os.getpid()
+
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        if self._process != os.getpid():
+            self.__init__()  # type: ignore[misc]
+        return self._connection
+
+
+@functools.cache
+def _duck_here() -> _Duck:
+    return _Duck()
+
+
 def _duck(query: str, *parameters: str, line: pa.Array) -> pa.Array:
     """The one column that DuckDB makes of table `t`, which has the column `line`."""
-    with duckdb.connect(config=dict(_DUCK)) as connection:
-        connection.register("t", pa.table({"line": line}))
+    connection = _duck_here().connection()
+    connection.register("t", pa.table({"line": line}))
+    try:
         result = connection.sql(query, params=list(parameters)).to_arrow_table().column(0)
+    finally:
+        connection.unregister("t")
     found = result.combine_chunks()
     return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
