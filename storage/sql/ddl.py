@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CREATE, ALTER and DROP of catalogs, databases and tables; ANALYZE."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from storage.catalog.catalog import Catalog
+from storage.errors import InvalidRequestError
+from storage.format.metadata.schema import TableSchema, new_schema
+from storage.format.metadata.schema_changes import (
+    AddColumn,
+    DropColumn,
+    DropPrimaryKey,
+    MoveColumn,
+    RemoveOption,
+    RenameColumn,
+    SchemaChange,
+    SetOption,
+    UpdateComment,
+    UpdateDefault,
+    UpdateNullability,
+    UpdateTableComment,
+    UpdateType,
+)
+from storage.format.types.arrow_types import type_from_arrow
+from storage.format.types.types import DataField
+from storage.sql import nodes
+from storage.sql.errors import locate, refuse
+from storage.sql.nodes import ColumnChange, ColumnDefinition
+from storage.sql.relations import check_options
+from storage.table.inspect.analyze import analyze as analyze_table
+from storage.table.table import FileStoreTable
+
+if TYPE_CHECKING:
+    from storage.sql.session import SqlSession
+
+__all__ = [
+    "alter_database",
+    "alter_table",
+    "analyze",
+    "create_catalog",
+    "create_database",
+    "create_table",
+    "drop",
+    "drop_catalog",
+    "drop_database",
+]
+
+_PRIMARY_KEY, _PARTITION = "primary-key", "partition"
+_KINDS = ("paimon", "lakeward")
+
+
+def create_catalog(session: "SqlSession", node: nodes.CreateCatalog) -> None:
+    """CREATE CATALOG: open it in this session."""
+    name, options = node.this.name, dict(node.args["options"])
+    if name in session.catalogs:
+        if not node.args["exists"]:
+            refuse("the catalog exists already", node, catalog=name)
+        return
+    kind = options.pop("type", "paimon")
+    if kind not in _KINDS:
+        refuse("there is no catalog of this type", node, hint="give 'type' = 'paimon'", type=kind)
+    session.catalogs[name] = Catalog.open(options.pop("warehouse", ""), options)
+
+
+def drop_catalog(session: "SqlSession", node: nodes.DropCatalog) -> None:
+    """DROP CATALOG: forget it in this session; its databases stay."""
+    name = node.this.name
+    if name not in session.catalogs and node.args["exists"]:
+        return
+    session.named_catalog(name)
+    if name == session.catalog_name:
+        refuse("the current catalog cannot be dropped", node, hint="USE CATALOG another one first")
+    del session.catalogs[name]
+
+
+def create_database(session: "SqlSession", node: nodes.CreateDatabase) -> None:
+    """CREATE DATABASE."""
+    properties = dict(node.args["options"] or {})
+    if node.args["comment"] is not None:
+        properties["comment"] = node.args["comment"]
+    session.catalog_of(node.this).create_database(
+        node.this.db, ignore_if_exists=node.args["exists"], properties=properties
+    )
+
+
+def alter_database(session: "SqlSession", node: nodes.AlterDatabase) -> None:
+    """ALTER DATABASE … SET."""
+    session.catalog_of(node.this).alter_database(node.this.db, dict(node.args["options"]))
+
+
+def drop_database(session: "SqlSession", node: nodes.DropDatabase) -> None:
+    """DROP DATABASE."""
+    session.catalog_of(node.this).drop_database(
+        node.this.db, ignore_if_missing=node.args["exists"], cascade=node.args["cascade"]
+    )
+
+
+def drop(session: "SqlSession", node: nodes.DropObject) -> None:
+    """DROP TABLE, DROP VIEW, DROP MATERIALIZED TABLE."""
+    catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
+    if "$" in identifier:
+        refuse("only whole tables are dropped", node, hint="CALL sys.delete_branch(…) drops a branch")
+    remove = catalog.drop_view if node.args["kind"] == "view" else catalog.drop_table
+    remove(identifier, ignore_if_missing=node.args["exists"])
+
+
+def analyze(session: "SqlSession", node: nodes.Analyze) -> None:
+    """ANALYZE TABLE."""
+    table = session.resolve(node.this)
+    wanted = node.args.get("columns")
+    analyze_table(table, () if wanted is None else (wanted or None))
+
+
+# ------------------------------------------------------------------------------ CREATE TABLE
+
+
+def create_table(session: "SqlSession", node: nodes.CreateTable) -> int | None:
+    """CREATE TABLE, also LIKE and AS; of the latter how many rows were written."""
+    if node.args["kind"] == "materialized table":
+        from storage.sql import materialized
+
+        return materialized.create(session, node)
+    catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
+    if node.args["replace"]:
+        refuse("OR REPLACE is not supported", node, hint="DROP TABLE first, or INSERT OVERWRITE")
+    _need_database(session, node.this)
+    if node.args["exists"] and catalog.exists(identifier):
+        return None
+    schema = _like(session, node) if node.args.get("like") else _schema(session, node)
+    query = node.args.get("query")
+    catalog.create_table(identifier, schema, ignore_if_exists=node.args["exists"])
+    if query is None:
+        return None
+    from storage.sql.dml import insert
+
+    try:
+        return insert(session, exp.Insert(this=node.this.copy(), expression=query.copy()))
+    except BaseException:
+        catalog.drop_table(identifier)
+        raise
+
+
+def _need_database(session: "SqlSession", table: exp.Table) -> None:
+    database = table.db or session.database
+    known = session.catalog_of(table).list_databases()
+    if database not in known:
+        hint = f"CREATE DATABASE {database}"
+        error = InvalidRequestError("there is no such database", hint=hint, database=database)
+        raise locate(error, table)
+
+
+def _like(session: "SqlSession", node: nodes.CreateTable) -> TableSchema:
+    source = session.resolve(node.args["like"])
+    if not isinstance(source, FileStoreTable):
+        refuse("LIKE takes a table", node.args["like"])
+    kept = {key: text for key, text in source.schema.options.items() if key != "path"}
+    options, primary, partition = _keys(node, {**kept, **node.args["options"]})
+    return new_schema(
+        [*source.schema.fields, *map(_field, node.args["columns"])],
+        primary_keys=primary or source.schema.primary_keys,
+        partition_keys=partition or source.schema.partition_keys,
+        options=options,
+        comment=node.args.get("comment") or source.schema.comment,
+    )
+
+
+def _schema(session: "SqlSession", node: nodes.CreateTable) -> TableSchema:
+    options, primary, partition = _keys(node, node.args["options"])
+    columns = [_field(column) for column in node.args["columns"]]
+    query = node.args.get("query")
+    if query is not None:
+        if columns:
+            refuse("columns of CREATE TABLE AS come from its query", node, hint="leave them out")
+        columns = query_fields(session, query)
+    return new_schema(
+        columns,
+        primary_keys=primary,
+        partition_keys=partition,
+        options=options,
+        comment=node.args.get("comment"),
+    )
+
+
+def query_fields(session: "SqlSession", query: exp.Query) -> list[DataField]:
+    """The columns of a query, as those of a table; ids are placeholders."""
+    with session.query(query) as reader:
+        schema = reader.schema
+    return [
+        DataField(id=number, name=field.name, type=type_from_arrow(field.type))
+        for number, field in enumerate(schema)
+    ]
+
+
+def _keys(
+    node: nodes.CreateTable, given: Mapping[str, str]
+) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:
+    """Options without those that say the keys, primary key, partition keys."""
+    options = dict(given)
+    check_options(node.args["options"], node)
+    keys = []
+    for clause, option in (("primary_key", _PRIMARY_KEY), ("partition", _PARTITION)):
+        names = tuple(node.args[clause])
+        text = options.pop(option, None)
+        if text is not None and names:
+            refuse("a key is given by a clause and by an option", node, option=option)
+        keys.append(names if text is None else tuple(part.strip() for part in text.split(",")))
+    primary, partition = keys
+    return options, primary, partition
+
+
+def _field(column: ColumnDefinition) -> DataField:
+    assert column.type is not None
+    return DataField(
+        id=0,
+        name=column.name[0],
+        type=column.type,
+        description=column.comment,
+        default=column.default,
+    )
+
+
+# ------------------------------------------------------------------------------- ALTER TABLE
+
+
+def alter_table(session: "SqlSession", node: nodes.AlterTable) -> None:
+    """ALTER TABLE: all its changes in one new version of the schema, or none."""
+    catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
+    changes = node.args["changes"]
+    if changes[0].kind == "rename":
+        target = changes[0].value
+        new = f"{target.db or identifier.partition('.')[0]}.{target.name}"
+        catalog.rename_table(identifier, new, ignore_if_missing=node.args.get("exists", False))
+        return
+    if node.args.get("exists") and not catalog.exists(identifier):
+        return
+    made = [one for change in changes for one in _schema_changes(session, node, change)]
+    if "$" in identifier:
+        catalog.table(identifier).alter(made)
+    else:
+        catalog.alter_table(identifier, made)
+
+
+def _schema_changes(
+    session: "SqlSession", node: nodes.AlterTable, change: ColumnChange
+) -> Iterator[SchemaChange]:
+    match change.kind:
+        case "add" | "modify" | "type":
+            assert change.column is not None
+            yield from _of_column(change.kind, change.column)
+        case "drop":
+            table = session.resolve(node.this)
+            if not change.value or change.name[0] in table.schema.field_names:
+                yield DropColumn(change.name)
+        case "set":
+            check_options(dict(change.options), node)
+            for key, value in change.options:
+                yield UpdateTableComment(value) if key == "comment" else SetOption(key, value)
+        case "reset":
+            for key, _ in change.options:
+                yield UpdateTableComment(None) if key == "comment" else RemoveOption(key)
+        case _:
+            yield _plain_change(change)
+
+
+def _plain_change(change: ColumnChange) -> SchemaChange:
+    name, value = change.name, change.value
+    match change.kind:
+        case "rename column":
+            return RenameColumn(name, value)
+        case "nullable":
+            return UpdateNullability(name, value)
+        case "default":
+            return UpdateDefault(name, value)
+        case "comment":
+            return UpdateComment(name, value)
+        case "place":
+            return MoveColumn(name, after=value, first=value is None)
+        case "table comment":
+            return UpdateTableComment(value)
+        case _:
+            return DropPrimaryKey()
+
+
+def _of_column(kind: str, column: ColumnDefinition) -> Iterator[SchemaChange]:
+    assert column.type is not None
+    if kind == "add":
+        yield AddColumn(
+            column.name, column.type, column.comment, after=column.after, first=column.first
+        )
+    else:
+        yield UpdateType(column.name, dataclasses.replace(column.type, nullable=True))
+        if not column.type.nullable:
+            yield UpdateNullability(column.name, nullable=False)
+        if column.comment is not None:
+            yield UpdateComment(column.name, column.comment)
+        if column.first or column.after is not None:
+            yield MoveColumn(column.name, after=column.after, first=column.first)
+    if column.default is not None:
+        yield UpdateDefault(column.name, column.default)

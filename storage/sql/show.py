@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SHOW, DESCRIBE and EXPLAIN: what there is, as rows."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from storage.catalog.system_tables import CATALOG_TABLES
+from storage.errors import NotFoundError
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.arrow_types import type_from_arrow
+from storage.format.types.type_text import type_name
+from storage.io.object_store.options import redacted_options
+from storage.sql import engine, nodes
+from storage.sql.errors import locate, refuse, suggestion
+from storage.sql.query import plan_query, time_zone
+from storage.sql.relations import SYSTEM_DATABASE, CatalogTable, SystemTable, rows_of
+from storage.table.inspect.system.registry import system_table
+
+if TYPE_CHECKING:
+    from storage.sql.session import SqlSession
+
+__all__ = ["describe", "explain", "show"]
+
+
+def show(session: "SqlSession", node: nodes.Show) -> pa.Table:
+    """SHOW."""
+    kind, of = node.args["kind"], node.this
+    match kind:
+        case "catalogs":
+            return _named("catalog_name", sorted(session.catalogs), node)
+        case "current catalog":
+            return _rows({"current_catalog_name": [session.catalog_name]})
+        case "current database":
+            return _rows({"current_database_name": [session.database]})
+        case "databases" | "schemas" | "namespaces":
+            catalog = session.named_catalog(of.db) if of is not None else session.catalog
+            return _named("database_name", catalog.list_databases(), node)
+        case "tables" | "views" | "materialized tables":
+            return _named(f"{kind.split()[-1][:-1]}_name", _objects(session, node), node)
+        case "procedures":
+            from storage.sql.procedures import PROCEDURES
+
+            return _named("procedure_name", sorted(f"sys.{name}" for name in PROCEDURES), node)
+        case "create catalog":
+            return _rows({"create_catalog": [_create_catalog(session, of.name)]})
+        case "create database":
+            return _rows({"create_database": [_create_database(session, of)]})
+        case _:
+            return _of_table(session, kind, node)
+
+
+def _of_table(session: "SqlSession", kind: str, node: nodes.Show) -> pa.Table:
+    found = session.resolve(node.this)
+    query = getattr(found, "query", None)
+    match kind:
+        case "create view":
+            if query is None:
+                refuse("this is a table", node.this, hint="SHOW CREATE TABLE")
+            return _rows({"create_view": [_create_view(_quoted(session, node.this), found)]})
+        case "create table":
+            if query is not None:
+                refuse("this is a view", node.this, hint="SHOW CREATE VIEW")
+            schema = _schema(found, node.this)
+            return _rows({"create_table": [_create_table(_quoted(session, node.this), schema)]})
+        case "columns":
+            return _named("column_name", [name for name, *_ in _columns(found)], node)
+        case "partitions":
+            return _partitions(found, node)
+        case _:
+            options = dict(found.options if query is not None else _schema(found, node.this).options)
+            wanted = node.args.get("like")
+            shown = {key: text for key, text in options.items() if wanted in (None, key)}
+            return _rows({"key": list(shown), "value": list(shown.values())})
+
+
+def describe(session: "SqlSession", node: nodes.Describe) -> pa.Table:
+    """DESCRIBE: columns of a table, a view or a query; properties of a database or catalog."""
+    match node.args["kind"]:
+        case "catalog":
+            catalog = session.named_catalog(node.this.name)
+            return _pairs({"name": node.this.name, **redacted_options(catalog.options)})
+        case "database":
+            found = session.catalog_of(node.this).database(node.this.db)
+            facts = {"name": found.name, "comment": found.comment or ""}
+            return _pairs({**facts, **found.properties})
+        case "query":
+            with session.query(node.this) as reader:
+                rows = _arrow_columns(reader.schema)
+            return _described(rows)
+    found = session.resolve(node.this)
+    rows = _columns(found)
+    wanted = node.args.get("column")
+    if wanted:
+        known = [name for name, *_ in rows]
+        rows = [row for row in rows if row[0] == wanted[0]]
+        if not rows:
+            hint = suggestion(wanted[0], known, f"there are {', '.join(known)}")
+            error = NotFoundError("there is no such column", hint=hint, column=wanted[0])
+            raise locate(error, node.this)
+    described = _described(rows)
+    if node.args.get("extended"):
+        return pa.concat_tables([described, _described(_extended(found))])
+    return described
+
+
+def explain(session: "SqlSession", node: nodes.Explain) -> pa.Table:
+    """EXPLAIN: what is read of each table, and how DuckDB goes about the rest."""
+    plan = plan_query(session, node.this)
+    lines = ["== Scans =="]
+    for name, columns, predicate in plan.scans:
+        lines.append(f"{name}: columns {'all' if columns is None else ', '.join(columns)}")
+        lines.append(f"  filter: {'none' if predicate is None else predicate}")
+    text = f"EXPLAIN {plan.text}"
+    found = engine.run(engine.connect(time_zone(session)), text, plan.relations, node.this)
+    rows = found.read_all()
+    lines += ["== Physical plan ==", *rows.column(rows.num_columns - 1)[0].as_py().splitlines()]
+    return _rows({"plan": lines})
+
+
+# ---------------------------------------------------------------------------------- parts
+
+
+def _rows(columns: Mapping[str, Sequence[str | None]]) -> pa.Table:
+    return pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
+
+
+def _pairs(facts: Mapping[str, str]) -> pa.Table:
+    return _rows({"key": list(facts), "value": list(facts.values())})
+
+
+def _named(column: str, names: Iterable[str], node: nodes.Show) -> pa.Table:
+    pattern = node.args.get("like")
+    matches = _matcher(pattern) if pattern is not None else lambda _name: True
+    return _rows({column: [name for name in names if matches(name)]})
+
+
+def _matcher(pattern: str) -> Any:
+    """A test of names: `%` and `*` stand for any characters, `_` for one, `|` for or."""
+    parts = re.split(r"([%*_|])", pattern)
+    words = {"%": ".*", "*": ".*", "_": ".", "|": "|"}
+    text = "".join(words.get(part, re.escape(part)) for part in parts)
+    return re.compile(text, re.IGNORECASE | re.DOTALL).fullmatch
+
+
+def _objects(session: "SqlSession", node: nodes.Show) -> list[str]:
+    of, kind = node.this, node.args["kind"]
+    catalog = session.catalog if of is None else session.catalog_of(of)
+    database = session.database if of is None else of.db
+    if database == SYSTEM_DATABASE:
+        return sorted(CATALOG_TABLES) if kind == "tables" else []
+    if database not in (known := catalog.list_databases()):
+        hint = suggestion(database, known, f"there are {', '.join(known)}" if known else "")
+        raise locate(NotFoundError("there is no such database", hint=hint, database=database), node)
+    if kind == "views":
+        return catalog.list_views(database)
+    names = catalog.list_tables(database)
+    if kind == "tables":
+        return names
+    types = {name: catalog.table(f"{database}.{name}").schema.options.get("type") for name in names}
+    return [name for name in names if types[name] == "materialized-table"]
+
+
+def _schema(found: Any, node: exp.Table) -> TableSchema:
+    schema = getattr(found, "schema", None)
+    if not isinstance(schema, TableSchema):
+        refuse("this is a system table", node, hint="DESCRIBE shows its columns")
+    return schema
+
+
+Column = tuple[str, str, str, str | None, str | None, str | None]
+"""Name, type, whether null is allowed, key, default, comment."""
+
+
+def _columns(found: Any) -> list[Column]:
+    if isinstance(found, SystemTable | CatalogTable):
+        return _arrow_columns(rows_of(found).schema)
+    if getattr(found, "query", None) is not None:
+        return [
+            (one.name, type_name(one.type), "true", None, None, one.description)
+            for one in found.fields
+        ]
+    schema: TableSchema = found.schema
+    keys = {name: "PRIMARY KEY" for name in schema.primary_keys}
+    for name in schema.partition_keys:
+        keys[name] = f"{keys[name]}, PARTITION" if name in keys else "PARTITION"
+    return [
+        (
+            field.name,
+            type_name(field.type).removesuffix(" NOT NULL"),
+            "true" if field.type.nullable else "false",
+            keys.get(field.name),
+            field.default,
+            field.description,
+        )
+        for field in schema.fields
+    ]
+
+
+def _arrow_columns(schema: pa.Schema) -> list[Column]:
+    return [
+        (field.name, type_name(type_from_arrow(field.type)), "true", None, None, None)
+        for field in schema
+    ]
+
+
+def _described(rows: Sequence[Column]) -> pa.Table:
+    names = ("name", "type", "null", "key", "default", "comment")
+    return _rows({name: [row[number] for row in rows] for number, name in enumerate(names)})
+
+
+def _extended(found: Any) -> list[Column]:
+    schema = getattr(found, "schema", None)
+    if not isinstance(schema, TableSchema):
+        return []
+    facts = {
+        "# comment": schema.comment or "",
+        "# primary key": ", ".join(schema.primary_keys),
+        "# partitioned by": ", ".join(schema.partition_keys),
+        "# schema id": str(schema.id),
+        "# location": found.layout.root,
+        **{f"# option {key}": value for key, value in sorted(schema.options.items())},
+    }
+    return [(name, value, "", None, None, None) for name, value in facts.items() if value]
+
+
+def _partitions(found: Any, node: nodes.Show) -> pa.Table:
+    schema = _schema(found, node.this)
+    if not schema.partition_keys:
+        refuse("the table is not partitioned", node.this, table=node.this.name)
+    rows = system_table(found, "partitions").column("partition").to_pylist()
+    wanted = node.args.get("partition") or {}
+    shown = []
+    for row in rows:
+        values = dict(part.partition("=")[::2] for part in str(row).split("/"))
+        if all(values.get(key) == value for key, value in wanted.items()):
+            shown.append(str(row))
+    return _rows({"partition": sorted(shown)})
+
+
+# ------------------------------------------------------------------------- CREATE as text
+
+
+def _name(text: str) -> str:
+    return "`" + text.replace("`", "``") + "`"
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _quoted(session: "SqlSession", node: exp.Table) -> str:
+    database, table = session.identifier(node).split(".", 1)
+    return f"{_name(node.catalog or session.catalog_name)}.{_name(database)}.{_name(table)}"
+
+
+def _with(options: Mapping[str, str]) -> str:
+    parts = ",\n".join(f"  {_text(key)} = {_text(value)}" for key, value in options.items())
+    return f"\nWITH (\n{parts}\n)" if options else ""
+
+
+def _create_table(name: str, schema: TableSchema) -> str:
+    lines = []
+    for field in schema.fields:
+        line = f"  {_name(field.name)} {type_name(field.type)}"
+        if field.default is not None:
+            line += f" DEFAULT {_text(field.default)}"
+        if field.description is not None:
+            line += f" COMMENT {_text(field.description)}"
+        lines.append(line)
+    if schema.primary_keys:
+        keys = ", ".join(map(_name, schema.primary_keys))
+        lines.append(f"  PRIMARY KEY ({keys}) NOT ENFORCED")
+    text = f"CREATE TABLE {name} (\n" + ",\n".join(lines) + "\n)"
+    if schema.comment is not None:
+        text += f" COMMENT {_text(schema.comment)}"
+    if schema.partition_keys:
+        text += f"\nPARTITIONED BY ({', '.join(map(_name, schema.partition_keys))})"
+    return text + _with(redacted_options(schema.options))
+
+
+def _create_view(name: str, view: Any) -> str:
+    columns = ", ".join(_name(field.name) for field in view.fields)
+    comment = "" if view.comment is None else f" COMMENT {_text(view.comment)}"
+    options = f" TBLPROPERTIES ({_pairs_text(view.options)})" if view.options else ""
+    return f"CREATE VIEW {name} ({columns}){comment}{options} AS\n{view.query}"
+
+
+def _pairs_text(options: Mapping[str, str]) -> str:
+    return ", ".join(f"{_text(key)} = {_text(value)}" for key, value in options.items())
+
+
+def _create_catalog(session: "SqlSession", name: str) -> str:
+    options = {"type": "paimon", **redacted_options(session.named_catalog(name).options)}
+    return f"CREATE CATALOG {_name(name)}{_with(options)}"
+
+
+def _create_database(session: "SqlSession", node: exp.Table) -> str:
+    found = session.catalog_of(node).database(node.db)
+    comment = "" if not found.comment else f" COMMENT {_text(found.comment)}"
+    return f"CREATE DATABASE {_name(found.name)}{comment}{_with(found.properties)}"
+
