@@ -103,7 +103,9 @@ def drop(session: "SqlSession", node: nodes.DropObject) -> None:
     """DROP TABLE, DROP VIEW, DROP MATERIALIZED TABLE."""
     catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
     if "$" in identifier:
-        refuse("only whole tables are dropped", node, hint="CALL sys.delete_branch(…) drops a branch")
+        refuse(
+            "only whole tables are dropped", node, hint="CALL sys.delete_branch(…) drops a branch"
+        )
     remove = catalog.drop_view if node.args["kind"] == "view" else catalog.drop_table
     remove(identifier, ignore_if_missing=node.args["exists"])
 

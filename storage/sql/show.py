@@ -71,7 +71,9 @@ def _of_table(session: "SqlSession", kind: str, node: nodes.Show) -> pa.Table:
         case "partitions":
             return _partitions(found, node)
         case _:
-            options = dict(found.options if query is not None else _schema(found, node.this).options)
+            options = dict(
+                found.options if query is not None else _schema(found, node.this).options
+            )
             wanted = node.args.get("like")
             shown = {key: text for key, text in options.items() if wanted in (None, key)}
             return _rows({"key": list(shown), "value": list(shown.values())})
@@ -302,4 +304,3 @@ def _create_database(session: "SqlSession", node: exp.Table) -> str:
     found = session.catalog_of(node).database(node.db)
     comment = "" if not found.comment else f" COMMENT {_text(found.comment)}"
     return f"CREATE DATABASE {_name(found.name)}{comment}{_with(found.properties)}"
-

@@ -18,6 +18,7 @@ from storage.format.types.default_values import read_defaults
 from storage.lsm.merge_rules import check_merging
 from storage.options.options import TableOptions, option_value
 from storage.table.bucket_mode import check_bucket_keys
+from storage.table.materialized_table import check_formatters
 from storage.table.object_schema import check_object_table
 from storage.table.retention.auto_tags import TagPeriod, zone_named
 from storage.table.retention.expire_partitions import partition_time
@@ -47,6 +48,8 @@ def check_table(schema: TableSchema) -> None:
         return
     if kind == "object-table":
         check_object_table(schema)
+    if kind == "materialized-table":
+        check_formatters(schema)
     check_bucket_keys(schema, options)
     check_file_indexes(schema.fields, options)
     check_merging(schema, options)
