@@ -41,7 +41,7 @@ _MIRRORED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
 ColumnOf = Callable[[exp.Expr], str | None]
 
 
-class _NotPushed(Exception):  # noqa: N818 - no error, a way out
+class _NotPushed(Exception):
     """A condition that the scan cannot evaluate."""
 
 

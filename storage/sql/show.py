@@ -186,7 +186,7 @@ def _columns(found: Any) -> list[Column]:
             for one in found.fields
         ]
     schema: TableSchema = found.schema
-    keys = {name: "PRIMARY KEY" for name in schema.primary_keys}
+    keys = dict.fromkeys(schema.primary_keys, "PRIMARY KEY")
     for name in schema.partition_keys:
         keys[name] = f"{keys[name]}, PARTITION" if name in keys else "PARTITION"
     return [

@@ -8,7 +8,7 @@ silent. The wording of the messages is Paimon's.
 
 from collections.abc import Callable
 
-from storage.errors import InvalidOptionError
+from storage.errors import InvalidOptionError, UnsupportedFeatureError
 from storage.format.files.data_file_options import DataFileOptions
 from storage.format.files.file_formats import check_compression, check_types
 from storage.format.index.builder import check_file_indexes
@@ -46,6 +46,13 @@ def check_table(schema: TableSchema) -> None:
     if kind == "format-table":
         check_format_table(schema)
         return
+    if kind in ("lance-table", "iceberg-table"):
+        raise UnsupportedFeatureError(
+            "there are no tables of this type here",
+            hint="set it to table, format-table, object-table or materialized-table",
+            option="type",
+            value=kind,
+        )
     if kind == "object-table":
         check_object_table(schema)
     if kind == "materialized-table":

@@ -77,9 +77,11 @@ class CreateParser(Words):
         while True:
             if self.take("COMMENT"):
                 comment = self.string("the comment of the database")
-            elif self.take("WITH", "DBPROPERTIES") or self.take("WITH", "PROPERTIES"):
-                options |= dict(self.options())
-            elif self.take("WITH"):
+            elif (
+                self.take("WITH", "DBPROPERTIES")
+                or self.take("WITH", "PROPERTIES")
+                or self.take("WITH")
+            ):
                 options |= dict(self.options())
             elif self.take("LOCATION"):
                 options["location"] = self.string("a path")
@@ -115,8 +117,14 @@ class CreateParser(Words):
         self._spark = bool(words & {"USING", "TBLPROPERTIES"})
         exists = self.exists(wanted=False)
         parts: dict[str, Any] = {
-            **{"this": self.table(), "kind": kind, "exists": exists, "replace": replace},
-            **{"columns": (), "primary_key": (), "partition": (), "options": {}},
+            "this": self.table(),
+            "kind": kind,
+            "exists": exists,
+            "replace": replace,
+            "columns": (),
+            "primary_key": (),
+            "partition": (),
+            "options": {},
         }
         if self._match(TokenType.L_PAREN, advance=False) and not self._starts_query():
             self._elements(parts)

@@ -58,6 +58,8 @@ CODECS = {"gzip": "gz", "bzip2": "bz2", "zstd": "zst"}
 
 ONLY_VALUE = "format-table.partition-path-only-value"
 _BATCH_ROWS = 65_536
+_METADATA = ("schema", "branch")
+"""Directories of a catalog in that of the table."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -168,6 +170,7 @@ def directories(table: TableCore, predicate: Predicate | None) -> list[Directory
             for one in found
             for status in file_io.list(one.path)
             if status.directory
+            and not (depth == 1 and status.name in _METADATA)
             and (text := _value_text(table, field.name, status.name)) is not None
         ]
         known = set(schema.partition_keys[:depth])
@@ -216,7 +219,7 @@ def data_files(table: TableCore, directory: Directory) -> Iterator[FormatSplit]:
     root = directory.path == table.layout.root
     for status in table.file_io.walk(directory.path):
         names = status.path[start:].split("/")
-        if any(map(_hidden, names)) or (root and names[0] in ("schema", "branch")):
+        if any(map(_hidden, names)) or (root and names[0] in _METADATA):
             continue
         if status.size:
             yield FormatSplit(status.path, status.size, directory.partition)

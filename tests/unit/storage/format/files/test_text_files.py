@@ -74,7 +74,7 @@ ROW = {
     "j": b"\x00\xff\n",
     "k": datetime.date(2024, 2, 29),
     "l": datetime.time(1, 2, 3, 4000),
-    "m": datetime.datetime(2024, 2, 29, 1, 2, 3, 456789),
+    "m": datetime.datetime(2024, 2, 29, 1, 2, 3, 456789),  # noqa: DTZ001
     "n": datetime.datetime(2024, 2, 29, 1, 2, 3, 456000, tzinfo=UTC),
 }
 NULLS: dict[str, Any] = dict.fromkeys(ROW)
