@@ -38,7 +38,7 @@ TYPED: tuple[Option, ...] = (
         "(`materialized-table`).",
         mutable=False,
         by_key=True,
-        implemented=("table", "materialized-table", "object-table", "format-table"),
+        implemented=("table", "materialized-table", "object-table"),  # format tables: elsewhere
     ),
     option(
         "format-table.partition-path-only-value",
@@ -156,9 +156,8 @@ TYPED: tuple[Option, ...] = (
         "text.line-delimiter",
         separator,
         r"\n",
-        "Text at the end of a line of a text file.",
+        "Text at the end of a line of a text file. Also `lineSep`.",
         by_key=True,
-        aliases=("lineSep",),
     ),
     option(
         "object-location",

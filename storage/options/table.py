@@ -221,12 +221,13 @@ _READING = (
         "Only allow type changes that cannot lose anything.",
         by_key=True,
     ),
-    refused(
+    option(
         "scan.fallback-branch",
         text,
         None,
-        "Branch from which missing partitions are read.",
-        blocks=Access.READ,
+        "Branch from which batch reads take the partitions that the own branch does not have. "
+        "Streams and writes are of the own branch alone.",
+        by_key=True,
     ),
     *STARTING,
     option(

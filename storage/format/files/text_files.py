@@ -105,7 +105,10 @@ def text_codec(
             hint="declare one column of type STRING besides the partition columns, or choose csv",
             columns=", ".join(f"{field.name} {type_name(field.type)}" for field in fields),
         )
-    delimiter = option_value(options, "text.line-delimiter")
+    key = "text.line-delimiter"
+    # CSV has the same other name for its own
+    alone = key not in options and "lineSep" in options
+    delimiter = option_value({key: options["lineSep"]} if alone else options, key)
     _require_some("text.line-delimiter", delimiter)
     return TextCodec(
         lambda batch: _joined(batch.column(0).fill_null(""), delimiter),

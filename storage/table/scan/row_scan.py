@@ -22,12 +22,12 @@ from storage.table.scan.arrow_scan import ArrowScan
 from storage.table.scan.incremental import is_incremental
 from storage.table.scan.predicate import Predicate, both
 from storage.table.scan.scan import ChangeSplit, Split, TableScan
-from storage.table.scan.time_travel import TimeTravel
+from storage.table.scan.time_travel import TimeTravel, travel_of
 
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
 
-__all__ = ["FALLBACK_BRANCH", "RowScan", "no_travel_with_fallback"]
+__all__ = ["FALLBACK_BRANCH", "RowScan"]
 
 FALLBACK_BRANCH = "scan.fallback-branch"
 
@@ -61,20 +61,22 @@ class RowScan(ArrowScan):
         *,
         travel: TimeTravel | None = None,
     ) -> None:
-        self._snapshot: Snapshot | None = None
         self._changes = False
-        fallback = self._mixes and FALLBACK_BRANCH in table.schema.options
-        if travel is not None and not travel.to_newest:
-            if fallback:
-                raise no_travel_with_fallback()
-            self._snapshot = travel.resolve(table)
-        else:
-            self._changes = self._mixes and is_incremental(table)
         self._tables: tuple[FileStoreTable, ...] = (table,)
-        if self._snapshot is not None:
-            self._tables = (table.with_schema(self._snapshot.schema_id),)
-        elif fallback and not self._changes:
+        self._states: tuple[Snapshot | None, ...] | None = None
+        chosen = travel is not None and not travel.to_newest
+        if not chosen:
+            self._changes = self._mixes and is_incremental(table)
+        if self._mixes and FALLBACK_BRANCH in table.schema.options and not self._changes:
             self._tables = table.with_fallback()
+            travel = travel if chosen else travel_of(table.schema.options)
+            chosen = travel is not None and not travel.to_newest
+        if chosen and travel is not None:
+            self._states = _states(travel, self._tables)
+            self._tables = tuple(
+                one if state is None else one.with_schema(state.schema_id)
+                for one, state in zip(self._tables, self._states, strict=True)
+            )
         self._columns = tuple(self._tables[0].schema.field_names if columns is None else columns)
         self._predicate = predicate
         self._planned: Sequence[Split | ChangeSplit] | None = None
@@ -101,7 +103,9 @@ class RowScan(ArrowScan):
         scan = self._scan(self._tables[0]).with_filter(predicate)
         if len(self._tables) > 1:
             return self._with_fallback(scan, predicate)
-        return scan.plan_changes() if self._changes else scan.plan(self._snapshot).splits
+        if self._changes:
+            return scan.plan_changes()
+        return scan.plan(None if self._states is None else self._states[0]).splits
 
     def _scan(self, table: "FileStoreTable") -> TableScan:
         return TableScan(table)
@@ -111,13 +115,14 @@ class RowScan(ArrowScan):
         _check_alike(table.schema, fallback.schema)
         splits: list[Split] = []
         own: set[bytes] = set()
-        snapshot = table.latest_snapshot()
-        if snapshot is not None:
-            own = {partition for partition, _ in live_state(table, snapshot).buckets}
-            splits += scan.plan(snapshot).splits
-        for split in TableScan(fallback).with_filter(predicate).plan().splits:
-            if split.partition not in own:
-                splits.append(dataclasses.replace(split, fallback=True))
+        states = self._states or (table.latest_snapshot(), fallback.latest_snapshot())
+        if states[0] is not None:
+            own = {partition for partition, _ in live_state(table, states[0]).buckets}
+            splits += scan.plan(states[0]).splits
+        if states[1] is not None:
+            for split in TableScan(fallback).with_filter(predicate).plan(states[1]).splits:
+                if split.partition not in own:
+                    splits.append(dataclasses.replace(split, fallback=True))
         return splits
 
     def read(
@@ -142,13 +147,27 @@ class RowScan(ArrowScan):
         return TableRead(table, self._columns, both(self._predicate, predicate))
 
 
-def no_travel_with_fallback() -> UnsupportedFeatureError:
-    """The error of time travel on a table with a fallback branch."""
-    return UnsupportedFeatureError(
-        "time travel on a table with a fallback branch is not implemented",
-        hint=f"remove the option: with_options({{'{FALLBACK_BRANCH}': None}})",
-        option=FALLBACK_BRANCH,
-    )
+def _states(travel: TimeTravel, tables: "Sequence[FileStoreTable]") -> tuple[Snapshot | None, ...]:
+    """The state of a table, and that of its fallback branch at the same time.
+
+    As in Paimon the number of a snapshot is one of the table's own: the fallback branch is read as
+    it was when that was committed, or, where it has none so old, in its first.
+    """
+    table, *others = tables
+    if others and (travel.files_since_ms is not None or travel.since_ms is not None):
+        raise UnsupportedFeatureError(
+            "files by their time on a table with a fallback branch are not implemented",
+            hint=f"remove the option: with_options({{'{FALLBACK_BRANCH}': None}})",
+            option=FALLBACK_BRANCH,
+        )
+    own = travel.resolve(table)
+    if not others:
+        return (own,)
+    if travel.snapshot_id is None or own is None:
+        return (own, travel.resolve(others[0]))
+    snapshots = others[0].snapshots
+    first = snapshots.read(1) if snapshots.exists(1) else None
+    return (own, snapshots.at_time(own.time_ms) or first)
 
 
 def _check_alike(schema: TableSchema, other: TableSchema) -> None:
