@@ -268,7 +268,7 @@ def catalog_of(arguments: Arguments) -> "FileSystemCatalog":
     return FileSystemCatalog(arguments.warehouse, options=dict(arguments.store_option))
 
 
-def table_of(arguments: Arguments) -> "FileStoreTable":
+def table_of(arguments: Arguments) -> "FileStoreTable | Any":
     """Open the table of `ONE_TABLE`."""
     return catalog_of(arguments).table(arguments.table)
 
