@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 CHILD_VARIABLE = "LAKEWARD_LOG"
-"""Environment variable that tells Spark's Python processes how to log."""
+"""Environment variable with the logging settings of Spark's Python processes."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _NOISY = ("py4j", "pyspark", "urllib3", "asyncio", "librdkafka")
@@ -96,10 +96,10 @@ def log_uncaught() -> None:
     ) -> None:
         log.critical("%s: %s", kind.__name__, error, exc_info=(kind, error, trace), extra=_UNCAUGHT)
 
-    def in_thread(told: threading.ExceptHookArgs) -> None:
-        error = told.exc_value or told.exc_type()
+    def in_thread(raised: threading.ExceptHookArgs) -> None:
+        error = raised.exc_value or raised.exc_type()
         if not isinstance(error, SystemExit):
-            in_main(told.exc_type, error, told.exc_traceback)
+            in_main(raised.exc_type, error, raised.exc_traceback)
 
     sys.excepthook = in_main
     threading.excepthook = in_thread

@@ -8,7 +8,7 @@ A table is opened through a catalog or by its path:
     rows = table.to_arrow("id > 5")
 
 The names below are public; modules of `storage` use each other directly. A name's module is
-imported when the name is first asked for: whoever needs one module does not pay for all.
+imported when the name is first used, so that one module does not import all.
 """
 
 from typing import TYPE_CHECKING

@@ -362,8 +362,8 @@ def _from_offset(raw: RawBatch, floor: int, rows: pa.RecordBatch) -> pa.RecordBa
 def slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Split into pieces of about `CHUNK_TARGET_BYTES`.
 
-    Where keys were combined their order is free; elsewhere the first offsets of the pieces tell it,
-    and rows of one record stay together.
+    Where keys were combined the order of pieces is free; elsewhere it is that of their first
+    offsets, and rows of one record stay together.
     """
     if rows.num_rows == 0:
         return

@@ -74,7 +74,7 @@ def pipeline_status(settings: Settings, url: str | None = None) -> dict[str, Any
 
 
 def status_at(url: str) -> dict[str, Any]:
-    """The same from a daemon alone; what only the warehouse tells is missing."""
+    """The same from a daemon alone; what only the warehouse has is missing."""
     document = status_document_at(url)
     if document is None:
         empty: dict[str, Any] = {"pipeline": None, "warehouse": None, "daemon": None}

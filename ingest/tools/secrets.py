@@ -15,7 +15,7 @@ from ingest.config.settings import Settings
 __all__ = ["scrubbed", "secret_texts"]
 
 _LEAST = 4
-"""Shorter texts would star out half a log, and protect nobody."""
+"""Shorter texts would star out half a log, and protect nothing."""
 
 _USER = re.compile(r"://([^/@\s]+)@")
 _QUOTED = re.compile(r"'([^']+)'")

@@ -65,7 +65,7 @@ class RowExpiry:
         return batch if stays.all() else batch.filter(pa.array(stays))
 
     def touches(self, file: DataFileMeta, file_schema: TableSchema, now_ms: int) -> bool:
-        """Whether the statistics of a file tell of a row that is too old.
+        """Whether the statistics of a file show a row that is too old.
 
         Args:
             file: the file.
@@ -222,7 +222,7 @@ class BucketContext:
                 yield from (expiry.left(batch, now_ms) for batch in batches)
 
     def expires_rows(self, file: DataFileMeta) -> bool:
-        """Whether compaction would leave out a row of a file for its age, as statistics tell."""
+        """Whether compaction would leave out a row of a file for its age, by the statistics."""
         expiry = RowExpiry.of(self.options, self.schema)
         if expiry is None:
             return False
@@ -233,7 +233,7 @@ class BucketContext:
         return None if vector is None else Except(vector)
 
     def delete_files(self, files: Iterable[DataFileMeta]) -> None:
-        """Remove data files nobody refers to; one that cannot be removed is left as an orphan."""
+        """Remove unreferenced data files; one that cannot be removed is left as an orphan."""
         paths = []
         for file in files:
             path = self.path_of(file)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applying a changelog to a state, and telling whether it is one that can be applied. Pure.
+"""Applying a changelog to a state, and checking that it can be applied. Pure.
 
 What a reader that keeps one row per key ends up with: +I and +U put a row, -U and -D take it away.
 Source: SEMANTICS.md §A.1, §C.2. Data plane: whole columns, no Python object per row.
@@ -22,7 +22,7 @@ __all__ = ["Fault", "FaultKind", "changelog_faults", "replay"]
 
 
 class FaultKind(enum.Enum):
-    """What is wrong with a change in a changelog that tells every transition."""
+    """What is wrong with a change in a complete changelog."""
 
     INSERTED_TWICE = "+I or +U of a key that has a row"
     RETRACTS_NOTHING = "-U or -D of a key that has no row"

@@ -189,7 +189,7 @@ def _write_ours(side: _Side, number: int, commit: Commit) -> None:
                 writer.write(rows_batch(side.table, rows[start:end]))
         if commit.compaction in ("minor", "full"):
             writer.compact(full=commit.compaction == "full")
-        messages = writer.prepare_commit()
+        messages = writer.prepare_commit(periodic=False)
     side.table.new_commit(user).commit(messages, 1, ignore_empty=True)
 
 

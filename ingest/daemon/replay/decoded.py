@@ -160,7 +160,7 @@ def decoded(
             )
         changes += applied.applied
         frozen |= applied.refused
-    raise InternalError("schema changes of a replay do not settle")
+    raise InternalError("schema changes of a replay do not come to an end")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class Rehearsal:
         verdicts: (table, change) of all that would be changed, made or refused.
         problems: table to why it would not be written.
         decoded: of every raw batch, with the schemas as they would be.
-        stop: why the stream would stop; "" = it goes on.
+        stop: why the stream would stop; "" = it does not.
         own: why it would not start: tables of others that have the names of Lakeward's own.
         matched: (table, member of events, column) where the two are spelt otherwise.
     """

@@ -60,7 +60,7 @@ def follow(
 
     Raises:
         InvalidRequestError: it was aborted or skipped, or a table could not be scanned.
-        RetryableError: the time is over; the snapshot goes on.
+        RetryableError: the time is over; the snapshot continues.
     """
     began = clock.monotonic_s()
     rows: dict[str, int] = {}

@@ -122,7 +122,7 @@ class Comparison:
         lake_checksum: the same of the lake.
         ranges: ranges of the key's hash.
         ranges_differing: those whose checksums differ.
-        candidates: one row per key that differs, as far as one read of each side can tell: key
+        candidates: one row per key that differs, by one read of each side: key
             columns, unfit values, hash of the key; of the side that has the key, the source where
             both do.
         kinds: how each differs.

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import sqlite3
+import tempfile
 
 import pytest
 
@@ -413,8 +414,9 @@ def test_a_table_that_is_resumed_meanwhile_is_not_written(pair, capsys, daemon, 
     assert table.latest_snapshot().id == before
 
 
-def _die_in_repair(pair, step, after):
-    """Run a repair that is killed at the given call of a step."""
+def _die_in_repair(pair, scratch, step, after):
+    """Run a repair that is killed at the given call of a step; its scratch files stay."""
+    tempfile.tempdir = str(scratch)
     calls = iter(range(after, -1, -1))
     real = getattr(repair.Repair, step)
 
@@ -434,10 +436,10 @@ def _die_in_repair(pair, step, after):
 
 @pytest.mark.parametrize("step", ["_change", "_check", "_write", "_check_result"])
 @pytest.mark.parametrize("after", [0, 1, 2])
-def test_a_repair_that_is_killed_is_completed_by_the_next_run(pair, capsys, step, after):
+def test_a_repair_that_is_killed_is_completed_by_the_next_run(pair, capsys, tmp_path, step, after):
     broken(pair)
     context = multiprocessing.get_context("fork")
-    child = context.Process(target=_die_in_repair, args=(pair, step, after))
+    child = context.Process(target=_die_in_repair, args=(pair, tmp_path, step, after))
     child.start()
     child.join(60)
     assert child.exitcode == -signal.SIGKILL
