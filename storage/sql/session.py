@@ -161,7 +161,12 @@ class SqlSession:
         Raises:
             NotFoundError: there is no such catalog.
         """
-        return self.named_catalog(node.catalog) if node.catalog else self.catalog
+        if not node.catalog:
+            return self.catalog
+        try:
+            return self.named_catalog(node.catalog)
+        except NotFoundError as error:
+            raise locate(error, node.args["catalog"]) from None
 
     def named_catalog(self, name: str) -> Catalog:
         """A catalog by its name.
