@@ -86,7 +86,8 @@ def resolve(session: "SqlSession", node: exp.Table) -> Any:
                 refuse("a view has no options and no states", node)
             return view
         if branch and catalog.exists(f"{database}.{base}"):
-            known = catalog.table(f"{database}.{base}").list_branches()
+            rows = system_table(catalog.table(f"{database}.{base}"), "branches")
+            known = rows.column("branch_name").to_pylist()
             hint = suggestion(
                 branch, known, f"there are main{''.join(f', {one}' for one in known)}"
             )
