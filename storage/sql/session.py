@@ -89,6 +89,15 @@ class SqlSession:
         for statement in statements(text):
             yield self.run(statement)
 
+    def last_rows(self, text: str) -> pa.Table:
+        """Run statements; what the last one gives, as `Catalog.sql` says."""
+        result = Result(affected=0)
+        for result in self.execute(text):
+            pass
+        if result.rows is not None:
+            return result.rows
+        return pa.table({"affected": pa.array([result.affected or 0], pa.int64())})
+
     def run(self, statement: Statement) -> Result:
         """Run one statement.
 
