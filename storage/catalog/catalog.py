@@ -9,7 +9,6 @@ wherever it lies, so `table` is the same for all.
 
 import abc
 import dataclasses
-import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -175,6 +174,8 @@ class Catalog(abc.ABC):
             SqlError: a statement cannot be understood; those before it have run.
             LakewardError: what the catalog or the table says of a statement.
         """
+        import importlib
+
         # SQL stands above catalogs: it is found by name, and only when it is asked for
         session = importlib.import_module("storage.sql.session").SqlSession(self, database)
         found: pa.Table = session.last_rows(text)

@@ -16,9 +16,9 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from storage.sql import engine
+from storage.sql.casts import truncate_casts
 from storage.sql.dialect import Lakeward, parse_query
 from storage.sql.errors import SqlError, locate, position, refuse
-from storage.sql.casts import truncate_casts
 from storage.sql.pushdown import filter_of, used_columns
 from storage.sql.relations import columns_of, is_view, rows_of
 from storage.sql.unnest import TypeOf, without_laterals, without_unnests

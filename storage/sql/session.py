@@ -91,9 +91,7 @@ class SqlSession:
 
     def last_rows(self, text: str) -> pa.Table:
         """Run statements; what the last one gives, as `Catalog.sql` says."""
-        result = Result(affected=0)
-        for result in self.execute(text):
-            pass
+        result = [Result(affected=0), *self.execute(text)][-1]
         if result.rows is not None:
             return result.rows
         return pa.table({"affected": pa.array([result.affected or 0], pa.int64())})
