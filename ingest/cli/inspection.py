@@ -243,8 +243,11 @@ def files(arguments: Arguments) -> int:
     """Print the files."""
     table = table_of(arguments)
     if isinstance(table, FormatTable):
-        found = table.scan().plan()
-        shown = [[one.path, one.size if arguments.json else human_size(one.size)] for one in found]
+        start = len(table.location) + 1
+        shown = [
+            [one.path[start:], one.size if arguments.json else human_size(one.size)]
+            for one in table.scan().plan()
+        ]
         return emit(arguments, ["file", "size"], shown, "no data files")
     entries = _entries(table, _snapshot(table, arguments.snapshot))
     entries.sort(key=lambda e: (e.partition, e.bucket, e.file.level, -e.file.max_sequence_number))

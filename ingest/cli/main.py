@@ -29,6 +29,7 @@ Examples:
   lakeward quarantine ls -c shop.yaml      records that could not be decoded, and why
   lakeward table ls /data/warehouse
   lakeward table scan /data/warehouse 'shop.orders$snapshots'
+  lakeward sql --warehouse /data/warehouse -e "SELECT count(*) FROM shop.orders"
   lakeward compact --warehouse /data/warehouse shop.orders
   lakeward orphans --warehouse /data/warehouse --database shop --dry-run
   lakeward verify -c shop.yaml 'shop.*' --source '${SHOP_DATABASE}'
@@ -77,6 +78,11 @@ _COMMANDS = (
         _TABLES,
         "ingest.cli.table",
         {"table": "inspect and change tables: ls, show, scan, tag, branch, rollback, rescale, …"},
+    ),
+    Lazy(
+        _TABLES,
+        "ingest.cli.sql",
+        {"sql": "run SQL statements, or an SQL console, on a warehouse or catalog"},
     ),
     Lazy(
         _TABLES,

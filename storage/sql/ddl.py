@@ -178,6 +178,8 @@ def _schema(session: "SqlSession", node: nodes.CreateTable) -> TableSchema:
         if columns:
             refuse("columns of CREATE TABLE AS come from its query", node, hint="leave them out")
         columns = query_fields(session, query)
+    if not columns and "type" in options:  # the type of the table says which columns it has
+        return TableSchema(id=0, fields=(), highest_field_id=-1, options=options)
     return new_schema(
         columns,
         primary_keys=primary,
@@ -258,7 +260,7 @@ def _schema_changes(
             if not change.value or change.name[0] in table.schema.field_names:
                 yield DropColumn(change.name)
         case "set":
-            check_options(dict(change.options), node)
+            check_options({key: "" for key, _ in change.options if key != "comment"}, node)
             for key, value in change.options:
                 yield UpdateTableComment(value) if key == "comment" else SetOption(key, value)
         case "reset":

@@ -6,18 +6,21 @@ statements on catalogs, tables and views are read in both spellings (`storage.sq
 """
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from storage.sql.errors import SqlError
 from storage.sql.parse.statements import StatementParser
 
 __all__ = ["Lakeward", "Statement", "parse_query", "statements"]
 
+_TOKEN = re.compile(r" but got <Token .*>", re.DOTALL)
 _SWALLOWING = (TokenType.COMMAND, TokenType.EXECUTE, TokenType.FETCH, TokenType.RENAME)
 """Kinds of words after which sqlglot keeps the rest of the statement as one text."""
 
@@ -29,10 +32,15 @@ class Lakeward(Spark):
         """Words of a text."""
 
         KEYWORDS = {
-            word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if kind not in _SWALLOWING
+            **{
+                word: kind
+                for word, kind in Spark.Tokenizer.KEYWORDS.items()
+                if kind not in _SWALLOWING
+            },
+            "TIMESTAMP": TokenType.TIMESTAMP,  # without zone, as in Flink and in Paimon's types
         }
-        COMMANDS: set[TokenType] = set()
-        COMMAND_PREFIX_TOKENS: set[TokenType] = set()
+        COMMANDS: ClassVar[set[TokenType]] = set()
+        COMMAND_PREFIX_TOKENS: ClassVar[set[TokenType]] = set()
         STRING_ESCAPES = ["\\", "'"]
         SINGLE_TOKENS = {
             mark: kind for mark, kind in Spark.Tokenizer.SINGLE_TOKENS.items() if mark != "$"
@@ -112,9 +120,9 @@ def parse_query(text: str) -> exp.Query:
 
 
 def _refused(error: ParseError) -> SqlError:
-    facts: Mapping[str, object] = error.errors[0] if error.errors else {}
-    message = str(facts.get("description") or error)
-    place: dict[str, object] = {}
+    facts: Mapping[str, Any] = error.errors[0] if error.errors else {}
+    message = _TOKEN.sub("", str(facts.get("description") or error))
+    place: dict[str, Any] = {}
     if facts.get("line"):
         near = str(facts.get("highlight") or "")
         place = {"line": facts["line"], "column": max(1, int(str(facts["col"])) - len(near) + 1)}

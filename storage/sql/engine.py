@@ -2,8 +2,8 @@
 """DuckDB as it runs queries: alone in its process, without files, network or extensions."""
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Protocol
 
 import duckdb
 import pyarrow as pa
@@ -12,7 +12,7 @@ from sqlglot import exp
 from storage.errors import LakewardError
 from storage.sql.errors import SqlError, position, suggestion
 
-__all__ = ["Relations", "connect", "run"]
+__all__ = ["Relations", "connect", "explained", "run"]
 
 _SAFE = {
     "enable_external_access": "false",
@@ -25,18 +25,36 @@ _SAFE = {
 _MISSING_COLUMN = re.compile(r'Referenced (?:column|table) "([^"]+)" not found')
 _MISSING_FUNCTION = re.compile(r"Function with name ([\w.]+) does not exist")
 _SUGGESTED = re.compile(r'Did you mean "([^"]+)"|Candidate bindings: (.+)')
+_ROWS_PER_BATCH = 65_536
 _HUGEINT = pa.decimal128(38, 0)
 
 Relations = Mapping[str, Any]
 """By name in the query: objects with Arrow's stream interface."""
 
 
+class Watcher(Protocol):
+    """Who wants to interrupt a query, and to show how far it is."""
+
+    def watch(self, running: Any) -> None:
+        """Take the connection that runs a query; None: it has ended."""
+
+    def count_rows(self, rows: int) -> None:
+        """Rows were read of a table."""
+
+
+def _unwatched(rows: int) -> None:
+    del rows
+
+
 class _Source:
     """Rows for DuckDB; keeps the error that reading them raised."""
 
-    def __init__(self, rows: Any, failed: list[BaseException]) -> None:
+    def __init__(
+        self, rows: Any, failed: list[BaseException], on_rows: Callable[[int], None]
+    ) -> None:
         self._rows = rows
         self._failed = failed
+        self._on_rows = on_rows
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Arrow's PyCapsule stream interface; a new stream each time."""
@@ -48,7 +66,9 @@ class _Source:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._rows.to_batches()
+            for batch in self._rows.to_batches():
+                self._on_rows(batch.num_rows)
+                yield batch
         except BaseException as error:
             self._failed.append(error)
             raise
@@ -76,6 +96,8 @@ def run(
     text: str,
     relations: Relations,
     tree: exp.Expr,
+    columns: Collection[str] = (),
+    watcher: "Watcher | None" = None,
 ) -> pa.RecordBatchReader:
     """The rows of a query; closes the connection at the end of the rows.
 
@@ -84,19 +106,24 @@ def run(
         text: in DuckDB's SQL.
         relations: what its tables are.
         tree: of the statement, for the places of errors.
+        columns: names of the columns of its tables, for suggestions.
+        watcher: is told what runs and what was read.
 
     Raises:
         SqlError: DuckDB refuses the query.
         LakewardError: as of reading the tables.
     """
     failed: list[BaseException] = []
+    on_rows = _unwatched if watcher is None else watcher.count_rows
+    if watcher is not None:
+        watcher.watch(connection)
     try:
         for name, rows in relations.items():
-            connection.register(name, _Source(rows, failed))
-        reader = connection.execute(text).to_arrow_reader(65_536)
+            connection.register(name, _Source(rows, failed, on_rows))
+        reader = connection.sql(text).to_arrow_reader(_ROWS_PER_BATCH)
     except duckdb.Error as error:
         connection.close()
-        raise _refused(error, failed, tree) from error
+        raise _refused(error, failed, tree, columns) from error
     except BaseException:
         connection.close()
         raise
@@ -108,14 +135,33 @@ def run(
                 yield batch if batch.schema == schema else batch.cast(schema)
         except duckdb.Error as error:
             raise _refused(error, failed, tree) from error
-        except (pa.ArrowException, OSError) as error:
-            if "sum is too large" not in str(error) and isinstance(error, pa.ArrowInvalid):
-                raise _refused(error, failed, tree) from error
-            raise
+        except pa.ArrowInvalid as error:
+            raise _refused(error, failed, tree) from error
         finally:
             connection.close()
+            if watcher is not None:
+                watcher.watch(None)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def explained(
+    connection: duckdb.DuckDBPyConnection,
+    text: str,
+    relations: Relations,
+    tree: exp.Expr,
+    columns: Collection[str] = (),
+) -> list[str]:
+    """The plan of a query, as lines; arguments and errors as of `run`."""
+    try:
+        for name, rows in relations.items():
+            connection.register(name, _Source(rows, [], _unwatched))
+        found = connection.execute(f"EXPLAIN {text}").fetchall()
+    except duckdb.Error as error:
+        raise _refused(error, [], tree, columns) from error
+    finally:
+        connection.close()
+    return str(found[0][-1]).splitlines()
 
 
 def _plain(field: pa.Field) -> pa.Field:
@@ -123,7 +169,9 @@ def _plain(field: pa.Field) -> pa.Field:
     return field.with_type(pa.int64()) if field.type == _HUGEINT else field
 
 
-def _refused(error: Exception, failed: list[BaseException], tree: exp.Expr) -> BaseException:
+def _refused(
+    error: Exception, failed: list[BaseException], tree: exp.Expr, columns: Collection[str] = ()
+) -> BaseException:
     """What to raise: the error of the scan that failed, else DuckDB's in our words."""
     if failed:
         return failed[0]
@@ -134,7 +182,7 @@ def _refused(error: Exception, failed: list[BaseException], tree: exp.Expr) -> B
     for pattern, what in ((_MISSING_COLUMN, "column"), (_MISSING_FUNCTION, "function")):
         found = pattern.search(text)
         if found:
-            return _missing(what, found[1], text, tree)
+            return _missing(what, found[1], text, tree, columns)
     kind, _, plain = message.partition(": ")
     del rest
     return SqlError(
@@ -142,7 +190,9 @@ def _refused(error: Exception, failed: list[BaseException], tree: exp.Expr) -> B
     )
 
 
-def _missing(what: str, name: str, text: str, tree: exp.Expr) -> LakewardError:
+def _missing(
+    what: str, name: str, text: str, tree: exp.Expr, columns: Collection[str]
+) -> LakewardError:
     node = next(
         (
             one
@@ -151,14 +201,20 @@ def _missing(what: str, name: str, text: str, tree: exp.Expr) -> LakewardError:
         ),
         None,
     )
-    hint = ""
+    hint, otherwise = "", "there are {}"
+    if what == "function":
+        otherwise = "see the functions of Spark's SQL"
+    if what == "column" and columns:
+        known = sorted(columns)
+        hint = suggestion(name, known, f"there are {', '.join(known[:20])}")
+        text = ""
     for found in _SUGGESTED.finditer(text):
         known = [part.strip(' "').rpartition(".")[2] for part in (found[1] or found[2]).split(",")]
-        hint = suggestion(name, known, f"there are {', '.join(known)}")
+        hint = suggestion(name, known, otherwise.format(", ".join(known)))
     return SqlError(f"there is no such {what}", hint=hint, name=name, **position(node))
 
 
-def _place(tree: exp.Expr, text: str) -> dict[str, int]:
+def _place(tree: exp.Expr, text: str) -> dict[str, Any]:
     """The first name of the statement that DuckDB's message quotes."""
     quoted = {name.lower() for name in re.findall(r'"([^"]+)"', text)}
     for node in tree.find_all(exp.Identifier):

@@ -3,13 +3,13 @@
 
 import difflib
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sqlglot import exp
 
 from storage.errors import InvalidRequestError, LakewardError
 
-__all__ = ["SqlError", "locate", "refuse", "suggestion"]
+__all__ = ["SqlError", "locate", "position", "refuse", "suggestion"]
 
 
 class SqlError(InvalidRequestError):
@@ -31,7 +31,7 @@ class SqlError(InvalidRequestError):
         return self.context.get("column")
 
 
-def position(node: exp.Expr | None) -> dict[str, int]:
+def position(node: exp.Expr | None) -> dict[str, Any]:
     """Line and column of the first token of a node; empty where it is not known."""
     if node is None:
         return {}
@@ -51,7 +51,7 @@ def locate(error: LakewardError, node: exp.Expr | None) -> LakewardError:
 
 
 def refuse(
-    message: str, node: exp.Expr | None = None, *, hint: str = "", **context: object
+    message: str, node: exp.Expr | None = None, *, hint: str = "", **context: Any
 ) -> NoReturn:
     """Raise an error at a node.
 
@@ -61,8 +61,8 @@ def refuse(
     raise SqlError(message, hint=hint, **context, **position(node))
 
 
-def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
+def suggestion(word: str, known: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6) -> str:
     """A hint that names the closest of the known words; else `otherwise`."""
     by_fold = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), by_fold, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(word.lower(), by_fold, n=1, cutoff=cutoff)
     return f"did you mean {by_fold[found[0]]}?" if found else otherwise

@@ -166,7 +166,7 @@ class CreateTable(exp.Expression):
 
 
 class CreateView(exp.Expression):
-    """CREATE VIEW; `query_text` is stored. Alias names of columns: `names` with their `comments`."""
+    """CREATE VIEW; `query_text` is stored. `names` of its columns have `comments`."""
 
     arg_types = {
         "this": True,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a query the scan of a table can do: columns that are read, conditions that rows must meet.
+"""What of a query the scan of a table can do: columns that it reads, conditions on rows.
 
 Both are conservative: DuckDB filters and projects again, so what is not pushed costs time only.
 """

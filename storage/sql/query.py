@@ -5,19 +5,24 @@ Each name of a table becomes a relation of its own, read with the columns and th
 the query has for it (`storage.sql.pushdown`). Names of views become their queries.
 """
 
+import copy
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from storage.sql import engine
+from storage.sql.casts import truncate_casts
 from storage.sql.dialect import Lakeward, parse_query
 from storage.sql.errors import SqlError, locate, position, refuse
 from storage.sql.pushdown import filter_of, used_columns
-from storage.sql.relations import columns_of, rows_of
+from storage.sql.relations import columns_of, is_view, rows_of
+from storage.sql.unnest import TypeOf, without_laterals, without_unnests
+from storage.table.scan.predicate import Predicate
 
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
@@ -26,6 +31,8 @@ __all__ = ["Plan", "constant", "instant_ms", "plan_query", "run_query"]
 
 _ZONE_OPTIONS = ("table.local-time-zone", "spark.sql.session.timeZone")
 _MOST_VIEWS = 50
+_REFUSED = frozenset({"current_setting", "getenv", "getvariable", "query", "query_table"})
+"""Functions of DuckDB that show more than tables."""
 _TABLE_FUNCTIONS = (exp.GenerateSeries, exp.Unnest, exp.Explode)
 
 
@@ -35,13 +42,15 @@ class Plan:
     Attributes:
         text: in DuckDB's SQL.
         relations: rows by the names in it.
+        columns: names of the columns of all tables, for suggestions.
         scans: for EXPLAIN: table, columns (None: all), condition.
     """
 
     def __init__(self) -> None:
         self.text = ""
         self.relations: dict[str, Any] = {}
-        self.scans: list[tuple[str, list[str] | None, object]] = []
+        self.columns: set[str] = set()
+        self.scans: list[tuple[str, list[str] | None, Predicate | None]] = []
 
 
 def time_zone(session: "SqlSession") -> str | None:
@@ -53,8 +62,18 @@ def run_query(session: "SqlSession", node: exp.Query) -> pa.RecordBatchReader:
     """See `SqlSession.query`."""
     plan = plan_query(session, node)
     connection = engine.connect(time_zone(session))
-    session._running = connection
-    return engine.run(connection, plan.text, plan.relations, node)
+    return engine.run(connection, plan.text, plan.relations, node, plan.columns, session)
+
+
+def query_rows(session: "SqlSession", node: exp.Query, rows: pa.Table) -> pa.Table:
+    """The result of a query over rows in the place of each of its tables.
+
+    Raises:
+        SqlError: the query is wrong; says where.
+    """
+    inside = copy.copy(session)
+    inside.relation = rows
+    return run_query(inside, node).read_all()
 
 
 def plan_query(session: "SqlSession", node: exp.Query) -> Plan:
@@ -69,7 +88,9 @@ def plan_query(session: "SqlSession", node: exp.Query) -> Plan:
     _name_columns(tree)
     tree = _expanded(session, tree, plan, itertools.count(), depth=0)
     try:
-        plan.text = tree.sql(dialect="duckdb", identify=True, comments=False)
+        plan.text = tree.sql(
+            dialect="duckdb", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE
+        )
     except SqlglotError as error:
         raise SqlError("the query cannot be carried out", detail=str(error)) from error
     return plan
@@ -107,10 +128,12 @@ def _name_columns(tree: exp.Query) -> None:
     if not isinstance(select, exp.Select):
         return
     for column in list(select.expressions):
-        plain = (exp.Alias, exp.Aliases, exp.Column, exp.Star, exp.Explode, exp.Unnest, exp.Inline)
-        if isinstance(column, plain) or column.find(exp.Explode, exp.Posexplode) is not None:
+        if isinstance(column, exp.Alias | exp.Aliases | exp.Column | exp.Star):
             continue
-        name = column.sql(dialect=Lakeward, comments=False)
+        if isinstance(column, exp.Explode | exp.Unnest):
+            column.replace(exp.alias_(column.copy(), "col"))
+            continue
+        name = column.sql(dialect=Lakeward, comments=False, normalize_functions="lower")
         column.replace(exp.alias_(column.copy(), name, quoted=True))
 
 
@@ -120,14 +143,16 @@ def _expanded(
     if depth > _MOST_VIEWS:
         raise SqlError("views refer to each other in a circle")
     _refuse_functions(tree)
+    tree = cast("exp.Query", tree.transform(_for_duckdb, copy=False))
     try:
         scopes = traverse_scope(tree)
     except SqlglotError as error:
         raise SqlError("the query cannot be understood", detail=str(error)) from error
     replaced: list[tuple[exp.Table, exp.Expr]] = []
+    selects: list[tuple[exp.Select, TypeOf]] = []
     for scope in scopes:
         found = {
-            name: session.resolve(source)
+            name: session.resolve(source) if session.relation is None else session.relation
             for name, source in scope.sources.items()
             if isinstance(source, exp.Table)
             and _is_named(source)
@@ -141,9 +166,67 @@ def _expanded(
             new = _replacement(session, tree, scope, name, relation, others, plan, numbers, depth)
             replaced.append((source, new))
         _strip_databases(scope)
+        if isinstance(scope.expression, exp.Select):
+            selects.append((scope.expression, _type_of(found)))
     for source, new in replaced:
         source.replace(new)
+    _refuse_leftovers(tree, plan)
+    for select, type_of in selects:
+        truncate_casts(select, type_of)
+        without_unnests(select, type_of)
+        without_laterals(select, type_of)
     return tree
+
+
+def _type_of(relations: Mapping[str, Any]) -> TypeOf:
+    """Types of the columns of a SELECT's tables."""
+
+    def type_of(column: exp.Column) -> pa.DataType | None:
+        for name, relation in relations.items():
+            schema = None if is_view(relation) else columns_of(relation)
+            if schema is None or column.table.lower() not in ("", name.lower()):
+                continue
+            for field in schema:
+                if field.name.lower() == column.name.lower():
+                    return field.type
+        return None
+
+    return type_of
+
+
+def _for_duckdb(node: exp.Expr) -> exp.Expr:
+    """What sqlglot leaves as it is, or would write with another meaning."""
+    match node:
+        case exp.Quantile():  # Spark's PERCENTILE interpolates
+            arguments = [node.this, node.args["quantile"]]
+            return exp.Anonymous(this="quantile_cont", expressions=arguments)
+        case exp.DayOfWeek():  # Sunday is 1 in Flink and Spark, 0 in DuckDB
+            day = exp.Anonymous(this="dayofweek", expressions=[node.this])
+            return exp.paren(exp.Add(this=day, expression=exp.Literal.number(1)))
+        case exp.StrToUnix() | exp.TimeToUnix():
+            instant = node.this
+            if not (isinstance(instant, exp.Cast) or isinstance(node, exp.TimeToUnix)):
+                return exp.cast(node.copy(), "BIGINT") if not _is_bigint(node) else node
+            seconds = exp.Anonymous(this="epoch", expressions=[instant])
+            return exp.cast(seconds, "BIGINT")
+        case exp.Select() if node.args.get("hint"):
+            node.set("hint", None)  # how a query is carried out changes no result
+            return node
+        case exp.Bracket(this=exp.Column() as column) if _is_map(node, column):
+            keys, values = node.expressions[::2], node.expressions[1::2]
+            return exp.Map(keys=exp.array(*keys), values=exp.array(*values))
+        case _:
+            return node
+
+
+def _is_bigint(node: exp.Expr) -> bool:
+    parent = node.parent
+    return isinstance(parent, exp.Cast) and parent.to.this is exp.DType.BIGINT
+
+
+def _is_map(node: exp.Bracket, column: exp.Column) -> bool:
+    """Flink's `MAP[key, value, …]`."""
+    return column.name.upper() == "MAP" and not column.this.quoted and len(node.expressions) > 1
 
 
 def _is_named(source: exp.Table) -> bool:
@@ -151,8 +234,7 @@ def _is_named(source: exp.Table) -> bool:
 
 
 def _known_columns(relation: Any) -> set[str]:
-    query = getattr(relation, "query", None)
-    if query is not None:
+    if is_view(relation):
         return {field.name.lower() for field in relation.fields}
     schema = columns_of(relation)
     return set() if schema is None else {name.lower() for name in schema.names}
@@ -174,14 +256,13 @@ def _replacement(
     alias = source.args.get("alias") or exp.TableAlias(
         this=exp.to_identifier(source.name, quoted=True)
     )
-    text = getattr(relation, "query", None)
-    if text is not None:
-        inner = _expanded(session, parse_query(text), plan, numbers, depth + 1)
-        return inner.subquery(alias=alias.copy(), copy=False)
+    if is_view(relation):
+        return _view(session, source, relation, plan, numbers, depth)
     schema = columns_of(relation)
     columns, predicate = None, None
     if schema is not None:
         _refuse_alike(schema, source)
+        plan.columns.update(schema.names)
         columns = used_columns(tree, schema, name)
         predicate = filter_of(scope, name, schema, others)
     key = f"relation_{next(numbers)}"
@@ -202,6 +283,23 @@ def _replacement(
         pivots=source.args.get("pivots"),
         laterals=source.args.get("laterals"),
     )
+
+
+def _view(
+    session: "SqlSession", source: exp.Table, view: Any, plan: Plan, numbers: Any, depth: int
+) -> exp.Expr:
+    """The query of a view in the place of its name, with names as they are where the view is."""
+    inside = copy.copy(session)
+    inside.catalog_name = source.catalog or session.catalog_name
+    inside.database = source.db or session.database
+    inner = _expanded(inside, parse_query(view.query), plan, numbers, depth + 1)
+    alias = source.args.get("alias")
+    name = alias.this if alias is not None else exp.to_identifier(source.name, quoted=True)
+    given = alias.args.get("columns") if alias is not None else None
+    columns = given or [exp.to_identifier(field.name, quoted=True) for field in view.fields]
+    found = inner.subquery(alias=exp.TableAlias(this=name.copy(), columns=columns), copy=False)
+    found.set("joins", source.args.get("joins"))
+    return found
 
 
 def _refuse_alike(schema: pa.Schema, source: exp.Table) -> None:
@@ -229,15 +327,28 @@ def _strip_databases(scope: Scope) -> None:
             column.set("catalog", None)
 
 
+def _refuse_leftovers(tree: exp.Query, plan: Plan) -> None:
+    """Nothing but relations and names of WITH may reach DuckDB as a name of a table."""
+    known = {cte.alias.lower() for cte in tree.find_all(exp.CTE)} | set(plan.relations)
+    for table in tree.find_all(exp.Table):
+        if _is_named(table) and (table.db or table.name.lower() not in known):
+            refuse("a table cannot stand here", table, table=table.name)
+
+
 def _refuse_functions(tree: exp.Query) -> None:
     """Only names of tables, queries and arrays may stand in FROM."""
     for table in tree.find_all(exp.Table):
-        if isinstance(table.this, exp.Identifier) or isinstance(table.this, _TABLE_FUNCTIONS):
+        if isinstance(table.this, (exp.Identifier, _TABLE_FUNCTIONS)):
+            continue
+        if isinstance(table.this, exp.Anonymous) and table.this.name.lower() == "range":
             continue
         name = table.this.name or table.this.sql(dialect=Lakeward)
         raise SqlError(
             "this function cannot stand for a table",
             hint="there are UNNEST, EXPLODE and RANGE",
-            function=name,
+            function=name or "this",
             **position(table),
         )
+    for function in tree.find_all(exp.Anonymous):
+        if function.name.lower() in _REFUSED:
+            raise SqlError("there is no such function", name=function.name, **position(function))

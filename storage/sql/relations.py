@@ -34,6 +34,7 @@ __all__ = [
     "SystemTable",
     "check_options",
     "columns_of",
+    "is_view",
     "resolve",
     "rows_of",
 ]
@@ -44,6 +45,8 @@ _READ_OPTIMIZED = "ro"
 _GLOBAL = re.compile(r"(?:spark\.)?paimon\.([^.]+)\.([^.]+)\.([^.]+)\.(.+)")
 """`SET 'paimon.<catalog>.<database>.<table>.<option>'`, each name or `*`."""
 _EVERYWHERE = "spark.paimon."
+_CLOSE, _DYNAMIC_CLOSE = 0.8, 0.6
+"""How alike a key must be to an option to be taken for it."""
 _PREFIXES = ("parquet.", "orc.", "avro.", "lakeward.")
 
 
@@ -73,7 +76,7 @@ def resolve(session: "SqlSession", node: exp.Table) -> Any:
         return CatalogTable(catalog, node.name)
     base, branch, system = split_name(node)
     options = dynamic_options(session, node, base)
-    check_options(options, node)
+    check_options(options, node, dynamic=True)
     try:
         found = catalog.table(f"{database}.{base}" + (f"${_BRANCH}{branch}" if branch else ""))
     except NotFoundError as error:
@@ -82,6 +85,14 @@ def resolve(session: "SqlSession", node: exp.Table) -> Any:
             if options:
                 refuse("a view has no options and no states", node)
             return view
+        if branch and catalog.exists(f"{database}.{base}"):
+            rows = system_table(catalog.table(f"{database}.{base}"), "branches")
+            known = rows.column("branch_name").to_pylist()
+            hint = suggestion(
+                branch, known, f"there are main{''.join(f', {one}' for one in known)}"
+            )
+            missing = NotFoundError("there is no such branch", hint=hint, table=base, branch=branch)
+            raise locate(missing, node) from error
         raise locate(_not_found(error, catalog, database, base), node) from error
     if options:
         found = found.with_options(options)
@@ -140,15 +151,29 @@ def _travel(session: "SqlSession", node: exp.Table) -> dict[str, str]:
     return {"scan.timestamp-millis": str(instant_ms(session, wanted))}
 
 
-def check_options(options: Mapping[str, str], node: exp.Expr | None = None) -> None:
+def check_options(
+    options: Mapping[str, str], node: exp.Expr | None = None, *, dynamic: bool = False
+) -> None:
     """Refuse keys that are no table options.
+
+    A table keeps keys that are not known, as Paimon's tables do for other engines; but not those
+    that are likely a misspelt option. In a hint a key without effect has no purpose.
+
+    Args:
+        options: by key.
+        node: where they stand.
+        dynamic: whether they are of a hint.
 
     Raises:
         InvalidOptionError: there is no such option; suggests one.
     """
     for key in options:
-        if find_option(key) is None and not key.startswith(_PREFIXES):
-            hint = suggestion(key, [row.key for row in TABLE_OPTIONS], "see the table options")
+        if find_option(key) is not None or key.startswith(_PREFIXES):
+            continue
+        known = [row.key for row in TABLE_OPTIONS]
+        hint = suggestion(key, known, cutoff=_DYNAMIC_CLOSE if dynamic else _CLOSE)
+        if hint or dynamic:
+            hint = hint or "see the table options in the reference"
             raise locate(InvalidOptionError("there is no such option", hint=hint, option=key), node)
 
 
@@ -171,9 +196,16 @@ def _not_found(error: NotFoundError, catalog: Catalog, database: str, name: str)
     return NotFoundError(error.message, hint=hint, **context)
 
 
+def is_view(relation: Any) -> bool:
+    """Whether a relation is a view, whose query takes its place."""
+    return hasattr(relation, "dialects")
+
+
 def columns_of(relation: Any) -> pa.Schema | None:
     """Columns of a relation, without reading it; None: only its rows say."""
     match relation:
+        case pa.Table():
+            return relation.schema
         case SystemTable(table, "ro"):
             return table.schema.arrow_schema
         case SystemTable() | CatalogTable():
@@ -185,10 +217,13 @@ def columns_of(relation: Any) -> pa.Schema | None:
 def rows_of(
     relation: Any, columns: list[str] | None = None, predicate: Predicate | None = None
 ) -> Any:
-    """The rows of a relation as an object with Arrow's stream interface, to be read any number of
-    times; rows that do not satisfy the predicate may be among them.
+    """The rows of a relation as an object with Arrow's stream interface.
+
+    It can be read any number of times; rows that do not satisfy the predicate may be among them.
     """
     match relation:
+        case pa.Table():
+            return relation if columns is None else relation.select(columns)
         case SystemTable(table, "ro"):
             return read_optimized_table(table, columns, predicate)
         case SystemTable(table, name):

@@ -51,6 +51,8 @@ class SqlSession:
         catalog_name: the current one.
         database: the current one.
         options: what SET gave.
+        relation: rows that take the place of every table of a query; None: tables are read.
+        rows_read: by queries, for those who show progress; they set it to 0.
 
     Args:
         catalog: the current catalog.
@@ -65,6 +67,8 @@ class SqlSession:
         self.catalog_name = name
         self.database = database
         self.options: dict[str, str] = {}
+        self.rows_read = 0
+        self.relation: pa.Table | None = None
         self._running: Any = None
 
     @property
@@ -85,6 +89,13 @@ class SqlSession:
         for statement in statements(text):
             yield self.run(statement)
 
+    def last_rows(self, text: str) -> pa.Table:
+        """Run statements; what the last one gives, as `Catalog.sql` says."""
+        result = [Result(affected=0), *self.execute(text)][-1]
+        if result.rows is not None:
+            return result.rows
+        return pa.table({"affected": pa.array([result.affected or 0], pa.int64())})
+
     def run(self, statement: Statement) -> Result:
         """Run one statement.
 
@@ -97,12 +108,21 @@ class SqlSession:
         except LakewardError as error:
             raise locate(error, node) from error.__cause__
 
+    def is_query(self, statement: Statement) -> bool:
+        """Whether a statement is a query, which `interrupt` cancels; errors are left to `run`."""
+        try:
+            return isinstance(statement.parse(), exp.Query | exp.Values)
+        except LakewardError:
+            return False
+
     def run_node(self, node: exp.Expression) -> Result:
         """Run a parsed statement.
 
         Raises:
             LakewardError: as of `execute`.
         """
+        if isinstance(node, exp.Values):
+            node = exp.select("*").from_(node)
         if isinstance(node, exp.Query):
             return Result(rows=self.query(node).read_all())
         for kind, (module, function) in _RUNNERS.items():
@@ -148,7 +168,12 @@ class SqlSession:
         Raises:
             NotFoundError: there is no such catalog.
         """
-        return self.named_catalog(node.catalog) if node.catalog else self.catalog
+        if not node.catalog:
+            return self.catalog
+        try:
+            return self.named_catalog(node.catalog)
+        except NotFoundError as error:
+            raise locate(error, node.args["catalog"]) from None
 
     def named_catalog(self, name: str) -> Catalog:
         """A catalog by its name.
@@ -168,6 +193,14 @@ class SqlSession:
     def identifier(self, node: exp.Table) -> str:
         """`database.table` of a name; without a database it is the current one."""
         return f"{node.db or self.database}.{node.name}"
+
+    def watch(self, running: Any) -> None:
+        """Remember what `interrupt` stops; None: nothing runs."""
+        self._running = running
+
+    def count_rows(self, rows: int) -> None:
+        """Note that rows were read of a table."""
+        self.rows_read += rows
 
     def interrupt(self) -> None:
         """Cancel the query that runs, from another thread."""

@@ -53,4 +53,5 @@ def reset_option(session: "SqlSession", node: nodes.ResetOption) -> None:
     key = node.args.get("key_text")
     if key is None:
         session.options.clear()
+        return
     session.options.pop(key, None)

@@ -17,8 +17,19 @@ from storage.io.object_store.options import redacted_options
 from storage.sql import engine, nodes
 from storage.sql.errors import locate, refuse, suggestion
 from storage.sql.query import plan_query, time_zone
-from storage.sql.relations import SYSTEM_DATABASE, CatalogTable, SystemTable, rows_of
+from storage.sql.relations import SYSTEM_DATABASE, CatalogTable, SystemTable, is_view, rows_of
 from storage.table.inspect.system.registry import system_table
+from storage.table.scan.predicate import (
+    And,
+    Between,
+    Compare,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Predicate,
+)
 
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
@@ -58,11 +69,11 @@ def _of_table(session: "SqlSession", kind: str, node: nodes.Show) -> pa.Table:
     query = getattr(found, "query", None)
     match kind:
         case "create view":
-            if query is None:
+            if not is_view(found):
                 refuse("this is a table", node.this, hint="SHOW CREATE TABLE")
             return _rows({"create_view": [_create_view(_quoted(session, node.this), found)]})
         case "create table":
-            if query is not None:
+            if is_view(found):
                 refuse("this is a view", node.this, hint="SHOW CREATE VIEW")
             schema = _schema(found, node.this)
             return _rows({"create_table": [_create_table(_quoted(session, node.this), schema)]})
@@ -93,6 +104,8 @@ def describe(session: "SqlSession", node: nodes.Describe) -> pa.Table:
             with session.query(node.this) as reader:
                 rows = _arrow_columns(reader.schema)
             return _described(rows)
+        case _:
+            pass
     found = session.resolve(node.this)
     rows = _columns(found)
     wanted = node.args.get("column")
@@ -115,12 +128,31 @@ def explain(session: "SqlSession", node: nodes.Explain) -> pa.Table:
     lines = ["== Scans =="]
     for name, columns, predicate in plan.scans:
         lines.append(f"{name}: columns {'all' if columns is None else ', '.join(columns)}")
-        lines.append(f"  filter: {'none' if predicate is None else predicate}")
-    text = f"EXPLAIN {plan.text}"
-    found = engine.run(engine.connect(time_zone(session)), text, plan.relations, node.this)
-    rows = found.read_all()
-    lines += ["== Physical plan ==", *rows.column(rows.num_columns - 1)[0].as_py().splitlines()]
+        lines.append(f"  pushed filter: {'none' if predicate is None else _condition(predicate)}")
+    connection = engine.connect(time_zone(session))
+    lines.append("== Physical plan ==")
+    lines += engine.explained(connection, plan.text, plan.relations, node.this, plan.columns)
     return _rows({"plan": lines})
+
+
+def _condition(predicate: Predicate) -> str:
+    """A predicate as SQL."""
+    match predicate:
+        case And(parts) | Or(parts):
+            word = " AND " if isinstance(predicate, And) else " OR "
+            return "(" + word.join(map(_condition, parts)) + ")"
+        case Not(part):
+            return f"NOT {_condition(part)}"
+        case IsNull(column):
+            return f"{column} IS NULL"
+        case In(column, literals):
+            return f"{column} IN ({', '.join(map(repr, literals))})"
+        case Between(column, low, high):
+            return f"{column} BETWEEN {low!r} AND {high!r}"
+        case Like(column, pattern):
+            return f"{column} LIKE {pattern!r}"
+        case Compare(op, column, literal):
+            return f"{column} {op.value} {literal!r}"
 
 
 # ---------------------------------------------------------------------------------- parts
@@ -180,7 +212,7 @@ Column = tuple[str, str, str, str | None, str | None, str | None]
 def _columns(found: Any) -> list[Column]:
     if isinstance(found, SystemTable | CatalogTable):
         return _arrow_columns(rows_of(found).schema)
-    if getattr(found, "query", None) is not None:
+    if is_view(found):
         return [
             (one.name, type_name(one.type), "true", None, None, one.description)
             for one in found.fields

@@ -22,8 +22,8 @@ __all__ = [
 LATER: Mapping[str, str] = {
     # merging
     "sequence.snapshot-ordering": "ordering by snapshot",
-    # maintenance
-    "sql": "SQL statements",
+    # catalogs
+    "hive": "the Hive catalog",
 }
 """Feature -> the capability that brings it. Delete an entry when the feature is there."""
 
@@ -87,14 +87,11 @@ def step_needs(kind: str, body: Any) -> Iterator[str]:
     elif kind == "unit":
         if body["fn"] in _UNITS:
             yield _UNITS[body["fn"]]
-    elif kind == "sql":
-        yield "sql"
+    elif kind == "sql" and "'metastore'='hive'" in body:
+        yield "hive"
 
 
 def check_needs(kind: str, body: Any) -> Iterator[str]:
     """Features without which a step that only looks at the table has nothing to look at."""
-    if kind != "check":
-        return
-    sql = str(body.get("sql", ""))
-    if sql and not sql.lstrip().upper().startswith("SELECT"):
-        yield "sql"
+    del kind, body
+    yield from ()

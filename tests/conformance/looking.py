@@ -15,7 +15,7 @@ from storage.format.types.types import DataField
 from storage.table.scan.predicate_text import parse_predicate
 from tests.conformance.id_sets import decoded_like
 from tests.conformance.session import TableSession
-from tests.conformance.sql_engine import select
+from tests.conformance.statements import CaseStatements
 from tests.conformance.values import expected_rows, found_rows
 from tests.golden.values import difference
 
@@ -50,28 +50,28 @@ class Seen:
         return found_rows(self.rows, self.fields, unordered)
 
 
-def look(session: TableSession | None, body: Mapping[str, Any], catalog: FileSystemCatalog) -> Seen:
+def look(
+    session: TableSession | None,
+    body: Mapping[str, Any],
+    catalog: FileSystemCatalog,
+    statements: CaseStatements | None = None,
+) -> Seen:
     """Carry the query of a `check` out.
 
     Args:
         session: of the case's table; None: it has none.
         body: of the `check`.
         catalog: that the table is in.
+        statements: run the statement of a check that has one.
 
     Raises:
         LakewardError: what the storage layer says of it.
     """
     options = {key: str(value) for key, value in (body.get("options") or {}).items()}
     if "sql" in body:
-        opened: list[int] = []
-
-        def relation(name: str) -> pa.Table:
-            seen = _seen(session, name, {"options": options}, catalog)
-            opened.append(seen.opened)
-            return seen.rows
-
-        rows = select(body["sql"], relation)
-        return Seen(rows, _fields_of(rows), sum(opened))
+        assert statements is not None
+        rows, opened = statements.rows(body["sql"], options)
+        return Seen(rows, _fields_of(rows), opened)
     return _seen(session, body.get("table") or "", {**body, "options": options}, catalog)
 
 

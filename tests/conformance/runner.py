@@ -18,6 +18,7 @@ from tests.conformance.features import case_needs, check_needs, later
 from tests.conformance.id_sets import decoded_like
 from tests.conformance.looking import Seen, look, row_differences
 from tests.conformance.session import TableSession
+from tests.conformance.statements import CaseStatements
 from tests.conformance.system_tables import Stream
 from tests.conformance.units import run_unit
 from tests.conformance.values import expected_changes, expected_rows, found_rows
@@ -38,6 +39,15 @@ class _Run:
     json: Any = None
     seen: Seen | None = None
     stream: Stream | None = None
+    statements: CaseStatements | None = None
+
+    @property
+    def sql(self) -> CaseStatements:
+        """What runs the statements of the case, which share a session."""
+        if self.statements is None:
+            views = "VIEW" in str(self.case["steps"]).upper()
+            self.statements = CaseStatements(self.warehouse, self.session, views=views)
+        return self.statements
 
     @property
     def expect(self) -> Mapping[str, Any]:
@@ -208,7 +218,9 @@ def _create_file(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
 def _check(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
     run.report.checked.append("check")
     try:
-        seen = run.seen = look(run.session, body, FileSystemCatalog(str(run.warehouse)))
+        catalog = FileSystemCatalog(str(run.warehouse))
+        statements = run.sql if "sql" in body else None
+        seen = run.seen = look(run.session, body, catalog, statements)
     except LakewardError as error:
         if "error" not in body:
             raise
@@ -230,6 +242,12 @@ def _placed(body: Mapping[str, Any], warehouse: pathlib.Path) -> Mapping[str, An
         for row in body["contains"]
     ]
     return {**body, "contains": rows}
+
+
+def _sql(run: _Run, body: str) -> Iterator[str]:
+    run.report.checked.append("sql")
+    run.sql.run(body)
+    yield from ()
 
 
 def _stream(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
@@ -270,6 +288,7 @@ _STEPS: Mapping[str, Callable[[_Run, Any], Iterator[str]]] = {
     "count_files": _count_files,
     "create_file": _create_file,
     "check": _check,
+    "sql": _sql,
     "stream": _stream,
     "stream_start": _stream_start,
 }

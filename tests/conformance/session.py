@@ -87,6 +87,41 @@ class TableSession:
         self.table: FileStoreTable = catalog.create_table(identifier, schema)
         self.path = pathlib.Path(self.table.layout.root)
 
+    # ------------------------------------------------------------------------ catalog
+
+    database = _DATABASE
+
+    def catalog(self) -> FileSystemCatalog:
+        """The catalog of the table, over the same store, whose operations are counted."""
+        return FileSystemCatalog(
+            str(self.path.parent.parent),
+            file_io=self._file_io,
+            clock=self._clock,
+            ids=self._ids,
+        )
+
+    @property
+    def operations(self) -> int:
+        """How many operations of the store there were."""
+        return len(self._file_io.operations)
+
+    def opened_since(self, before: int) -> int:
+        """How many data files were opened after so many operations."""
+        return len(
+            {
+                path
+                for operation, path in self._file_io.operations[before:]
+                if operation in ("open_input", "read_bytes")
+                and pathlib.PurePath(path).parent.name.startswith("bucket-")
+                and not path.endswith(INDEX_SUFFIX)
+            }
+        )
+
+    def publish(self, act: Callable[[], object]) -> None:
+        """Let something commit to the table; remembers the snapshots that it makes."""
+        self._publish(act)
+        self.table = self.table.latest()
+
     # ------------------------------------------------------------------------ writing
 
     def write(self, rows: Sequence[Sequence[Any]], *, write_only: bool = False) -> None:
@@ -262,17 +297,10 @@ class TableSession:
         """
         table = self._opened(branch, options)
         schema = table.schema
-        before = len(self._file_io.operations)
+        before = self.operations
         rows = table.to_arrow(columns=columns, filter=predicate)
-        opened = {
-            path
-            for operation, path in self._file_io.operations[before:]
-            if operation in ("open_input", "read_bytes")
-            and pathlib.PurePath(path).parent.name.startswith("bucket-")
-            and not path.endswith(INDEX_SUFFIX)
-        }
         fields = schema.fields if columns is None else tuple(map(schema.field, columns))
-        return rows, fields, len(opened)
+        return rows, fields, self.opened_since(before)
 
     def system(
         self, name: str, options: Mapping[str, str] | None = None, branch: str = "main"

@@ -2,7 +2,7 @@
 """ALTER, of Flink and of Spark."""
 
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from storage.sql.nodes import (
     AlterDatabase,
@@ -37,8 +37,10 @@ class AlterParser(Words):
                 self._match(TokenType.L_PAREN, advance=False)
             return AlterDatabase(this=name, options=dict(self.options()))
         if self.at("CATALOG"):
-            self.fail("TABLE, VIEW or DATABASE", hint="create the catalog again, with its options")
-        self.fail("TABLE, VIEW or DATABASE")
+            raise self.fail(
+                "TABLE, VIEW or DATABASE", hint="create the catalog again, with its options"
+            )
+        raise self.fail("TABLE, VIEW or DATABASE")
 
     def comment_statement(self) -> exp.Expression:
         """What follows COMMENT: `ON TABLE t IS 'x'`."""
@@ -62,7 +64,7 @@ class AlterParser(Words):
             return (ColumnChange(kind="set", options=self.options()),)
         if self.take("RESET") or self.take("UNSET"):
             return (self._reset(),)
-        self.fail("SET, RESET or RENAME TO")
+        raise self.fail("SET, RESET or RENAME TO")
 
     def _reset(self) -> ColumnChange:
         self.take("TBLPROPERTIES")
@@ -81,7 +83,7 @@ class AlterParser(Words):
                 return AlterMaterializedTable(
                     this=table, action=action.lower(), options=options, partition=partition
                 )
-        self.fail("SUSPEND, RESUME, REFRESH or AS")
+        raise self.fail("SUSPEND, RESUME, REFRESH or AS")
 
     def _table_changes(self, table: exp.Table, *, exists: bool) -> exp.Expression:
         if self.take("DROP"):
@@ -92,7 +94,9 @@ class AlterParser(Words):
                 )
             return AlterTable(this=table, changes=self._drops(if_exists), exists=exists)
         if self.at("ADD") and self._next and self._next.text.upper() in ("PARTITION", "IF"):
-            self.fail("a column", hint="partitions come into being with their first row: INSERT it")
+            raise self.fail(
+                "a column", hint="partitions come into being with their first row: INSERT it"
+            )
         return AlterTable(this=table, changes=self._changes(), exists=exists)
 
     def _partitions(self) -> tuple[dict[str, str | None], ...]:
@@ -111,7 +115,7 @@ class AlterParser(Words):
             self.name("the name of a constraint")
             return (ColumnChange(kind="drop primary key"),)
         if self.at("WATERMARK"):
-            self.fail("a column", hint="tables have no watermarks")
+            raise self.fail("a column", hint="tables have no watermarks")
         if not (self.take("COLUMN") or self.take("COLUMNS")) and self._match(
             TokenType.L_PAREN, advance=False
         ):
@@ -137,9 +141,9 @@ class AlterParser(Words):
 
     def _columns(self, kind: str) -> tuple[ColumnChange, ...]:
         if self.at("PRIMARY", "KEY") or self.at("CONSTRAINT"):
-            self.fail("a column", hint="the primary key is given when the table is created")
+            raise self.fail("a column", hint="the primary key is given when the table is created")
         if self.at("WATERMARK"):
-            self.fail("a column", hint="watermarks belong to a streaming job")
+            raise self.fail("a column", hint="watermarks belong to a streaming job")
         if not self.take("COLUMNS"):
             self.take("COLUMN")
         self.exists(wanted=False)
@@ -203,4 +207,4 @@ class AlterParser(Words):
             return ColumnChange(kind="default", name=name, value=self.default())
         if self.take("DROP", "DEFAULT"):
             return ColumnChange(kind="default", name=name, value=None)
-        self.fail("TYPE, COMMENT, FIRST, AFTER, SET NOT NULL, DROP NOT NULL or SET DEFAULT")
+        raise self.fail("TYPE, COMMENT, FIRST, AFTER, SET NOT NULL, DROP NOT NULL or SET DEFAULT")

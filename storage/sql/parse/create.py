@@ -4,7 +4,7 @@
 from typing import Any
 
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from storage.sql.nodes import (
     ColumnDefinition,
@@ -30,7 +30,7 @@ class CreateParser(Words):
         """What follows CREATE."""
         replace = self.take("OR", "REPLACE")
         if self.at("TEMPORARY") or self.at("TEMP") or self.at("GLOBAL"):
-            self.fail(
+            raise self.fail(
                 "TABLE, VIEW, DATABASE or CATALOG",
                 hint="temporary objects are not supported: create the table or the view itself",
             )
@@ -48,8 +48,8 @@ class CreateParser(Words):
         if self.take("VIEW"):
             return self._view(replace=replace)
         if self.at("FUNCTION"):
-            self.fail("TABLE, VIEW, DATABASE or CATALOG", hint="functions cannot be created")
-        self.fail("TABLE, VIEW, DATABASE or CATALOG")
+            raise self.fail("TABLE, VIEW, DATABASE or CATALOG", hint="functions cannot be created")
+        raise self.fail("TABLE, VIEW, DATABASE or CATALOG")
 
     def drop_statement(self) -> exp.Expression:
         """What follows DROP."""
@@ -68,12 +68,13 @@ class CreateParser(Words):
                 dropped = DropObject(this=self.table(), kind=kind.lower(), exists=exists)
                 self.take("PURGE")
                 return dropped
-        self.fail("TABLE, VIEW, DATABASE or CATALOG")
+        raise self.fail("TABLE, VIEW, DATABASE or CATALOG")
 
     def _database(self) -> CreateDatabase:
         exists = self.exists(wanted=False)
         name = self.database()
-        comment, options = None, {}
+        comment: str | None = None
+        options: dict[str, str] = {}
         while True:
             if self.take("COMMENT"):
                 comment = self.string("the comment of the database")
@@ -103,7 +104,7 @@ class CreateParser(Words):
             elif self.take("TBLPROPERTIES") or self.take("WITH"):
                 options |= dict(self.options())
             else:
-                self.fail("AS and a query")
+                raise self.fail("AS and a query")
         view["query"], view["query_text"] = self.query()
         return CreateView(**view, options=options)
 
@@ -155,12 +156,12 @@ class CreateParser(Words):
             self.take("NOT", "ENFORCED")
             return names
         if self.at("WATERMARK") and self._next and self._next.text.upper() == "FOR":
-            self.fail(
+            raise self.fail(
                 "a column",
                 hint="watermarks belong to a streaming job; leave the clause out",
             )
         if self.at("UNIQUE") or self.at("FOREIGN", "KEY") or self.at("CHECK"):
-            self.fail("a column or PRIMARY KEY", hint="there are no other constraints")
+            raise self.fail("a column or PRIMARY KEY", hint="there are no other constraints")
         return self.column()
 
     def _clause(self, parts: dict[str, Any]) -> bool:
@@ -193,11 +194,11 @@ class CreateParser(Words):
             if provider in _FORMAT_PROVIDERS:
                 parts["options"] |= {"type": "format-table", "file.format": provider}
             elif provider not in ("paimon", "lakeward"):
-                self.fail("paimon", hint="tables are made `USING paimon`", token=self._prev)
+                raise self.fail("paimon", hint="tables are made `USING paimon`", token=self._prev)
         elif self.take("LIKE"):
             parts["like"] = self.table()
             if self._match(TokenType.L_PAREN, advance=False):
-                self.fail(
+                raise self.fail(
                     "the end of LIKE", hint="all is taken over, and options are set by WITH (…)"
                 )
         elif self.take("AS") or self.at("SELECT"):
@@ -221,7 +222,7 @@ class CreateParser(Words):
         if self.take("INTO"):
             number = self._parse_number()
             if not isinstance(number, exp.Literal):
-                self.fail("the number of buckets")
+                raise self.fail("the number of buckets")
             parts["options"] |= {"bucket": str(number.this)}
             self.need("BUCKETS")
         return True
@@ -232,5 +233,5 @@ class CreateParser(Words):
         if following in (TokenType.COMMA, TokenType.R_PAREN):
             return ColumnDefinition(name=(self.name("a column").name,))
         if following is TokenType.L_PAREN:
-            self.fail("a column", hint="partitions are by columns, not by functions of them")
+            raise self.fail("a column", hint="partitions are by columns, not by functions of them")
         return self.column()

@@ -2,10 +2,10 @@
 """Which statement begins here, and the statements that are neither CREATE, DROP nor ALTER."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from storage.sql.errors import suggestion
 from storage.sql.nodes import (
@@ -45,10 +45,10 @@ _SHOWN = (
 class StatementParser(CreateParser, AlterParser):
     """The parser of the dialect."""
 
-    TABLE_POSTFIX_TOKENS: ClassVar = {
-        *getattr(CreateParser, "TABLE_POSTFIX_TOKENS", ()),
-        TokenType.HINT,
-    }
+    TABLE_POSTFIX_TOKENS = CreateParser.TABLE_POSTFIX_TOKENS | {TokenType.HINT}
+
+    STRICT_CAST = True
+    """CAST fails where TRY_CAST gives null."""
 
     def _parse_statement(self) -> exp.Expr | None:
         token = self._curr
@@ -60,7 +60,7 @@ class StatementParser(CreateParser, AlterParser):
         read = _READERS.get(word)
         if read is None:
             hint = suggestion(word, STATEMENT_WORDS, f"there are {', '.join(STATEMENT_WORDS)}")
-            self.fail("a statement", hint=hint, token=token)
+            raise self.fail("a statement", hint=hint, token=token)
         self._advance()
         return read(self)
 
@@ -91,15 +91,17 @@ class StatementParser(CreateParser, AlterParser):
         for kind in _SHOWN:
             if self.take(*kind.split()):
                 if kind.startswith("CREATE"):
-                    of = self.database() if kind.endswith("DATABASE") else self.name()
-                    return Show(kind=kind.lower(), this=of)
+                    shown = self.database() if kind.endswith("DATABASE") else self.name()
+                    return Show(kind=kind.lower(), this=shown)
                 of = self.database() if self.take("IN") or self.take("FROM") else None
                 return Show(kind=kind.lower(), this=of, like=self.like())
         if self.take("CREATE"):
-            self.fail("TABLE, VIEW or DATABASE")
+            raise self.fail("TABLE, VIEW or DATABASE")
         known = [*_SHOWN_OF_TABLE, *_SHOWN]
         word = self._curr.text if self._curr else ""
-        self.fail("what to show", hint=suggestion(word, known, f"there are {', '.join(known)}"))
+        raise self.fail(
+            "what to show", hint=suggestion(word, known, f"there are {', '.join(known)}")
+        )
 
     def _show_of_table(self, kind: str) -> Show:
         if kind == "columns":
@@ -169,7 +171,9 @@ class StatementParser(CreateParser, AlterParser):
         names = [part.name for part in parts]
         name = names[-1].lower()
         if len(names) < 2 or names[-2].lower() != "sys":
-            self.fail("sys.", hint=f"procedures are called CALL sys.{name}(…)", token=self._prev)
+            raise self.fail(
+                "sys.", hint=f"procedures are called CALL sys.{name}(…)", token=self._prev
+            )
         return CallProcedure(this=path, name=name, arguments=arguments)
 
     def _argument(self) -> tuple[str | None, exp.Expr]:
@@ -180,7 +184,7 @@ class StatementParser(CreateParser, AlterParser):
             self._advance()
         value = self._parse_assignment()
         if value is None:
-            self.fail("a value")
+            raise self.fail("a value")
         return name, value
 
     def analyze_statement(self) -> exp.Expression:
@@ -188,7 +192,7 @@ class StatementParser(CreateParser, AlterParser):
         self.need("TABLE")
         table = self.table()
         if self.at("PARTITION"):
-            self.fail("COMPUTE STATISTICS", hint="statistics are of the whole table")
+            raise self.fail("COMPUTE STATISTICS", hint="statistics are of the whole table")
         self.need("COMPUTE", "STATISTICS")
         self.take("NOSCAN")
         columns: tuple[str, ...] | None = None

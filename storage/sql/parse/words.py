@@ -3,11 +3,12 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from sqlglot import exp
+from sqlglot.parser import Parser
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from storage.errors import LakewardError
 from storage.format.types.types import (
@@ -18,8 +19,7 @@ from storage.format.types.types import (
     MultisetType,
     RowType,
 )
-from storage.options.options import find_option
-from storage.sql.errors import SqlError, suggestion
+from storage.sql.errors import SqlError
 from storage.sql.nodes import OPTIONS, QUERY_START, ColumnDefinition, TableHint
 from storage.sql.types import atomic_type
 
@@ -60,17 +60,13 @@ class Words(SparkParser):
     _spark = False
     """Whether the statement is in Spark's spelling, where words mean other types."""
 
-    def fail(self, expected: str, *, hint: str = "", token: Token | None = None) -> NoReturn:
-        """Refuse what stands here.
-
-        Raises:
-            SqlError: always.
-        """
+    def fail(self, expected: str, *, hint: str = "", token: Token | None = None) -> SqlError:
+        """The error of what stands here."""
         token = token or self._curr
         found = token.text if token else ""
         last = token or self._prev
         column = last.col - (last.end - last.start) if last else 1
-        raise SqlError(
+        return SqlError(
             f"expected {expected}",
             detail=f"found `{found}`" if found else "the statement ends here",
             hint=hint,
@@ -105,7 +101,7 @@ class Words(SparkParser):
             SqlError: something else comes next.
         """
         if not self.take(*words):
-            self.fail(" ".join(words))
+            raise self.fail(" ".join(words))
 
     def exists(self, *, wanted: bool = True) -> bool:
         """IF EXISTS, or where it is not `wanted` IF NOT EXISTS."""
@@ -115,16 +111,16 @@ class Words(SparkParser):
         """One name, quoted or not."""
         found = self._parse_id_var(any_token=True)
         if not isinstance(found, exp.Identifier):
-            self.fail(what)
+            raise self.fail(what)
         return found
 
     def table(self) -> exp.Table:
         """`[catalog.][database.]table`."""
         if not self._curr or self._curr.token_type is TokenType.STRING:
-            self.fail("the name of a table")
+            raise self.fail("the name of a table")
         found = self._parse_table_parts(schema=True)
         if not isinstance(found, exp.Table) or not isinstance(found.this, exp.Identifier):
-            self.fail("the name of a table", token=self._prev)
+            raise self.fail("the name of a table", token=self._prev)
         return found
 
     def database(self) -> exp.Table:
@@ -145,13 +141,13 @@ class Words(SparkParser):
         """A text in quotes."""
         found = self._parse_string()
         if not isinstance(found, exp.Literal):
-            self.fail(what)
+            raise self.fail(what)
         return str(found.this)
 
     def within(self, item: Callable[[], _T]) -> list[_T]:
         """`(item, item …)`."""
         if not self._match(TokenType.L_PAREN):
-            self.fail("(")
+            raise self.fail("(")
         items: list[_T] = []
         if self._match(TokenType.R_PAREN):
             return items
@@ -159,7 +155,7 @@ class Words(SparkParser):
         while self._match(TokenType.COMMA):
             items.append(item())
         if not self._match(TokenType.R_PAREN):
-            self.fail(", or )")
+            raise self.fail(", or )")
         return items
 
     def options(self) -> OptionPairs:
@@ -169,11 +165,11 @@ class Words(SparkParser):
     def _option(self) -> tuple[str, str]:
         key = self.option_key()
         if not self._match(TokenType.EQ):
-            self.fail("=", hint="options are written 'key' = 'value'")
+            raise self.fail("=", hint="options are written 'key' = 'value'")
         value = self._parse_unary()
         text = text_of(value)
         if text is None:
-            self.fail("a value", token=self._prev)
+            raise self.fail("a value", token=self._prev)
         return key, text
 
     def option_key(self) -> str:
@@ -187,7 +183,7 @@ class Words(SparkParser):
 
     def _option_word(self) -> str:
         if not self._curr or not self._curr.text.replace("_", "").isalnum():
-            self.fail("the key of an option")
+            raise self.fail("the key of an option")
         self._advance()
         return str(self._prev.text)
 
@@ -213,17 +209,17 @@ class Words(SparkParser):
     def _partition_value(self) -> tuple[str, str | None]:
         name = self.name("a partition column").name
         if not self._match(TokenType.EQ):
-            self.fail("=")
+            raise self.fail("=")
         return name, text_of(self._parse_unary())
 
     def query(self) -> tuple[exp.Query, str]:
         """A query up to the end of the statement, with its text."""
         start = self._curr
         if not start:
-            self.fail("a query")
+            raise self.fail("a query")
         found = self._parse_statement()
         if not isinstance(found, exp.Query):
-            self.fail("a query", token=start)
+            raise self.fail("a query", token=start)
         found.meta[QUERY_START] = start.start
         return found, self._find_sql(start, self._prev)
 
@@ -233,7 +229,7 @@ class Words(SparkParser):
         """`name type [NOT NULL] [COMMENT 'x'] [DEFAULT x] [PRIMARY KEY …] [FIRST | AFTER x]`."""
         name = self.path() if nested else (self.name("the name of a column").name,)
         if self.at("AS"):
-            self.fail(
+            raise self.fail(
                 "the type of a column",
                 hint="Paimon's tables have no computed columns here: compute the value in the"
                 " INSERT, or define a view",
@@ -257,7 +253,7 @@ class Words(SparkParser):
         elif self.take("AFTER"):
             parts["after"] = self.name("a column").name
         elif self.at("METADATA"):
-            self.fail("the end of the column", hint="metadata columns are not supported")
+            raise self.fail("the end of the column", hint="metadata columns are not supported")
         else:
             return False
         return True
@@ -266,7 +262,7 @@ class Words(SparkParser):
         """The text of a default value."""
         start = self._curr
         if not start:
-            self.fail("a value")
+            raise self.fail("a value")
         value = self._parse_unary()
         if isinstance(value, exp.Literal | exp.Boolean | exp.Null | exp.Neg | exp.Cast):
             return text_of(value) or "null"
@@ -339,13 +335,13 @@ class Words(SparkParser):
 
     def _need_mark(self, mark: str) -> None:
         if not self._curr or self._curr.text != mark:
-            self.fail(mark)
+            raise self.fail(mark)
         self._advance()
 
     def _atomic_type(self) -> DataType:
         token = self._curr
         if not token or token.token_type in _TEXTS:
-            self.fail("a type")
+            raise self.fail("a type")
         self._advance()
         word = str(token.text)
         if word.upper() == "DOUBLE":
@@ -371,26 +367,14 @@ class Words(SparkParser):
 
     def _hint_options(self, text: str, token: Token) -> Mapping[str, str]:
         if not text.upper().startswith("OPTIONS"):
-            self.fail("the hint OPTIONS('key' = 'value')", token=token)
+            raise self.fail("the hint OPTIONS('key' = 'value')", token=token)
         parser = type(self)(dialect=self.dialect)
-        (found,) = parser._parse(type(self)._hint_body, self.dialect.tokenize(text), text)
+        (found,) = parser._parse(_hint_body, self.dialect.tokenize(text), text)
         assert isinstance(found, TableHint)
         return dict(found.args["options"])
 
-    def _hint_body(self) -> TableHint:
-        self.need("OPTIONS")
-        return TableHint(options=self.options())
 
-
-def check_option_key(key: str, node: exp.Expr | None = None) -> None:
-    """Refuse a key that is no option, when a similar one is.
-
-    Raises:
-        SqlError: there is no such option, and there is one that is spelled nearly so.
-    """
-    from storage.options.table import TABLE_OPTIONS
-
-    if find_option(key) is None:
-        close = suggestion(key, [row.key for row in TABLE_OPTIONS if "<" not in row.key])
-        if close:
-            raise SqlError("there is no such option", hint=close, option=key)
+def _hint_body(parser: Parser) -> TableHint:
+    assert isinstance(parser, Words)
+    parser.need("OPTIONS")
+    return TableHint(options=parser.options())

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`lakeward sql`: statements on the tables of a warehouse or catalog, without Spark."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ingest.cli.commands import Arguments, command, flag, option, refuse
+from ingest.cli.parameters import PAIR, PATH
+from ingest.tools.console.output import FORMATS, Output
+from storage.errors import InvalidRequestError, NotFoundError
+
+if TYPE_CHECKING:
+    from storage.sql.session import SqlSession
+
+__all__ = ["sql"]
+
+_ABOUT = """\
+Run SQL statements on the tables of a warehouse or catalog.
+
+Without -e and -f an interactive console starts; standard input is a script when it is no terminal.
+The exit code is that of the first statement that fails; those after it do not run."""
+
+_EXAMPLES = """\
+Examples:
+  lakeward sql --warehouse /data/warehouse
+  lakeward sql --warehouse /data/warehouse -e "SELECT count(*) FROM shop.orders"
+  lakeward sql --catalog catalog.yaml --database shop -f nightly.sql
+  lakeward sql --warehouse s3://lake/warehouse --json -e 'SHOW DATABASES; SELECT 1'
+  lakeward sql --warehouse /data/warehouse --follow -e 'SELECT * FROM shop.orders'
+"""
+
+_ROWS_OF_CONSOLE = 1_000
+
+
+@command(
+    "sql",
+    _ABOUT,
+    option("--warehouse", "DIR", "path of the warehouse: a directory, or s3://bucket/directory"),
+    option(
+        "--catalog", PATH, "YAML file with the options of a catalog, as CREATE CATALOG has them"
+    ),
+    option("--store-option", PAIR, "option of the object store", multiple=True),
+    option("--database", "NAME", "current database (default: default)", default="default"),
+    option("-e --execute", "TEXT", "run these statements; repeatable", multiple=True),
+    option("-f --file", PATH, "run the statements of this file"),
+    option("--format", "FORMAT", f"one of {', '.join(FORMATS)} (default: table)", default="table"),
+    flag("--json", "one JSON object per statement"),
+    flag("--timing", "print the seconds of each statement"),
+    flag("--follow", "print the changes that a query's table gets, as they come"),
+    examples=_EXAMPLES,
+)
+def sql(arguments: Arguments) -> int:
+    """Run statements, or the console."""
+    if (arguments.warehouse is None) == (arguments.catalog is None):
+        refuse("specify either --warehouse or --catalog")
+    if arguments.execute and arguments.file:
+        refuse("specify only one of -e, -f")
+    if arguments.format not in FORMATS:
+        refuse(f"--format is one of {', '.join(FORMATS)}")
+    output = Output("json" if arguments.json else arguments.format, arguments.timing)
+    session = _session(arguments)
+    text = _text(arguments)
+    if arguments.follow:
+        from ingest.tools.console.following import follow
+
+        return follow(session, text or refuse("--follow needs a query: -e 'SELECT …'"), output)
+    if text is None:
+        from ingest.tools.console.console import run_console
+
+        output.most_rows, output.timing = _ROWS_OF_CONSOLE, True
+        return run_console(session, output)
+    from ingest.tools.console.runs import run_text
+
+    return run_text(session, text, output)
+
+
+def _text(arguments: Arguments) -> str | None:
+    """The statements; None: they are typed."""
+    if arguments.execute:
+        return ";\n".join(arguments.execute)
+    if arguments.file:
+        try:
+            return str(arguments.file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise NotFoundError("the file cannot be read", detail=str(error)) from error
+    return None if sys.stdin.isatty() else sys.stdin.read()
+
+
+def _session(arguments: Arguments) -> "SqlSession":
+    import storage.catalog.filesystem  # noqa: F401 - the kind that a warehouse has
+    from storage.catalog.catalog import Catalog
+    from storage.sql.session import SqlSession
+
+    given = dict(arguments.store_option)
+    if arguments.warehouse is not None:
+        return SqlSession(Catalog.open(arguments.warehouse, given), arguments.database)
+    catalogs = _catalogs(arguments.catalog)
+    name, *others = catalogs
+    session = SqlSession(_open(catalogs[name], given), arguments.database, name)
+    for other in others:
+        session.catalogs[other] = _open(catalogs[other], given)
+    return session
+
+
+def _open(options: Mapping[str, str], given: Mapping[str, str]) -> Any:
+    from storage.catalog.catalog import Catalog
+
+    rest = {key: value for key, value in {**options, **given}.items() if key != "type"}
+    return Catalog.open(rest.pop("warehouse", ""), rest)
+
+
+def _catalogs(path: Path) -> dict[str, dict[str, str]]:
+    """Options by name of catalog: of one (`paimon`), or of those under `catalogs`."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidRequestError(
+            "the file of the catalog cannot be read", detail=str(error), file=path
+        ) from error
+    found = document.get("catalogs", {"paimon": document}) if isinstance(document, dict) else None
+    if not found or not all(isinstance(options, dict) for options in found.values()):
+        raise InvalidRequestError(
+            "the file does not hold the options of a catalog",
+            hint="write `warehouse: DIR` and `metastore: …`, or several under `catalogs:` by name",
+            file=path,
+        )
+    return {
+        str(name): {str(key): _option(value) for key, value in options.items()}
+        for name, options in found.items()
+    }
+
+
+def _option(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
