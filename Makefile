@@ -44,7 +44,7 @@ $(SPARK_PEER)/.ready: tests/interop/requirements-spark-peer.txt tests/interop/ar
 	@touch $@
 
 $(JAVA_PEER): tests/interop/artifacts.py | $(VENV)/.ready
-	$(BIN)/python -m tests.interop.artifacts core
+	$(BIN)/python -m tests.interop.artifacts core sqlite-jdbc postgres-jdbc
 	@touch $@
 
 $(IMAGE_TOOLS)/.ready: tests/image/requirements-tools.txt

@@ -4,8 +4,8 @@
 A table is named by `path` (its directory, what `load(path)` gives), or by `warehouse` and `table`.
 Either may end in `$branch_<name>` and in the name of a system table: `db.t$branch_dev$snapshots`.
 Every option of a table (docs/reference/table-options.md) may be given besides, for this read or
-write only, and
-every option of an object store. Spark gives all keys in lower case.
+write only, and every option of an object store; options of a catalog begin with `catalog.`. Spark
+gives all keys in lower case.
 """
 
 import dataclasses
@@ -13,7 +13,8 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import Catalog
+from storage.catalog.options import STORE_PREFIXES
 from storage.errors import InvalidOptionError
 from storage.options.options import TABLE_OPTIONS, find_option
 from storage.table.scan.predicate import Predicate
@@ -54,7 +55,9 @@ READ_OPTIONS = frozenset({"columns", "filter", READ_CHANGELOG}) | LIMITS
 _SPARKS = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark keeps among those of the source."""
 
-_STORE_PREFIXES = ("s3.", "s3a.", "fs.s3a.", "gs.", "az.", "store.")
+_CATALOG_PREFIX = "catalog."
+"""How options of the catalog begin: `catalog.metastore`, `catalog.uri`, …"""
+
 _BRANCH = "branch_"
 _MARK = "$"
 _SYSTEM_DATABASE = "sys"
@@ -74,6 +77,7 @@ class SourceOptions:
         predicate: rows wanted; None: all.
         table_options: on top of the table's own.
         store_options: of the object store.
+        catalog_options: of the catalog, without `catalog.`.
         own: the other options of `OWN_OPTIONS`, by key.
     """
 
@@ -86,6 +90,7 @@ class SourceOptions:
     predicate: Predicate | None
     table_options: Mapping[str, str]
     store_options: Mapping[str, str]
+    catalog_options: Mapping[str, str]
     own: Mapping[str, str]
 
     @staticmethod
@@ -98,12 +103,20 @@ class SourceOptions:
         """
         given = {key.lower(): str(value) for key, value in options.items()}
         own = {key: value for key, value in given.items() if key in OWN_OPTIONS}
-        store = {key: value for key, value in given.items() if key.startswith(_STORE_PREFIXES)}
-        rest = [key for key in given if key not in own and key not in store and key not in _SPARKS]
+        store = {key: value for key, value in given.items() if key.startswith(STORE_PREFIXES)}
+        catalog = {key: value for key, value in given.items() if key.startswith(_CATALOG_PREFIX)}
+        known = {*own, *store, *catalog, *_SPARKS}
+        rest = [key for key in given if key not in known]
         for key in rest:
             _check_known(key)
         path, warehouse, table = own.get("path"), own.get("warehouse"), own.get("table")
         _check_place(path, warehouse, table)
+        if path and catalog:
+            raise InvalidOptionError(
+                "a table by its path has no catalog",
+                hint="give `warehouse` and `table` instead of `path`",
+                key=min(catalog),
+            )
         plain, branch, system = _unmarked(path or table or "")
         filter_text = own.get("filter", "").strip()
         return SourceOptions(
@@ -116,6 +129,9 @@ class SourceOptions:
             predicate=parse_predicate(filter_text) if filter_text else None,
             table_options={key: given[key] for key in rest},
             store_options=store,
+            catalog_options={
+                key.removeprefix(_CATALOG_PREFIX): value for key, value in catalog.items()
+            },
             own=own,
         )
 
@@ -143,9 +159,9 @@ class SourceOptions:
         database, _, name = (self.table or "").partition(".")
         return name if database == _SYSTEM_DATABASE else None
 
-    def catalog(self) -> FileSystemCatalog:
+    def catalog(self) -> Catalog:
         """The catalog of the warehouse."""
-        return FileSystemCatalog(self.warehouse or "", options=self.store_options or None)
+        return Catalog.open(self.warehouse or "", {**self.store_options, **self.catalog_options})
 
     def open(self) -> FileStoreTable | Any:
         """The table, with the options given.

@@ -32,7 +32,7 @@ from ingest.daemon.maintenance.compact_runs import (
     worker_pool,
 )
 from ingest.observe.text_table import aligned, human_size, json_line
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import Catalog
 from storage.errors import NotFoundError
 from storage.table.compaction.compact_plan import BucketWork, CompactRequest
 from storage.table.compaction.compact_table import CompactProgress
@@ -176,7 +176,7 @@ def compact(arguments: Arguments) -> int:
     return exit_code(list(totals.values()), chosen.tables)
 
 
-def _existing(catalog: FileSystemCatalog, chosen: Selection, *, watching: bool) -> list[str]:
+def _existing(catalog: Catalog, chosen: Selection, *, watching: bool) -> list[str]:
     """Return the chosen tables; while watching, a missing database has none yet."""
     try:
         return selected(catalog, chosen)
@@ -278,7 +278,7 @@ _PLAN += ["takes files", "takes", "to level"]
 
 
 def _dry_run(
-    catalog: FileSystemCatalog,
+    catalog: Catalog,
     chosen: Selection,
     request: CompactRequest,
     sort: SortBy | None,

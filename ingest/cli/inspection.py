@@ -25,7 +25,7 @@ from ingest.cli.parameters import (
 )
 from ingest.observe.metrics.layout_figures import levels_of
 from ingest.observe.text_table import aligned, csv_text, human_size, human_time, json_line, rows_of
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import Catalog
 from storage.catalog.system_tables import CATALOG_TABLES, catalog_system_table
 from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import DataFileMeta, ManifestEntry
@@ -88,9 +88,7 @@ class ScanRequest:
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
-def read_scan(
-    catalog: FileSystemCatalog, request: ScanRequest
-) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+def read_scan(catalog: Catalog, request: ScanRequest) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """Return the columns, and the rows as batches.
 
     Raises:

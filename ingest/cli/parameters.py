@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ingest.config.loading import Resolved
     from ingest.config.settings import Settings
     from ingest.daemon.maintenance.compact_runs import Selection
-    from storage.catalog.filesystem import FileSystemCatalog
+    from storage.catalog.catalog import Catalog
     from storage.table.table import FileStoreTable
 
 __all__ = [
@@ -144,7 +144,9 @@ JSON = flag("--json", "one JSON object per line")
 
 DRY_RUN = flag("--dry-run", "print what would be done, without changing anything")
 
-_WAREHOUSE_HELP = "path of the warehouse: a directory, or s3://bucket/directory"
+_WAREHOUSE_HELP = (
+    "path of the warehouse: a directory, s3://bucket/directory, or the YAML file of a catalog"
+)
 
 _STORE_OPTION = option(
     "--store-option",
@@ -193,9 +195,10 @@ def partitions(text: str, *, required: bool = False, section: str = "Options") -
 def warehouse_or_config(
     about_config: str = "configuration of a pipeline, whose warehouse is used",
 ) -> Decorator:
-    """Declare `--warehouse` and `-c`, of which one is given (see `settings_at`, `catalog_at`)."""
+    """Declare `--warehouse`, `--catalog` and `-c`: one is given (see `settings_at`)."""
     return combine(
         option("--warehouse", "DIR", _WAREHOUSE_HELP),
+        option("--catalog", "FILE", "YAML file of a catalog: metastore, uri, warehouse, …"),
         option("-c --config", "FILE", f"{about_config}; repeatable", multiple=True),
         _STORE_OPTION,
     )
@@ -221,9 +224,10 @@ def resolved(arguments: Arguments) -> "Resolved":
 
 
 def settings_at(arguments: Arguments) -> "Settings | None":
-    """Load the settings of `warehouse_or_config`; None if a warehouse is given."""
-    if bool(arguments.config) == (arguments.warehouse is not None):
-        refuse("specify either --warehouse or -c")
+    """Load the settings of `warehouse_or_config`; None if a warehouse or a catalog is given."""
+    given = (bool(arguments.config), arguments.warehouse is not None, arguments.catalog is not None)
+    if sum(given) != 1:
+        refuse("specify one of --warehouse, --catalog and -c")
     if not arguments.config:
         return None
     from ingest.daemon.configuration import load_settings
@@ -231,17 +235,18 @@ def settings_at(arguments: Arguments) -> "Settings | None":
     return load_settings([text if text == "-" else Path(text) for text in arguments.config])
 
 
-def catalog_at(arguments: Arguments, settings: "Settings | None") -> "FileSystemCatalog":
+def catalog_at(arguments: Arguments, settings: "Settings | None") -> "Catalog":
     """Open the catalog of `warehouse_or_config`."""
-    from storage.catalog.filesystem import FileSystemCatalog
+    from ingest.config.catalog_file import open_catalog
 
     given = dict(arguments.store_option)
     if settings is None:
-        return FileSystemCatalog(arguments.warehouse, options=given)
-    return FileSystemCatalog(settings.sink.warehouse, options={**settings.sink.options, **given})
+        return open_catalog(arguments.catalog or arguments.warehouse, given)
+    sink = settings.sink
+    return open_catalog(sink.warehouse, {**sink.options, **sink.catalog, **given})
 
 
-def selected_catalog(arguments: Arguments) -> "FileSystemCatalog":
+def selected_catalog(arguments: Arguments) -> "Catalog":
     """Open the catalog of `TABLES`."""
     return catalog_at(arguments, settings_at(arguments))
 
@@ -261,11 +266,11 @@ def chosen_tables(arguments: Arguments) -> "Selection":
     return chosen
 
 
-def catalog_of(arguments: Arguments) -> "FileSystemCatalog":
+def catalog_of(arguments: Arguments) -> "Catalog":
     """Open the catalog of `WAREHOUSE`."""
-    from storage.catalog.filesystem import FileSystemCatalog
+    from ingest.config.catalog_file import open_catalog
 
-    return FileSystemCatalog(arguments.warehouse, options=dict(arguments.store_option))
+    return open_catalog(arguments.warehouse, dict(arguments.store_option))
 
 
 def table_of(arguments: Arguments) -> "FileStoreTable | Any":

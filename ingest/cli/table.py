@@ -30,6 +30,7 @@ Examples:
   lakeward table scan /data/warehouse shop.orders --columns id,amount --filter "id > 5" --limit 20
   lakeward table scan /data/warehouse shop.orders --snapshot 3 --csv > orders.csv
   lakeward table files /data/warehouse shop.orders --json
+  lakeward table ls catalog.yaml                  # a catalog: metastore, uri, warehouse, …
 """
 
 _INSPECT = "Inspect tables"
@@ -46,6 +47,17 @@ _COMMANDS = (
             "scan": "print the merged rows of a snapshot, or the rows of a system table",
             "files": "list the live data files of a snapshot",
             "snapshots": "list the available snapshots",
+        },
+    ),
+    Lazy(
+        "Change definitions",
+        "ingest.cli.define",
+        {
+            "create": "create a table from columns given as SQL types",
+            "alter": "add, drop, rename and retype columns",
+            "set-option": "set or reset options of a table",
+            "rename": "rename a table, or move it to another database",
+            "drop": "drop a table with all its files",
         },
     ),
     Lazy(

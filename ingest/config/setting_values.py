@@ -265,6 +265,11 @@ class SinkSettings(Section):
     (60 s), `store.connect-timeout` (5 s). Missing values are taken from the `AWS_…` variables of
     each process, or from its role. Take secrets from `${file:/path}`."""
 
+    catalog: Mapping[str, str] = setting("sink.catalog", text_map, secret=redacted_options)
+    """Catalog of the tables, by Paimon's names of its options: `metastore` (`filesystem`, `jdbc`,
+    `hive`, `rest`), `uri`, `catalog-key`, `jdbc.user`, `lock.enabled`, …; see
+    [catalogs.md](../guides/catalogs.md). Take secrets from `${file:/path}`."""
+
     default_database: str = setting("sink.default.database", _DATABASE, default="lakeward")
     """Database of the quarantine table, and of events whose source names no database."""
 

@@ -9,10 +9,9 @@ import dataclasses
 import functools
 
 from ingest.config.setting_values import SinkSettings
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import Catalog
 from storage.format.metadata.schema import TableSchema
 from storage.io.counting import counted
-from storage.io.resolve import resolve_file_io
 from storage.table.table import FileStoreTable
 
 __all__ = ["Warehouse", "catalog_of", "schema_of", "table_of"]
@@ -24,7 +23,8 @@ class Warehouse:
 
     Attributes:
         location: absolute path or URL.
-        options: of its object store, credentials included; not part of the text form.
+        options: of its object store and its catalog, credentials included; not part of the text
+            form.
     """
 
     location: str
@@ -33,15 +33,16 @@ class Warehouse:
     @staticmethod
     def of(sink: SinkSettings) -> "Warehouse":
         """The warehouse that the settings name."""
-        return Warehouse(sink.warehouse, tuple(sorted(sink.options.items())))
+        options = {**sink.options, **sink.catalog}
+        return Warehouse(sink.warehouse, tuple(sorted(options.items())))
 
 
 @functools.lru_cache(maxsize=4)
-def catalog_of(warehouse: Warehouse) -> FileSystemCatalog:
+def catalog_of(warehouse: Warehouse) -> Catalog:
     """The catalog of a warehouse, one per process; calls of its store are counted."""
-    options = dict(warehouse.options)
-    file_io, location = resolve_file_io(warehouse.location, options)
-    return FileSystemCatalog(location, counted(file_io), options=options)
+    catalog = Catalog.open(warehouse.location, dict(warehouse.options))
+    catalog.file_io = counted(catalog.file_io)
+    return catalog
 
 
 @functools.lru_cache(maxsize=4096)

@@ -18,7 +18,7 @@ from ingest.state.parking import ParkedTable, Parking
 from ingest.state.pausing import Pausing
 from ingest.state.stream_state import TableProgress, progress_of
 from ingest.state.table_cache import Warehouse, catalog_of
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import Catalog
 from storage.errors import LakewardError
 
 __all__ = ["Problem", "pipeline_status", "problems_of", "status_at", "status_text"]
@@ -161,7 +161,7 @@ def _of_daemon(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tables(
     settings: Settings,
-    catalog: FileSystemCatalog,
+    catalog: Catalog,
     parking: Parking,
     note: BatchNote | None,
     daemon: Mapping[str, Any] | None,

@@ -10,8 +10,8 @@ from storage.table.core import TableCore
 from storage.table.retention import expire, orphans, repair, rollback
 from storage.table.retention import expire_partitions as partition_expiry
 from storage.table.write import drop_partitions as partitions
-from storage.table.write import row_delete
 from storage.table.write.bucket_writers import open_merge_tree_writer
+from storage.table.write.rows import change_where, merge_rows, row_changes
 
 __all__ = ["TableOperations"]
 
@@ -32,9 +32,14 @@ class TableOperations(TableCore):
     drop_branch = branches.drop_branch
     fast_forward = branches.fast_forward
 
-    delete_where = row_delete.delete_where
+    delete_where = change_where.delete_where
+    update_where = change_where.update_where
+    count_where = change_where.count_where
+    merge = merge_rows.merge
+    change_rows = row_changes.change_rows
     delete_uncommitted = uncommitted.delete_uncommitted
     drop_partitions = partitions.drop_partitions
+    append_rows = partitions.append_rows
     overwrite_rows = partitions.overwrite_rows
     truncate = partitions.truncate
 

@@ -18,7 +18,7 @@ from storage.table.compaction.compact_table import compact_table
 from storage.table.retention.expire import expire_snapshots
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
-from storage.table.write.row_delete import delete_where
+from storage.table.write.rows.change_where import delete_where
 from storage.testing.invariants import check_table
 from tests.inline_executor import InlineExecutor
 from tests.table_kit import DEFAULT_COLUMNS, prepared

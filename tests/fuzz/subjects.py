@@ -12,7 +12,7 @@ from storage.table.retention.consumers import write_consumer
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag
-from storage.table.write.row_delete import delete_where
+from storage.table.write.rows.change_where import delete_where
 from tests.fuzz.campaign import Subject
 from tests.table_kit import make_table, write
 

@@ -15,13 +15,17 @@ import tempfile
 
 import pyspark
 
-__all__ = ["CORE", "SPARK", "ArtifactUnavailableError", "jar"]
+__all__ = ["CORE", "POSTGRES_JDBC", "SPARK", "SQLITE_JDBC", "ArtifactUnavailableError", "jar"]
 
 CORE = ("org.apache.paimon", "paimon-flink-2.0", "2.0.0")
 """Apache Paimon's Java implementation, whole: table API, formats, code generation."""
 
 SPARK = ("org.apache.paimon", "paimon-spark-3.5", "0.9.0")
 """Apache Paimon's Spark connector, for Spark 3.5."""
+
+SQLITE_JDBC = ("org.xerial", "sqlite-jdbc", "3.50.3.0")
+POSTGRES_JDBC = ("org.postgresql", "postgresql", "42.7.7")
+"""Drivers with which Paimon's JdbcCatalog reaches its database."""
 
 CACHE = pathlib.Path(__file__).resolve().parents[2] / ".cache" / "paimon"
 GET = "org.apache.maven.plugins:maven-dependency-plugin:2.8:get"
@@ -78,6 +82,13 @@ def _run(command: list[str], folder: pathlib.Path) -> None:
         raise ArtifactUnavailableError(f"{command[0]}: {error}\n{output[-2000:]}") from error
 
 
+BY_NAME = {
+    "core": CORE,
+    "spark": SPARK,
+    "sqlite-jdbc": SQLITE_JDBC,
+    "postgres-jdbc": POSTGRES_JDBC,
+}
+
 if __name__ == "__main__":
     for word in sys.argv[1:]:
-        print(jar({"core": CORE, "spark": SPARK}[word]))
+        print(jar(BY_NAME[word]))

@@ -14,7 +14,7 @@ from storage.format.types.types import DataField
 from storage.io.local import LocalFileIO
 from storage.table.scan.predicate import In
 from storage.table.table import FileStoreTable
-from storage.table.write.row_delete import delete_where
+from storage.table.write.rows.change_where import delete_where
 from tests.golden.values import arrow_rows, difference
 from tests.interop.generated_tables import Alter, Case, Delete, Step, Write
 from tests.interop.java_peer import JavaPeer

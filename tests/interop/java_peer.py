@@ -72,7 +72,12 @@ class JavaPeer:
     """
 
     def __init__(
-        self, gateway: JavaGateway, warehouse: pathlib.Path, scratch: pathlib.Path, zone: str
+        self,
+        gateway: JavaGateway,
+        warehouse: pathlib.Path,
+        scratch: pathlib.Path,
+        zone: str,
+        catalog: Mapping[str, str],
     ) -> None:
         self.zone = zone
         self._gateway = gateway
@@ -89,6 +94,8 @@ class JavaPeer:
         options = self._paimon.options.Options()
         options.set("warehouse", f"file://{warehouse}")
         options.set("cache-enabled", "false")  # others change the tables, too
+        for key, value in catalog.items():
+            options.set(key, value)
         self._catalog = self._paimon.catalog.CatalogFactory.createCatalog(
             self._paimon.catalog.CatalogContext.create(options)
         )
@@ -98,15 +105,27 @@ class JavaPeer:
 
     @staticmethod
     @contextlib.contextmanager
-    def running(warehouse: pathlib.Path, zone: str = "UTC") -> Iterator["JavaPeer"]:
+    def running(
+        warehouse: pathlib.Path,
+        zone: str = "UTC",
+        catalog: Mapping[str, str] | None = None,
+        jars: Sequence[pathlib.Path] = (),
+    ) -> Iterator["JavaPeer"]:
         """A JVM in a time zone for as long as the context lasts.
+
+        Args:
+            warehouse: of the catalog.
+            zone: of the JVM.
+            catalog: options of the catalog; None: the filesystem's.
+            jars: on the class path besides Paimon's.
 
         Raises:
             ArtifactUnavailableError: the jar is not there.
         """
         spark_jars = pathlib.Path(pyspark.__file__).parent / "jars"
         beside = [str(path) for name in BESIDE for path in spark_jars.glob(f"{name}.jar")]
-        classpath = [str(artifacts.jar(artifacts.CORE, fetch=False)), *beside]
+        core = artifacts.jar(artifacts.CORE, fetch=False)
+        classpath = [str(core), *map(str, jars), *beside]
         port = launch_gateway(
             classpath=":".join(classpath),
             jarpath=beside[-1],
@@ -116,11 +135,49 @@ class JavaPeer:
         gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
         scratch = pathlib.Path(tempfile.mkdtemp(prefix="lakeward-java-"))
         try:
-            yield JavaPeer(gateway, warehouse, scratch, zone)
+            yield JavaPeer(gateway, warehouse, scratch, zone, catalog or {})
         finally:
             gateway.shutdown()
             gateway.java_process.wait(30) if gateway.java_process else None
             shutil.rmtree(scratch, ignore_errors=True)
+
+    # ----------------------------------------------------------------------------- catalog
+
+    def names(self, database: str) -> list[str]:
+        """The tables of a database."""
+        return sorted(self._catalog.listTables(database))
+
+    def databases(self) -> list[str]:
+        """The databases."""
+        return sorted(self._catalog.listDatabases())
+
+    def properties(self, database: str) -> dict[str, str]:
+        """Properties of a database."""
+        return dict(self._catalog.getDatabase(database).options())
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a table."""
+        self._catalog.renameTable(self._identifier(old), self._identifier(new), False)
+
+    def drop(self, name: str) -> None:
+        """Drop a table."""
+        self._catalog.dropTable(self._identifier(name), False)
+
+    def view(self, name: str) -> tuple[str, dict[str, str], list[str]]:
+        """Query, dialects and columns of a view."""
+        view = self._catalog.getView(self._identifier(name))
+        return view.query(), dict(view.dialects()), list(view.rowType().getFieldNames())
+
+    def create_view(self, name: str, query: str) -> None:
+        """Make a view of one column `k`."""
+        fields = self._gateway.jvm.java.util.ArrayList()
+        fields.add(self._paimon.types.DataField(0, "k", self._paimon.types.DataTypes.INT()))
+        view = self._paimon.view.ViewImpl(self._identifier(name), fields, query, {}, None, {})
+        self._catalog.createView(self._identifier(name), view, False)
+
+    def partitions(self, name: str) -> list[dict[str, str]]:
+        """Partitions of a table, as the catalog lists them."""
+        return [dict(one.spec()) for one in self._catalog.listPartitions(self._identifier(name))]
 
     # ------------------------------------------------------------------------------ schema
 

@@ -47,9 +47,24 @@ def run_case(case: Mapping[str, Any], warehouse: pathlib.Path) -> Iterator[str]:
     session = open_session(case, warehouse)
     for number, step in enumerate(case["steps"], start=1):
         wanted = {key: value for key, value in step.items() if key != "sql"}
+        before = newest(session) if "error" in wanted else {}
         found = outcome(session, step["sql"], warehouse)
+        if "error" in found and before and newest(session) != before:
+            yield f"step {number}: {step['sql']}\n  failed, and made a snapshot"
         for text in differences(wanted, found, step["sql"]):
             yield f"step {number}: {step['sql']}\n  {text}"
+
+
+def newest(session: SqlSession) -> dict[str, int | None]:
+    """The newest snapshots of the tables of a case."""
+    catalog = session.catalog
+    if DATABASE not in catalog.list_databases():
+        return {}
+    names = [f"{DATABASE}.{name}" for name in catalog.list_tables(DATABASE)]
+    return {
+        name: None if (latest := catalog.newest_snapshot(name)) is None else latest.id
+        for name in names
+    }
 
 
 def open_session(case: Mapping[str, Any], warehouse: pathlib.Path) -> SqlSession:
@@ -173,7 +188,9 @@ def rewritten(path: pathlib.Path, temporary: pathlib.Path) -> str:
             {"sql": step["sql"], **outcome(session, step["sql"], warehouse)}
             for step in case["steps"]
         ]
-    head = "# Statements and what they give; written by `python -m tests.sql --rewrite`, reviewed.\n"
+    head = (
+        "# Statements and what they give; written by `python -m tests.sql --rewrite`, reviewed.\n"
+    )
     return head + yaml.dump(
         cases,
         Dumper=_Dumper,

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.errors import ExitCode, exit_code_of, kind_of
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import Catalog
 from storage.errors import (
     InvalidRequestError,
     LakewardError,
@@ -142,7 +142,7 @@ class TableRun:
         self.passes += later.passes
 
 
-def selected(catalog: FileSystemCatalog, selection: Selection) -> list[str]:
+def selected(catalog: Catalog, selection: Selection) -> list[str]:
     """Names of the chosen tables.
 
     Raises:
@@ -181,7 +181,7 @@ def _pattern(option: str, text: str | None) -> re.Pattern[str] | None:
 
 
 def compact_tables(
-    catalog: FileSystemCatalog,
+    catalog: Catalog,
     names: Sequence[str],
     request: CompactRequest,
     executor: Executor,
@@ -231,7 +231,7 @@ def _kind(request: CompactRequest, sort: SortBy | None) -> str:
 
 
 def plan_tables(
-    catalog: FileSystemCatalog,
+    catalog: Catalog,
     names: Sequence[str],
     request: CompactRequest,
     sort: SortBy | None = None,

@@ -29,6 +29,7 @@ _FIXED: Mapping[str, Callable[[Settings], Any]] = {
     "source.ordering": lambda s: s.events.ordering,
     "sink.warehouse": lambda s: s.sink.warehouse,
     "sink.options": lambda s: dict(s.sink.options),
+    "sink.catalog": lambda s: dict(s.sink.catalog),
     "bad.records.table": lambda s: s.bad_records.table,
     "metrics": lambda s: s.metrics,
     "log.format": lambda s: s.log.format,

@@ -34,7 +34,7 @@ from ingest.tools.verify.repair import NOT_IN_SOURCE, Repair
 from ingest.tools.verify.source_types import Way, way_of
 from ingest.tools.verify.source_url import SourceUrl
 from ingest.tools.verify.waiting import KafkaLag, LagWait, Progress, StatusLag
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import Catalog
 from storage.clock import Clock
 from storage.errors import InvalidRequestError, LakewardError, NotFoundError
 from storage.format.types.types import DataType
@@ -118,7 +118,7 @@ def opened_database(url: SourceUrl) -> Any:
     return module.Database(url)
 
 
-def selected_tables(catalog: FileSystemCatalog, patterns: Sequence[str]) -> list[tuple[str, bool]]:
+def selected_tables(catalog: Catalog, patterns: Sequence[str]) -> list[tuple[str, bool]]:
     """Names of the chosen tables, and whether each was named rather than matched.
 
     Raises:
@@ -143,7 +143,7 @@ def selected_tables(catalog: FileSystemCatalog, patterns: Sequence[str]) -> list
 
 
 def verify_tables(
-    catalog: FileSystemCatalog,
+    catalog: Catalog,
     tables: Sequence[tuple[str, bool]],
     request: Request,
     *,
@@ -178,7 +178,7 @@ class _Comparison:
 
     def __init__(
         self,
-        catalog: FileSystemCatalog,
+        catalog: Catalog,
         name: str,
         request: Request,
         database: Any,
@@ -329,7 +329,7 @@ class _Comparison:
         if found is not None:
             warehouse, name = found.groups()
             options = options if warehouse.startswith("s3") else {}
-            other = FileSystemCatalog(warehouse, options=options).table(name)
+            other = Catalog.open(warehouse, options).table(name)
             planned = self._planned(_by_name(other.schema.field_names), made)
             rows = self._other_predicate(planned.columns)
             side = TableSide(other, text, planned.columns, rows, by_source_name=True)

@@ -6,7 +6,10 @@ compactions only; committed, they make one COMPACT snapshot. A commit fails when
 removed one of the files since, or has deleted rows of them.
 """
 
+from collections.abc import Mapping
+
 from storage.format.files.data_file_options import DataFileNames, DataFileOptions
+from storage.format.files.row_selection import RowSelection
 from storage.format.metadata.file_meta import CommitMessage, CompactIncrement, DataFileMeta
 from storage.format.metadata.snapshot import Snapshot
 from storage.lsm.bucket import BucketContext
@@ -96,7 +99,10 @@ def merge_packs(
     change = VectorChange()
     try:
         for pack in packs:
-            after += rewrite_files(context, pack, options, names, deletions)
+            kept: Mapping[str, RowSelection] = {}
+            if deletions is not None:
+                kept = deletions.selections(file.file_name for file in pack)
+            after += rewrite_files(context, pack, options, names, kept)
         if deletions is not None:
             change = deletions.without([file.file_name for file in before])
     except BaseException:

@@ -252,9 +252,10 @@ class AppendWriter:
 
     def _rewrite(self, files: Sequence[DataFileMeta]) -> None:
         """Merge files that follow one another; the result takes their place."""
-        written = rewrite_files(
-            self._context, files, self._file_options, self._names, self._deletions
-        )
+        kept: Mapping[str, RowSelection] = {}
+        if self._deletions is not None:
+            kept = self._deletions.selections(file.file_name for file in files)
+        written = rewrite_files(self._context, files, self._file_options, self._names, kept)
         garbage = []
         for file in files:
             if self._after.pop(file.file_name, None) is None:
@@ -273,7 +274,8 @@ def rewrite_files(
     files: Sequence[DataFileMeta],
     options: DataFileOptions,
     names: DataFileNames,
-    deletions: BucketDeletions | None,
+    kept: Mapping[str, RowSelection],
+    source: FileSource = FileSource.COMPACT,
 ) -> tuple[DataFileMeta, ...]:
     """Write the rows of files anew, one after another.
 
@@ -282,7 +284,8 @@ def rewrite_files(
         files: in the order of their rows; the first gives the first sequence number.
         options: of the new files.
         names: of the new files.
-        deletions: rows to leave out.
+        kept: which rows of a file to write, by name; of others all.
+        source: recorded in the metadata.
 
     Returns:
         The new files; none if no row is left.
@@ -296,9 +299,8 @@ def rewrite_files(
         options=options,
         names=names,
         first_sequence=files[0].min_sequence_number,
-        source=FileSource.COMPACT,
+        source=source,
     )
-    kept = {} if deletions is None else deletions.selections(file.file_name for file in files)
     try:
         for file in files:
             for batch in read_rows(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PartitionFiles",
+    "append_rows",
     "chosen_partitions",
     "drop_partitions",
     "live_partitions",
@@ -130,6 +131,35 @@ def truncate(table: TableCore, *, user: str | None = None) -> CommitResult:
         As `FileStoreCommit.truncate`.
     """
     return _commit(table, user).truncate(BATCH_COMMIT_IDENTIFIER)
+
+
+def append_rows(
+    table: "FileStoreTable", batches: Iterable[pa.RecordBatch], *, user: str | None = None
+) -> tuple[int, CommitResult]:
+    """Write rows in one commit.
+
+    Args:
+        table: the table, at a branch.
+        batches: as of `overwrite_rows`.
+        user: who commits; None: a new user.
+
+    Returns:
+        How many rows were written, and what became of the commit.
+
+    Raises:
+        InvalidRequestError: a row does not fit.
+        As `FileStoreCommit.commit`.
+    """
+    user = user or table.ids.uuid()
+    count = 0
+    with table.new_write(user) as writer:
+        for batch in batches:
+            writer.write(batch)
+            count += batch.num_rows
+        messages = writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)
+    with discarded_on(table, messages, NOT_COMMITTED):
+        result = table.new_commit(user).commit(messages, BATCH_COMMIT_IDENTIFIER)
+    return count, result
 
 
 def overwrite_rows(

@@ -12,7 +12,7 @@ from storage.table.commit.index_files import index_entries
 from storage.table.retention.expire import expire_snapshots
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
-from storage.table.write.row_delete import delete_where
+from storage.table.write.rows.change_where import delete_where
 from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table
 from tests.table_kit import (

@@ -14,7 +14,7 @@ from storage.table.retention.orphans import DEFAULT_AGE_MS, OrphanFiles, remove_
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag
-from storage.table.write.row_delete import delete_where
+from storage.table.write.rows.change_where import delete_where
 from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table
 from tests.table_kit import make_table, prepared, reopened, rows_of, write

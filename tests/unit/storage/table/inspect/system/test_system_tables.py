@@ -24,7 +24,7 @@ from storage.table.inspect.system.row_tables import (
 from storage.table.retention.consumers import write_consumer
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.tags import create_tag
-from storage.table.write.row_delete import delete_where
+from storage.table.write.rows.change_where import delete_where
 from tests.table_kit import KINDS, make_table, rows_batch, write
 
 

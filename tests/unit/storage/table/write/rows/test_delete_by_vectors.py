@@ -9,9 +9,7 @@ import pytest
 
 from storage.errors import (
     FileConflictError,
-    InvalidRequestError,
     StorageUnavailableError,
-    UnsupportedFeatureError,
 )
 from storage.format.metadata.file_meta import EMPTY_ROW, CommitMessage, DataIncrement
 from storage.format.metadata.schema_changes import SetOption
@@ -23,7 +21,8 @@ from storage.table.read.deletion_vectors import BucketVectors, deletion_files, l
 from storage.table.retention.expire import expire_snapshots
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
-from storage.table.write.row_delete import DeleteResult, delete_where
+from storage.table.write.rows.change_where import delete_where
+from storage.table.write.rows.row_changes import ChangeResult
 from storage.testing.faulty_io import Fault, FaultyFileIO
 from storage.testing.invariants import check_table
 from tests.table_kit import (
@@ -51,7 +50,7 @@ def insert(table: FileStoreTable, identifier: int, keys: Sequence[int]) -> None:
     write(table, identifier, [("+I", key, f"v{key}") for key in keys], compaction=False)
 
 
-def delete(table: FileStoreTable, text: str, **more: Any) -> DeleteResult:
+def delete(table: FileStoreTable, text: str, **more: Any) -> ChangeResult:
     return table.delete_where(parse_predicate(text), "deleter", **more)
 
 
@@ -80,7 +79,7 @@ def test_rows_are_gone_and_the_files_stay(tmp_path: pathlib.Path, options: dict[
     insert(table, 2, range(10, 15))
     files = file_names(table)
     first = delete(table, "k = 3 OR k = 12 OR v = 'v4'")
-    assert first == DeleteResult(snapshot_id=3, row_count=3)
+    assert first == ChangeResult(snapshot_id=3, deleted=3)
     assert keys_of(table) == [0, 1, 2, 5, 6, 7, 8, 9, 10, 11, 13, 14]
     second = delete(table, "k <= 5")
     assert (second.snapshot_id, second.row_count) == (4, 4)
@@ -98,7 +97,7 @@ def test_rows_are_gone_and_the_files_stay(tmp_path: pathlib.Path, options: dict[
 
 def test_nothing_to_delete_makes_no_snapshot(tmp_path: pathlib.Path) -> None:
     table = append_table(tmp_path, UNAWARE)
-    assert delete(table, "k = 1") == DeleteResult(snapshot_id=None, row_count=0)
+    assert delete(table, "k = 1") == ChangeResult(snapshot_id=None, deleted=0)
     insert(table, 1, [1, 2])
     delete(table, "k = 1")
     assert delete(table, "k = 1").snapshot_id is None
@@ -196,18 +195,6 @@ def test_a_deletion_is_made_once(tmp_path: pathlib.Path) -> None:
     assert delete(table, "k = 1").row_count == 1
     assert delete(table, "k = 2").row_count == 1
     assert keys_of(table) == []
-
-
-def test_what_cannot_be_deleted_is_refused(tmp_path: pathlib.Path) -> None:
-    keyed = make_table(tmp_path / "keyed")
-    with pytest.raises(UnsupportedFeatureError, match="-D"):
-        delete(keyed, "k = 1")
-    plain = make_table(tmp_path / "plain", keys=(), options=UNAWARE)
-    with pytest.raises(UnsupportedFeatureError, match=r"deletion-vectors\.enabled"):
-        delete(plain, "k = 1")
-    marked = append_table(tmp_path / "marked", UNAWARE)
-    with pytest.raises(InvalidRequestError, match="no such column"):
-        delete(marked, "nope = 1")
 
 
 @pytest.mark.parametrize("options", [UNAWARE, {"bucket": "1", "bucket-key": "k"}])

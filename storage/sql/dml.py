@@ -1,0 +1,487 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statements that change rows: INSERT, DELETE, UPDATE, MERGE, TRUNCATE, DROP PARTITION.
+
+DuckDB evaluates conditions and values, over the rows of the table with their addresses; what
+becomes of the rows is up to the methods of the table, which Python users call as well. Columns that
+a statement does not set never pass through DuckDB.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from storage.errors import NotFoundError
+from storage.format.types.types import RowKind
+from storage.sql import engine
+from storage.sql.errors import locate, refuse
+from storage.sql.expressions import source_only, split_target_only, unqualified
+from storage.sql.inserting import column_of, insert, target_table
+from storage.sql.nodes import DropPartition, Truncate
+from storage.sql.query import plan_query, time_zone
+from storage.table.scan.predicate import And, Compare, IsNull, Op, Or, Predicate
+from storage.table.scan.scan import ChangeSplit
+from storage.table.table import FileStoreTable
+from storage.table.write.drop_partitions import chosen_partitions, live_partitions
+from storage.table.write.rows.merge_rows import When, check_clauses
+from storage.table.write.rows.row_changes import ChangeResult
+from storage.table.write.rows.row_rules import require_deletable, require_updatable
+from storage.table.write.rows.target_rows import ACTION, ROW, RowAction
+
+if TYPE_CHECKING:
+    from storage.sql.session import SqlSession
+
+__all__ = ["delete", "drop_partition", "insert", "merge", "truncate", "update"]
+
+_TARGET = "$target"
+"""Stands for the table that is changed in the text of a query; no table has this name."""
+
+_GIVEN = "_LAKEWARD_GIVEN"
+"""Column that only rows of the source have."""
+
+_USER = "sql"
+
+
+# ------------------------------------------------------------------------------ DELETE, UPDATE
+
+
+def delete(session: "SqlSession", node: exp.Delete) -> int:
+    """DELETE FROM; how many rows were deleted.
+
+    Raises:
+        SqlError: the condition is wrong.
+        UnsupportedFeatureError: the table takes no deletes.
+        As `change_rows`.
+    """
+    _refuse_clauses(node, "using", "order", "limit", "returning", "tables")
+    table = target_table(session, node.this)
+    require_deletable(table)
+    where = node.args.get("where")
+    if where is None and not table.schema.primary_keys:
+        count = _count(table, ())
+        table.truncate()
+        return count
+    return _change(session, node, table, where, [RowAction(RowKind.DELETE)], {}).row_count
+
+
+def update(session: "SqlSession", node: exp.Update) -> int:
+    """UPDATE … SET; how many rows were updated.
+
+    Raises:
+        SqlError: an expression is wrong.
+        UnsupportedFeatureError: the table takes no updates.
+        InvalidRequestError: a primary key would be updated, or a value does not fit.
+        As `change_rows`.
+    """
+    _refuse_clauses(node, "from_", "order", "limit", "returning")
+    table = target_table(session, node.this)
+    name = node.this.alias_or_name
+    assignments = _assignments(table, node, name)
+    require_updatable(table, assignments)
+    action = RowAction(RowKind.UPDATE_AFTER, frozenset(assignments))
+    return _change(session, node, table, node.args.get("where"), [action], assignments).row_count
+
+
+def _change(
+    session: "SqlSession",
+    node: exp.Expr,
+    table: FileStoreTable,
+    where: exp.Where | None,
+    actions: Sequence[RowAction],
+    assignments: Mapping[str, exp.Expr],
+) -> ChangeResult:
+    """DELETE or UPDATE of the rows for which a condition is true."""
+    name = node.this.alias_or_name
+    query = exp.select(
+        exp.column(ROW, quoted=True),
+        exp.alias_(exp.cast(exp.Literal.number(0), "INT"), ACTION, quoted=True),
+        *(
+            _named(unqualified(value, node.this), f"0.{column}")
+            for column, value in assignments.items()
+        ),
+    ).from_(_target_node(name))
+    if where is not None:
+        query = query.where(unqualified(where.this, node.this))
+    return _run(session, node, table, query, actions)
+
+
+def _assignments(table: FileStoreTable, node: exp.Update, name: str) -> dict[str, exp.Expr]:
+    """Columns and values of SET."""
+    found = dict(_assignment(table, one, name) for one in node.expressions)
+    if len(found) < len(node.expressions):
+        refuse("a column is set twice", node)
+    return found
+
+
+def _assignment(table: FileStoreTable, node: exp.Expr, name: str) -> tuple[str, exp.Expr]:
+    """Column and value of `column = value`."""
+    if not isinstance(node, exp.EQ) or not isinstance(node.this, exp.Column):
+        refuse("SET takes column = value", node)
+    column = node.this
+    if column.table and column.table.lower() != name.lower():
+        refuse(
+            "fields of a row cannot be set one by one",
+            node,
+            hint=f"set the whole row: {column.table} = named_struct(…)",
+        )
+    if isinstance(node.expression, exp.Column) and node.expression.name.upper() == "DEFAULT":
+        refuse("DEFAULT is not known here", node, hint="write the value itself")
+    for aggregate in node.expression.find_all(exp.AggFunc):
+        if aggregate.find_ancestor(exp.Query, exp.Window) is None:
+            refuse("an aggregate is of many rows", aggregate, hint="write (SELECT … FROM …)")
+    return column_of(table, column), node.expression
+
+
+def _named(value: exp.Expr, name: str) -> exp.Alias:
+    """A value under a name; also of a query, which sqlglot would name as a table."""
+    return exp.Alias(this=value, alias=exp.to_identifier(name, quoted=True))
+
+
+# --------------------------------------------------------------------------------------- MERGE
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Clause:
+    """One WHEN with its THEN."""
+
+    when: When
+    action: RowAction
+    condition: exp.Expr | None
+    values: Mapping[str, exp.Expr]
+
+
+def merge(session: "SqlSession", node: exp.Merge) -> int:
+    """MERGE INTO; how many rows were updated, deleted and inserted.
+
+    Raises:
+        SqlError: a clause or expression is wrong.
+        UnsupportedFeatureError: the table takes no updates, or no deletes.
+        InvalidRequestError: a row of the table matches several of the source, a primary key would
+            be updated, or a value does not fit.
+        As `change_rows`.
+    """
+    if node.args.get("using_cond") or not node.args.get("on"):
+        refuse("MERGE needs a condition", node, hint="write ON t.key = s.key")
+    table = target_table(session, node.this)
+    source = node.args["using"]
+    if not source.alias_or_name:
+        refuse("the source needs a name", source, hint="write USING (SELECT …) AS s")
+    if source.alias_or_name.lower() == node.this.alias_or_name.lower():
+        refuse(
+            "table and source have the same name", source, hint="give one an alias: USING t AS s"
+        )
+    columns = session.query(exp.select("*").from_(source.copy()).limit(0)).schema.names
+    clauses = [_clause(table, node, source, one, columns) for one in node.args["whens"].expressions]
+    check_clauses(table, [one.when for one in clauses], [one.action for one in clauses])
+    query = _merge_query(table, node, source, clauses)
+    return _run(session, node, table, query, [one.action for one in clauses]).row_count
+
+
+def _clause(
+    table: FileStoreTable,
+    node: exp.Merge,
+    source: exp.Expr,
+    when: exp.When,
+    source_columns: Sequence[str],
+) -> _Clause:
+    kind = When.MATCHED
+    if not when.args.get("matched"):
+        by_source = bool(when.args.get("source"))
+        kind = When.NOT_MATCHED_BY_SOURCE if by_source else When.NOT_MATCHED
+    then, condition = when.args["then"], when.args.get("condition")
+    row_kind, values = RowKind.DELETE, {}
+    target = node.this.alias_or_name
+    if isinstance(then, exp.Update):
+        row_kind = RowKind.UPDATE_AFTER
+        if any(isinstance(one, exp.Star) for one in then.expressions):
+            values = _all_columns(table, source, source_columns, then)
+        else:
+            values = _assignments(table, then, target)
+    elif isinstance(then, exp.Insert):
+        row_kind = RowKind.INSERT
+        values = _inserted(table, source, source_columns, then, when)
+    elif str(then.name).upper() != "DELETE":
+        refuse("WHEN … THEN takes UPDATE, DELETE or INSERT", when)
+    alone = {When.NOT_MATCHED: source.alias_or_name, When.NOT_MATCHED_BY_SOURCE: target}.get(kind)
+
+    def own(part: exp.Expr) -> exp.Expr:
+        part = unqualified(part, node.this, source)
+        return part if alone is None else source_only(part, alone)
+
+    return _Clause(
+        kind,
+        RowAction(row_kind, frozenset(values)),
+        None if condition is None else own(condition),
+        {name: own(value) for name, value in values.items()},
+    )
+
+
+def _all_columns(
+    table: FileStoreTable, source: exp.Expr, source_columns: Sequence[str], node: exp.Expr
+) -> dict[str, exp.Expr]:
+    """`*`: every column of the table from the column of the source with its name."""
+    by_fold = {name.lower(): name for name in source_columns}
+    missing = [name for name in table.schema.field_names if name.lower() not in by_fold]
+    if missing:
+        refuse(
+            "the source has not all columns of the table",
+            node,
+            hint=f"name the columns to set; the source has {', '.join(source_columns)}",
+            name=missing[0],
+        )
+    return {
+        name: exp.column(by_fold[name.lower()], table=source.alias_or_name, quoted=True)
+        for name in table.schema.field_names
+    }
+
+
+def _inserted(
+    table: FileStoreTable,
+    source: exp.Expr,
+    source_columns: Sequence[str],
+    then: exp.Insert,
+    when: exp.When,
+) -> dict[str, exp.Expr]:
+    if isinstance(then.this, exp.Star):
+        return _all_columns(table, source, source_columns, then)
+    names = table.schema.field_names
+    if then.this is not None:
+        names = tuple(column_of(table, one) for one in then.this.expressions)
+    given = then.expression.expressions if then.expression is not None else []
+    if len(given) != len(names):
+        refuse(
+            f"{len(given)} values are given, and {len(names)} are wanted",
+            when,
+            hint=f"INSERT ({', '.join(names)}) VALUES (…)",
+        )
+    if len(set(names)) < len(names):
+        refuse("a column is given twice", when)
+    return dict(zip(names, given, strict=True))
+
+
+def _merge_query(
+    table: FileStoreTable, node: exp.Merge, source: exp.Expr, clauses: Sequence[_Clause]
+) -> exp.Select:
+    """One join; each row with its address, the number of its clause, and that clause's values."""
+    target, name = node.this.alias_or_name, source.alias_or_name
+    whens = {one.when for one in clauses}
+    condition = unqualified(node.args["on"], node.this, source)
+    words = {one.name.lower() for one in node.find_all(exp.Identifier)}
+    read = [ROW, *(one for one in table.schema.field_names if one.lower() in words)]
+    inner = exp.select(*(exp.column(one, quoted=True) for one in read)).from_(_target_node(target))
+    side = "FULL"
+    if When.NOT_MATCHED_BY_SOURCE not in whens:
+        side = "LEFT" if When.NOT_MATCHED in whens else "INNER"
+        for part in split_target_only(condition, target):
+            inner = inner.where(part)
+    marked = exp.select("*", exp.alias_(exp.true(), _GIVEN, quoted=True)).from_(source.copy())
+    joined = exp.select().from_(marked.subquery(name))
+    joined = joined.join(inner.subquery(target), on=condition, join_type=side)
+    there = _is_there(exp.column(ROW, table=target, quoted=True))
+    given = _is_there(exp.column(_GIVEN, table=name, quoted=True))
+    populations = {
+        When.MATCHED: exp.and_(there, given),
+        When.NOT_MATCHED: exp.and_(exp.not_(there), given),
+        When.NOT_MATCHED_BY_SOURCE: exp.and_(there, exp.not_(given)),
+    }
+    number = _clause_number(clauses, populations)
+    values = []
+    for index, clause in enumerate(clauses):
+        own = exp.EQ(this=number.copy(), expression=exp.Literal.number(index))
+        for column, value in clause.values.items():
+            chosen = exp.Case().when(own.copy(), value)
+            values.append(_named(chosen, f"{index}.{column}"))
+    acting = _is_there(number.copy())
+    if When.MATCHED in whens:
+        acting = exp.or_(acting, populations[When.MATCHED].copy())
+    return joined.select(
+        exp.column(ROW, table=target, quoted=True),
+        exp.alias_(number, ACTION, quoted=True),
+        *values,
+    ).where(acting)
+
+
+def _clause_number(clauses: Sequence[_Clause], populations: Mapping[When, exp.Expr]) -> exp.Expr:
+    """The number of the first clause that is carried out for a pair of rows; null: none."""
+    case = exp.Case()
+    for when, population in populations.items():
+        chosen = exp.Case()
+        for index, clause in enumerate(clauses):
+            if clause.when is when:
+                chosen = chosen.when(clause.condition or exp.true(), exp.Literal.number(index))
+        if chosen.args.get("ifs"):
+            case = case.when(population.copy(), chosen)
+    return exp.cast(case, "INT")
+
+
+def _is_there(node: exp.Expr) -> exp.Expr:
+    return exp.Not(this=exp.Is(this=node, expression=exp.null()))
+
+
+# ---------------------------------------------------------------------- TRUNCATE, DROP PARTITION
+
+
+def truncate(session: "SqlSession", node: Truncate) -> int:
+    """TRUNCATE TABLE [PARTITION (…)]; how many rows were removed.
+
+    Raises:
+        InvalidRequestError: a column is no partition key.
+        As `FileStoreTable.truncate`.
+    """
+    table: Any = target_table(session, node.this, appending=True)
+    partition = node.args.get("partition")
+    if partition:
+        count = _count(table, [partition])
+        table.drop_partitions([partition])
+        return count
+    count = _count(table, ())
+    table.truncate()
+    return count
+
+
+def drop_partition(session: "SqlSession", node: DropPartition) -> int:
+    """ALTER TABLE … DROP PARTITION; how many rows were removed.
+
+    Raises:
+        NotFoundError: there is no such partition, without IF EXISTS.
+        InvalidRequestError: a column is no partition key.
+        As `FileStoreTable.drop_partitions`.
+    """
+    table: Any = target_table(session, node.this, appending=True)
+    partitions = list(node.args["partitions"])
+    for one in partitions if isinstance(table, FileStoreTable) else ():
+        if not node.args.get("exists") and not live_partitions(table, [one]):
+            named = "/".join(f"{name}={value}" for name, value in one.items())
+            known = [found.name for found in live_partitions(table)][:10]
+            hint = f"there are {', '.join(known)}" if known else "the table is empty"
+            raise locate(
+                NotFoundError("there is no such partition", hint=hint, partition=named), node
+            )
+    count = _count(table, partitions)
+    table.drop_partitions(partitions)
+    return count
+
+
+def _count(table: Any, partitions: Sequence[Mapping[str, Any]]) -> int:
+    """Rows of some partitions, or of all; read only where the metadata does not tell."""
+    columns = (table.schema.primary_keys or table.schema.field_names)[:1]
+    if not isinstance(table, FileStoreTable):
+        rows = Or(tuple(And(tuple(map(_equal, one.items()))) for one in partitions))
+        found = table.to_batches(rows if partitions else None, columns)
+        return sum(batch.num_rows for batch in found)
+    chosen, scan, count = chosen_partitions(table, partitions), table.scan(columns=columns), 0
+    for split in scan.plan():
+        if isinstance(split, ChangeSplit) or not chosen(split.partition):
+            continue
+        known = split.live_row_count
+        count += sum(batch.num_rows for batch in scan.read(split)) if known is None else known
+    return count
+
+
+def _equal(item: tuple[str, Any]) -> Predicate:
+    name, value = item
+    return IsNull(name) if value is None else Compare(Op.EQ, name, value)
+
+
+# ---------------------------------------------------------------------------- running in DuckDB
+
+
+class _TargetRows:
+    """The rows of the table that is changed, as DuckDB sees them."""
+
+    def __init__(self, schema: pa.Schema, rows: pa.RecordBatchReader | None) -> None:
+        self.schema = schema
+        self._rows = rows
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        assert self._rows is not None, "a plan alone is not run"
+        yield from self._rows
+
+
+class _Relation:
+    """The table that is changed, in the place of its name in a query; hears what is read of it."""
+
+    def __init__(self, table: FileStoreTable, rows: pa.RecordBatchReader | None) -> None:
+        whole = table.schema.arrow_schema
+        self.arrow_schema = pa.schema([pa.field(ROW, pa.int64()), *whole])
+        self.schema = self
+        self._rows = rows
+        self.columns: list[str] = list(table.schema.field_names)
+        self.predicate: Predicate | None = None
+
+    def scan(self, predicate: Predicate | None, columns: list[str] | None) -> _TargetRows:
+        """What the query reads."""
+        names = list(self.arrow_schema.names) if columns is None else columns
+        self.columns = [name for name in names if name != ROW]
+        self.predicate = predicate
+        schema = pa.schema([self.arrow_schema.field(name) for name in [ROW, *self.columns]])
+        return _TargetRows(schema, self._rows)
+
+
+class _Session:
+    """The session, but for the name of the table that is changed."""
+
+    def __init__(self, session: "SqlSession", relation: _Relation) -> None:
+        self._session = session
+        self._relation = relation
+
+    def resolve(self, table: exp.Table) -> Any:
+        return self._relation if table.name == _TARGET else self._session.resolve(table)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+
+def _target_node(name: str) -> exp.Table:
+    alias = exp.TableAlias(this=exp.to_identifier(name, quoted=True))
+    return exp.Table(this=exp.to_identifier(_TARGET, quoted=True), alias=alias)
+
+
+def _run(
+    session: "SqlSession",
+    node: exp.Expr,
+    table: FileStoreTable,
+    query: exp.Select,
+    actions: Sequence[RowAction],
+) -> ChangeResult:
+    """Change the rows as a query over them and their addresses says."""
+
+    def plan(rows: pa.RecordBatchReader | None) -> tuple[Any, _Relation]:
+        relation = _Relation(table, rows)
+        proxy: Any = _Session(session, relation)
+        return plan_query(proxy, query), relation
+
+    def change(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        ready, _ = plan(rows)
+        connection = engine.connect(time_zone(session))
+        found = engine.run(connection, ready.text, ready.relations, node, ready.columns, session)
+        for batch in found:
+            yield from _by_clause(batch, actions)
+
+    _, relation = plan(None)
+    return table.change_rows(
+        change, actions, _USER, columns=relation.columns, predicate=relation.predicate
+    )
+
+
+def _by_clause(batch: pa.RecordBatch, actions: Sequence[RowAction]) -> Iterator[pa.RecordBatch]:
+    """Rows by clause, each with the columns that its clause gives."""
+    numbers = batch.column(ACTION).fill_null(-1).to_numpy(zero_copy_only=False)
+    for number in np.unique(numbers):
+        part = batch.filter(pa.array(numbers == number))
+        columns = {ROW: part.column(ROW), ACTION: part.column(ACTION).cast(pa.int32())}
+        if number >= 0:
+            for name in actions[number].columns:
+                columns[name] = part.column(f"{number}.{name}")
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+def _refuse_clauses(node: exp.Expr, *names: str) -> None:
+    for name in names:
+        if node.args.get(name):
+            word = name.strip("_").upper()
+            verb = type(node).__name__.upper()
+            refuse(f"{verb} takes no {word}", node, hint="MERGE INTO joins tables")

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""INSERT INTO and INSERT OVERWRITE: rows of VALUES or of a query as rows of a table.
+
+An overwrite replaces what the table's option `dynamic-partition-overwrite` says: the partitions
+that get rows (the default), or those that PARTITION (…) names, all of them without it.
+Source: SEMANTICS.md §F.4.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from sqlglot import exp
+
+from storage.sql.errors import refuse, suggestion
+from storage.sql.query import constant, time_zone
+from storage.table.scan.predicate import literal_scalar
+from storage.table.scan.time_travel import travel_of
+from storage.table.table import FileStoreTable
+from storage.table.write.rows.fit_rows import fit_columns
+
+if TYPE_CHECKING:
+    from storage.sql.session import SqlSession
+
+__all__ = ["column_of", "insert", "target_table"]
+
+_OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
+_DYNAMIC = "dynamic-partition-overwrite"
+
+
+def insert(session: "SqlSession", node: exp.Insert) -> int:
+    """INSERT INTO and INSERT OVERWRITE; how many rows were written.
+
+    Raises:
+        SqlError: the columns do not fit those of the query.
+        InvalidRequestError: a value does not fit its column; names column and row.
+        As the writer of the table.
+    """
+    into = node.this.this if isinstance(node.this, exp.Schema) else node.this
+    table = target_table(session, into, appending=True)
+    partition = into.args.get("partition") or node.args.get("partition")
+    static = _static_partition(session, table, partition)
+    names, batches = _source_rows(session, table, node, static)
+
+    def whole() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            zeros = pa.array(np.zeros(batch.num_rows, np.int64))
+            columns = dict(zip(names, batch.columns, strict=True))
+            columns |= {name: pa.repeat(one, 1).take(zeros) for name, one in static.items()}
+            yield pa.RecordBatch.from_pydict(columns)
+
+    if not node.args.get("overwrite"):
+        return _rows_of(table.append_rows(whole()))
+    mode = session.options.get(_OVERWRITE_MODE)
+    if mode is not None:
+        table = table.with_options({_DYNAMIC: "true" if mode.lower() == "dynamic" else "false"})
+    if table.schema.partition_keys and table.options.dynamic_partition_overwrite:
+        return _rows_of(table.overwrite_rows(whole()))
+    given = {name: value.as_py() for name, value in static.items()}
+    return _rows_of(table.overwrite_rows(whole(), partition=given))
+
+
+def _rows_of(given: int | tuple[int, object]) -> int:
+    """How many rows were written; tables without snapshots tell nothing else."""
+    return given if isinstance(given, int) else given[0]
+
+
+def _static_partition(
+    session: "SqlSession", table: FileStoreTable, partition: exp.Expr | None
+) -> dict[str, pa.Scalar]:
+    """Values of PARTITION (a = 1, b); columns without a value come from the query."""
+    found: dict[str, pa.Scalar] = {}
+    for part in partition.expressions if partition else ():
+        name = column_of(table, part.this if isinstance(part, exp.EQ) else part)
+        if name not in table.schema.partition_keys:
+            keys = ", ".join(table.schema.partition_keys) or "nothing"
+            refuse("no partition column", part, hint=f"the table is partitioned by {keys}")
+        if not isinstance(part, exp.EQ):
+            continue
+        value = constant(session, part.expression)
+        type_ = table.schema.arrow_schema.field(name).type
+        try:
+            scalar = literal_scalar(value, type_)
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            refuse("no value of a partition column", part, detail=str(error), name=name)
+        if scalar is None and value is not None:
+            refuse("no value of a partition column", part, name=name, value=value)
+        found[name] = pa.scalar(None, type_) if scalar is None else scalar
+    return found
+
+
+def _source_rows(
+    session: "SqlSession", table: FileStoreTable, node: exp.Insert, static: dict[str, pa.Scalar]
+) -> tuple[list[str], Iterable[pa.RecordBatch]]:
+    """The columns that the statement gives rows of, and the rows in the types of the table."""
+    names = [name for name in table.schema.field_names if name not in static]
+    if isinstance(node.this, exp.Schema):
+        names = [column_of(table, one) for one in node.this.expressions]
+        taken = {*static}
+        for name in names:
+            if name in taken:
+                refuse("a column is given twice", node.this, name=name)
+            taken.add(name)
+    source, whole = node.expression, table.schema.arrow_schema
+    wanted = pa.schema([whole.field(name) for name in names])
+    if isinstance(source, exp.Values):
+        if node.args.get("by_name"):
+            refuse("VALUES have no names", source, hint="leave BY NAME out")
+        return names, _value_rows(session, source, wanted)
+    if not isinstance(source, exp.Query):
+        refuse("there are no rows to insert", node, hint="write VALUES (…) or a query")
+    reader = session.query(source)
+    if node.args.get("by_name"):
+        by_fold = {name.lower(): name for name in names}
+        for name in reader.schema.names:
+            if name.lower() not in by_fold:
+                hint = suggestion(name, names, f"the table has {', '.join(names)}")
+                refuse("the table has no column of this name", source, hint=hint, name=name)
+        names = [by_fold[name.lower()] for name in reader.schema.names]
+        wanted = pa.schema([whole.field(name) for name in names])
+    _require_width(source, len(reader.schema), wanted)
+    return names, _fitted(session, reader, wanted)
+
+
+def _value_rows(
+    session: "SqlSession", values: exp.Values, wanted: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Rows of VALUES: all at once where they are alike, else one by one to name the wrong row."""
+    rows = [
+        one if isinstance(one, exp.Tuple) else exp.Tuple(expressions=[one.unnest()])
+        for one in values.expressions
+    ]
+    for row in rows:
+        _require_width(row, len(row.expressions), wanted)
+    alike = all(map(_alike, zip(*(row.expressions for row in rows), strict=True)))
+    done = 0
+    for group in [rows] if alike else [[row] for row in rows]:
+        given = exp.Values(
+            expressions=[row.copy() for row in group],
+            alias=exp.TableAlias(
+                this=exp.to_identifier("v"),
+                columns=[exp.to_identifier(f"c{place}") for place in range(len(wanted))],
+            ),
+        )
+        reader = session.query(exp.select("*").from_(given))
+        for batch in _fitted(session, reader, wanted, done + 1):
+            done += batch.num_rows
+            yield batch
+
+
+def _alike(column: Iterable[exp.Expr]) -> bool:
+    """Whether DuckDB finds a type for all values of a column: texts or others, not both."""
+    given = [one for one in column if not isinstance(one, exp.Null)]
+    return len({isinstance(one, exp.Literal) and bool(one.is_string) for one in given}) < 2
+
+
+def _require_width(node: exp.Expr, count: int, wanted: pa.Schema) -> None:
+    if count != len(wanted):
+        refuse(
+            f"{count} columns are given, and {len(wanted)} are wanted",
+            node,
+            hint=f"give {', '.join(wanted.names)}, or name the columns: INSERT INTO t (…)",
+        )
+
+
+def _fitted(
+    session: "SqlSession",
+    batches: Iterable[pa.RecordBatch],
+    wanted: pa.Schema,
+    first_row: int = 1,
+) -> Iterator[pa.RecordBatch]:
+    """Rows in the types of the table; times and instants meet in the session's zone."""
+    zone: str | None = None
+    for batch in batches:
+        if zone is None and _zoned(batch.schema) != _zoned(wanted):
+            setting = exp.Literal.string("TimeZone")
+            current = exp.Anonymous(this="current_setting", expressions=[setting])
+            zone = time_zone(session) or str(constant(session, current))
+        yield fit_columns(batch, wanted, first_row=first_row, zone=zone)
+        first_row += batch.num_rows
+
+
+def _zoned(schema: pa.Schema) -> list[bool]:
+    """Which columns are instants."""
+    return [pa.types.is_timestamp(type_) and type_.tz is not None for type_ in schema.types]
+
+
+def target_table(
+    session: "SqlSession", node: exp.Expr, *, appending: bool = False
+) -> FileStoreTable:
+    """The table that a statement changes.
+
+    Args:
+        session: says what the name means.
+        node: the name.
+        appending: rows are added or replaced as a whole, which tables without snapshots can do.
+
+    Raises:
+        SqlError: the name stands for something else, or for a state of the past.
+        NotFoundError: there is no such table.
+    """
+    if not isinstance(node, exp.Table):
+        refuse("the name of a table is expected", node)
+    found = session.resolve(node)
+    plain = appending and hasattr(type(found), "append_rows")
+    if not (plain or isinstance(found, FileStoreTable)):
+        refuse("rows of this cannot be changed", node, hint="name a table, not a view or t$…")
+    if not travel_of(found.schema.options).to_newest:
+        refuse("a state of the past cannot be changed", node, hint="leave the scan options out")
+    return found
+
+
+def column_of(table: FileStoreTable, node: exp.Expr) -> str:
+    """The column of the table that a name means; upper and lower case are one."""
+    name = node.name
+    by_fold = {one.lower(): one for one in table.schema.field_names}
+    if name in table.schema.field_names:
+        return name
+    if name.lower() not in by_fold:
+        known = ", ".join(table.schema.field_names)
+        hint = suggestion(name, table.schema.field_names, f"the table has {known}")
+        refuse("there is no such column", node, hint=hint, name=name)
+    return by_fold[name.lower()]

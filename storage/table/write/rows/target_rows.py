@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of one state that a statement may change: read with their addresses, then written.
+
+Rows of an append table lie at positions of files: changed ones leave their file, by its deletion
+vector or by writing the file anew, and come back in new files. Rows of a primary-key table are
+replaced by writing their key again. Source: SEMANTICS.md §E, §F.1, §G.5.
+
+The address `ROW` of a row is a number within one state and predicate; it means nothing later.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyroaring
+
+from storage.errors import CorruptDataError
+from storage.format.files.data_file import read_rows
+from storage.format.files.data_file_options import DataFileNames, DataFileOptions
+from storage.format.files.row_selection import Except, Only
+from storage.format.metadata.file_meta import (
+    CommitMessage,
+    DataFileMeta,
+    DataIncrement,
+    FileSource,
+)
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
+from storage.format.types.default_values import fill_defaults, read_defaults
+from storage.format.types.types import VALUE_KIND, RowKind
+from storage.lsm.changelog.row_equality import equal_rows
+from storage.table.commit.live_files import BucketId, live_entries
+from storage.table.core import TableCore
+from storage.table.read.deletion_vectors import BucketVectors, selections
+from storage.table.read.missing_files import explain_missing_files
+from storage.table.read.read import TableRead
+from storage.table.scan.predicate import Predicate
+from storage.table.scan.scan import Split, TableScan
+from storage.table.uncommitted import discarded_on
+from storage.table.write.append_write import rewrite_files
+from storage.table.write.bucket_writers import bucket_context
+from storage.table.write.rows.row_rules import key_update
+from storage.table.write.write import TableWrite
+
+__all__ = ["ACTION", "ROW", "RowAction", "TargetRows", "target_rows"]
+
+ROW = "_LAKEWARD_ROW"
+"""Address of a row (int64); null of a row that is new."""
+
+ACTION = "_LAKEWARD_ACTION"
+"""Which action a change takes (int32); null: none, the row stays as it is."""
+
+_BATCH_ROWS = 131_072
+_MERGE_ON_READ = "deletion-vectors.merge-on-read"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowAction:
+    """What is done to some of the rows.
+
+    Attributes:
+        kind: INSERT, UPDATE_AFTER or DELETE.
+        columns: those that the changes give; an update leaves the others as they are, an insert
+            takes null or the default of the column.
+    """
+
+    kind: RowKind
+    columns: frozenset[str] = frozenset()
+
+
+class TargetRows(Protocol):
+    """The rows of one state that a statement may change."""
+
+    def read(self, columns: Sequence[str]) -> pa.RecordBatchReader:
+        """Rows that may match, at least: `ROW`, then these columns of the table."""
+
+    def write(
+        self, changes: pa.Table, actions: Sequence[RowAction], user: str
+    ) -> list[CommitMessage]:
+        """Write what changes; the caller commits the messages, or removes their files.
+
+        Args:
+            changes: `ROW`, `ACTION` and columns in the types of the table; no address twice,
+                each with an action.
+            actions: by number.
+            user: who commits.
+        """
+
+
+def target_rows(
+    table: TableCore, snapshot: Snapshot | None, predicate: Predicate | None
+) -> TargetRows:
+    """The rows of a state.
+
+    Args:
+        table: the table.
+        snapshot: None: before the first one.
+        predicate: a condition that every row to be changed meets; None: there is none.
+    """
+    if table.schema.primary_keys:
+        return _KeyedRows(table, snapshot, predicate)
+    return _AppendRows(table, snapshot, predicate)
+
+
+@dataclasses.dataclass(slots=True)
+class _File:
+    """A file of an append table: the address of its first row, and what left it before."""
+
+    split: Split
+    meta: DataFileMeta
+    start: int
+    deleted: Except | None
+
+
+class _AppendRows:
+    def __init__(
+        self, table: TableCore, snapshot: Snapshot | None, predicate: Predicate | None
+    ) -> None:
+        self._table = table
+        self._snapshot = snapshot
+        self._files: list[_File] = []
+        self._defaults = read_defaults(table.schema)
+        if snapshot is None:
+            return
+        start = 0
+        for split in TableScan(table).with_filter(predicate).plan(snapshot).splits:
+            deleted = selections(table.file_io, split.deletion_vectors)
+            for meta in split.files:
+                self._files.append(_File(split, meta, start, deleted.get(meta.file_name)))
+                start += meta.row_count
+
+    def read(self, columns: Sequence[str]) -> pa.RecordBatchReader:
+        wanted = list(columns) or self._table.schema.field_names[:1]
+        schema = _read_schema(self._table, wanted)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for file in self._files:
+                yield from self._addressed(file, wanted, schema)
+
+        return _selected(schema, batches(), columns)
+
+    def _addressed(
+        self, file: _File, columns: Sequence[str], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """Live rows of a file; its batches are complete, so that counting gives positions."""
+        position = 0
+        for batch in self._rows(file, columns, None):
+            batch = fill_defaults(batch, self._defaults)
+            rows = pa.array(np.arange(position, position + batch.num_rows) + file.start)
+            found = pa.RecordBatch.from_arrays([rows, *batch.columns], schema=schema)
+            kept = None
+            if file.deleted is not None:
+                kept = file.deleted.mask(position, batch.num_rows)
+            position += batch.num_rows
+            found = found if kept is None else found.filter(pa.array(kept))
+            if found.num_rows:
+                yield found
+        if position != file.meta.row_count:
+            raise CorruptDataError(
+                "a data file holds another number of rows than recorded",
+                path=self._path(file),
+                expected=file.meta.row_count,
+                found=position,
+            )
+
+    def _path(self, file: _File) -> str:
+        split = file.split
+        return file.meta.external_path or self._table.layout.data_file(
+            split.partition_path, split.bucket, file.meta.file_name
+        )
+
+    def _rows(
+        self, file: _File, columns: Sequence[str] | None, selection: Only | None
+    ) -> Iterator[pa.RecordBatch]:
+        table = self._table
+        with explain_missing_files(table, file.split.snapshot_id):
+            yield from read_rows(
+                table.file_io,
+                self._path(file),
+                file.meta,
+                table.schemas.read(file.meta.schema_id),
+                table.schema,
+                columns,
+                batch_rows=_BATCH_ROWS,
+                selection=selection,
+            )
+
+    def write(
+        self, changes: pa.Table, actions: Sequence[RowAction], user: str
+    ) -> list[CommitMessage]:
+        known, new = _split_changes(changes)
+        addresses = known.column(ROW).to_numpy()
+        starts = [file.start for file in self._files] + [np.iinfo(np.int64).max]
+        bounds = np.searchsorted(addresses, starts)
+        removed: dict[BucketId, list[tuple[_File, npt.NDArray[np.int64]]]] = {}
+        messages: list[CommitMessage] = []
+        with (
+            discarded_on(self._table, messages),
+            TableWrite(self._table, user, compaction=False) as writer,
+        ):
+            for number, file in enumerate(self._files):
+                begin, end = int(bounds[number]), int(bounds[number + 1])
+                if begin == end:
+                    continue
+                part = known.slice(begin, end - begin)
+                where = (file.split.partition, file.split.bucket)
+                positions = addresses[begin:end] - file.start
+                removed.setdefault(where, []).append((file, positions))
+                self._write_updates(writer, file, positions, part, actions)
+            _write_new(writer, self._table, new, actions)
+            messages += writer.prepare_commit()
+            for where, files in removed.items():
+                messages.append(self._removal(where, files))
+        return messages
+
+    def _write_updates(
+        self,
+        writer: TableWrite,
+        file: _File,
+        positions: npt.NDArray[np.int64],
+        part: pa.Table,
+        actions: Sequence[RowAction],
+    ) -> None:
+        updates = [n for n, action in enumerate(actions) if action.kind is RowKind.UPDATE_AFTER]
+        chosen = np.isin(part.column(ACTION).to_numpy(), updates)
+        if not chosen.any():
+            return
+        part = part.filter(pa.array(chosen))
+        selection = Only(pyroaring.BitMap64(positions[chosen].astype(np.uint64)))
+        done = 0
+        for batch in self._rows(file, None, selection):
+            old = fill_defaults(batch, self._defaults)
+            now = part.slice(done, old.num_rows)
+            done += old.num_rows
+            for number, rows in _by_action(now):
+                picked = old.take(rows)
+                writer.write(_overlaid(self._table, picked, now.take(rows), actions[number]))
+
+    def _removal(
+        self, where: BucketId, files: list[tuple[_File, npt.NDArray[np.int64]]]
+    ) -> CommitMessage:
+        """The message that takes rows out of files of one bucket."""
+        table, snapshot = self._table, self._snapshot
+        assert snapshot is not None, "there are files"
+        partition, bucket = where
+        total = live_entries(table, snapshot, partition=partition, bucket=bucket)[0].total_buckets
+        if table.options.deletion_vectors_enabled:
+            vectors = BucketVectors.of(table, snapshot, partition, bucket)
+            for file, positions in files:
+                vectors.mark(file.meta.file_name, positions)
+            change = vectors.finish()
+            data = DataIncrement(new_index_files=change.new, deleted_index_files=change.deleted)
+        else:
+            data = self._rewritten(where, files)
+        return CommitMessage(partition=partition, bucket=bucket, total_buckets=total, data=data)
+
+    def _rewritten(
+        self, where: BucketId, files: list[tuple[_File, npt.NDArray[np.int64]]]
+    ) -> DataIncrement:
+        """Each file anew by itself, so that the order of rows in a bucket stays."""
+        context = bucket_context(self._table, *where)
+        options, names = DataFileOptions.of(self._table.options), DataFileNames(self._table.ids)
+        new: list[DataFileMeta] = []
+        try:
+            for file, positions in files:
+                if len(positions) == file.meta.row_count:
+                    continue
+                kept = Except(pyroaring.BitMap64(positions.astype(np.uint64)))
+                new += rewrite_files(
+                    context,
+                    [file.meta],
+                    options,
+                    names,
+                    {file.meta.file_name: kept},
+                    FileSource.APPEND,
+                )
+        except BaseException:
+            context.delete_files(new)
+            raise
+        return DataIncrement(
+            new_files=tuple(new), deleted_files=tuple(file.meta for file, _ in files)
+        )
+
+
+class _KeyedRows:
+    """Level 0 is merged also where batch reads leave it out: it holds the newest values."""
+
+    def __init__(
+        self, table: TableCore, snapshot: Snapshot | None, predicate: Predicate | None
+    ) -> None:
+        self._table = table
+        self._predicate = predicate
+        options = {**table.schema.options, _MERGE_ON_READ: "true"}
+        schema = dataclasses.replace(table.schema, options=options)
+        self._whole = dataclasses.replace(table, schema=schema)
+        self._splits: tuple[Split, ...] = ()
+        if snapshot is not None:
+            self._splits = TableScan(self._whole).with_filter(predicate).plan(snapshot).splits
+        self._starts: list[int] = []
+
+    def read(self, columns: Sequence[str]) -> pa.RecordBatchReader:
+        wanted = list(columns) or self._table.schema.primary_keys[:1]
+        schema = _read_schema(self._table, wanted)
+        reader = TableRead(self._whole, wanted, self._predicate)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            self._starts, start = [], 0
+            for split in self._splits:
+                self._starts.append(start)
+                for batch in reader.to_batches(split):
+                    rows = pa.array(np.arange(start, start + batch.num_rows))
+                    start += batch.num_rows
+                    yield pa.RecordBatch.from_arrays([rows, *batch.columns], schema=schema)
+            self._starts.append(start)
+
+        return _selected(schema, batches(), columns)
+
+    def write(
+        self, changes: pa.Table, actions: Sequence[RowAction], user: str
+    ) -> list[CommitMessage]:
+        known, new = _split_changes(changes)
+        addresses = known.column(ROW).to_numpy()
+        bounds = np.searchsorted(addresses, self._starts)
+        reader = TableRead(self._whole, None, self._predicate)
+        with TableWrite(self._table, user) as writer:
+            for number, split in enumerate(self._splits):
+                if bounds[number] == bounds[number + 1]:
+                    continue
+                start = self._starts[number]
+                for batch in reader.to_batches(split):
+                    begin, end = np.searchsorted(addresses, [start, start + batch.num_rows])
+                    if begin < end:
+                        old = batch.take(pa.array(addresses[begin:end] - start))
+                        self._write_known(writer, old, known.slice(begin, end - begin), actions)
+                    start += batch.num_rows
+            _write_new(writer, self._table, new, actions)
+            return writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)
+
+    def _write_known(
+        self, writer: TableWrite, old: pa.RecordBatch, part: pa.Table, actions: Sequence[RowAction]
+    ) -> None:
+        for number, rows in _by_action(part):
+            action, picked = actions[number], old.take(rows)
+            if action.kind is RowKind.DELETE:
+                writer.write(_of_kind(self._table, picked, RowKind.DELETE))
+                continue
+            updated = _overlaid(self._table, picked, part.take(rows), action)
+            self._require_same_keys(picked, updated, action)
+            options = self._table.options
+            if options.changelog_producer == "input" and options.merge_engine == "deduplicate":
+                # the changelog holds what is written: an update is told by both of its images
+                writer.write(_of_kind(self._table, picked, RowKind.UPDATE_BEFORE))
+            writer.write(_of_kind(self._table, updated, RowKind.UPDATE_AFTER))
+
+    def _require_same_keys(
+        self, old: pa.RecordBatch, new: pa.RecordBatch, action: RowAction
+    ) -> None:
+        for name in self._table.schema.primary_keys:
+            if name not in action.columns:
+                continue
+            if not equal_rows(old.column(name), new.column(name)).all():
+                raise key_update(self._table, name)
+
+
+def _read_schema(table: TableCore, columns: Sequence[str]) -> pa.Schema:
+    whole = table.schema.arrow_schema
+    return pa.schema([pa.field(ROW, pa.int64()), *(whole.field(name) for name in columns)])
+
+
+def _selected(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], columns: Sequence[str]
+) -> pa.RecordBatchReader:
+    """The rows; without the column that was read to count them where none is wanted."""
+    if not columns:
+        schema = pa.schema([schema.field(ROW)])
+        batches = (batch.select([ROW]) for batch in batches)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _split_changes(changes: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Changes of rows that are there, by address; and new rows as they came."""
+    fresh = pc.is_null(changes.column(ROW))
+    known = changes.filter(pc.invert(fresh)).sort_by(ROW)
+    return known.combine_chunks(), changes.filter(fresh)
+
+
+def _by_action(part: pa.Table) -> Iterator[tuple[int, pa.Array]]:
+    """Places of the rows of each action."""
+    codes = part.column(ACTION).to_numpy()
+    for number in np.unique(codes):
+        yield int(number), pa.array(np.flatnonzero(codes == number))
+
+
+def _overlaid(
+    table: TableCore, old: pa.RecordBatch, part: pa.Table, action: RowAction
+) -> pa.RecordBatch:
+    """Rows with the columns that an action gives; the others stay."""
+    columns: Mapping[str, pa.Array] = {
+        name: _combined(part.column(name)) if name in action.columns else old.column(name)
+        for name in table.schema.field_names
+    }
+    return pa.RecordBatch.from_pydict(dict(columns), schema=_nullable(table))
+
+
+def _write_new(
+    writer: TableWrite, table: TableCore, new: pa.Table, actions: Sequence[RowAction]
+) -> None:
+    for number, rows in _by_action(new):
+        names = [name for name in table.schema.field_names if name in actions[number].columns]
+        part = new.take(rows)
+        for batch in part.select(names).combine_chunks().to_batches():
+            writer.write(batch)
+
+
+def _of_kind(table: TableCore, batch: pa.RecordBatch, kind: RowKind) -> pa.RecordBatch:
+    """Rows with their kind, also in the column that decides on it where there is one."""
+    name = table.options.rowkind_field
+    if name is not None:
+        place = batch.schema.get_field_index(name)
+        texts = pa.array([kind.short]).cast(batch.schema.field(place).type)
+        batch = batch.set_column(
+            place, batch.schema.field(place), texts.take(pa.array(np.zeros(batch.num_rows, int)))
+        )
+    kinds = np.full(batch.num_rows, kind.value, np.int8)
+    return batch.append_column(VALUE_KIND, pa.array(kinds))
+
+
+def _combined(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
+
+
+def _nullable(table: TableCore) -> pa.Schema:
+    """The columns of the table, nulls allowed: the writer says which of them may hold one."""
+    return pa.schema([field.with_nullable(True) for field in table.schema.arrow_schema])
