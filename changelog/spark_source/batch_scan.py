@@ -14,7 +14,8 @@ from changelog.spark_source.row_view import RowView, is_view
 from changelog.spark_source.scans import BatchScan, MetadataSplit, check_columns, selected
 from storage.catalog.catalog import Catalog
 from storage.catalog.system_tables import catalog_system_table
-from storage.errors import NotFoundError
+from storage.errors import NotFoundError, UnsupportedFeatureError
+from storage.table.format_table import FormatTable
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
 from storage.table.inspect.system.row_tables import read_optimized_scan
 from storage.table.scan.predicate import Predicate, both, mask
@@ -26,7 +27,7 @@ __all__ = ["batch_scan", "catalog_scan"]
 
 
 def batch_scan(
-    table: FileStoreTable,
+    table: FileStoreTable | FormatTable,
     system: str | None = None,
     columns: Sequence[str] | None = None,
     predicate: Predicate | None = None,
@@ -47,6 +48,14 @@ def batch_scan(
         InvalidRequestError: a column is unknown.
         UnsupportedFeatureError: reading would return wrong rows; names the option.
     """
+    if isinstance(table, FormatTable):
+        if system is not None or kinds:
+            raise UnsupportedFeatureError(
+                "a format table has neither system tables nor kinds of rows",
+                hint="read its rows",
+                table=table.location,
+            )
+        return table.scan(predicate, columns)
     name = None if system is None else system.lower()
     scan: BatchScan
     if name is None and kinds:

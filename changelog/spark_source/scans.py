@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from storage.errors import InvalidRequestError
+from storage.table.scan.format_files import FormatSplit
 from storage.table.scan.predicate import Predicate, columns_of
 from storage.table.scan.scan import ChangeSplit, Split
 
@@ -30,7 +31,7 @@ class MetadataSplit:
     """The whole of a system table that is made of metadata."""
 
 
-ScanSplit = Split | ChangeSplit | MetadataSplit
+ScanSplit = Split | ChangeSplit | FormatSplit | MetadataSplit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,7 +71,15 @@ class BatchScan(Protocol):
 
 def counts_of(splits: Sequence[ScanSplit]) -> ScanCounts:
     """What some splits read."""
-    of_files = [split for split in splits if not isinstance(split, MetadataSplit)]
+    whole = [split for split in splits if isinstance(split, FormatSplit)]
+    if whole:
+        return ScanCounts(
+            splits=len(whole),
+            partitions=len({split.path.rpartition("/")[0] for split in whole}),
+            files=len(whole),
+            bytes=sum(split.size for split in whole),
+        )
+    of_files = [split for split in splits if isinstance(split, Split | ChangeSplit)]
     files = [
         file
         for split in of_files

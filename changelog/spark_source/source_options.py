@@ -11,6 +11,7 @@ gives all keys in lower case.
 import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from storage.catalog.catalog import Catalog
 from storage.catalog.options import STORE_PREFIXES
@@ -19,6 +20,7 @@ from storage.options.options import TABLE_OPTIONS, find_option
 from storage.table.scan.predicate import Predicate
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
+from storage.table.table_types import typed_table
 
 __all__ = [
     "LIMITS",
@@ -161,7 +163,7 @@ class SourceOptions:
         """The catalog of the warehouse."""
         return Catalog.open(self.warehouse or "", {**self.store_options, **self.catalog_options})
 
-    def open(self) -> FileStoreTable:
+    def open(self) -> FileStoreTable | Any:
         """The table, with the options given.
 
         Raises:
@@ -170,7 +172,8 @@ class SourceOptions:
         """
         if self.path is not None:
             store = self.store_options or None
-            table = FileStoreTable.open(self.path, options=store, branch=self.branch)
+            opened = FileStoreTable.open(self.path, options=store, branch=self.branch)
+            table = typed_table(opened)
         else:
             mark = f"{_MARK}{_BRANCH}{self.branch}" if self.branch else ""
             table = self.catalog().table(f"{self.table}{mark}")

@@ -33,6 +33,7 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.format.row.binary_row import decode_row
 from storage.format.types.type_text import type_to_json
 from storage.table.commit.live_files import live_entries
+from storage.table.format_table import FormatTable
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
 from storage.table.scan.predicate import Predicate, mask
 from storage.table.scan.predicate_text import parse_predicate
@@ -156,6 +157,8 @@ def _entries(table: FileStoreTable, snapshot: Snapshot | None) -> list[ManifestE
 def show(arguments: Arguments) -> int:
     """Print one table."""
     table = table_of(arguments)
+    if isinstance(table, FormatTable):
+        return _show_files(table, arguments)
     snapshot = _snapshot(table, arguments.snapshot)
     schema = table.schema if snapshot is None else table.schemas.read(snapshot.schema_id)
     levels = levels_of(_entries(table, snapshot))
@@ -190,6 +193,33 @@ def show(arguments: Arguments) -> int:
     return 0
 
 
+def _show_files(table: FormatTable, arguments: Arguments) -> int:
+    """Print a format table."""
+    schema, found = table.schema, table.scan().plan()
+    columns = [[f.id, f.name, _type_of(type_to_json(f.type))] for f in schema.fields]
+    document = {
+        "table": arguments.table,
+        "type": "format-table",
+        "format": table.file_format,
+        "schema_id": schema.id,
+        "columns": [dict(zip(("id", "name", "type"), column, strict=True)) for column in columns],
+        "partition_by": list(schema.partition_keys),
+        "options": dict(schema.options),
+        "comment": schema.comment,
+        "files": len(found),
+        "bytes": sum(one.size for one in found),
+    }
+    if arguments.json:
+        print(json_line(document))
+        return 0
+    print(f"{arguments.table}: {table.file_format} files, schema {schema.id}")
+    print(f"partitions    {', '.join(schema.partition_keys) or 'none'}")
+    print(f"files         {len(found):,} of {human_size(sum(one.size for one in found))}")
+    print("\n" + aligned(["id", "column", "type"], columns))
+    print("\n" + aligned(["option", "value"], sorted(schema.options.items())))
+    return 0
+
+
 def _heading(name: str, snapshot: Snapshot | None, schema_id: int) -> str:
     if snapshot is None:
         return f"{name}: no snapshot yet, schema {schema_id}"
@@ -210,6 +240,13 @@ def _type_of(value: object) -> str:
 def files(arguments: Arguments) -> int:
     """Print the files."""
     table = table_of(arguments)
+    if isinstance(table, FormatTable):
+        start = len(table.location) + 1
+        shown = [
+            [one.path[start:], one.size if arguments.json else human_size(one.size)]
+            for one in table.scan().plan()
+        ]
+        return emit(arguments, ["file", "size"], shown, "no data files")
     entries = _entries(table, _snapshot(table, arguments.snapshot))
     entries.sort(key=lambda e: (e.partition, e.bucket, e.file.level, -e.file.max_sequence_number))
     head = ["partition", "bucket", "level", "rows", "deletes", "size", "min_key", "max_key"]

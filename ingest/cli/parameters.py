@@ -273,7 +273,7 @@ def catalog_of(arguments: Arguments) -> "Catalog":
     return open_catalog(arguments.warehouse, dict(arguments.store_option))
 
 
-def table_of(arguments: Arguments) -> "FileStoreTable":
+def table_of(arguments: Arguments) -> "FileStoreTable | Any":
     """Open the table of `ONE_TABLE`."""
     return catalog_of(arguments).table(arguments.table)
 

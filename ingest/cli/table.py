@@ -83,6 +83,11 @@ _COMMANDS = (
             "repair": "rewrite wrong or missing LATEST and EARLIEST hints",
         },
     ),
+    Lazy(
+        "Change rows and files",
+        "ingest.cli.refresh",
+        {"refresh": "refresh object tables and materialized tables"},
+    ),
 )
 
 table = group("table", _ABOUT, examples=_EXAMPLES, lazy=_COMMANDS)

@@ -60,7 +60,11 @@ class _Entry:
 
 
 class TableRegistry:
-    """See the module. Thread-safe for concurrent commits of different tables."""
+    """See the module. Thread-safe for concurrent commits of different tables.
+
+    Attributes:
+        catalog: of the warehouse.
+    """
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.warehouse = Warehouse.of(settings.sink)
@@ -68,8 +72,8 @@ class TableRegistry:
         self.settings = settings
         self._stream = settings.pipeline.name
         self._clock = clock
-        self._catalog = catalog_of(self.warehouse)
-        self.file_io = self._catalog.file_io
+        self.catalog = catalog_of(self.warehouse)
+        self.file_io = self.catalog.file_io
         self._entries: dict[str, _Entry] = {}
         self._floors: Mapping[str, OffsetMap] = {}
         self._bad_floors: Mapping[str, OffsetMap] = {}
@@ -99,8 +103,8 @@ class TableRegistry:
             self._check_history()
         names = [
             f"{database}.{table}"
-            for database in self._catalog.list_databases()
-            for table in self._catalog.list_tables(database)
+            for database in self.catalog.list_databases()
+            for table in self.catalog.list_tables(database)
         ]
         for name, entry in zip(names, self._pool.map(self._try_open, names), strict=True):
             if entry is not None:
@@ -118,16 +122,16 @@ class TableRegistry:
     def provide(self, name: str, schema: TableSchema) -> FileStoreTable:
         """A table of Lakeward's own, made at its first use."""
         if name not in self._entries:
-            if not self._catalog.exists(name):
+            if not self.catalog.exists(name):
                 self._create(name, schema)
             self._entries[name] = self._open(name)
         return self.table(name)
 
     def _create_quarantine(self) -> None:
         wanted = quarantine_schema(self._clock.now_ms())
-        if not self._catalog.exists(self.quarantine):
+        if not self.catalog.exists(self.quarantine):
             self._create(self.quarantine, wanted)
-        table = self._catalog.table(self.quarantine)
+        table = self.catalog.table(self.quarantine)
         require_own_table(self.quarantine, table.schema, wanted)
         lacks: list[SchemaChange] = [*missing_columns(table.schema), *marked(table.schema, wanted)]
         if lacks:
@@ -135,16 +139,16 @@ class TableRegistry:
 
     def _check_history(self) -> None:
         """Refuse at the start what could not be written at the first change."""
-        if not self._catalog.exists(self.history):
+        if not self.catalog.exists(self.history):
             return
-        table, wanted = self._catalog.table(self.history), history_schema(self._clock.now_ms())
+        table, wanted = self.catalog.table(self.history), history_schema(self._clock.now_ms())
         require_own_table(self.history, table.schema, wanted)
         if lacks := marked(table.schema, wanted):
             table.alter(lacks)
 
     def _create(self, name: str, schema: TableSchema) -> None:
-        self._catalog.create_database(name.partition(".")[0], ignore_if_exists=True)
-        self._catalog.create_table(name, schema, ignore_if_exists=True)
+        self.catalog.create_database(name.partition(".")[0], ignore_if_exists=True)
+        self.catalog.create_table(name, schema, ignore_if_exists=True)
 
     def create(self, name: str, schema: TableSchema) -> None:
         """Create a table, unless it exists, and open it."""
@@ -153,7 +157,7 @@ class TableRegistry:
 
     def open_schema(self, name: str) -> TableSchema | None:
         """The schema of a table, which is opened if it exists; None = it does not."""
-        if name not in self._entries and self._catalog.exists(name):
+        if name not in self._entries and self.catalog.exists(name):
             self._entries[name] = self._open(name)
         entry = self._entries.get(name)
         return None if entry is None else entry.table.schema
@@ -164,7 +168,7 @@ class TableRegistry:
         entry.table = entry.table.alter(changes)
 
     def _open(self, name: str) -> _Entry:
-        table = self._catalog.table(name)
+        table = self.catalog.table(name)
         if passing := passing_options(self.settings, name, table.schema.options):
             table = table.with_options(passing)
         return _Entry(table, table.snapshots.latest_id() or 0, progress_of(table, self._stream))
@@ -240,7 +244,7 @@ class TableRegistry:
             LakewardError: a table cannot be opened.
         """
         for name in names:
-            if self._catalog.exists(name):
+            if self.catalog.exists(name):
                 self._entries[name] = self._open(name)
 
     def to_park(self) -> set[str]:

@@ -14,9 +14,9 @@ import dataclasses
 import importlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from storage.catalog.options import METASTORE, TABLE_DEFAULT
+from storage.catalog.options import FORMAT_TABLES, METASTORE, TABLE_DEFAULT, flag
 from storage.catalog.view import Database, View
 from storage.clock import Clock, IdSource, RandomIds, SystemClock
 from storage.errors import (
@@ -35,6 +35,8 @@ from storage.format.metadata.snapshot_store import SnapshotStore
 from storage.io.file_io import FileIO
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from storage.table.environment import CatalogEnvironment
     from storage.table.table import FileStoreTable
 
@@ -261,7 +263,7 @@ class Catalog(abc.ABC):
 
     def create_table(
         self, identifier: str, schema: TableSchema, ignore_if_exists: bool = False
-    ) -> "FileStoreTable":
+    ) -> "FileStoreTable | Any":
         """Make a table; of several concurrent calls one makes it.
 
         Args:
@@ -276,11 +278,13 @@ class Catalog(abc.ABC):
         """
         from storage.table.table import FileStoreTable
         from storage.table.table_rules import check_table
+        from storage.table.table_types import completed_schema, typed_table
 
         path = self.table_path(identifier)
         if schema.id != 0:
             raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
-        schema = self._completed(schema)
+        schema = self._completed(completed_schema(schema))
+        self._check_type(schema, identifier)
         check_table(schema)
         self._check_free(identifier)
         schemas = self.schemas(identifier)
@@ -288,7 +292,9 @@ class Catalog(abc.ABC):
             self._register(identifier, schema)
             file_io = self.file_io_of(identifier)
             table = FileStoreTable.at(path, schema, file_io, self.clock, self.ids)
-            return dataclasses.replace(table, environment=self._environment(identifier))
+            return typed_table(
+                dataclasses.replace(table, environment=self._environment(identifier))
+            )
         self._await_registration(identifier)
         if not ignore_if_exists:
             raise InvalidRequestError("the table exists already", table=identifier)
@@ -438,8 +444,33 @@ class Catalog(abc.ABC):
             raise NotFoundError("there is no such branch", table=identifier, branch=branch.branch)
         return SnapshotStore(file_io, branch).latest()
 
-    def table(self, identifier: str) -> "FileStoreTable":
+    def sql(self, text: str, database: str = "default") -> "pa.Table":
+        """Run SQL statements in a session of their own, and give what the last one gives.
+
+        Args:
+            text: statements, separated by semicolons (docs/guides/sql.md).
+            database: the current database.
+
+        Returns:
+            The rows of a query, SHOW, DESCRIBE, EXPLAIN or CALL; of other statements one row with
+            the column `affected`: how many rows were written, deleted or changed.
+
+        Raises:
+            SqlError: a statement cannot be understood; those before it have run.
+            LakewardError: what the catalog or the table says of a statement.
+        """
+        import importlib
+
+        # SQL stands above catalogs: it is found by name, and only when it is asked for
+        session = importlib.import_module("storage.sql.session").SqlSession(self, database)
+        found: pa.Table = session.last_rows(text)
+        return found
+
+    def table(self, identifier: str) -> "FileStoreTable | Any":
         """Open a table at its newest schema.
+
+        What it is of class follows from the option `type`: `FormatTable`, `ObjectTable` (a
+        `FileStoreTable`), else `FileStoreTable`. A `FormatTable` refuses by name what it lacks.
 
         Args:
             identifier: `database.table`, or `database.table$branch_name` for a branch.
@@ -448,6 +479,7 @@ class Catalog(abc.ABC):
             NotFoundError: there is no such table or branch.
         """
         from storage.table.table import FileStoreTable
+        from storage.table.table_types import typed_table
 
         identifier, mark, branch = identifier.partition(BRANCH_MARK)
         wanted = branch if mark else None
@@ -463,9 +495,24 @@ class Catalog(abc.ABC):
                 warehouse=self.warehouse,
             ) from error
         environment = self._environment(identifier)
-        if environment is None or table.layout.branch != "main":
-            return table
-        return dataclasses.replace(table, environment=environment)
+        if environment is not None and table.layout.branch == "main":
+            table = dataclasses.replace(table, environment=environment)
+        self._check_type(table.schema, identifier)
+        return typed_table(table)
+
+    def _check_type(self, schema: TableSchema, identifier: str) -> None:
+        """Check that the catalog has tables of this type.
+
+        Raises:
+            UnsupportedFeatureError: format tables are switched off.
+        """
+        disabled = not flag(self.options, FORMAT_TABLES, True)
+        if disabled and schema.options.get("type") == "format-table":
+            raise UnsupportedFeatureError(
+                "format tables are switched off in this catalog",
+                hint=f"set its option `{FORMAT_TABLES}` to true",
+                table=identifier,
+            )
 
     def _location(self, identifier: str) -> str:
         """Directory of a table that is in the catalog.

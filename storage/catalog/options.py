@@ -13,6 +13,7 @@ from storage.options import values
 
 __all__ = [
     "ACQUIRE_TIMEOUT",
+    "FORMAT_TABLES",
     "LOCK_ENABLED",
     "MAX_SLEEP",
     "METASTORE",
@@ -33,13 +34,14 @@ LOCK_ENABLED = "lock.enabled"
 MAX_SLEEP = "lock-check-max-sleep"
 ACQUIRE_TIMEOUT = "lock-acquire-timeout"
 SYNC_ALL_PROPERTIES = "sync-all-properties"
+FORMAT_TABLES = "format-table.enabled"
 TABLE_DEFAULT = "table-default."
 """Prefix of options that new tables get unless they set them."""
 
 STORE_PREFIXES = ("s3.", "s3a.", "fs.s3a.", "gs.", "az.", "hdfs.", "hadoop-conf-dir", "store.")
 """How options of object stores and HDFS begin."""
 
-_COMMON = frozenset({METASTORE, WAREHOUSE, LOCK_ENABLED, MAX_SLEEP, ACQUIRE_TIMEOUT})
+_COMMON = frozenset({METASTORE, WAREHOUSE, LOCK_ENABLED, MAX_SLEEP, ACQUIRE_TIMEOUT, FORMAT_TABLES})
 _WITHOUT_EFFECT = frozenset(
     {
         "client-pool-size",

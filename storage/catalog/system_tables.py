@@ -1,38 +1,142 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The system tables of a whole catalog: `sys.all_table_options` and `sys.catalog_options`.
+"""The system tables of a whole catalog: its tables, their partitions, their options, its options.
 
-Source: SEMANTICS.md §I. Secrets are starred in the latter.
+Source: SEMANTICS.md §I; columns of `tables` and `partitions` as in Paimon. Secrets are starred in
+`sys.catalog_options`.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+import datetime
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 
 from storage.catalog.catalog import Catalog
+from storage.clock import epoch_of_local_ms
 from storage.errors import NotFoundError
 from storage.io.object_store.options import redacted_options
-from storage.table.inspect.system.columns import TEXT, columns
+from storage.options.options import option_value
+from storage.table.inspect.system.columns import LONG, TEXT, columns
+from storage.table.inspect.system.registry import system_table
+from storage.table.table import FileStoreTable
 
 __all__ = ["CATALOG_TABLES", "catalog_system_table"]
 
 _OPTIONS = {"key": TEXT, "value": TEXT}
+_TABLES = {
+    "database_name": TEXT,
+    "table_name": TEXT,
+    "table_type": TEXT,
+    "partitioned": pa.bool_(),
+    "primary_key": pa.bool_(),
+    "owner": TEXT,
+    "created_at": LONG,
+    "created_by": TEXT,
+    "updated_at": LONG,
+    "updated_by": TEXT,
+    "record_count": LONG,
+    "file_size_in_bytes": LONG,
+    "file_count": LONG,
+    "last_file_creation_time": LONG,
+}
+_PARTITIONS = {
+    "database_name": TEXT,
+    "table_name": TEXT,
+    "partition_name": TEXT,
+    "record_count": LONG,
+    "file_size_in_bytes": LONG,
+    "file_count": LONG,
+    "last_file_creation_time": LONG,
+    "done": pa.bool_(),
+}
+_COUNTED = ("record_count", "file_size_in_bytes", "file_count")
 _ALL_OPTIONS = {"database_name": TEXT, "table_name": TEXT, **_OPTIONS}
 
 
 def all_table_options_table(catalog: Catalog) -> pa.Table:
     """The options that the newest schema of every table sets."""
+    rows = [
+        {"database_name": database, "table_name": name, "key": key, "value": value}
+        for database, name, table in _tables(catalog)
+        for key, value in table.schema.options.items()
+    ]
+    return columns(_ALL_OPTIONS, rows)
+
+
+def tables_table(catalog: Catalog) -> pa.Table:
+    """Every table with its kind, and what its live files hold, before merging."""
     rows = []
+    for database, name, table in _tables(catalog):
+        schema, partitions = table.schema, _partitions(table)
+        options = schema.options
+        counts = {
+            key: None if partitions is None else sum(one[key] for one in partitions)
+            for key in _COUNTED
+        }
+        times = [one["last_update_time"] for one in partitions or ()]
+        rows.append(
+            {
+                "database_name": database,
+                "table_name": name,
+                "table_type": option_value(options, "type"),
+                "partitioned": bool(schema.partition_keys),
+                "primary_key": bool(schema.primary_keys),
+                "owner": options.get("owner"),
+                "created_at": _number(options.get("createdAt")),
+                "created_by": options.get("createdBy"),
+                "updated_at": _number(options.get("updatedAt")),
+                "updated_by": options.get("updatedBy"),
+                **counts,
+                "last_file_creation_time": _epoch_ms(max(times, default=None)),
+            }
+        )
+    return columns(_TABLES, rows, nullable=" ".join(list(_TABLES)[5:]))
+
+
+def partitions_table(catalog: Catalog) -> pa.Table:
+    """Every partition of every partitioned table."""
+    rows = [
+        {
+            "database_name": database,
+            "table_name": name,
+            "partition_name": one["partition"],
+            **{key: one[key] for key in _COUNTED},
+            "last_file_creation_time": _epoch_ms(one["last_update_time"]),
+            "done": one.get("done"),
+        }
+        for database, name, table in _tables(catalog)
+        if table.schema.partition_keys
+        for one in _partitions(table) or ()
+    ]
+    return columns(_PARTITIONS, rows, nullable=" ".join(list(_PARTITIONS)[3:]))
+
+
+def _tables(catalog: Catalog) -> Iterator[tuple[str, str, Any]]:
+    """Database, name and table of every table; those that go meanwhile are left out."""
     for database in catalog.list_databases():
         for name in catalog.list_tables(database):
-            try:
-                options = catalog.table(f"{database}.{name}").schema.options
-            except NotFoundError:
-                continue  # dropped meanwhile
-            rows += [
-                {"database_name": database, "table_name": name, "key": key, "value": value}
-                for key, value in options.items()
-            ]
-    return columns(_ALL_OPTIONS, rows)
+            with contextlib.suppress(NotFoundError):
+                yield database, name, catalog.table(f"{database}.{name}")
+
+
+def _partitions(table: Any) -> list[dict[str, Any]] | None:
+    """The rows of `$partitions`; None: the table has no snapshots."""
+    if not isinstance(table, FileStoreTable):
+        return None
+    return system_table(table, "partitions").to_pylist()
+
+
+def _epoch_ms(wall: datetime.datetime | None) -> int | None:
+    """A local time of a system table as [epoch ms]."""
+    if wall is None:
+        return None
+    since = wall - datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall clocks without zone
+    return epoch_of_local_ms(since // datetime.timedelta(milliseconds=1))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 def catalog_options_table(catalog: Catalog) -> pa.Table:
@@ -42,6 +146,8 @@ def catalog_options_table(catalog: Catalog) -> pa.Table:
 
 
 CATALOG_TABLES: Mapping[str, Callable[[Catalog], pa.Table]] = {
+    "tables": tables_table,
+    "partitions": partitions_table,
     "all_table_options": all_table_options_table,
     "catalog_options": catalog_options_table,
 }

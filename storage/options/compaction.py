@@ -200,9 +200,17 @@ COMPACTION: tuple[Option, ...] = (
         "lookups need: files are copied again and again.",
         "bytes",
     ),
+    option(
+        "lookup.cache-max-memory-size",
+        memory_size,
+        "256 mb",
+        "Size of the local copies of this table's data files that a process keeps mapped into its "
+        "memory, besides one that is being searched. Smaller than what lookups need: copies are "
+        "mapped again and again.",
+        "bytes",
+    ),
     *ignored(
-        "Local copies are mapped into memory: the system keeps what is used, and gives it back.",
-        ("lookup.cache-max-memory-size", memory_size, "256 mb"),
+        "Rows are read from mapped copies, which `lookup.cache-max-memory-size` bounds.",
         ("lookup.cache-rows", integer, "10000"),
     ),
     *ignored(

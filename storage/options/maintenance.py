@@ -141,9 +141,9 @@ WRITING: tuple[Option, ...] = (
     ),
     option(
         "file.format",
-        _FORMAT,
+        choice("parquet", "orc", "avro", "csv", "json", "text"),
         "parquet",
-        "Format of data files.",
+        "Format of data files; csv, json and text of format tables alone.",
     ),
     option(
         "file.format.per.level",

@@ -133,6 +133,7 @@ class TableOptions:
     lookup_wait: bool
     lookup_cache_file_retention_ms: int
     lookup_cache_max_disk_size: int | None
+    lookup_cache_max_memory_size: int
     lookup_compact: str
     lookup_compact_max_interval: int
     full_compaction_delta_commits: int | None

@@ -4,14 +4,14 @@
 Source: SEMANTICS.md §K. This module holds placement, changelog and reading, and puts the table
 together; the other rows are in `option_table_merging`, `option_table_upkeep` (writing, commit and
 expiry), `option_table_formats`, `option_table_index`, `option_table_compaction`,
-`option_table_life` and `option_table_reading`. `options` turns the table into typed attributes and
-into table-options.md. To carry out an option that is refused or ignored today, change its row and
-add its
-attribute there; where only the texts of a schema are at hand, read it with `options.option_value`
-(`by_key`).
+`option_table_life`, `option_table_reading` and `format_tables`. `options` turns the table into
+typed attributes and into table-options.md. To carry out an option that is refused or ignored today,
+change its row and add its attribute there; where only the texts of a schema are at hand, read it
+with `options.option_value` (`by_key`).
 """
 
 from storage.options.compaction import COMPACTION
+from storage.options.format_tables import TYPED
 from storage.options.lifecycle import LIFE
 from storage.options.maintenance import COMMIT, EXPIRY, WRITING
 from storage.options.merging import MERGING
@@ -92,17 +92,6 @@ _PLACEMENT = (
         mutable=False,
     ),
     refused("primary-key.nullable", boolean, "false", "Null key columns.", mutable=False),
-    refused(
-        "type",
-        choice(
-            *("table", "format-table", "materialized-table", "object-table", "lance-table"),
-            "iceberg-table",
-        ),
-        "table",
-        "Kind of table.",
-        blocks=Access.BOTH,
-        mutable=False,
-    ),
     option("branch", text, "main", "Branch that is read and written."),
     option(
         "dynamic-bucket.target-row-num",
@@ -232,12 +221,13 @@ _READING = (
         "Only allow type changes that cannot lose anything.",
         by_key=True,
     ),
-    refused(
+    option(
         "scan.fallback-branch",
         text,
         None,
-        "Branch from which missing partitions are read.",
-        blocks=Access.READ,
+        "Branch from which batch reads take the partitions that the own branch does not have. "
+        "Streams and writes are of the own branch alone.",
+        by_key=True,
     ),
     *STARTING,
     option(
@@ -267,5 +257,6 @@ TABLE_OPTIONS: tuple[Option, ...] = (
     *EXPIRY,
     *LIFE,
     *_READING,
+    *TYPED,
 )
 """Every option, in the order of table-options.md."""

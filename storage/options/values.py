@@ -18,6 +18,7 @@ __all__ = [
     "Option",
     "Treatment",
     "boolean",
+    "character",
     "choice",
     "decimal_number",
     "duration_ms",
@@ -28,6 +29,7 @@ __all__ = [
     "option",
     "per_level",
     "refused",
+    "separator",
     "text",
 ]
 
@@ -47,6 +49,8 @@ _NANOSECONDS = {
     **dict.fromkeys(("h", "hour", "hours"), 3_600_000_000_000),
     **dict.fromkeys(("d", "day", "days"), 86_400_000_000_000),
 }
+_ESCAPES = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([tnrb0\\]))")
+_CHARACTERS = {"t": "\t", "n": "\n", "r": "\r", "b": "\b", "0": "\0", "\\": "\\"}
 _QUANTITY = re.compile(r"\s*(\d+)\s*(\D*?)\s*\Z")
 
 
@@ -115,6 +119,27 @@ def boolean(value: str) -> bool:
 def text(value: str) -> str:
     """The text as it is, without surrounding blanks."""
     return value.strip()
+
+
+def separator(value: str) -> str:
+    r"""The text with its blanks; `\t`, `\n`, `\r`, `\\` and `\uXXXX` stand for characters."""
+    return _ESCAPES.sub(_unescaped, value)
+
+
+def character(value: str) -> str:
+    r"""One character, which may be written as in `separator`.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    found = value if len(value) == 1 else separator(value)
+    if len(found) != 1:
+        raise ValueError(r"one character, such as `,` or `\t`")
+    return found
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16)) if found[1] else _CHARACTERS[found[2]]
 
 
 def name_list(value: str) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from storage.table.operations import TableOperations
 from storage.table.read.read import TableRead
 from storage.table.scan.predicate import Predicate
 from storage.table.scan.predicate_text import as_predicate
-from storage.table.scan.row_scan import FALLBACK_BRANCH, RowScan, no_travel_with_fallback
+from storage.table.scan.row_scan import FALLBACK_BRANCH, RowScan
 from storage.table.scan.scan import TableScan
 from storage.table.scan.time_travel import TimeTravel, travel_of
 from storage.table.table_rules import check_table
@@ -330,11 +330,8 @@ class FileStoreTable(TableOperations):
         """This table and the same at its fallback branch, both without that option.
 
         Raises:
-            UnsupportedFeatureError: the options also choose a snapshot.
             NotFoundError: there is no such branch.
         """
-        if not travel_of(self.schema.options).to_newest:
-            raise no_travel_with_fallback()
         table = self.with_options({FALLBACK_BRANCH: None})
         fallback = self.at_branch(self.schema.options[FALLBACK_BRANCH])
         return table, fallback.with_options({FALLBACK_BRANCH: None})

@@ -8,7 +8,7 @@ silent. The wording of the messages is Paimon's.
 
 from collections.abc import Callable
 
-from storage.errors import InvalidOptionError
+from storage.errors import InvalidOptionError, UnsupportedFeatureError
 from storage.format.files.data_file_options import DataFileOptions
 from storage.format.files.file_formats import check_compression, check_types
 from storage.format.index.builder import check_file_indexes
@@ -18,8 +18,11 @@ from storage.format.types.default_values import read_defaults
 from storage.lsm.merge_rules import check_merging
 from storage.options.options import TableOptions, option_value
 from storage.table.bucket_mode import check_bucket_keys
+from storage.table.materialized_table import check_formatters
+from storage.table.object_schema import check_object_table
 from storage.table.retention.auto_tags import TagPeriod, zone_named
 from storage.table.retention.expire_partitions import partition_time
+from storage.table.scan.format_files import check_format_table
 from storage.table.scan.scan_mode import check_streaming
 from storage.table.scan.time_travel import travel_of
 
@@ -39,6 +42,21 @@ def check_table(schema: TableSchema) -> None:
         UnsupportedFeatureError: a file format that they choose cannot hold a column.
     """
     options = TableOptions.from_strings(schema.options)
+    kind = option_value(schema.options, "type")
+    if kind == "format-table":
+        check_format_table(schema)
+        return
+    if kind in ("lance-table", "iceberg-table"):
+        raise UnsupportedFeatureError(
+            "there are no tables of this type here",
+            hint="set it to table, format-table, object-table or materialized-table",
+            option="type",
+            value=kind,
+        )
+    if kind == "object-table":
+        check_object_table(schema)
+    if kind == "materialized-table":
+        check_formatters(schema)
     check_bucket_keys(schema, options)
     check_file_indexes(schema.fields, options)
     check_merging(schema, options)

@@ -159,9 +159,16 @@ def selected(catalog: Catalog, selection: Selection) -> list[str]:
                 raise NotFoundError("there is no such database", database=selection.database)
             databases = [selection.database]
         found = [f"{each}.{name}" for each in databases for name in catalog.list_tables(each)]
-        names += [name for name in found if including is None or including.fullmatch(name)]
+        matching = [name for name in found if including is None or including.fullmatch(name)]
+        names += [name for name in matching if not _is_format_table(catalog, name)]
     kept = [name for name in names if excluding is None or not excluding.fullmatch(name)]
     return list(dict.fromkeys(kept))
+
+
+def _is_format_table(catalog: FileSystemCatalog, name: str) -> bool:
+    """Whether a table is a directory of files, which has nothing to compact or expire."""
+    schema = catalog.schemas(name).latest()
+    return schema is not None and schema.options.get("type") == "format-table"
 
 
 def _pattern(option: str, text: str | None) -> re.Pattern[str] | None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Background maintenance, beside the stream: expiry after commits, orphan files, compaction.
 
-Each runs on one thread of the driver; compaction is in `background_compaction`. A pass that fails
+Each runs on one thread of the driver; compaction is in `background_compaction`, refreshes of
+materialized tables in `refreshes`. A pass that fails
 is logged and retried after a later batch: expiry only removes what no kept snapshot names, so it
 can stop anywhere. A bounded run is a batch job: it ends with a pass over the tables it wrote, which
 makes the tags of `tag.automatic-creation` = batch. Local copies of data files are evicted by the
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from ingest.daemon.maintenance.background_compaction import BackgroundCompaction, CompactionWatcher
+from ingest.daemon.maintenance.refreshes import MaterializedRefresh
 from ingest.observe.metrics.layout_figures import TableLayout, layout_of
 from ingest.pipeline.batch_report import BatchReport
 from ingest.state.table_registry import TableRegistry
@@ -229,6 +231,8 @@ class Maintenance:
         self._layout = LayoutWatch(book, clock, watcher.record_layout)
         self._compaction = BackgroundCompaction(book, clock, watcher, self._layout.changed)
         self._closing = threading.Event()
+        self._refresh = MaterializedRefresh(book.catalog, clock)
+        self._refreshing: Future[None] | None = None
         self._orphans = OrphanCleaner(
             lambda: book.settings.maintenance.orphan_clean_s, clock, self._closing.is_set
         )
@@ -250,12 +254,20 @@ class Maintenance:
         if self._orphans.due():
             for name in sorted(self._book.progresses()):
                 self._submit(functools.partial(self._clean, name))
+        idle = self._refreshing is None or self._refreshing.done()
+        if idle and self._refresh.due():
+            self._refreshing = self._pool.submit(self._refresh_due)
+            self._refreshing.add_done_callback(_report_bug)
         now_s = self._clock.monotonic_s()
         if now_s - self._swept_s < SWEEP_EVERY_S:
             return
         self._swept_s = now_s
         if any(self._book.table(name).options.needs_lookup for name in self._book.progresses()):
             self._submit(_sweep)
+
+    def _refresh_due(self) -> None:
+        if not self._closing.is_set():
+            self._refresh.run()
 
     def compact(self, name: str) -> None:
         """Schedule a full compaction of a table; returns at once."""

@@ -77,7 +77,9 @@ class BucketLookup:
         return BucketLookup(
             store=store,
             limits=CopyLimits(
-                options.lookup_cache_max_disk_size, options.lookup_cache_file_retention_ms
+                options.lookup_cache_max_disk_size,
+                options.lookup_cache_file_retention_ms,
+                options.lookup_cache_max_memory_size,
             ),
             table=context.layout.root,
             file_io=context.file_io,

@@ -61,6 +61,7 @@ class CopyLimits:
 
     max_bytes: int | None = None
     retention_ms: int = _HOUR_MS
+    max_mapped: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -203,9 +204,25 @@ class LookupStore:
                 self._forget(path)
                 return None
         with self._lock:
-            self._open[path] = copy
+            self._open.pop(path, None)
+            self._open[path] = copy  # the last is the one used last
             self._used.add(path)
+            self._unmap(path, limits)
         return copy
+
+    def _unmap(self, used: pathlib.Path, limits: CopyLimits) -> None:
+        """Close copies of the table, the least recently used first, down to what may be mapped.
+
+        They stay on disk. A copy that is being searched stays mapped until that is done.
+        """
+        if limits.max_mapped is None:
+            return
+        mapped = [path for path in self._open if path.parent == used.parent]
+        surplus = sum(self._open[path].size for path in mapped) - limits.max_mapped
+        for path in mapped[:-1]:
+            if surplus <= 0:
+                return
+            surplus -= self._open.pop(path).size
 
     def _built(self, path: pathlib.Path, source: CopySource, limits: CopyLimits) -> LocalCopy:
         for attempt in range(_ATTEMPTS):

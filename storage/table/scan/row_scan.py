@@ -4,11 +4,9 @@
 The table's options choose what is read: a state (SEMANTICS.md §C.8), the changes between two
 (§C.9), or a branch whose missing partitions come from another (§F.10, `scan.fallback-branch`): a
 partition that has files in the branch comes from there, every other one from the fallback branch.
-Speaks Arrow's stream interface, so DuckDB, Polars, pandas and others take it as it is.
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,21 +17,22 @@ from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.types.type_text import type_name
 from storage.table.commit.live_files import live_state
-from storage.table.read.read import TableRead, read_ahead
+from storage.table.read.read import TableRead
+from storage.table.scan.arrow_scan import ArrowScan
 from storage.table.scan.incremental import is_incremental
 from storage.table.scan.predicate import Predicate, both
 from storage.table.scan.scan import ChangeSplit, Split, TableScan
-from storage.table.scan.time_travel import TimeTravel
+from storage.table.scan.time_travel import TimeTravel, travel_of
 
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
 
-__all__ = ["FALLBACK_BRANCH", "RowScan", "no_travel_with_fallback"]
+__all__ = ["FALLBACK_BRANCH", "RowScan"]
 
 FALLBACK_BRANCH = "scan.fallback-branch"
 
 
-class RowScan:
+class RowScan(ArrowScan):
     """Rows that were chosen and not read yet. Picklable, safe for several threads.
 
     The state is chosen by the first read, and stays the same for all later ones; `plan` chooses
@@ -62,20 +61,22 @@ class RowScan:
         *,
         travel: TimeTravel | None = None,
     ) -> None:
-        self._snapshot: Snapshot | None = None
         self._changes = False
-        fallback = self._mixes and FALLBACK_BRANCH in table.schema.options
-        if travel is not None and not travel.to_newest:
-            if fallback:
-                raise no_travel_with_fallback()
-            self._snapshot = travel.resolve(table)
-        else:
-            self._changes = self._mixes and is_incremental(table)
         self._tables: tuple[FileStoreTable, ...] = (table,)
-        if self._snapshot is not None:
-            self._tables = (table.with_schema(self._snapshot.schema_id),)
-        elif fallback and not self._changes:
+        self._states: tuple[Snapshot | None, ...] | None = None
+        chosen = travel is not None and not travel.to_newest
+        if not chosen:
+            self._changes = self._mixes and is_incremental(table)
+        if self._mixes and FALLBACK_BRANCH in table.schema.options and not self._changes:
             self._tables = table.with_fallback()
+            travel = travel if chosen else travel_of(table.schema.options)
+            chosen = travel is not None and not travel.to_newest
+        if chosen and travel is not None:
+            self._states = _states(travel, self._tables)
+            self._tables = tuple(
+                one if state is None else one.with_schema(state.schema_id)
+                for one, state in zip(self._tables, self._states, strict=True)
+            )
         self._columns = tuple(self._tables[0].schema.field_names if columns is None else columns)
         self._predicate = predicate
         self._planned: Sequence[Split | ChangeSplit] | None = None
@@ -102,7 +103,9 @@ class RowScan:
         scan = self._scan(self._tables[0]).with_filter(predicate)
         if len(self._tables) > 1:
             return self._with_fallback(scan, predicate)
-        return scan.plan_changes() if self._changes else scan.plan(self._snapshot).splits
+        if self._changes:
+            return scan.plan_changes()
+        return scan.plan(None if self._states is None else self._states[0]).splits
 
     def _scan(self, table: "FileStoreTable") -> TableScan:
         return TableScan(table)
@@ -112,13 +115,14 @@ class RowScan:
         _check_alike(table.schema, fallback.schema)
         splits: list[Split] = []
         own: set[bytes] = set()
-        snapshot = table.latest_snapshot()
-        if snapshot is not None:
-            own = {partition for partition, _ in live_state(table, snapshot).buckets}
-            splits += scan.plan(snapshot).splits
-        for split in TableScan(fallback).with_filter(predicate).plan().splits:
-            if split.partition not in own:
-                splits.append(dataclasses.replace(split, fallback=True))
+        states = self._states or (table.latest_snapshot(), fallback.latest_snapshot())
+        if states[0] is not None:
+            own = {partition for partition, _ in live_state(table, states[0]).buckets}
+            splits += scan.plan(states[0]).splits
+        if states[1] is not None:
+            for split in TableScan(fallback).with_filter(predicate).plan(states[1]).splits:
+                if split.partition not in own:
+                    splits.append(dataclasses.replace(split, fallback=True))
         return splits
 
     def read(
@@ -138,43 +142,32 @@ class RowScan:
         for batch in self._reader(predicate, fallback=fallback).to_batches(split):
             yield batch.cast(self.schema) if fallback else batch
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, split by split, the next splits read ahead; memory is bounded.
-
-        Yields and raises: as `read`.
-        """
-        return self._batches(waiting=4)
-
-    def _batches(self, waiting: int) -> Iterator[pa.RecordBatch]:
-        if self._planned is None:
-            self._planned = self.plan()
-        sources = [functools.partial(self.read, split) for split in self._planned]
-        return read_ahead(sources, waiting=waiting)
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        """The same as Arrow's reader of batches."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
-
-    def to_arrow(self) -> pa.Table:
-        """The rows, all at once."""
-        return pa.Table.from_batches(self._batches(waiting=0), schema=self.schema)
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Arrow's PyCapsule stream interface."""
-        return self.to_reader().__arrow_c_stream__(requested_schema)
-
     def _reader(self, predicate: Predicate | None = None, *, fallback: bool = False) -> TableRead:
         table = self._tables[1 if fallback else 0]
         return TableRead(table, self._columns, both(self._predicate, predicate))
 
 
-def no_travel_with_fallback() -> UnsupportedFeatureError:
-    """The error of time travel on a table with a fallback branch."""
-    return UnsupportedFeatureError(
-        "time travel on a table with a fallback branch is not implemented",
-        hint=f"remove the option: with_options({{'{FALLBACK_BRANCH}': None}})",
-        option=FALLBACK_BRANCH,
-    )
+def _states(travel: TimeTravel, tables: "Sequence[FileStoreTable]") -> tuple[Snapshot | None, ...]:
+    """The state of a table, and that of its fallback branch at the same time.
+
+    As in Paimon the number of a snapshot is one of the table's own: the fallback branch is read as
+    it was when that was committed, or, where it has none so old, in its first.
+    """
+    table, *others = tables
+    if others and (travel.files_since_ms is not None or travel.since_ms is not None):
+        raise UnsupportedFeatureError(
+            "files by their time on a table with a fallback branch are not implemented",
+            hint=f"remove the option: with_options({{'{FALLBACK_BRANCH}': None}})",
+            option=FALLBACK_BRANCH,
+        )
+    own = travel.resolve(table)
+    if not others:
+        return (own,)
+    if travel.snapshot_id is None or own is None:
+        return (own, travel.resolve(others[0]))
+    snapshots = others[0].snapshots
+    first = snapshots.read(1) if snapshots.exists(1) else None
+    return (own, snapshots.at_time(own.time_ms) or first)
 
 
 def _check_alike(schema: TableSchema, other: TableSchema) -> None:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver's book with one table in it, for what works beside the stream."""
 
+import pathlib
 import types
 
 from ingest.config.setting_values import MaintenanceSettings
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.table.table import FileStoreTable
 from tests.table_kit import NAME
 
@@ -13,11 +15,14 @@ class OneTableBook:
 
     Attributes:
         opened: the table, as it is handed out.
+        catalog: of its warehouse.
         settings: of maintenance.
     """
 
     def __init__(self, table: FileStoreTable, **settings: object) -> None:
         self.opened = table
+        warehouse = str(pathlib.Path(table.layout.root).parent.parent)
+        self.catalog = FileSystemCatalog(warehouse, table.file_io, clock=table.clock)
         found = MaintenanceSettings(**{"snapshot_retain_s": None, **settings})
         self.settings = types.SimpleNamespace(maintenance=found)
 

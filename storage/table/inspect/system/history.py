@@ -4,12 +4,15 @@
 Source: SEMANTICS.md §I; columns as in Java, in its order.
 """
 
+import dataclasses
 import datetime
 import json
 
 import pyarrow as pa
 
 from storage.errors import NotFoundError
+from storage.format.metadata.snapshot_store import SnapshotStore
+from storage.format.metadata.tag import list_tags
 from storage.format.types.type_text import field_to_json
 from storage.table.branches import branch_names
 from storage.table.core import TableCore
@@ -65,6 +68,7 @@ _TAGS = {
     "record_count": LONG,
     "create_time": TIME,
     "time_retained": TEXT,
+    "branches": TEXT,
 }
 
 
@@ -115,7 +119,12 @@ def options_table(table: TableCore) -> pa.Table:
 
 
 def tags_table(table: TableCore) -> pa.Table:
-    """One row per tag, by name."""
+    """One row per tag, by name.
+
+    `branches` are those that start at the tag: a column of the documents of Paimon 0.8 that later
+    versions lack, so it is the last.
+    """
+    started = _branches_by_tag(table)
     rows = [
         {
             "tag_name": tag.name,
@@ -125,10 +134,24 @@ def tags_table(table: TableCore) -> pa.Table:
             "record_count": tag.snapshot.total_record_count,
             "create_time": _wall(tag.created),
             "time_retained": _duration(tag.time_retained_ms),
+            "branches": f"[{', '.join(started.get(tag.name, ()))}]",
         }
         for tag in sorted(all_tags(table), key=lambda tag: tag.name)
     ]
     return columns(_TAGS, rows, nullable="record_count create_time time_retained")
+
+
+def _branches_by_tag(table: TableCore) -> dict[str, list[str]]:
+    """Names of the branches that were made from a tag: those that keep it from their beginning."""
+    found: dict[str, list[str]] = {}
+    for name in branch_names(table):
+        layout = dataclasses.replace(table.layout, branch=name)
+        snapshots = SnapshotStore(table.file_io, layout)
+        ids = snapshots.ids()
+        for tag in list_tags(table.file_io, layout):
+            if ids and tag.snapshot.id == ids[0]:
+                found.setdefault(tag.name, []).append(name)
+    return found
 
 
 def branches_table(table: TableCore) -> pa.Table:

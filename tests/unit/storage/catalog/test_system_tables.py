@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sys.all_table_options` and `sys.catalog_options`."""
+"""The tables of `sys`."""
 
 import pytest
 
@@ -9,6 +9,7 @@ from storage.errors import NotFoundError
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
+from tests.table_kit import make_table, write
 
 
 def catalog_of(path, **options):
@@ -41,4 +42,23 @@ def test_options_of_the_catalog_without_secrets(tmp_path):
 
 def test_there_is_no_other(tmp_path):
     with pytest.raises(NotFoundError, match="system table"):
-        catalog_system_table(catalog_of(tmp_path), "tables")
+        catalog_system_table(catalog_of(tmp_path), "views")
+
+
+def test_tables_and_their_partitions(tmp_path):
+    table = make_table(
+        tmp_path, columns=(("dt", "STRING"), ("k", "INT")), keys=("dt", "k"), partitions=("dt",)
+    )
+    write(table, 1, [("+I", "d1", 1), ("+I", "d1", 2), ("+I", "d2", 1)])
+    catalog = FileSystemCatalog(str(tmp_path), LocalFileIO(durable=False))
+    plain = new_schema([("a", parse_type("INT"))], options={"type": "format-table"}, now_ms=0)
+    catalog.create_table("db.files", plain)
+    rows = {row["table_name"]: row for row in catalog_system_table(catalog, "tables").to_pylist()}
+    assert (rows["t"]["table_type"], rows["files"]["table_type"]) == ("table", "format-table")
+    assert [rows["t"][key] for key in ("partitioned", "primary_key", "record_count")] == [1, 1, 3]
+    assert rows["t"]["file_count"] == 2
+    assert rows["t"]["last_file_creation_time"] == table.clock.now_ms()
+    assert rows["files"]["record_count"] is None
+    partitions = catalog_system_table(catalog, "partitions").to_pylist()
+    assert [(row["table_name"], row["record_count"]) for row in partitions] == [("t", 2), ("t", 1)]
+    assert sum(row["file_size_in_bytes"] for row in partitions) == rows["t"]["file_size_in_bytes"]

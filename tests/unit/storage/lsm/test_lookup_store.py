@@ -156,6 +156,20 @@ def test_a_bound_concerns_the_copies_of_its_table_only(bucket, tmp_path_factory)
     assert len(bucket.copies()) == 5
 
 
+def test_mapped_copies_are_bounded(bucket):
+    copies = bucket.store()
+    bucket.look_up(copies)
+    size = copies.counters().bytes_on_disk // len(bucket.copies())
+    limits = CopyLimits(max_mapped=2 * size + size // 2)
+    for _ in range(2):  # maps what was closed again, and builds nothing
+        for number in (0, 50, 100, 150):
+            bucket.look_up(copies, [number], limits=limits)
+            assert len(copies._open) <= 2
+    assert copies.counters().built_files == len(bucket.copies())
+    bucket.look_up(copies, [0], limits=CopyLimits(max_mapped=1))
+    assert len(copies._open) == 1
+
+
 def test_an_open_copy_outlives_its_file(bucket):
     copies = bucket.store()
     source = _source(bucket, 0)

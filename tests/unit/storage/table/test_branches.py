@@ -6,12 +6,12 @@ import pickle
 
 import pytest
 
+from changelog.changelog_reader import ChangelogReader
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.errors import (
     InvalidRequestError,
     NotFoundError,
-    UnsupportedFeatureError,
 )
 from storage.format.metadata.schema_changes import AddColumn, SetOption
 from storage.format.types.type_text import parse_type
@@ -224,10 +224,74 @@ def test_missing_partitions_come_from_the_fallback_branch(tmp_path: pathlib.Path
     assert rows_of(reopened(table)) == expected
     assert rows_of(table, columns=["amount"]) == [(3,), (5,), (7,)]
     assert rows_of(table.with_options({"scan.fallback-branch": None})) == expected[:2]
-    with pytest.raises(UnsupportedFeatureError, match=r"fallback"):
-        table.to_arrow(snapshot=1)
-    with pytest.raises(UnsupportedFeatureError, match=r"fallback"):
-        table.new_scan().plan()
+    assert len(table.new_scan().plan().splits) == 1  # of the own branch alone
     fallback.alter([AddColumn("more", parse_type("INT"))])
     with pytest.raises(InvalidRequestError, match="same columns"):
         table.to_arrow()
+
+
+def test_time_travel_with_a_fallback_branch(tmp_path: pathlib.Path) -> None:
+    clock = ManualClock(1_000_000)
+    table = make_table(
+        tmp_path, columns=_PARTITIONED, keys=("dt", "name"), partitions=("dt",), clock=clock
+    )
+    create_branch(table, "fb")
+    table = table.alter([SetOption("scan.fallback-branch", "fb")])
+    fallback = _at(table, "fb")
+    history = []
+    for number in range(1, 4):
+        clock.advance(1_000)
+        write(fallback, 2 * number, [("+I", f"f{number}", "apple", number)])
+        write(fallback, 2 * number + 1, [("+I", "both", "fig", number)])
+        clock.advance(1_000)
+        write(table, number, [("+I", f"t{number}", "plum", number), ("+I", "both", "own", 0)])
+        history.append((clock.now_ms(), rows_of(table)))
+    assert [len(rows) for _, rows in history] == [3, 5, 7]
+    for number, (time_ms, expected) in enumerate(history, 1):
+        assert rows_of(table, snapshot=number) == expected
+        assert rows_of(table, timestamp_ms=time_ms) == expected
+        for option, value in (("snapshot-id", number), ("timestamp-millis", time_ms)):
+            chosen = table.with_options({f"scan.{option}": str(value)})
+            assert rows_of(reopened(table).with_options({f"scan.{option}": str(value)})) == expected
+            assert rows_of(chosen, filter="dt = 'both'") == [("both", "own", 0)]
+
+
+def test_a_snapshot_older_than_the_fallback_branch_reads_its_first(tmp_path: pathlib.Path) -> None:
+    clock = ManualClock(1_000_000)
+    table = make_table(
+        tmp_path, columns=_PARTITIONED, keys=("dt", "name"), partitions=("dt",), clock=clock
+    )
+    create_branch(table, "fb")
+    table = table.alter([SetOption("scan.fallback-branch", "fb")])
+    write(table, 1, [("+I", "t", "plum", 1)])
+    clock.advance(1_000)
+    assert rows_of(table, snapshot=1) == [("t", "plum", 1)]
+    fallback = _at(table, "fb")
+    write(fallback, 1, [("+I", "f", "fig", 1)])
+    write(fallback, 2, [("+I", "g", "fig", 1)])
+    assert rows_of(table, snapshot=1) == [("f", "fig", 1), ("t", "plum", 1)]
+
+
+def test_a_tag_must_be_in_both_branches(tmp_path: pathlib.Path) -> None:
+    table = make_table(tmp_path, columns=_PARTITIONED, keys=("dt", "name"), partitions=("dt",))
+    write(table, 1, [("+I", "t", "plum", 1)])
+    create_branch(table, "fb")
+    table = table.alter([SetOption("scan.fallback-branch", "fb")])
+    create_tag(table, "here")
+    with pytest.raises(NotFoundError, match="here"):
+        table.to_arrow(tag="here")
+    fallback = _at(table, "fb")
+    write(fallback, 1, [("+I", "f", "fig", 1)])
+    create_tag(fallback, "here")
+    write(fallback, 2, [("+I", "g", "fig", 1)])
+    assert rows_of(table, tag="here") == [("f", "fig", 1), ("t", "plum", 1)]
+
+
+def test_a_stream_is_of_the_own_branch_alone(tmp_path: pathlib.Path) -> None:
+    table = make_table(tmp_path, columns=_PARTITIONED, keys=("dt", "name"), partitions=("dt",))
+    create_branch(table, "fb")
+    table = table.alter([SetOption("scan.fallback-branch", "fb")])
+    write(_at(table, "fb"), 1, [("+I", "f", "fig", 1)])
+    write(table, 1, [("+I", "t", "plum", 1)])
+    changes = list(ChangelogReader(table, 1))
+    assert [row["dt"] for change in changes for row in change.to_pylist()] == ["t"]

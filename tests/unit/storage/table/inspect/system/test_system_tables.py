@@ -11,7 +11,7 @@ from storage.errors import NotFoundError, UnsupportedFeatureError
 from storage.format.metadata.schema_changes import AddColumn
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import VALUE_KIND
-from storage.table.branches import create_branch
+from storage.table.branches import create_branch, drop_branch
 from storage.table.inspect.statistics import Statistics
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
 from storage.table.inspect.system.row_tables import (
@@ -127,10 +127,13 @@ def test_tags_branches_and_consumers(tmp_path: pathlib.Path) -> None:
     create_branch(table, "b", tag="t1")
     write_consumer(table, "c", 5)
     found = system_table(table, "tags")
-    assert rows(found, "tag_name", "snapshot_id", "record_count", "time_retained") == [
-        ("t0", 1, 1, "PT1H2M3.5S"),
-        ("t1", 1, 1, None),
+    assert rows(found, "tag_name", "snapshot_id", "record_count", "time_retained", "branches") == [
+        ("t0", 1, 1, "PT1H2M3.5S", "[]"),
+        ("t1", 1, 1, None, "[b]"),
     ]
+    create_branch(table, "a", tag="t1")
+    assert system_table(table, "tags")["branches"].to_pylist() == ["[]", "[a, b]"]
+    drop_branch(table, "a")
     assert rows(system_table(table, "branches"), "branch_name") == [("b",)]
     assert rows(system_table(table, "consumers")) == [("c", 5)]
 

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Materialized tables: CREATE, ALTER … SUSPEND / RESUME / REFRESH / AS, and refreshes by the clock.
+
+A refresh runs the stored query and puts its rows in place of those of the table, or of one
+partition, in one commit. What is stored and when a refresh is due is in
+`storage.table.materialized_table`.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.optimizer.scope import traverse_scope
+
+from storage.catalog.catalog import Catalog
+from storage.format.metadata.schema import new_schema
+from storage.format.metadata.schema_changes import AddColumn, SchemaChange, SetOption
+from storage.format.types.type_text import type_name
+from storage.sql import nodes
+from storage.sql.ddl import query_fields
+from storage.sql.dialect import parse_query
+from storage.sql.errors import refuse
+from storage.sql.session import SqlSession
+from storage.table.materialized_table import (
+    MATERIALIZED_TABLE,
+    REFRESH_USER,
+    MaterializedTable,
+    last_refresh_ms,
+)
+
+if TYPE_CHECKING:
+    from storage.table.table import FileStoreTable
+
+__all__ = ["alter", "create", "materialized_tables", "refresh", "refresh_due"]
+
+
+def create(session: SqlSession, node: nodes.CreateTable) -> int:
+    """CREATE MATERIALIZED TABLE: make it and refresh it; the rows written.
+
+    Raises:
+        SqlError: a clause is missing or not allowed.
+        UnsupportedFeatureError: REFRESH_MODE = CONTINUOUS.
+        As of making tables and of the query; then there is no table.
+    """
+    catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
+    if node.args.get("exists") and catalog.exists(identifier):
+        return 0
+    query = node.args.get("query")
+    if query is None:
+        refuse("a materialized table is defined by a query", node, hint="add AS SELECT …")
+    if node.args["columns"]:
+        refuse("columns of a materialized table come from its query", node, hint="leave them out")
+    definition = MaterializedTable.of(
+        complete_names(session, node.args["query_text"]),
+        node.args.get("freshness"),
+        node.args.get("refresh_mode"),
+    )
+    schema = new_schema(
+        query_fields(session, query),
+        primary_keys=node.args["primary_key"],
+        partition_keys=node.args["partition"],
+        options={**node.args["options"], **definition.options()},
+        comment=node.args.get("comment"),
+    )
+    table = catalog.create_table(identifier, schema)
+    try:
+        return refresh(session, table)
+    except BaseException:
+        catalog.drop_table(identifier)
+        raise
+
+
+def alter(session: SqlSession, node: nodes.AlterMaterializedTable) -> int | None:
+    """ALTER MATERIALIZED TABLE; of REFRESH how many rows were written.
+
+    Raises:
+        SqlError: the table is none, or is suspended or refreshed already.
+    """
+    catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
+    table, action = catalog.table(identifier), node.args["action"]
+    definition = MaterializedTable.from_schema(table.schema)
+    if action == "refresh":
+        if node.args.get("options"):
+            refuse("REFRESH takes no options", node, hint="put them into the query as a hint")
+        return refresh(session, table, node.args.get("partition"))
+    if action == "as":
+        table.alter(_new_query(session, table, node))
+        return None
+    suspended = action == "suspend"
+    if suspended == definition.suspended:
+        what = "suspended" if suspended else "refreshed by the clock"
+        refuse(f"the materialized table is {what} already", node, table=identifier)
+    changed = dataclasses.replace(definition, suspended=suspended)
+    options = {**dict(node.args.get("options") or ()), **changed.options()}
+    table.alter(_set(table, options))
+    return None
+
+
+def refresh(
+    session: SqlSession, table: "FileStoreTable", partition: Mapping[str, Any] | None = None
+) -> int:
+    """Run the query of a materialized table; its rows take the place of those there are.
+
+    Args:
+        session: finds the tables of the query.
+        table: the materialized table.
+        partition: values of some partition columns: only the rows that have them are computed
+            and replaced. None: all.
+
+    Returns:
+        How many rows were written.
+
+    Raises:
+        InvalidRequestError: the table is no materialized table, or a column is no partition key.
+        As of the query and of overwriting; the table stays as it was.
+    """
+    query = parse_query(MaterializedTable.from_schema(table.schema).query)
+    unknown = sorted(set(partition or {}) - set(table.schema.partition_keys))
+    if unknown:
+        keys = ", ".join(table.schema.partition_keys) or "nothing"
+        refuse("no such partition column", hint=f"it is partitioned by {keys}", name=unknown[0])
+    if partition:
+        query = _restricted(query, partition)
+    names = list(table.schema.field_names)
+    with session.query(query) as reader:
+        rows = (pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in reader)
+        # a user of its own: what one user committed under an identifier is not committed again
+        user = f"{REFRESH_USER}-{table.ids.uuid()}"
+        count, _ = table.overwrite_rows(rows, partition=partition or {}, user=user)
+    return count
+
+
+def materialized_tables(catalog: Catalog, database: str | None = None) -> Iterator[str]:
+    """Names of the materialized tables of a catalog, or of a database of it."""
+    for name in catalog.list_databases() if database is None else [database]:
+        for table in catalog.list_tables(name):
+            identifier = f"{name}.{table}"
+            schema = catalog.schemas(identifier).latest()
+            if schema is not None and schema.options.get("type") == MATERIALIZED_TABLE:
+                yield identifier
+
+
+def refresh_due(catalog: Catalog, identifier: str, now_ms: int | None = None) -> int | None:
+    """Refresh a materialized table if the clock says so.
+
+    The whole table, or where its options say which time a partition holds, the partitions of the
+    periods that are over, one commit each. The first refresh is always of the whole table.
+
+    Args:
+        catalog: of the table and of those in its query.
+        identifier: `database.table`.
+        now_ms: current time [epoch ms]; None: what the table's clock says.
+
+    Returns:
+        How many rows were written; None: nothing is due, or the table is suspended.
+
+    Raises:
+        As `refresh`.
+    """
+    table = catalog.table(identifier)
+    definition = MaterializedTable.from_schema(table.schema)
+    if definition.suspended:
+        return None
+    now_ms = table.clock.now_ms() if now_ms is None else now_ms
+    last_ms = last_refresh_ms(table.snapshots)
+    ends = definition.periods(last_ms, now_ms)
+    if not ends:
+        return None
+    chosen = [definition.partition(table.schema, end) for end in ends]
+    if last_ms is None or not chosen[0]:
+        chosen = [{}]
+    session = SqlSession(catalog, database=identifier.partition(".")[0])
+    different = [one for number, one in enumerate(chosen) if one not in chosen[:number]]
+    return sum(refresh(session, table, one) for one in different)
+
+
+def complete_names(session: SqlSession, text: str) -> str:
+    """The text of a query with the database in the name of every table, as it is stored.
+
+    Raises:
+        SqlError: it is no query, or names a table of another catalog.
+    """
+    edits: list[tuple[int, int, str]] = []
+    tree = parse_query(text)
+    tables = {
+        id(source): source
+        for scope in traverse_scope(tree)
+        for source in scope.sources.values()
+        if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
+    }
+    for table in tables.values():
+        name = table.this.meta["start"]
+        if table.catalog:
+            if table.catalog != session.catalog_name:
+                refuse(
+                    "a materialized table reads tables of its own catalog",
+                    table,
+                    catalog=table.catalog,
+                )
+            edits.append((table.args["catalog"].meta["start"], table.args["db"].meta["start"], ""))
+        elif not table.db:
+            database = session.database.replace("`", "``")
+            edits.append((name, name, f"`{database}`."))
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text
+
+
+def _restricted(query: exp.Query, partition: Mapping[str, Any]) -> exp.Query:
+    """The rows of a query that have some values."""
+    conditions: list[exp.Expr] = []
+    for name, value in partition.items():
+        column = exp.column(exp.to_identifier(name, quoted=True))
+        conditions.append(
+            exp.Is(this=column, expression=exp.null())
+            if value is None
+            else exp.EQ(this=column, expression=exp.Literal.string(str(value)))
+        )
+    return exp.select("*").from_(query.subquery("rows")).where(exp.and_(*conditions))
+
+
+def _new_query(
+    session: SqlSession, table: "FileStoreTable", node: nodes.AlterMaterializedTable
+) -> list[SchemaChange]:
+    """Changes for another query: its first columns are those of the table, others are new."""
+    fields, old = query_fields(session, node.args["query"]), table.schema.fields
+    for field, known in zip(fields, old, strict=False):
+        if field.name != known.name or type_name(field.type).removesuffix(" NOT NULL") != type_name(
+            known.type
+        ).removesuffix(" NOT NULL"):
+            refuse(
+                "the new query changes a column",
+                node,
+                hint="new columns stand behind the old ones; drop the table for others",
+                name=known.name,
+                type=type_name(known.type),
+                found=f"{field.name} {type_name(field.type)}",
+            )
+    if len(fields) < len(old):
+        refuse("the new query lacks a column", node, name=old[len(fields)].name)
+    added: list[SchemaChange] = [
+        AddColumn((field.name,), field.type, None) for field in fields[len(old) :]
+    ]
+    text = complete_names(session, node.args["query_text"])
+    return [*added, SetOption("materialized-table.definition-query", text)]
+
+
+def _set(table: "FileStoreTable", options: Mapping[str, str]) -> list[SchemaChange]:
+    known = table.schema.options
+    return [SetOption(key, value) for key, value in options.items() if known.get(key) != value]
