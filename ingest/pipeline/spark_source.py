@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     from ingest.pipeline.stream_planner import StreamPlanner
     from ingest.source.ranges import OffsetJson, SourceRange
 
-__all__ = ["CdcPartition", "LakewardCdcReader", "LakewardCdcSource"]
+__all__ = ["CHUNK_SPARK_SCHEMA", "CdcPartition", "LakewardCdcReader", "LakewardCdcSource"]
+
+CHUNK_SPARK_SCHEMA = (
+    "kind int, owner string, table string, partition binary, bucket int, schema_id bigint, "
+    "topic string, source_partition int, first_offset bigint, payload binary"
+)
+"""`ingest.pipeline.chunk.CHUNK_ARROW_SCHEMA` in Spark's words."""
 
 
 class CdcPartition(InputPartition):
@@ -49,8 +55,6 @@ class LakewardCdcSource(DataSource):
 
     def schema(self) -> str:
         """The chunk schema."""
-        from ingest.pipeline.chunk import CHUNK_SPARK_SCHEMA  # noqa: PLC0415
-
         return CHUNK_SPARK_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
