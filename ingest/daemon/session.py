@@ -34,6 +34,9 @@ _LOG = logging.getLogger(__name__)
 _PACKAGES_ROOT = Path(__file__).resolve().parents[2]
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _EXECUTOR_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
+_CHECKPOINT_FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 _DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
 _NO_COMMAND = "no-data-sources-by-name"
 """Before Spark makes a data source that was registered, it runs this program, twice, to look for
@@ -181,6 +184,8 @@ def spark_properties(
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
         "spark.sql.streaming.minBatchesToRetain": "20",
+        # Spark's default runs `readlink` sixteen times a batch, each in a process of its own
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         "spark.sql.session.timeZone": "UTC",
         # the source's options carry client properties, secrets included
         "spark.sql.redaction.options.regex": "(?i)url|settings|pipeline",
