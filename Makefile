@@ -30,6 +30,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	-$(BIN)/python -m ingest.compiled.loading
+	-$(BIN)/python -m ingest.daemon.class_archive
 	@touch $@
 
 $(PEERS)/.ready: tests/interop/requirements-peers.txt

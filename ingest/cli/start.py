@@ -87,9 +87,6 @@ def run(arguments: Arguments) -> int:
 
 
 def _run_configured(arguments: Arguments, given: "Resolved") -> int:
-    from ingest.cli.recover import recover_offsets
-    from ingest.daemon import daemon
-
     settings = given.settings
     facts = {key.replace(" ", "_"): value for key, value in _versions().items()}
     _LOG.info(
@@ -104,6 +101,8 @@ def _run_configured(arguments: Arguments, given: "Resolved") -> int:
     if arguments.dry_run and not arguments.recover_offsets:
         raise InvalidRequestError("--dry-run goes with --recover-offsets only")
     if arguments.recover_offsets:
+        from ingest.cli.recover import recover_offsets
+
         recover_offsets(settings, dry_run=arguments.dry_run, take_over=arguments.take_over)
         if arguments.dry_run:
             return 0
@@ -113,12 +112,18 @@ def _run_configured(arguments: Arguments, given: "Resolved") -> int:
         given = resolved(arguments)
         return given.settings
 
+    from ingest.daemon.spark_start import SparkStart
+
+    starting = SparkStart(settings)  # its JVM starts while the daemon is imported
+    from ingest.daemon import daemon
+
     return daemon.run(
         settings,
         once=arguments.once,
         reread=None if "-" in arguments.config else reread,
         take_over=arguments.take_over,
         shown=lambda: given.lines,
+        starting=starting,
     )
 
 

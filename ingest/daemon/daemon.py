@@ -44,15 +44,16 @@ from ingest.daemon.requests.registry import Pipeline
 from ingest.daemon.requests.request_handler import RequestHandler
 from ingest.daemon.retry import Retrier, RetryPolicy
 from ingest.daemon.signals import ABANDON_S, DaemonSignals, end_process_in
-from ingest.daemon.spark_query import end_query, open_session, parallelism, require_jvm, start_query
+from ingest.daemon.spark_query import end_query, require_jvm, start_query
+from ingest.daemon.spark_start import SparkStart, parallelism
 from ingest.errors import ExitCode, GivenUpError, exit_code_of, kind_of
 from ingest.logs import set_levels
 from ingest.observe.observe import Observer, ShownSettings
 from ingest.pipeline.batch_report import BatchReport
 from ingest.pipeline.job_outcome import Unfinished
 from ingest.pipeline.quarantine.dead_letters import DeadLetters
-from ingest.pipeline.sink import MicroBatchSink, StopRequested
-from ingest.source.control import write_control, write_topic_waits
+from ingest.pipeline.sink import MicroBatchSink
+from ingest.source.control import StopRequested, write_control, write_topic_waits
 from ingest.source.ranges import resume_token
 from ingest.state.lease import StreamHeldError, lease_of, lost_or, resolve_in_flight
 from ingest.state.pausing import Pausing
@@ -159,6 +160,7 @@ class Daemon:
         reread: reads the settings again, for `reload`; None = they cannot be.
         take_over: end another daemon that owns the stream.
         shown: returns the settings that were read last, for `/config`.
+        starting: Spark's start that is under way; None = it begins when tables are open.
     """
 
     def __init__(
@@ -172,11 +174,13 @@ class Daemon:
         reread: Callable[[], Settings] | None = None,
         take_over: bool = False,
         shown: ShownSettings | None = None,
+        starting: SparkStart | None = None,
     ) -> None:
         self._settings = settings
         self._once = once
         self._extra_on_batch = on_batch
         self._given_session = session
+        self._start = starting
         self._clock = clock or SystemClock()
         self._unfinished = Unfinished()
         self._calendar = SetBackClock(self._clock)
@@ -329,8 +333,8 @@ class Daemon:
     def _prepare(self) -> State:
         if not self._retrier.done(self._open_stream):
             return State.STOP
-        slots = parallelism(self._settings)
-        self._spark = open_session(self._settings, self._given_session, parallelism=slots)
+        self._start = self._start or SparkStart(self._settings, self._given_session)
+        self._spark = self._start.session()
         self._signals.claim()  # Spark took SIGINT
         self._cleanup.callback(self._close_spark)
         self._observer.started(self._spark)
@@ -407,7 +411,9 @@ class Daemon:
         self._sink = self._new_sink()
         self._query_cleanup.callback(self._close_sink)
         logs = self._position.directory
-        self._query = start_query(self._spark, self._settings, self._sink, logs, once=self._once)
+        start = self._start or SparkStart(self._settings, self._spark)
+        stream = start.stream(self._settings)
+        self._query = start_query(stream, self._settings, self._sink, logs, once=self._once)
         self._observer.querying(self._query)
         self._restart = False
         return self._watch()

@@ -20,7 +20,7 @@ from ingest.errors import (
     error_named,
     kind_of,
 )
-from ingest.pipeline.sink import StopRequested
+from ingest.source.control import StopRequested
 from storage.errors import (
     CommitConflictError,
     FencedError,

@@ -5,11 +5,9 @@ import contextlib
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, accumulators
 from pyspark.errors import PySparkException
@@ -17,6 +15,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from ingest.daemon.jvm_log import JvmLog, log_options
+from ingest.daemon.spark_home import archive_options, prepared_home, temporary_home
 from ingest.kubernetes.limits import available_cores, heap_of, memory_limit
 from ingest.kubernetes.pods import is_kubernetes, pod_properties
 from storage.errors import RetryableError
@@ -35,6 +34,15 @@ _LOG = logging.getLogger(__name__)
 _PACKAGES_ROOT = Path(__file__).resolve().parents[2]
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _EXECUTOR_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
+_CHECKPOINT_FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+_DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
+_NO_COMMAND = "no-data-sources-by-name"
+"""Before Spark makes a data source that was registered, it runs this program, twice, to look for
+others among all that is installed (0.2 CPU s); not if there is no such program. It uses it for
+nothing else."""
+
 _STACK = "-Xss16m"
 """stop() during a running action overflows the default stack (SPARK.md §9)."""
 
@@ -95,12 +103,12 @@ def _start_jvm(properties: Mapping[str, str], *, is_local: bool) -> None:
     """
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
-    conf = SparkConf().setAll(list(properties.items()))
+    given = dict(properties)
     log = JvmLog()
     try:
         # on a cluster the directory is not ours, and Spark may send its home to executors
-        scratch = properties.get("spark.local.dir") if is_local else None
-        with _home_without_archives(scratch):
+        with _spark_home(given) if is_local else contextlib.nullcontext():
+            conf = SparkConf().setAll(list(given.items()))
             gateway = launch_gateway(conf, {"stdout": log.fileno, "stderr": log.fileno})
     except BaseException:
         log.handed_over()
@@ -113,29 +121,36 @@ def _start_jvm(properties: Mapping[str, str], *, is_local: bool) -> None:
 
 
 @contextlib.contextmanager
-def _home_without_archives(scratch: str | None) -> Iterator[None]:
-    """Give the JVM a SPARK_HOME that has bin and jars, but no archives of Python modules.
-
-    Spark puts the archives before all else on the path of each Python process that it starts; what
-    is in an archive is compiled again by each of them (0.5 CPU s), though pyspark is installed.
-    Without them it also does not start two processes to look for data sources by their names.
+def _spark_home(properties: dict[str, str]) -> Iterator[None]:
+    """Give the JVM a home of ours (`spark_home`), unless the user has set one.
 
     Args:
-        scratch: directories for local files, by commas; None = the home stays as it is.
+        properties: of the JVM; options for the home's archive of classes are added.
     """
-    installed = Path(pyspark.__file__).parent
-    place = Path((scratch or "/dev/null").partition(",")[0])
-    if "SPARK_HOME" in os.environ or not (place.is_dir() and (installed / "jars").is_dir()):
+    if "SPARK_HOME" in os.environ:
         yield
         return
-    home = Path(tempfile.mkdtemp(prefix="spark-home-", dir=place))
-    for name in ("bin", "jars"):
-        (home / name).symlink_to(installed / name)
+    options = properties.get(JAVA_OPTIONS, "")
+    properties[JAVA_OPTIONS] = archive_options(prepared_home(), options)
+    if properties[JAVA_OPTIONS] != options:
+        home: Path | None = prepared_home()
+    else:
+        local_directories = properties.get("spark.local.dir", "")
+        home = temporary_home(local_directories.partition(",")[0])
+    if home is None:
+        yield
+        return
     os.environ["SPARK_HOME"] = str(home)
+    python = os.environ.get(_DRIVER_PYTHON)
+    os.environ[_DRIVER_PYTHON] = _NO_COMMAND
     try:
         yield
     finally:
         del os.environ["SPARK_HOME"]
+        if python is None:
+            del os.environ[_DRIVER_PYTHON]
+        else:
+            os.environ[_DRIVER_PYTHON] = python
 
 
 def _lost_connection(server: object, request: object, client_address: object) -> None:
@@ -164,8 +179,13 @@ def spark_properties(
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(parallelism),
         "spark.sql.adaptive.enabled": "false",
+        # the plan handles a few rows: compiling code for it takes longer than it ever will
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
         "spark.sql.streaming.minBatchesToRetain": "20",
+        # Spark's default runs `readlink` sixteen times a batch, each in a process of its own
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         "spark.sql.session.timeZone": "UTC",
         # the source's options carry client properties, secrets included
         "spark.sql.redaction.options.regex": "(?i)url|settings|pipeline",

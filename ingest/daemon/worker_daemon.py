@@ -41,7 +41,7 @@ def main() -> None:
     _drop_archives()
     logs.configure_child_logging()
     for module in (
-        "ingest.pipeline.spark_source",
+        "ingest.pipeline.stream_planner",
         "ingest.pipeline.map_side",
         "ingest.pipeline.reduce_side",
     ):

@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # else processes that only plan would import the tables
 
 __all__ = [
     "CHUNK_ARROW_SCHEMA",
-    "CHUNK_SPARK_SCHEMA",
     "OFFSET_COLUMN",
     "Chunk",
     "ChunkKind",
@@ -49,11 +48,6 @@ CHUNK_ARROW_SCHEMA = pa.schema(
 )
 """`owner` names the table for slot planning; `(topic, source_partition, first_offset)` is the order
 of a bucket's chunks, because Spark's shuffle keeps none (SPARK.md §5)."""
-
-CHUNK_SPARK_SCHEMA = (
-    "kind int, owner string, table string, partition binary, bucket int, schema_id bigint, "
-    "topic string, source_partition int, first_offset bigint, payload binary"
-)
 
 
 class ChunkKind(enum.IntEnum):

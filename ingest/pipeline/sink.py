@@ -47,6 +47,7 @@ from ingest.pipeline.quarantine.dead_letters import DeadLetters, copied
 from ingest.pipeline.range_report import BatchTotals, RangeReport, TableTotals
 from ingest.pipeline.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
 from ingest.schema.schema_modes import Verdict as SchemaVerdict
+from ingest.source.control import StopRequested
 from ingest.source.position.stored import positions_property
 from ingest.source.ranges import MIN_TASK_RECORDS, floor_of, resume_token
 from ingest.state.stream_position import StreamPosition
@@ -57,7 +58,7 @@ from storage.clock import Clock
 from storage.errors import FencedError, InternalError
 from storage.table.commit.commit import CommitResult
 
-__all__ = ["JobOutcome", "MicroBatchSink", "StopRequested"]
+__all__ = ["JobOutcome", "MicroBatchSink"]
 
 
 class Phases:
@@ -85,10 +86,6 @@ _WRITE_ROUNDS = 4
 
 _PLANNED_TABLES = 200
 """Maximum number of tables with planned slots; the lightest others are distributed by hash."""
-
-
-class StopRequested(Exception):
-    """The gate refused a batch because the stream drains."""
 
 
 class MicroBatchSink:

@@ -20,6 +20,7 @@ from storage.io.local import LocalFileIO
 
 __all__ = [
     "MOST_WAITING",
+    "StopRequested",
     "TopicGate",
     "draining",
     "topic_waits",
@@ -32,6 +33,10 @@ MOST_WAITING = 10_000
 
 _BYTES_PER_RECORD = 1024
 _FILES = "files"
+
+
+class StopRequested(Exception):
+    """A batch was refused because the stream drains."""
 
 
 class TopicGate:

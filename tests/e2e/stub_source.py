@@ -27,7 +27,7 @@ class StubSource(LakewardCdcSource):
 class StubReader(LakewardCdcReader):
     def read(self, partition) -> Iterator[pa.RecordBatch]:
         for piece in partition.ranges:
-            for batch in open_range(piece, self._settings):
+            for batch in open_range(piece, self._planning().settings):
                 values = [value.decode() for value in batch.values]
                 row = {
                     "kind": 0,

@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from ingest.config.source_settings import FileSourceSettings
-from ingest.pipeline.chunk import CHUNK_SPARK_SCHEMA
+from ingest.pipeline.spark_source import CHUNK_SPARK_SCHEMA
 from ingest.source.control import write_control
 from ingest.source.open import initial_offsets
 from tests.e2e.stub_source import StubSource

@@ -39,11 +39,16 @@ def config(tmp_path):
     return str(path)
 
 
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch):
+    monkeypatch.setattr("ingest.daemon.spark_start.SparkStart", lambda settings: None)
+
+
 @pytest.fixture
 def runs(monkeypatch):
     calls = []
 
-    def run(settings, *, once, reread, take_over, shown):
+    def run(settings, *, once, reread, take_over, shown, starting):
         calls.append((settings, once))
         return 75
 
@@ -111,7 +116,7 @@ def test_missing_configuration_file(capsys, tmp_path):
     ],
 )
 def test_errors_become_exit_codes(config, monkeypatch, capsys, error, code):
-    def run(settings, *, once, reread, take_over, shown):
+    def run(settings, *, once, reread, take_over, shown, starting):
         raise error
 
     monkeypatch.setattr(daemon, "run", run)

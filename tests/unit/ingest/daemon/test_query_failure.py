@@ -14,7 +14,7 @@ from ingest.errors import (
     QueryFailedError,
     exit_code_of,
 )
-from ingest.pipeline.sink import StopRequested
+from ingest.source.control import StopRequested
 from storage.errors import CommitConflictError, RetryableError, StorageUnavailableError
 
 SPARK = "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted\n"

@@ -10,7 +10,7 @@ from ingest.config.source_settings import FileSourceSettings, KafkaSourceSetting
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import topic_waits
 from ingest.observe.metrics.telemetry import Metrics
-from ingest.pipeline import spark_source as data_source
+from ingest.pipeline import stream_planner
 from ingest.pipeline.spark_source import LakewardCdcReader
 from ingest.source.control import (
     MOST_WAITING,
@@ -118,7 +118,7 @@ def test_new_topics_enter_and_a_log_that_was_made_anew_is_not_held(clock):
 
 
 def reader(directory, monkeypatch, clock):
-    monkeypatch.setattr(data_source, "SystemClock", lambda: clock)
+    monkeypatch.setattr(stream_planner, "SystemClock", lambda: clock)
     source = FileSourceSettings(path=str(directory / "in"), discovery_interval_s=0.0)
     options = {"settings": source.to_json(), "checkpoint": str(directory / "state")}
     return LakewardCdcReader(options)

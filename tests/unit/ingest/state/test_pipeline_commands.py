@@ -128,6 +128,7 @@ def test_a_checkpoint_that_is_wrong_is_thrown_away_and_nothing_is_lost_or_double
     state.write_text("{")  # damaged
     stream.leave()
     monkeypatch.setattr(daemon, "run", lambda settings, **more: 0)
+    monkeypatch.setattr("ingest.daemon.spark_start.SparkStart", lambda settings: None)
     code, out, _ = lakeward(capsys, "run", "-c", tmp_path / "shop.yaml", "--recover-offsets")
     assert code == 0
     assert "the new checkpoint starts at these offsets" in out

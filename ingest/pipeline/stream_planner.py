@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `spark_source` answers but rows: start offsets, the end of the next batch, its tasks."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
+
+from ingest.config.settings import Settings
+from ingest.config.source_settings import source_settings_from_json
+from ingest.logs import configure_child_logging
+from ingest.source.control import TopicGate, draining, topic_waits
+from ingest.source.open import Source, open_source
+from ingest.source.position.ordered_tables import SOURCE
+from ingest.source.ranges import OffsetJson, SourceRange, normalize, whole_partitions
+from storage.clock import SystemClock
+from storage.errors import InternalError
+
+__all__ = ["StreamPlanner"]
+
+_STATE_FILE = "lakeward.json"
+
+
+class StreamPlanner:
+    """Plans batches of the source; clients and the offset last offered are rebuilt on demand.
+
+    Attributes:
+        settings: of the source.
+
+    Args:
+        options: of the data source.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.settings = source_settings_from_json(options["settings"])
+        self._pipeline = options.get("pipeline")
+        self._checkpoint = Path(options["checkpoint"])
+        self._opened: Source | None = None
+        self._offered: OffsetJson | None = None
+        self._gate = TopicGate(SystemClock())
+        self._everything = False
+
+    def initial(self) -> OffsetJson:
+        """Return the offsets that the daemon stored when it created the checkpoint."""
+        path = self._checkpoint / _STATE_FILE
+        try:
+            return normalize(json.loads(path.read_bytes())["initial"])
+        except (FileNotFoundError, KeyError) as error:
+            raise InternalError("the checkpoint has no initial offsets", path=path) from error
+
+    def read_limit(self) -> ReadLimit:
+        """Return the row limit; Spark supports one limit, so that of bytes is applied below."""
+        return ReadMaxRows(self.settings.max_records)
+
+    def latest(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
+        """Return the end of the next batch; `start` if there is nothing, or the daemon drains."""
+        if draining(self._checkpoint):
+            self._offered = start
+            return start
+        max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        source = self._source()
+        waits = {} if self._everything else topic_waits(self._checkpoint)
+        self._offered = source.latest(
+            start,
+            max_records=max_records,
+            max_bytes=self.settings.max_bytes,
+            gated=self._gate.gated(start, source.latest(start), waits) if waits else (),
+        )
+        return self._offered
+
+    def available(self) -> OffsetJson | None:
+        """Return the newest offsets of the source, for progress reports."""
+        return None if self._offered is None else self._source().available(self._offered)
+
+    def freeze(self) -> None:
+        """Fix the end of a run that drains the source."""
+        self._everything = True
+        self._source().freeze()
+
+    def tasks(self, start: OffsetJson, end: OffsetJson) -> list[list[SourceRange]]:
+        """Return the ranges of the tasks of a batch, possibly none."""
+        tasks = self._source().plan(start, end)
+        return whole_partitions(tasks) if self._by_source else tasks
+
+    def close(self) -> None:
+        """Close clients."""
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def _by_source(self) -> bool:
+        """Whether rows are in the order of the source, which one task a partition must see."""
+        text = self._pipeline
+        return text is not None and Settings.from_json(text).events.ordering == SOURCE
+
+    def _source(self) -> Source:
+        if self._opened is None:
+            configure_child_logging()
+            self._opened = open_source(self.settings, checkpoint=self._checkpoint)
+        return self._opened

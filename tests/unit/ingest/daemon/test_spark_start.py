@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark starts in a thread; what goes wrong there is raised where its session is needed."""
+
+import dataclasses
+import threading
+
+import pytest
+
+from ingest.daemon import spark_start
+from ingest.daemon.session import SparkStartError
+from ingest.daemon.spark_start import SparkStart
+from tests.unit.ingest.lake_settings import lake_settings
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """Settings whose stream was loaded."""
+    loaded = []
+
+    def load(spark, settings):
+        loaded.append(settings)
+        return object()
+
+    monkeypatch.setattr(spark_start, "_load_stream", load)
+    monkeypatch.setattr(spark_start, "_warm_up", lambda spark: None)
+    return loaded
+
+
+def test_the_session_is_waited_for_and_its_stream_is_loaded_once(tmp_path, monkeypatch, loads):
+    go_on, session = threading.Event(), object()
+
+    def open_session(settings):
+        assert go_on.wait(30)
+        return session
+
+    monkeypatch.setattr(spark_start, "_open_session", open_session)
+    settings = lake_settings(tmp_path)
+    start = SparkStart(settings)
+    go_on.set()
+    assert start.session() is session
+    assert start.stream(settings) is start.stream(settings)
+    assert loads == [settings]
+
+
+def test_settings_that_were_read_again_have_a_stream_of_their_own(tmp_path, monkeypatch, loads):
+    monkeypatch.setattr(spark_start, "_open_session", lambda settings: object())
+    settings = lake_settings(tmp_path)
+    start = SparkStart(settings)
+    before = start.stream(settings)
+    pipeline = dataclasses.replace(settings.pipeline, trigger_interval_s=7.0)
+    assert start.stream(dataclasses.replace(settings, pipeline=pipeline)) is not before
+
+
+def test_a_spark_that_does_not_start_is_an_error_of_who_needs_it(tmp_path, monkeypatch):
+    def fail(settings):
+        raise SparkStartError("Spark did not start")
+
+    monkeypatch.setattr(spark_start, "_open_session", fail)
+    start = SparkStart(lake_settings(tmp_path))
+    with pytest.raises(SparkStartError):
+        start.session()
