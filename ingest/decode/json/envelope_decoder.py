@@ -306,7 +306,7 @@ class _Decoding:
             self._outcome.offsets([places[owner] for owner in owners]),
             [events[owner].ts_ms for owner in owners],
             left_out,
-            _without_rows(unavailable, left_out),
+            unavailable,
         )
         taken = (event.images[0].op for index, event in enumerate(events) if index not in odd)
         for op, records in Counter(taken).items():
@@ -414,17 +414,6 @@ def _united(
     if not others:
         return masks
     return {**masks, **{n: mask | masks.get(n, False) for n, mask in others.items()}}
-
-
-def _without_rows(masks: Mapping[int, np.ndarray], rows: np.ndarray) -> Mapping[int, np.ndarray]:
-    """Masks by column that say nothing of some rows, and nothing of columns that lack nothing."""
-    kept: dict[int, np.ndarray] = {}
-    for number, mask in masks.items():
-        rest = mask.copy()
-        rest[rows] = False
-        if rest.any():
-            kept[number] = rest
-    return kept
 
 
 def _plan_of(shape: Shape) -> RowPlan:
