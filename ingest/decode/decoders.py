@@ -133,7 +133,8 @@ def decoder_of(settings: Settings, keys: PrimaryKeys, resolve: Resolver) -> Form
             events.origins,
             truncated=_truncated(plain_value),
         )
-    decoder: EnvelopeDecoder = DIALECTS[settings.format](_dialect_options(settings, keys), resolve)
+    dialect = DIALECTS[settings.format](_dialect_options(settings, keys))
+    decoder = EnvelopeDecoder(dialect, resolve)
     return FormatDecoder(
         decoder.decode,
         decoder.key_is_row,

@@ -2,7 +2,7 @@
 """Upsert streams in Avro, with schema ids of a registry: key and row, a null value deletes.
 
 Each record is rewritten as the JSON message that says the same, with its schema, and decoded by
-`UpsertJsonDecoder`, so both formats mean the same. A key that is no Avro (a plain text) is as none:
+`EnvelopeDecoder`, so both formats mean the same. A key that is no Avro (a plain text) is as none:
 rows must then have their key columns, and a null value is a bad record.
 
 Error classes of bad records: as `upsert_json`, and `avro` and `schema_id` as `debezium_avro`.
@@ -17,8 +17,9 @@ import pyarrow as pa
 from ingest.decode.avro.framing import Framing, Part
 from ingest.decode.avro.records import AvroRecords
 from ingest.decode.avro.writer_schemas import WriterSchemas
-from ingest.decode.dialects.upsert import UpsertJsonDecoder
+from ingest.decode.dialects.upsert import UpsertJson
 from ingest.decode.events import BadRecord, DecodeResult, Resolver
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.json.single_event import EventRefusedError
 from ingest.decode.origin import AskedOrigins, OriginReader
@@ -51,7 +52,7 @@ class UpsertAvroDecoder:
     ) -> None:
         self.records = AvroRecords(Framing(id_bytes), WriterSchemas(schemas))
         self._resolve = AskedOrigins(resolve)
-        self._as_json = UpsertJsonDecoder(options, self._resolve.plain)
+        self._as_json = EnvelopeDecoder(UpsertJson(options), self._resolve.plain)
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic and partition.

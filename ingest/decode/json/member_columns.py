@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.json.fast_rows import decode_all
+from ingest.decode.decode_plan import decode_all
 from ingest.decode.metadata_columns import METADATA
 from storage.format.types.arrow_types import arrow_type
 

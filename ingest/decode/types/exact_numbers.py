@@ -49,17 +49,22 @@ _NUMBER = r"^-?[0-9]+\.?[0-9]*([eE][+-]?[0-9]{1,4})?$"
 # --- by the column
 
 
-def exact_numbers(values: Sequence[Any], arrow: pa.DataType, *, loose: bool = False) -> pa.Array:
+def exact_numbers(
+    values: Sequence[Any] | pa.Array, arrow: pa.DataType, *, loose: bool = False
+) -> pa.Array:
     """A FLOAT or DOUBLE column of numbers.
 
     Args:
-        values: their tokens, None where there is none.
+        values: their tokens, None where there is none; or an array of their texts.
         arrow: type of the column.
         loose: whether text that holds a number is one, too.
 
     Raises:
         ValueError: a token is no number, or not surely one that the column holds exactly.
     """
+    if isinstance(values, pa.Array):
+        require(not loose or _all(pc.match_substring_regex(values, _NUMBER)), "no number")
+        return exact_floats(values, arrow)
     if not len(values):
         return pa.array([], arrow)
     try:
