@@ -3,8 +3,8 @@
 
 A table made from the Kafka key merges rows by those columns. If the source's key grows later (`id`
 to `id, region`), rows of different keys would silently become one. Keys are not parsed on the fast
-path, so the first and the last key of a raw batch are looked at, and all of them only when one of
-the two disagrees: a source changes its key once, not back and forth within a few thousand records.
+path, so the first and the last key of a raw batch are compared, and all of them only when one of
+the two differs: a source changes its key once, not back and forth within a few thousand records.
 """
 
 import dataclasses
@@ -124,9 +124,9 @@ def without_foreign_keys(
     ]
     if not bad:
         return change, []
-    gone = {record.offset for record in bad}
+    removed = {record.offset for record in bad}
     offsets = change.rows.column(OFFSET_COLUMN).to_pylist()
-    keep = pa.array([offset not in gone for offset in offsets])
+    keep = pa.array([offset not in removed for offset in offsets])
     kept = change.rows.filter(keep)
     if kept.num_rows == 0:
         return None, bad

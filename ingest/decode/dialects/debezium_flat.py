@@ -147,7 +147,7 @@ class DebeziumFlat(KeyedRows):
 
 
 def _text(token: bytes) -> str:
-    """A name that metadata tell; "" where they tell none.
+    """A name in metadata; "" where there is none.
 
     Raises:
         EventRefusedError: it is no JSON.

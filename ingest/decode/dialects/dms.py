@@ -4,7 +4,7 @@
 `data` is the row, `metadata` says what happened to which table. The row before an update comes as a
 member of its own (`BeforeImageSettings`), or as columns with a prefix inside of `data`
 (`add-before-image-columns`), or not at all; without it a change of key cannot be seen. DMS leaves
-null columns out unless told otherwise, so a missing column is null. Nothing names the primary key:
+null columns out by default, so a missing column is null. Nothing names the primary key:
 `primary.key` has to be configured for tables that do not exist yet.
 
 Whether a member with the prefix is a before image or a column that is called so, the table says.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upsert streams: the key is a JSON object of the key columns, the value the row, null deletes.
 
-The table is named after the topic. Key columns may be in the key alone. As nothing tells an insert
-from an update, a row is +U.
+The table is named after the topic. Key columns may be in the key alone. As nothing distinguishes
+an insert from an update, a row is +U.
 """
 
 from collections.abc import Sequence

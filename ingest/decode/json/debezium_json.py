@@ -11,9 +11,8 @@ may not have its name).
 Source: CDC.md §1, measured choices in PEERS.md §3.
 """
 
-import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -34,47 +33,10 @@ from ingest.decode.key_check import op_of, operation
 from ingest.decode.key_moves import KeyMoves, OldKeys
 from ingest.decode.shapes import Shape
 from ingest.decode.topic_state import TopicState
-from ingest.decode.types.semantic_types import ProducerFacts
 from ingest.decode.types.token_values import NULL
-from ingest.decode.types.type_mapping import DEFAULT_MAPPING, TypeMapping
 from ingest.source.records import RawBatch
 
-__all__ = ["DebeziumJsonDecoder", "DebeziumOptions"]
-
-
-def _no_keys(_: str) -> tuple[str, ...]:
-    return ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class DebeziumOptions:
-    """Facts about the producer and the pipeline that events do not carry.
-
-    Attributes:
-        decimal_handling_mode: `precise`, `string` or `double`.
-        binary_handling_mode: `bytes`, `base64`, `base64-url-safe` or `hex`.
-        time_precision_mode: `adaptive`, `adaptive_time_microseconds`, `connect` or `isostring`.
-        unavailable_value_placeholder: text of the placeholder for values the source lacks.
-        primary_keys: configured key columns of a target `db.table`; empty = the Kafka key's.
-        type_mapping: types of new columns where there is a choice.
-    """
-
-    decimal_handling_mode: str = "precise"
-    binary_handling_mode: str = "bytes"
-    time_precision_mode: str = "adaptive"
-    unavailable_value_placeholder: str = "__debezium_unavailable_value"
-    primary_keys: Callable[[str], Sequence[str]] = _no_keys
-    type_mapping: TypeMapping = DEFAULT_MAPPING
-
-    @property
-    def facts(self) -> ProducerFacts:
-        """What values mean."""
-        return ProducerFacts(
-            decimal_handling_mode=self.decimal_handling_mode,
-            binary_handling_mode=self.binary_handling_mode,
-            time_precision_mode=self.time_precision_mode,
-            mapping=self.type_mapping,
-        )
+__all__ = ["DebeziumJsonDecoder"]
 
 
 _NULL = msgspec.Raw(NULL)
@@ -145,6 +107,8 @@ class DebeziumJson(Dialect):
 
     key_is_row = True
     whole_before = True
+    binary = "bytes"
+    times = "adaptive"
 
     def __init__(self, options: DialectOptions) -> None:
         super().__init__(options)
@@ -250,21 +214,12 @@ class DebeziumJsonDecoder(EnvelopeDecoder):
     """Decoder of `debezium-json`.
 
     Args:
-        options: see `DebeziumOptions`.
-        resolve: source table and topic to target; asked once per shape and call of `decode`.
+        options: see `DialectOptions`.
+        resolve: source table and topic to target; called once per shape and call of `decode`.
     """
 
-    def __init__(self, options: DebeziumOptions, resolve: Resolver) -> None:
-        dialect = DebeziumJson(
-            DialectOptions(
-                primary_keys=options.primary_keys,
-                decimal_handling_mode=options.decimal_handling_mode,
-                binary_handling_mode=options.binary_handling_mode,
-                time_precision_mode=options.time_precision_mode,
-                unavailable_value_placeholder=options.unavailable_value_placeholder,
-                type_mapping=options.type_mapping,
-            )
-        )
+    def __init__(self, options: DialectOptions, resolve: Resolver) -> None:
+        dialect = DebeziumJson(options)
         super().__init__(dialect, resolve)
         self.origins = EnvelopeOrigins(dialect.topics)
 

@@ -47,7 +47,7 @@ from ingest.decode.json.single_event import (
     row_image,
 )
 from ingest.decode.key_moves import OldKeys
-from ingest.decode.origin import AskedOrigins, OriginReader
+from ingest.decode.origin import OriginReader, RequestedOrigins
 from ingest.decode.outcome import Outcome
 from ingest.decode.row_batches import (
     ConvertedRows,
@@ -56,6 +56,7 @@ from ingest.decode.row_batches import (
     new_rows_lacking,
 )
 from ingest.decode.shapes import Fate, FreshShapes, Shape
+from ingest.decode.types.semantic_types import ProducerFacts
 from ingest.decode.types.token_values import NULL
 from ingest.decode.types.unavailable import Placeholder
 from ingest.source.records import RawBatch
@@ -140,7 +141,7 @@ class EnvelopeDecoder:
     def __init__(self, dialect: Dialect, resolve: Resolver) -> None:
         self._dialect = dialect
         self.origins: OriginReader = DialectOrigins(dialect)
-        self._resolve = AskedOrigins(resolve)
+        self._resolve = RequestedOrigins(resolve)
         self._placeholder = Placeholder(dialect.options.unavailable_value_placeholder)
         self._shapes: dict[str, dict[tuple[SourceTable, bytes, bool], Shape]] = {}
         self._layouts: dict[str, list[tuple[Shape, Layouts]]] = {}
@@ -169,6 +170,11 @@ class EnvelopeDecoder:
             return None if value is None else self._dialect.truncated(value)
         except EventRefusedError:
             return None
+
+    @property
+    def facts(self) -> ProducerFacts:
+        """What values mean."""
+        return self._dialect.facts
 
     @property
     def key_is_row(self) -> bool:
@@ -349,7 +355,7 @@ class _Decoding:
     # --- what the schema does not cover
 
     def _withhold(self, shape: Shape, at: int, event: Event) -> None:
-        """Count a row event whose target does not cover it; note the change to ask for."""
+        """Count a row event whose target does not cover it; note the schema change to request."""
         try:
             if not self._learn_key(shape, at, event):
                 return

@@ -71,11 +71,12 @@ class DialectOptions:
         primary_keys: configured key columns of a target `db.table`; empty = what the event or the
             Kafka key says.
         source_of_topic: the source table of a topic, where events name none.
-        decimal_handling_mode: of the Debezium connector (`debezium-flat` without schema block).
+        decimal_handling_mode: of the Debezium connector: `precise`, `string` or `double`.
         binary_handling_mode: `bytes` or `base64`, `base64-url-safe`, `hex`, `latin1`; empty = as
             the format does it.
-        time_precision_mode: how times without schema block come: `isostring` is text, the others
-            are Debezium's integers; empty = as the format does it.
+        time_precision_mode: how times without schema block come: `isostring` is text, `adaptive`,
+            `adaptive_time_microseconds` and `connect` are Debezium's integers; empty = as the
+            format does it.
         unavailable_value_placeholder: text of Debezium's placeholder for values the source lacks.
         missing_columns: what it means when an update lacks a column of the table: `null`, or
             `unchanged`; empty = as the format does it.
@@ -126,7 +127,7 @@ class Event(msgspec.Struct, gc=False, frozen=True):
         images: its rows, at least one; all are used or none.
         ts_ms: of the change in the source [epoch ms].
         key_names: primary key as the event names it; empty = it does not.
-        types: JSON text that describes the columns' types, and that tells shapes apart; empty =
+        types: JSON text that describes the columns' types, and distinguishes shapes; empty =
             there is none.
         key: the record's key.
         of_key: whether the row is the record's key, of which only the key columns count.
@@ -237,7 +238,7 @@ class Dialect(abc.ABC):
         return value
 
     def source(self, database: str, schema: str, table: str, server: str = "") -> SourceTable:
-        """A source table; the same object again and again, which tells shapes apart cheaply."""
+        """A source table; always the same object, so that it is compared by identity."""
         names = (database, schema, table, server)
         source = self._sources.get(names)
         if source is None:
@@ -256,7 +257,7 @@ class Dialect(abc.ABC):
         return source
 
     def shape(self, event: Event) -> Shape:
-        """The shape of an event; asked for once per source table and `Event.types`.
+        """The shape of an event; requested once per source table and `Event.types`.
 
         Raises:
             EventRefusedError: the description of the types is not understood.

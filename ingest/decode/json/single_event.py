@@ -170,7 +170,7 @@ def row_image(token: bytes, what: str) -> Tokens:
 
 
 OldKey = Callable[[], Tokens | None]
-"""Asks for the key that a new row had before; None: none. May raise EventRefusedError."""
+"""Returns the key that a new row had before; None: none. May raise EventRefusedError."""
 
 
 def no_old_key() -> Tokens | None:
@@ -210,12 +210,12 @@ def decode_images(
     Args:
         plan: of its shape.
         op: `c r u d`.
-        before: the row before; empty = not told.
-        after: the row after; not looked at for `d`.
+        before: the row before; empty = unknown.
+        after: the row after; ignored for `d`.
         key: the record's key where its members are the key columns.
         ts_ms: of the change in the source [epoch ms].
         placeholder: of unavailable values.
-        old_key: asked only where a new row lacks values.
+        old_key: called only where a new row lacks values.
 
     Returns:
         One row; two for an update that changes the key, and for a new row that takes values from
@@ -285,7 +285,7 @@ def _require_old_row(plan: RowPlan, missing: Sequence[int]) -> None:
 
 
 def _require_before(plan: RowPlan, before: Tokens) -> None:
-    """Refuse a change that does not tell where the old row is, where that must be known."""
+    """Refuse a change without the key of the old row, where that must be known."""
     if plan.target.needs_before:
         lacking = [name for name in plan.key_names if before.get(name, NULL) == NULL]
         if lacking:
@@ -355,7 +355,7 @@ def _key_changed(
     plan: RowPlan, before: Tokens, values: Sequence[Any], placeholder: Placeholder
 ) -> bool:
     if any(before.get(name, NULL) == NULL for name in plan.key_names):
-        return False  # it does not tell the old key
+        return False  # the old key is unknown
     try:
         old = [_value(plan.columns[index], before, placeholder) for index in plan.key]
     except EventRefusedError as error:

@@ -228,7 +228,7 @@ def _exact_decimal(token: bytes) -> AtomicType | None:
 
 
 def wider_number(column: DataType, token: bytes) -> DataType | None:
-    """The type that a number asks for which a column of numbers cannot hold.
+    """The type that a number requires which a column of numbers cannot hold.
 
     Returns:
         A type whose union with the column's loses nothing; None when there is none, or the column
@@ -236,10 +236,10 @@ def wider_number(column: DataType, token: bytes) -> DataType | None:
     """
     if not isinstance(column, AtomicType) or not _is_number(token):
         return None
-    asked: DataType | None = None
+    wider: DataType | None = None
     if column.root is TypeRoot.DECIMAL:
-        asked = _exact_decimal(token)
+        wider = _exact_decimal(token)
     elif column.root is TypeRoot.FLOAT or _is_integer(token):
-        asked = number_type(token)
-    union = None if asked is None else union_type(nullable(column), asked)
-    return None if union in (None, nullable(column)) else asked
+        wider = number_type(token)
+    union = None if wider is None else union_type(nullable(column), wider)
+    return None if union in (None, nullable(column)) else wider

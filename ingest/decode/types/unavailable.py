@@ -155,7 +155,7 @@ class Placeholder:
         return self._converted[codec]
 
     def _suspect_lists(self, codec: Codec, column: pa.Array) -> pa.Array | None:
-        """Lists of a suspicious length; their elements are looked at only where that is cheap."""
+        """Lists of a suspicious length; their elements are compared only where that is cheap."""
         if codec.element is None:
             return None
         lengths = pc.list_value_length(column)

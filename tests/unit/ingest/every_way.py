@@ -14,6 +14,7 @@ from ingest.decode.avro import lanes as avro_lanes
 from ingest.decode.avro import writer_schemas
 from ingest.decode.events import DecodeResult, SourceTable, Target, Toast
 from ingest.decode.json import debezium_json, envelope_decoder
+from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import AVRO, RegisteredSchema
 from ingest.decode.types.type_mapping import TypeMapping
 from ingest.source.records import RawBatch
@@ -90,9 +91,7 @@ class EveryWay:
         self._rows = rows
         self._target = Target("shop.orders", target, toast=toast)
         self._op = op
-        self._options = debezium_json.DebeziumOptions(
-            **{"type_mapping": TypeMapping.of(mapping), **options}
-        )
+        self._options = DialectOptions(**{"type_mapping": TypeMapping.of(mapping), **options})
 
     def all(self, *, strictly: bool = False, bare: bool = True) -> dict[str, DecodeResult]:
         """Results by the name of the way."""
