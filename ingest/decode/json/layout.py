@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingest.decode.decode_plan import RowPlan, member_type
 from ingest.decode.json.scanning import (
@@ -73,6 +74,11 @@ _PAUSE = 8
 
 _SMALLEST_MS = 100_000_000_000
 """As milliseconds a moment of 1973, as seconds one of the year 5138 (`Anatomy.is_epoch`)."""
+
+_PLAIN_MOMENT = (
+    r"^(19[7-9][0-9]|20[0-9]{2})-[0-9]{2}-[0-9]{2}[T ]"
+    r"[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3}([0-9]{3})?)?Z?$"
+)
 
 _C, _R, _U, _D = 1, 2, 4, 8
 _BITS = {"c": _C, "r": _R, "u": _U, "d": _D}
@@ -575,25 +581,23 @@ class WalkedRows:
         return self._numbers[op].astype(np.uint8).tobytes().decode()
 
     @property
-    def stamps(self) -> np.ndarray:
-        """Moments of the changes [epoch ms], -1 where there is none."""
+    def stamps(self) -> np.ndarray | list[int | None]:
+        """Moments of the changes [epoch ms]; None, in an array -1, where there is none."""
         begins, ends = self._spans[-1]
         moment = self._anatomy.moment
         if moment is None:
             numbers = np.where(begins > 0, self._numbers[-1], -1)
             seconds = (numbers >= 0) & (numbers < _SMALLEST_MS) & self._anatomy.is_epoch
             return np.where(seconds, numbers * 1_000, numbers)
-        known: dict[bytes, int] = {}
-        data = self._data.data
-        stamps = np.full(len(self), -1, np.int64)
-        for row, begin, end in zip(itertools.count(), begins.tolist(), ends.tolist(), strict=False):
-            if begin:
-                text = bytes(data[begin:end])
-                if text not in known:
-                    found = moment(text.decode("ascii"))
-                    known[text] = -1 if found is None else found
-                stamps[row] = known[text]
-        return stamps
+        texts = self._texts(begins, ends, self._numbers[-1])
+        if pc.all(pc.match_substring_regex(texts, _PLAIN_MOMENT), min_count=0).as_py():
+            try:
+                return _plain_moments(texts)
+            except pa.ArrowInvalid:
+                pass  # such as the 30th of February
+        coded = texts.dictionary_encode()
+        read = [moment(text) for text in coded.dictionary.to_pylist()]
+        return pa.array(read, pa.int64()).take(coded.indices).to_pylist()
 
     def column(self, number: int, codec: Codec, refused: set[int]) -> pa.Array:
         """A column of the plan; `row_batches.ColumnOf`."""
@@ -616,21 +620,31 @@ class WalkedRows:
         if wire is Wire.BOOLEAN:
             truths = _bitmap(numbers != 0)
             return pa.Array.from_buffers(pa.bool_(), count, [bitmap, truths])
-        offsets = np.empty(count + 1, np.int32)
-        size = int(ends.sum(dtype=np.int64) - begins.sum(dtype=np.int64))
-        out = np.empty(size + PADDING, np.uint8)
-        if wire is Wire.BASE64:
-            size = self._scan.copy_base64(self._data, count, begins, ends, offsets, out)
-            if size < 0:
-                raise ValueError("not base64")
-        else:
-            size = self._scan.copy_texts(self._data, count, begins, ends, numbers, offsets, out)
-        type_ = pa.binary() if wire is Wire.BASE64 else pa.string()
+        if wire is not Wire.BASE64:
+            array = self._texts(begins, ends, numbers)
+            if (numbers & _WIDE).any() and wire is not Wire.NUMBER:
+                array.validate(full=True)  # UTF-8
+            return array
+        offsets, out = self._room(begins, ends)
+        size = self._scan.copy_base64(self._data, count, begins, ends, offsets, out)
+        if size < 0:
+            raise ValueError("not base64")
         buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(out[:size])]
-        array = pa.Array.from_buffers(type_, count, buffers)
-        if wire in (Wire.TEXT, Wire.LOOSE) and (numbers & _WIDE).any():
-            array.validate(full=True)  # UTF-8
-        return array
+        return pa.Array.from_buffers(pa.binary(), count, buffers)
+
+    def _room(self, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Offsets and content of texts, to be filled."""
+        size = int(ends.sum(dtype=np.int64) - begins.sum(dtype=np.int64))
+        return np.empty(len(self) + 1, np.int32), np.empty(size + PADDING, np.uint8)
+
+    def _texts(self, begins: np.ndarray, ends: np.ndarray, flags: np.ndarray) -> pa.Array:
+        """Texts, not proved to be UTF-8."""
+        offsets, out = self._room(begins, ends)
+        size = self._scan.copy_texts(self._data, len(self), begins, ends, flags, offsets, out)
+        valid = begins > 0
+        bitmap = None if valid.all() else _bitmap(valid)
+        buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(out[:size])]
+        return pa.Array.from_buffers(pa.string(), len(self), buffers)
 
     def _values(self, number: int, refused: set[int]) -> list[Any]:
         """Values as `conversions.wire_type` says, None where one has another type."""
@@ -650,6 +664,15 @@ class WalkedRows:
                     refused.add(row)
             values.append(value)
         return values
+
+
+def _plain_moments(texts: pa.Array) -> np.ndarray:
+    """As `envelopes.utc_ms`, -1 for null; the arithmetic of `datetime.timestamp`."""
+    plain = pc.utf8_rtrim(texts, "Z").cast(pa.timestamp("us")).cast(pa.int64())
+    micros = pc.fill_null(plain, 0).to_numpy()
+    stamps = np.rint(micros / 1e6 * 1_000).astype(np.int64)
+    stamps[~texts.is_valid().to_numpy(zero_copy_only=False)] = -1
+    return stamps
 
 
 def _bitmap(mask: np.ndarray) -> pa.Buffer:

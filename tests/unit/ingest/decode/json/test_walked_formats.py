@@ -204,3 +204,28 @@ def test_options_of_a_format_without_metadata():
     assert DialectOptions(metadata_prefix="").metadata_prefix == ""
     values = [b'{"id":1,"name":"x","n":5}', b'{"id":2,"name":"y","n":6}']
     assert walked("debezium-flat", values[:1], values, metadata_prefix="") == 2
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "2026-11-02 22:14:36.000500",
+        "2026-11-02T22:14:36Z",
+        "2026-02-30 00:00:00",
+        "1969-12-31 23:59:59",
+        "2026-11-02T22:14:36.1+02:00",
+        "soon",
+        "",
+        None,
+    ],
+)
+def test_moments_that_are_text(moment):
+    def operation(id_, op_ts):
+        after = {"id": id_, "name": "x", "n": 5}
+        value = {"table": "d.orders", "op_type": "I", "op_ts": op_ts, "after": after}
+        return json.dumps(value, separators=(",", ":")).encode()
+
+    learned = [operation(1, "2026-11-02 22:14:36")]
+    values = [operation(2, moment), operation(3, "2026-11-02 22:14:37.123")]
+    assert walked("ogg-json", learned, values) == 2
+    assert walked("ogg-json", learned, values[:1]) == 1
