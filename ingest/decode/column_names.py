@@ -209,7 +209,7 @@ class ColumnNames:
         return ColumnNames({**former, new: earlier}, typed, texts, dropped, self.heard, self.exact)
 
     def with_former(self, column: str, earlier: str) -> "ColumnNames":
-        """After somebody else renamed a column."""
+        """After a column was renamed elsewhere."""
         known = tuple(name for name in self.former.get(column, ()) if name != earlier)
         return dataclasses.replace(self, former={**self.former, column: (earlier, *known)})
 
@@ -227,8 +227,8 @@ class ColumnNames:
         former = {name: names for name, names in self.former.items() if name != column}
         typed = {name: names for name, names in self.typed.items() if name != column}
         texts = {name: type_ for name, type_ in self.texts.items() if name != column}
-        gone = dict.fromkeys((column, *self.former.get(column, ())), why)
-        dropped = {**self.dropped, **gone}
+        removed = dict.fromkeys((column, *self.former.get(column, ())), why)
+        dropped = {**self.dropped, **removed}
         return ColumnNames(former, typed, texts, dropped, self.heard, self.exact)
 
     def without_former(self, column: str) -> "ColumnNames":

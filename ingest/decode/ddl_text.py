@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an ALTER TABLE statement says about names of columns. Pure.
 
-Only renames and drops are looked for: everything else shows in row events. Takes the dialects of
+Only renames and drops are recognised: everything else shows in row events. Takes the dialects of
 MySQL, MariaDB and Oracle; what it does not understand says nothing.
 """
 
@@ -18,7 +18,7 @@ class ColumnsSaid:
 
     Attributes:
         renamed: (old, new) pairs.
-        dropped: columns that are gone.
+        dropped: dropped columns.
         added: columns that are new.
     """
 
@@ -28,9 +28,9 @@ class ColumnsSaid:
 
     @property
     def swaps(self) -> bool:
-        """Whether a new name was another column's until now, so that shapes do not tell rows."""
-        gone = {old for old, _ in self.renamed}
-        return any(new in gone for old, new in self.renamed if new != old)
+        """Whether a new name was another column's, so that shapes do not distinguish rows."""
+        removed = {old for old, _ in self.renamed}
+        return any(new in removed for old, new in self.renamed if new != old)
 
 
 _TOKEN = re.compile(

@@ -2,9 +2,7 @@
 """How the row events of one shape are decoded: columns, codecs and msgspec structs.
 
 A plan belongs to one source table, one schema block (or none) and one version of the target's
-schema. The structs are generated from it: attribute `f3` is column 3, whatever its name; members of
-`source` and `op` are literals, so that an event of another table or another kind is refused while
-parsing and costs nothing to tell apart.
+schema. The structs are generated from it: attribute `f3` is column 3, whatever its name.
 
 msgspec takes no struct whose members' names need an escape in JSON. Such a column has a member that
 no event has: rows that bring a value for it are refused as rows with an unknown member are, and
@@ -16,7 +14,7 @@ import functools
 import operator
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -28,7 +26,15 @@ from ingest.decode.types.semantic_types import Codec, Kind
 from ingest.decode.types.token_values import NULL
 from storage.format.types.types import DataType
 
-__all__ = ["PlanColumn", "RowPlan", "is_plain_name", "make_plan", "member_type"]
+__all__ = [
+    "PlanColumn",
+    "RowPlan",
+    "decode_all",
+    "is_plain_name",
+    "is_value",
+    "make_plan",
+    "member_type",
+]
 
 _ESCAPED = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
 _NAMES = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -74,12 +80,9 @@ class RowPlan:
         matched: (table, member, column) of columns whose members are spelt otherwise.
         emits: whether rows are given out; a plan for a shape that the target does not cover yet
             only recognises its events.
-        decode: payload to envelope with key-only `before`.
-        decode_before: payload to envelope with the whole `before`, for deletes and key changes.
-        decode_row: a row image alone to its struct, for formats with other envelopes.
+        decode_row: a row image to its struct.
         decode_key: the key columns of a row image alone, whatever else is in it.
         getters: one per column: row struct to value.
-        key_of: row or before struct to a comparable key.
         key_parts: one getter per key column.
     """
 
@@ -111,10 +114,7 @@ class RowPlan:
         before = self._key_struct()
         self.decode_row: Callable[[bytes], Any] = msgspec.json.Decoder(row).decode
         self.decode_key: Callable[[bytes], Any] = msgspec.json.Decoder(before).decode
-        origin = _source_struct(source)
         self.empty_row = row()
-        self.decode: Callable[[bytes], Any] = _envelope_decoder(before, row, origin)
-        self.decode_before: Callable[[bytes], Any] = _envelope_decoder(row, row, origin)
         self.getters = tuple(operator.attrgetter(f"f{i}") for i in range(len(self.columns)))
         self._numbers = [
             (column.codec.kind is Kind.LOOSE_NUMBER, get)
@@ -122,9 +122,6 @@ class RowPlan:
             if column.codec is not None and column.codec.kind in _NUMBERS
         ]
         self.key_parts = tuple(self.getters[i] for i in self.key)
-        self.key_of: Callable[[Any], Any] = (
-            operator.attrgetter(*(f"f{i}" for i in self.key)) if self.key else _no_key
-        )
 
     def _row_struct(self) -> type[msgspec.Struct]:
         members = [(f"f{i}", member_type(column), None) for i, column in enumerate(self.columns)]
@@ -212,11 +209,6 @@ def is_plain_name(name: str) -> bool:
     return _ESCAPED.search(name) is None
 
 
-def _no_key(_: Any) -> tuple[()]:
-    """Rows of a table without primary key have nothing to compare."""
-    return ()
-
-
 def member_type(column: PlanColumn) -> Any:
     """What msgspec decodes a column's values to."""
     if column.codec is None or not is_plain_name(column.member):
@@ -225,33 +217,34 @@ def member_type(column: PlanColumn) -> Any:
     return wire if wire is msgspec.Raw else wire | None
 
 
-def _source_struct(source: SourceTable) -> type[msgspec.Struct]:
-    members = [
-        (name, Literal[text] if text else None, *(() if text else (None,)))
-        for name, text in (
-            ("name", source.server),
-            ("db", source.database),
-            ("schema", source.schema),
-            ("table", source.table),
-        )
-    ]
-    return msgspec.defstruct(
-        "Source", [("ts_ms", int | None, None), *members], gc=False, kw_only=True
-    )
+_DECODE_ERRORS = (
+    msgspec.MsgspecError,
+    UnicodeDecodeError,
+    RecursionError,
+    TypeError,  # None stands for a row that is not there
+)
 
 
-def _envelope_decoder(
-    before: type[msgspec.Struct], after: type[msgspec.Struct], source: type[msgspec.Struct]
-) -> Callable[[bytes], Any]:
-    envelope = msgspec.defstruct(
-        "Envelope",
-        [
-            ("before", before | None, None),
-            ("after", after | None, None),
-            ("source", source),
-            ("op", Literal["c", "r", "u", "d"]),
-        ],
-        gc=False,
-        kw_only=True,
-    )
-    return msgspec.json.Decoder(envelope).decode
+def decode_all(
+    decode: Callable[[bytes], Any], texts: Sequence[bytes | None]
+) -> tuple[list[Any], list[int]]:
+    """Structs, None where decoding failed; and the indices of those.
+
+    The map keeps its place when one text fails, so the good ones never leave the C loop.
+    """
+    decoded: list[Any] = []
+    failed: list[int] = []
+    decoding = map(decode, texts)  # type: ignore[arg-type]
+    while True:
+        try:
+            decoded.extend(decoding)
+        except _DECODE_ERRORS:
+            failed.append(len(decoded))
+            decoded.append(None)
+        else:
+            return decoded, failed
+
+
+def is_value(value: object) -> bool:
+    """Whether a decoded member, raw or not, is more than null."""
+    return value is not None and not (isinstance(value, msgspec.Raw) and bytes(value) == NULL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which decoder reads a format, and what the rest of the pipeline may ask of it.
+"""Which decoder reads a format, and what the rest of the pipeline uses of it.
 
 An Avro decoder brings its schema registry's client and the schemas it has seen, so there is one per
 worker process, like the decoder.
@@ -20,7 +20,7 @@ from ingest.decode.avro.upsert import UpsertAvroDecoder
 from ingest.decode.avro.writer_schemas import WriterSchemas
 from ingest.decode.dialects.formats import DIALECTS
 from ingest.decode.events import BadRecord, DecodeResult, Resolver, SourceTable
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.json.schema_block import split_message
@@ -133,7 +133,8 @@ def decoder_of(settings: Settings, keys: PrimaryKeys, resolve: Resolver) -> Form
             events.origins,
             truncated=_truncated(plain_value),
         )
-    decoder: EnvelopeDecoder = DIALECTS[settings.format](_dialect_options(settings, keys), resolve)
+    dialect = DIALECTS[settings.format](_dialect_options(settings, keys))
+    decoder = EnvelopeDecoder(dialect, resolve)
     return FormatDecoder(
         decoder.decode,
         decoder.key_is_row,
@@ -144,9 +145,9 @@ def decoder_of(settings: Settings, keys: PrimaryKeys, resolve: Resolver) -> Form
     )
 
 
-def debezium_options(settings: Settings, keys: PrimaryKeys) -> DebeziumOptions:
+def debezium_options(settings: Settings, keys: PrimaryKeys) -> DialectOptions:
     """What decoders of Debezium's envelopes need to know that events do not carry."""
-    return DebeziumOptions(
+    return DialectOptions(
         **dataclasses.asdict(settings.debezium),
         primary_keys=keys,
         type_mapping=TypeMapping.of(settings.sink.type_mapping),

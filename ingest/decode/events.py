@@ -100,7 +100,7 @@ class Toast(enum.Enum):
 
 
 class AsksTypes(enum.Enum):
-    """Which values that do not convert to their column's type ask for a change of the schema."""
+    """Which values that do not convert to their column's type request a change of the schema."""
 
     NONE = "none: their records are bad"
     DECLARED = "those whose type the event declares"
@@ -115,7 +115,7 @@ class Target:
         identifier: `db.table`.
         schema: schema to decode with: the columns that come from the source; None = the table does
             not exist yet.
-        evolvable: whether records that the schema does not cover may ask for a schema change; if
+        evolvable: whether records that the schema does not cover may request a schema change; if
             not they are bad records.
         owner: whose the table is, if not the source table's alone: several share it.
         constants: columns that have one value in all rows of this source table, and the value.
@@ -125,17 +125,17 @@ class Target:
         origin: names of metadata (`ingest.decode.metadata_columns`) that its change batches must
         bring.
         ignored: columns of the source that are not wanted: not decoded, never a reason for a delta.
-        needs_before: why updates and deletes must tell the old values of all columns of the
+        needs_before: why updates and deletes must have the old values of all columns of the
             schema's key; "" = the row's new ones, or the record's key, say enough.
-        needs_values: columns whose old values a delete must tell rightly where it tells them: it
+        needs_values: columns whose old values a delete must have right where it has them: it
             would not count, or not count rightly, with null in their place.
         behind_key: columns of the schema's key that are none of the table's key, which is computed
             from them: their types may change.
-        fixed: columns of the source and the types (as text) with which they do not ask for a
+        fixed: columns of the source and the types (as text) with which they do not request a
             change: their values must fit what is there, one by one.
         asks_types: see there.
         finds_old_rows: whether the task that writes a row knows the row of its old key, too.
-        why_frozen: what was wrong with the change asked for, where it is not `evolvable` for that.
+        why_frozen: what was wrong with the requested change, where it is not `evolvable` for that.
         exact_names: whether a column that is spelt in another case is another column.
         refusal_class: error class of the records, where there is a `refusal`.
     """
@@ -214,7 +214,7 @@ class SchemaDelta:
         constants: see `Target`; they are among the columns of the primary key, not of `fields`.
         position: kind of position that the records have (`ingest.source.position.kinds`); empty =
         none,
-            or nobody asked.
+            or not requested.
         epoch_ms: moment since which the source counts its positions anew, where the shape is
             covered and this is the news.
         partition: of the topic; -1 = not known.
@@ -274,7 +274,7 @@ class ChangeBatch:
         max_source_ts_ms: largest `source.ts_ms` [epoch ms].
         constants: of the target, see there; they are no columns of `rows`.
         origin: metadata of each row, columns as `Target.origin` names them, of the types in
-            `ingest.decode.metadata_columns`; None when the target asks for none.
+            `ingest.decode.metadata_columns`; None when the target requests none.
     """
 
     target: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A record that nobody foresaw ends no batch: it is found by halves and quarantined alone.
+"""An unexpected failure of one record fails no batch: it is isolated by bisection, and quarantined.
 
 A row that a later step cannot take (placing, writing) is found the same way; its record is named to
 the driver, which runs the batch again without it (`BatchPlan.unwritable`).
@@ -28,7 +28,7 @@ _FRAMES = 12
 _MESSAGE = 500
 _TEXT = 6_000
 _MOST_ROWS = 100
-"""Rows of one table and task that are looked for; where more fail, it is not about the rows."""
+"""Failing rows of one table and task that are isolated; where more fail, rows are not the cause."""
 
 
 class _UnforeseenError(Exception):
@@ -73,8 +73,8 @@ def isolated(
         middle = len(raw) // 2
         halves = (range(middle), range(middle, len(raw)))
         return _united([isolated(decode, attempt, raw.of(half)) for half in halves])
-    gone = set(failing)
-    rest = [at for at in range(len(raw)) if at not in gone]
+    removed = set(failing)
+    rest = [at for at in range(len(raw)) if at not in removed]
     parts = [isolated(decode, attempt, raw.of([at])) for at in failing]
     if rest:
         parts.append(isolated(decode, attempt, raw.of(rest)))

@@ -3,8 +3,8 @@
 
 A table made from the Kafka key merges rows by those columns. If the source's key grows later (`id`
 to `id, region`), rows of different keys would silently become one. Keys are not parsed on the fast
-path, so the first and the last key of a raw batch are looked at, and all of them only when one of
-the two disagrees: a source changes its key once, not back and forth within a few thousand records.
+path, so the first and the last key of a raw batch are compared, and all of them only when one of
+the two differs: a source changes its key once, not back and forth within a few thousand records.
 """
 
 import dataclasses
@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from ingest.decode.column_names import NO_NAMES, ColumnNames
 from ingest.decode.events import OFFSET_COLUMN, BadRecord, ChangeBatch
-from ingest.decode.json.fast_rows import op_of
 from ingest.decode.json.schema_block import split_message
 from ingest.decode.outcome import bad_record
 from ingest.source.records import RawBatch
@@ -27,6 +26,7 @@ __all__ = [
     "KeyColumns",
     "json_keys",
     "key_columns",
+    "op_of",
     "operation",
     "without_foreign_keys",
 ]
@@ -49,12 +49,24 @@ def key_columns(key: bytes | None) -> frozenset[str] | None:
     return None if payload is None else frozenset(payload)
 
 
+class _Op(msgspec.Struct):
+    op: str
+
+
+_OP = msgspec.json.Decoder(_Op)
+
+
+def op_of(value: bytes | None) -> str | None:
+    """`op` of an event of Debezium in lower case; None where it is none."""
+    try:
+        return _OP.decode(split_message(value or b"").payload).op.lower()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def operation(record: BadRecord) -> str:
     """The name under which the decoder counted a record before it was taken out."""
-    try:
-        return f"op.{op_of(split_message(record.value or b'').payload)}"
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return "op.None"
+    return f"op.{op_of(record.value)}"
 
 
 def _payload(data: bytes | None) -> dict[str, Any] | None:
@@ -112,9 +124,9 @@ def without_foreign_keys(
     ]
     if not bad:
         return change, []
-    gone = {record.offset for record in bad}
+    removed = {record.offset for record in bad}
     offsets = change.rows.column(OFFSET_COLUMN).to_pylist()
-    keep = pa.array([offset not in gone for offset in offsets])
+    keep = pa.array([offset not in removed for offset in offsets])
     kept = change.rows.filter(keep)
     if kept.num_rows == 0:
         return None, bad

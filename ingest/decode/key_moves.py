@@ -5,7 +5,7 @@ Debezium writes a change of key as a delete of the old key (header `__debezium.n
 and an insert of the new one (header `__debezium.oldkey`), all in a row. An insert whose values did
 not all come (`unavailable`) can take them from the old row only if that row is known as it was just
 before: its delete must stand right before the insert, in the same partition and batch of records.
-Elsewhere changes of the old row may lie that nobody has seen yet.
+Elsewhere changes of the old row may lie that have not been read yet.
 
 Source: CDC.md §1.2.
 """
@@ -28,7 +28,7 @@ _ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class KeyMoves:
-    """Finds old keys. Asks headers of single records, so it is for the few that need it.
+    """Finds old keys. Reads headers of single records, so it is for the few that need it.
 
     Args:
         raw: the records.

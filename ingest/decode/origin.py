@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `origin` of change batches: what is known of a change besides its row.
 
-Nothing is read unless a target asks (`Target.origin`). What is asked for is read in a pass of its
-own over the records that gave rows, whatever path decoded them: only the wanted members, many
-records at a time (`member_columns`, `avro_origin`). What the record itself knows (topic, offset,
-key, ...) is added here for every format.
+Nothing is read unless a target requests it (`Target.origin`). It is read in a pass of its own over
+the records that gave rows, whatever path decoded them: only the wanted members, many records at a
+time (`member_columns`, `avro_origin`). What the record itself knows (topic, offset, key, ...) is
+added here for every format.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from ingest.decode.events import (
 from ingest.decode.metadata_columns import origin_column, origin_schema
 from ingest.source.records import NO_TIMESTAMP, RawBatch
 
-__all__ = ["AskedOrigins", "OriginReader"]
+__all__ = ["OriginReader", "RequestedOrigins"]
 
 OriginReader = Callable[[RawBatch, Sequence[int], Collection[str]], Mapping[str, pa.Array]]
 """(raw batch, positions in it, names of metadata) to columns, one value per position; of the types
@@ -36,8 +36,8 @@ _RECORD = frozenset({"topic", "partition", "offset", "timestamp", "timestamp_typ
 _RECORD |= {"key", "headers"}
 
 
-class AskedOrigins:
-    """A resolver that notes which targets ask for metadata.
+class RequestedOrigins:
+    """A resolver that notes which targets request metadata.
 
     Args:
         resolve: the resolver behind it.
@@ -58,12 +58,12 @@ class AskedOrigins:
         return target
 
     def plain(self, source: SourceTable, topic: str) -> Target | None:
-        """The target as one that asks for nothing, for a decoder whose rows pass another one."""
+        """The target as one that requests nothing, for a decoder whose rows pass another one."""
         target = self(source, topic)
         return dataclasses.replace(target, origin=()) if target is not None else None
 
     def filled(self, result: DecodeResult, raw: RawBatch, read: OriginReader) -> DecodeResult:
-        """The result with the origins that targets ask for.
+        """The result with the origins that targets request.
 
         Args:
             result: of decoding `raw`.

@@ -187,7 +187,8 @@ class Outcome:
             placeholder: of unavailable values.
 
         Returns:
-            True: nothing yet, the plan is another one now and is to be tried; False: it is settled.
+            True: nothing yet, the plan is another one now and is to be tried; False: the record is
+            done.
         """
         if tokens and shape.learn_names(tokens, placeholder):
             return True

@@ -201,12 +201,14 @@ class TargetRows:
         kinds = np.frombuffer(ops.encode().translate(_KIND_OF_OP), np.int8)
         arrays = [*columns, pa.array(kinds), pa.array(offsets, pa.int64())]
         fields = list(self._arrow)
+        keep = np.ones(len(ops), bool)
+        keep[refused] = False
         if unavailable and self._target.toast is Toast.KEEP:
-            arrays.append(self._marks(unavailable, len(ops)))
-            fields.append(_MARKS)
+            masks = {number: mask & keep for number, mask in unavailable.items()}
+            if any(mask.any() for mask in masks.values()):
+                arrays.append(self._marks(masks, len(ops)))
+                fields.append(_MARKS)
         if len(refused):
-            keep = np.ones(len(ops), bool)
-            keep[refused] = False
             mask = pa.array(keep)
             arrays = [array.filter(mask) for array in arrays]
             if isinstance(stamps, np.ndarray):

@@ -30,13 +30,13 @@ class TableDdl:
     Attributes:
         source: the table, after the statement.
         type: `CREATE`, `ALTER` or `DROP`.
-        said: names of columns that the statement tells of.
-        columns: all of the table after the statement; empty = not told.
+        said: names of columns in the statement.
+        columns: all of the table after the statement; empty = unknown.
         ddl: the statement.
         topic: of the message.
         partition: of the message.
         offset: of the message.
-        target: `db.table` it is for; "" = not looked up yet.
+        target: `db.table` it is for; "" = not resolved yet.
         owner: as `Target.owner`: whose the target is when several source tables fill it.
     """
 

@@ -3,7 +3,7 @@
 
 A `Shape` holds the decode plan of such events and learns from the reference path: a shape without
 schema block learns the columns that appear, a column may turn out to hold JSON numbers or objects.
-When the target does not cover the shape it knows the delta to ask for.
+When the target does not cover the shape it has the delta to request.
 
 1. `refresh` with the target of the hour, before the first event of a batch;
 2. `fate` says what becomes of its row events; `ROWS` are decoded with `plan`;
@@ -88,7 +88,7 @@ class Shape:
     Attributes:
         keyless: whether tables without primary key are taken: every event is an insert.
         of_key: whether the block is that of records' keys, of which only the key columns count.
-        has_open_types: whether `learn_widths` is to be told of rows for missing columns.
+        has_open_types: whether `learn_widths` needs rows for missing columns.
         refusal: why no row event of the shape can be taken, whatever the target is; "" = none.
     """
 
@@ -334,17 +334,17 @@ class Shape:
         key: Sequence[str],
     ) -> tuple[str, Codec | None]:
         """Which of several columns takes a column of the event, and how."""
-        settled = not target.evolvable or (member, type_name(semantic.type)) in target.fixed
+        unchangeable = not target.evolvable or (member, type_name(semantic.type)) in target.fixed
         keys = {*key} - target.behind_key
         wider = False
         for name in slots:
-            fixed = settled or name in keys or self._facts.mapping.keeps(types[name])
+            fixed = unchangeable or name in keys or self._facts.mapping.keeps(types[name])
             codec = self._fitting(name, types[name], semantic, fixed)
             if not isinstance(codec, Fit):
                 return name, codec
             wider |= codec is Fit.WIDEN
         asks = wider or target.asks_types is not AsksTypes.NONE
-        if asks and not settled and slots[0] not in keys:
+        if asks and not unchangeable and slots[0] not in keys:
             self._missing[member] = semantic.type
             self._mismatched[member] = slots[0]
         return slots[0], None
@@ -398,7 +398,7 @@ class Shape:
         """Take note of how wide columns have to be whose declared types do not say it."""
 
     def outgrow(self, member: str, type_: DataType) -> None:
-        """Ask for a wider column than the table has, for a value."""
+        """Request a wider column than the table has, for a value."""
         known = self._outgrown.get(member, type_)
         self._outgrown[member] = union_type(known, type_) or type_
 
@@ -509,8 +509,12 @@ class Shape:
             if token == NULL or number in plan.key or column.codec is None:
                 continue
             type_ = self._asked_type(target, column, token)
-            asked = type_ and (column.member, type_name(type_)) not in target.fixed
-            if type_ and asked and not self._takes(column.name, column.type, token, placeholder):
+            changeable = type_ and (column.member, type_name(type_)) not in target.fixed
+            if (
+                type_
+                and changeable
+                and not self._takes(column.name, column.type, token, placeholder)
+            ):
                 found[column.member] = type_
                 self._mismatched[column.member] = column.name
         if found:
@@ -519,7 +523,7 @@ class Shape:
         return bool(found)
 
     def _asked_type(self, target: Target, column: PlanColumn, token: bytes) -> DataType | None:
-        """The type that a value asks for which its column does not take; None = it may not ask."""
+        """The type that a value requires which its column does not take; None = it is bad."""
         if not self._facts.mapping.keeps(column.type):
             wider = wider_number(column.type, self._number(token))
             if wider is not None:
@@ -541,7 +545,7 @@ class Shape:
         self._missing, self.pending_plan = missing, pending
 
     def delta(self, topic: str, offset: int) -> SchemaDelta | None:
-        """The change to ask for; None when there is nothing to ask."""
+        """The change to request; None where there is none."""
         missing = {**self._missing, **self._outgrown}
         if self.target is None or not missing:
             return None
@@ -572,7 +576,7 @@ class FreshShapes:
     """The shapes that one call of `decode` meets, each with its target as it is in this call.
 
     Args:
-        resolve: asked once per shape.
+        resolve: called once per shape.
         topic: of the records.
     """
 

@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decoder remembers of one topic: schema blocks by their bytes, and shapes of events."""
+"""What a decoder remembers of one topic: schema blocks by their bytes."""
 
 import msgspec
 
-from ingest.decode.decode_plan import RowPlan
 from ingest.decode.dialects.recognition import said_of
-from ingest.decode.events import SourceTable
-from ingest.decode.json.layout import Layouts
 from ingest.decode.json.schema_block import SchemaBlock, SplitMessage, parse_block, split_message
 from ingest.decode.json.single_event import EventRefusedError
-from ingest.decode.shapes import Shape
 
 __all__ = ["TopicState"]
 
@@ -18,38 +14,20 @@ _MAX_REMEMBERED = 4_096
 """Blocks of one topic; far above any number of table versions, so that memory stays bounded."""
 
 
-_MAX_WALKED = 8
-"""Shapes of one topic whose layouts are learned: every event may be compared with all of them."""
-
-
 class TopicState:
     """What is known of a topic's messages; lives as long as the decoder."""
 
     def __init__(self) -> None:
         self.prefixes: dict[bytes, SchemaBlock] = {}
         self.blocks: dict[bytes, SchemaBlock] = {}
-        self.shapes: dict[tuple[SourceTable, bytes | None], Shape] = {}
-        self.current: Shape | None = None
-        self.walked: list[tuple[Shape, Layouts]] = []
-        """Layouts of events, those of the last learned shape first."""
+        self.prefix = b""
+        """Of the last message that had one."""
 
     def forget(self) -> None:
         """Drop everything; it is learned again."""
         self.prefixes.clear()
         self.blocks.clear()
-        self.shapes.clear()
-        self.current = None
-        self.walked.clear()
-
-    def layouts(self, shape: Shape, plan: RowPlan) -> Layouts:
-        """Of a shape and its plan, made on first sight."""
-        for other, layouts in self.walked:
-            if other is shape and layouts.plan is plan:
-                return layouts
-        others = [pair for pair in self.walked if pair[0] is not shape]
-        layouts = Layouts(plan)
-        self.walked = [(shape, layouts), *others][:_MAX_WALKED]
-        return layouts
+        self.prefix = b""
 
     def split(self, value: bytes) -> tuple[SchemaBlock | None, bytes, bytes]:
         """(block, payload, prefix) of a message.
@@ -59,6 +37,7 @@ class TopicState:
         """
         for prefix, block in self.prefixes.items():
             if value.startswith(prefix) and value[-1] == _CLOSING_BRACE:
+                self.prefix = prefix
                 return block, value[len(prefix) : -1], prefix
         try:
             parts = split_message(value)
@@ -79,4 +58,5 @@ class TopicState:
             block = self.blocks[parts.block] = parse_block(parts.block)
         if parts.prefix:
             self.prefixes[parts.prefix] = block
+            self.prefix = parts.prefix
         return block

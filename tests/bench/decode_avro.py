@@ -30,7 +30,8 @@ from ingest.decode.avro.connect_schema import parse_schema
 from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
 from ingest.decode.avro.writer_schemas import WriterSchema
 from ingest.decode.events import SourceTable, Target
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import RegisteredSchema, SchemaId
 from ingest.source.records import RawBatch
 from storage.format.avro.decode import RecordDecoder
@@ -179,7 +180,7 @@ def ways(
             return _rows(decoder(), raws)
 
     def json_events() -> int:
-        return _rows(DebeziumJsonDecoder(DebeziumOptions(), _to(target)), json_raws)
+        return _rows(DebeziumJsonDecoder(DialectOptions(), _to(target)), json_raws)
 
     lanes = avro_lanes.EnvelopeLanes.of(WriterSchema(parse_schema(text)).schema)
     chunks = [values[start : start + BATCH] for start in range(0, len(values), BATCH)]

@@ -4,7 +4,7 @@
     python -m tests.bench.decode_events [--events 100000] [--rounds 5]
 
 Prints one JSON line per shape: CPU seconds per million events, minimum and median of the rounds, by
-the typed path alone and with the compiled scan, in turn; how much the scan took; the mean size of
+event by event and with the compiled scan, in turn; how much the scan took; the mean size of
 an event. Decoders have seen 2,000 events before, as those of a running stream have.
 """
 
@@ -23,15 +23,16 @@ import numpy as np
 
 from ingest.compiled import loading
 from ingest.decode.events import SourceTable, Target
-from ingest.decode.json import debezium_json
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
+from ingest.decode.json import envelope_decoder
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.envelopes import DialectOptions
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.types.type_text import parse_type
 
 BATCH = 5_000
-_SCANNERS = {
-    "typed": lambda _: None,
+SCANNERS = {
+    "by event": lambda _: None,
     "walked": lambda _: loading.load() and loading.loaded(loading.SCAN),
 }
 COLUMNS = (
@@ -145,13 +146,13 @@ def measure(values: list[bytes], rounds: int, columns: Columns = COLUMNS) -> dic
     def resolve(_: SourceTable, __: str) -> Target:
         return Target("shop.orders", schema)
 
-    costs: dict[str, list[float]] = {"typed": [], "walked": []}
+    costs: dict[str, list[float]] = {"by event": [], "walked": []}
     raws = batches(values)
     taken = 0
     for _ in range(rounds):
         for way, cost in costs.items():
-            with mock.patch.object(debezium_json, "scanner", _SCANNERS[way]):
-                decoder = DebeziumJsonDecoder(DebeziumOptions(), resolve)
+            with mock.patch.object(envelope_decoder, "scanner", SCANNERS[way]):
+                decoder = DebeziumJsonDecoder(DialectOptions(), resolve)
                 decoder.decode(batches(values[:2_000])[0])
                 start = time.process_time()
                 results = [decoder.decode(raw) for raw in raws]
@@ -166,7 +167,7 @@ def measure(values: list[bytes], rounds: int, columns: Columns = COLUMNS) -> dic
     }
     return {
         **figures,
-        "ratio": round(min(costs["typed"]) / min(costs["walked"]), 2),
+        "ratio": round(min(costs["by event"]) / min(costs["walked"]), 2),
         "share_walked": round(taken / len(values), 4),
         "mean_bytes": round(sum(map(len, values)) / len(values)),
     }

@@ -7,7 +7,6 @@ or something is not foreseen, the event is made as small as it still shows the f
 """
 
 import collections
-import contextlib
 import dataclasses
 import itertools
 import random
@@ -15,12 +14,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 
 from ingest.decode.events import OFFSET_COLUMN, UNAVAILABLE_COLUMN, SchemaDelta
-from ingest.decode.json import envelope_decoder
 from ingest.pipeline.chunk import ChunkKind, chunks_of, ipc_batch
 from ingest.pipeline.decoding import Decoding
 from ingest.pipeline.map_side import MapSide
@@ -110,14 +107,6 @@ def _plain(table: pa.Table) -> dict[str, list[Any]]:
     return {n: v for n, v in found.items() if n != UNAVAILABLE_COLUMN or any(v)}
 
 
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Every row event goes alone through the reference path, in all formats."""
-    all_left = lambda self, shape, places, events: list(range(len(events)))  # noqa: E731
-    with by_reference(), mock.patch.object(envelope_decoder._Decoding, "_columns", all_left):
-        yield
-
-
 class EventCampaign:
     """A campaign over one subject.
 
@@ -203,7 +192,7 @@ class EventCampaign:
     ) -> tuple[Ended, Ended]:
         with by_columns():
             fast = self._ended(ways[0], plan, topic, records)
-        with _alone():
+        with by_reference():
             slow = self._ended(ways[1], plan, topic, records)
         return fast, slow
 

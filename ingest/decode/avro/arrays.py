@@ -35,7 +35,7 @@ from storage.format.types.types import ArrayType, AtomicType, MapType, RowType, 
 __all__ = ["NodeMaker", "convert_array", "plain"]
 
 _ANY = AtomicType(TypeRoot.BIGINT)
-"""Nodes name a Paimon type for the reader of data files; here it is not looked at."""
+"""Nodes name a Paimon type for the reader of data files; it is ignored here."""
 
 _SIGN_BIT = np.uint64(1)
 _MAX_PRECISION = 38

@@ -37,16 +37,18 @@ from ingest.decode.avro.origin import AvroOrigins
 from ingest.decode.avro.records import AvroRecords
 from ingest.decode.avro.writer_schemas import WriterSchema, WriterSchemas
 from ingest.decode.bisection import failing_positions
-from ingest.decode.decode_plan import PlanColumn, RowPlan
+from ingest.decode.decode_plan import RowPlan
 from ingest.decode.dialects.recognition import said_of_text
-from ingest.decode.events import DecodeResult, Resolver, SourceTable, Toast
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
+from ingest.decode.events import DecodeResult, Resolver, SourceTable
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.json.single_event import EventRefusedError
 from ingest.decode.key_moves import KeyMoves
 from ingest.decode.merged_batches import merged
-from ingest.decode.origin import AskedOrigins
+from ingest.decode.origin import RequestedOrigins
 from ingest.decode.outcome import Outcome
 from ingest.decode.registry.client import RegisteredSchema, SchemaId
+from ingest.decode.row_batches import ConvertedRows, convert_columns, new_rows_lacking
 from ingest.decode.shapes import Fate, FreshShapes, Shape
 from ingest.decode.types.conversions import CONVERSION_ERRORS
 from ingest.decode.types.semantic_types import Codec
@@ -60,60 +62,33 @@ __all__ = ["DebeziumAvroDecoder", "DebeziumAvroOptions"]
 _Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TargetColumns:
-    """Row images as the target wants them.
-
-    Attributes:
-        columns: one array per column of the plan, as long as the rows.
-        refused: rows that are not to be used: there is no image, a value did not convert (null
-            stands there), a key or NOT NULL column is null, a column that the table lacks has a
-            value, or the placeholder may be in it.
-        unavailable: by column index the mask of values that the source did not send; null stands
-            in their place.
-    """
-
-    columns: list[pa.Array]
-    refused: _Mask
-    unavailable: dict[int, _Mask]
-
-
-def convert_columns(
-    plan: RowPlan, rows: RowColumns, placeholder: Placeholder, toast: Toast
-) -> TargetColumns:
+def converted_rows(plan: RowPlan, rows: RowColumns, placeholder: Placeholder) -> ConvertedRows:
     """The target's columns.
+
+    Rows without image, or with values that no column takes, are refused as well.
 
     Args:
         plan: of the rows' shape.
         rows: row images.
         placeholder: of unavailable values.
-        toast: what is to become of it; `FAIL` refuses the row.
     """
-    found = TargetColumns([], ~rows.present, {})
-    for index, column in enumerate(plan.columns):
-        source = rows.arrays.get(column.member)
-        if source is None or column.codec is None:
-            array = pa.nulls(len(found.refused), _arrow_type(plan, column))
-            if source is not None:
-                found.refused[_valid(source)] = True
-        else:
-            tree = rows.fields[column.member]
-            array = _converted(column.codec, tree, source, found.refused)
-            kept = toast if column.type.nullable else Toast.FAIL
-            array = _without_suspects(column.codec, array, placeholder, kept, index, found)
-        found.columns.append(array)
-        if not column.type.nullable and array.null_count:
-            found.refused[~_valid(array)] = True
-    for name in plan.null_only:
+    count = len(rows.present)
+
+    def column_of(number: int, codec: Codec, refused: set[int]) -> pa.Array:
+        member = plan.columns[number].member
+        source = rows.arrays.get(member)
+        if source is None:
+            return pa.nulls(count, codec.arrow)
+        return _converted(codec, rows.fields[member], source, refused)
+
+    found = convert_columns(plan, count, column_of, placeholder)
+    refused = ~rows.present
+    refused[found.refused] = True
+    untaken = [column.member for column in plan.columns if column.codec is None]
+    for name in (*untaken, *plan.null_only):
         if name in rows.arrays:
-            found.refused[_valid(rows.arrays[name])] = True
-    return found
-
-
-def _arrow_type(plan: RowPlan, column: PlanColumn) -> pa.DataType:
-    if plan.target.schema is None:
-        raise InternalError("rows of a table that does not exist")
-    return plan.target.schema.arrow_schema.field(column.name).type
+            refused[_valid(rows.arrays[name])] = True
+    return dataclasses.replace(found, refused=np.flatnonzero(refused))
 
 
 def _valid(array: pa.Array) -> _Mask:
@@ -121,31 +96,7 @@ def _valid(array: pa.Array) -> _Mask:
     return mask
 
 
-def _without_suspects(
-    codec: Codec,
-    array: pa.Array,
-    placeholder: Placeholder,
-    toast: Toast,
-    index: int,
-    found: TargetColumns,
-) -> pa.Array:
-    """The column with null for values that the source did not send; doubtful ones are refused."""
-    suspects = placeholder.suspects(codec, array)
-    if suspects is None:
-        return array
-    doubtful = suspects.to_numpy(zero_copy_only=False)
-    if toast is not Toast.FAIL:
-        exact = placeholder.exact(codec, array, suspects)
-        absent = exact.to_numpy(zero_copy_only=False)
-        if absent.any():
-            array = pc.if_else(exact, pa.scalar(None, array.type), array)
-            found.unavailable[index] = absent
-            doubtful = doubtful & ~absent
-    found.refused[doubtful] = True
-    return array
-
-
-def _converted(codec: Codec, tree: object, array: pa.Array, refused: _Mask) -> pa.Array:
+def _converted(codec: Codec, tree: object, array: pa.Array, refused: set[int]) -> pa.Array:
     def attempt(low: int, high: int) -> None:
         piece = array.take(pa.array(np.arange(low, high)))  # no offset, which a slice would have
         convert_array(codec, tree, piece)
@@ -154,7 +105,7 @@ def _converted(codec: Codec, tree: object, array: pa.Array, refused: _Mask) -> p
         return convert_array(codec, tree, array)
     except CONVERSION_ERRORS:
         bad = failing_positions(attempt, len(array), CONVERSION_ERRORS)
-    refused[bad] = True
+    refused.update(bad)
     where = np.arange(len(array))
     absent = np.zeros(len(array), np.bool_)
     absent[bad] = True
@@ -208,7 +159,7 @@ class DebeziumAvroOptions:
     """
 
     schemas: Callable[[SchemaId], RegisteredSchema]
-    debezium: DebeziumOptions = dataclasses.field(default_factory=DebeziumOptions)
+    debezium: DialectOptions = dataclasses.field(default_factory=DialectOptions)
     id_bytes: int = 4
 
 
@@ -217,7 +168,7 @@ class DebeziumAvroDecoder:
 
     Args:
         options: see `DebeziumAvroOptions`.
-        resolve: source table and topic to target; asked once per shape and call of `decode`.
+        resolve: source table and topic to target; called once per shape and call of `decode`.
 
     Attributes:
         records: reads single records (a key's columns, an event's operation).
@@ -226,8 +177,7 @@ class DebeziumAvroDecoder:
 
     def __init__(self, options: DebeziumAvroOptions, resolve: Resolver) -> None:
         self._options = options.debezium
-        self._resolve = AskedOrigins(resolve)
-        self._facts = options.debezium.facts
+        self._resolve = RequestedOrigins(resolve)
         self._shapes: dict[tuple[str, SourceTable, bytes], Shape] = {}
         self.framing = Framing(options.id_bytes)
         self.writers = WriterSchemas(options.schemas)
@@ -258,7 +208,9 @@ class DebeziumAvroDecoder:
         """The shape of a row event, made on first sight."""
         key = topic, source, writer.schema.block
         if key not in self._shapes:
-            self._shapes[key] = Shape(source, writer.block, self._facts, self._options.primary_keys)
+            self._shapes[key] = Shape(
+                source, writer.block, self.as_json.facts, self._options.primary_keys
+            )
         return self._shapes[key]
 
 
@@ -298,7 +250,7 @@ class _Decoding:
         self._left: list[_Group] = []
         """Records for the reference path."""
         self._waiting: dict[int, tuple[int, list[_Group]]] = {}
-        """By shape: the record that asks for a delta, and those that wait for the same."""
+        """By shape: the record that requests a delta, and those that wait for the same."""
 
     def run(self) -> DecodeResult:
         for start in range(0, len(self._raw), _CHUNK):
@@ -377,7 +329,7 @@ class _Decoding:
             framed.setdefault(found, []).extend(places)
 
     def _doubtful(self, places: Sequence[int], refused: EventRefusedError) -> None:
-        """Records that are bad unless a header, not asked so far, names their schema."""
+        """Records that are bad unless a header, not read so far, names their schema."""
         framing = self._decoder.framing
         for at in places:
             try:
@@ -448,16 +400,16 @@ class _Decoding:
         plan, writer = shape.plan, group.writer
         if plan is None or writer.lanes is None:
             raise InternalError("a shape without plan")
-        if not events.asked.issuperset(plan.key_names):
+        if not events.requested.issuperset(plan.key_names):
             writer.key_names |= frozenset(plan.key_names)
             self._events(group)
             return
         ops, deletes = events.ops, events.ops == _DELETE
-        rows = convert_columns(plan, events.after, self._decoder.placeholder, plan.target.toast)
-        refused = rows.refused | ~_ROW_OPS[ops] | (key_changes(plan, events) & (ops == _UPDATE))
-        if plan.target.toast is Toast.KEEP:
-            for absent in rows.unavailable.values():  # of a new row there is nothing to keep
-                refused |= absent & (ops != _UPDATE)
+        rows = converted_rows(plan, events.after, self._decoder.placeholder)
+        refused = ~_ROW_OPS[ops] | (key_changes(plan, events) & (ops == _UPDATE))
+        refused[rows.refused] = True
+        letters = ops.tobytes().decode("latin-1")
+        refused[new_rows_lacking(letters, rows.unavailable)] = True
         self._add(plan, rows, group, ops, events.stamps, ~refused)
         self._left.append(group.only(refused & ~deletes))
         found = np.flatnonzero(deletes)
@@ -479,21 +431,24 @@ class _Decoding:
         if rows is None:
             self._left.append(group)
             return
-        converted = convert_columns(plan, rows, self._decoder.placeholder, Toast.FAIL)
+        converted = converted_rows(plan, rows, self._decoder.placeholder)
         ops = np.full(len(payloads), _DELETE, np.uint8)
-        self._add(plan, converted, group, ops, stamps, ~converted.refused)
-        self._left.append(group.only(converted.refused))
+        refused = np.zeros(len(payloads), np.bool_)
+        refused[converted.refused] = True
+        refused[new_rows_lacking("d" * len(payloads), converted.unavailable)] = True
+        self._add(plan, converted, group, ops, stamps, ~refused)
+        self._left.append(group.only(refused))
 
     def _add(
         self,
         plan: RowPlan,
-        rows: TargetColumns,
+        rows: ConvertedRows,
         group: _Group,
         ops: npt.NDArray[np.uint8],
         stamps: pa.Array | None,
         kept: npt.NDArray[np.bool_],
     ) -> None:
-        columns, unavailable = rows.columns, rows.unavailable
+        columns, unavailable = rows.columns, dict(rows.unavailable)
         if not kept.all():
             mask = pa.array(kept)
             columns = [column.filter(mask) for column in columns]
@@ -513,7 +468,7 @@ class _Decoding:
     # --- events that wait for a schema change
 
     def _wait(self, shape: Shape, group: _Group) -> None:
-        """One row event asks for the delta, through the reference path; the others wait."""
+        """One row event requests the delta, through the reference path; the others wait."""
         if id(shape) not in self._waiting:
             self._waiting[id(shape)] = group.places[0], []
             self._left.append(group.within(0, 1))
@@ -521,7 +476,7 @@ class _Decoding:
         self._waiting[id(shape)][1].append(group)
 
     def _refused_waiting(self, result: DecodeResult) -> list[_Group]:
-        """Count what waits behind a delta; what has none to wait for must be looked at."""
+        """Count what waits behind a delta; what has none to wait for is decoded."""
         bad = {record.offset for record in result.bad}
         refused: list[_Group] = []
         for first, groups in self._waiting.values():

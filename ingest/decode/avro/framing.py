@@ -3,13 +3,13 @@
 
 The id stands before the value (magic byte 0 and a big-endian id, or magic byte 1 and a GUID) or in
 a header, and then the value stands alone. A value alone may begin with a zero byte too, so headers
-are asked first; since asking costs as much as decoding, only the first and the last record of a
-batch are asked, and all of them where one of the two has such a header: a producer changes its
+are read first; since reading them costs as much as decoding, only the first and the last record of
+a batch are read, and all of them where one of the two has such a header: a producer changes its
 ways once, not back and forth within a few thousand records. `header_id` is for the doubtful rest.
 
 Apicurio's converters may name a schema by its content id, which registries answer for through
 Confluent's API, or by its global id, for which they do not: such records are refused with the
-producer's setting that changes it. So are values in Avro's JSON encoding, which a header tells.
+producer's setting that changes it. So are values in Avro's JSON encoding, which a header declares.
 
 Source: CDC.md §1.7; `SchemaId` of Confluent's clients (`__key_schema_id`, `__value_schema_id`);
 header names of Apicurio's serdes.
@@ -48,7 +48,7 @@ class Part(enum.Enum):
 
 
 def usual_subject(topic: str, part: Part) -> str:
-    """Under which name producers register schemas of a topic unless told otherwise."""
+    """Under which name producers register schemas of a topic by default."""
     return f"{topic}-{part.name.lower()}"
 
 
@@ -56,7 +56,7 @@ class Framing:
     """Finds ids.
 
     Args:
-        id_bytes: of an id before a value: 4, or 8 as Apicurio writes it unless told otherwise.
+        id_bytes: of an id before a value: 4, or 8 as Apicurio writes it by default.
     """
 
     def __init__(self, id_bytes: int) -> None:
@@ -70,7 +70,7 @@ class Framing:
         return 1 + self._id_bytes
 
     def has_headers(self, raw: RawBatch) -> bool:
-        """Whether the records of a batch are to be asked for headers."""
+        """Whether headers of a batch's records are to be read."""
         ends = {0, len(raw) - 1} if len(raw) else set()
         return any(_header(raw, at, part) is not None for at in ends for part in Part)
 
@@ -102,7 +102,7 @@ class Framing:
         raise FramingError(f"the header {name} holds no schema id")
 
     def prefix(self, value: bytes) -> bytes:
-        """The bytes that tell the schema; equal ones mean the same."""
+        """The bytes that identify the schema."""
         if value[:1] == b"\x01":
             return value[: 1 + _GUID_BYTES]
         return value[: 1 + self._id_bytes]

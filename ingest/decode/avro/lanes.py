@@ -63,8 +63,8 @@ class EventColumns:
         stamps: `source.ts_ms` [epoch ms], or None.
         ops: code of the operation's letter; 0 where it is no single byte.
         after: row images after.
-        before: row images before, the asked columns only; None when the schema has none.
-        asked: columns of `before` that were asked for.
+        before: row images before, the requested columns only; None when the schema has none.
+        requested: columns of `before` that were requested.
     """
 
     sources: dict[str, pa.Array]
@@ -72,7 +72,7 @@ class EventColumns:
     ops: _Codes
     after: RowColumns
     before: RowColumns | None
-    asked: frozenset[str]
+    requested: frozenset[str]
 
     def source(self) -> SourceTable | None:
         """The one source table of all events; None when there are several."""
@@ -141,8 +141,8 @@ class EnvelopeLanes:
             OddDataError: a message among them is not sound.
         """
         fields = self._fields
-        asked = frozenset(key)
-        nodes, raw = self._walk(payloads, asked)
+        requested = frozenset(key)
+        nodes, raw = self._walk(payloads, requested)
         try:
             source = self._row(nodes["source"], branches(fields["source"])[0], raw)
             ops = raw[nodes["op"].index]
@@ -158,7 +158,7 @@ class EnvelopeLanes:
                 self._row(nodes["before"], branches(fields["before"])[0], raw)
                 if "before" in nodes
                 else None,
-                asked,
+                requested,
             )
         except ValueError as error:  # a text that is no UTF-8
             raise OddDataError from error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single Avro records as JSON: keys, and values where one record is looked at alone."""
+"""Single Avro records as JSON: keys, and values where one record is decoded alone."""
 
 import msgspec
 

@@ -2,7 +2,7 @@
 """Upsert streams in Avro, with schema ids of a registry: key and row, a null value deletes.
 
 Each record is rewritten as the JSON message that says the same, with its schema, and decoded by
-`UpsertJsonDecoder`, so both formats mean the same. A key that is no Avro (a plain text) is as none:
+`EnvelopeDecoder`, so both formats mean the same. A key that is no Avro (a plain text) is as none:
 rows must then have their key columns, and a null value is a bad record.
 
 Error classes of bad records: as `upsert_json`, and `avro` and `schema_id` as `debezium_avro`.
@@ -17,11 +17,12 @@ import pyarrow as pa
 from ingest.decode.avro.framing import Framing, Part
 from ingest.decode.avro.records import AvroRecords
 from ingest.decode.avro.writer_schemas import WriterSchemas
-from ingest.decode.dialects.upsert import UpsertJsonDecoder
+from ingest.decode.dialects.upsert import UpsertJson
 from ingest.decode.events import BadRecord, DecodeResult, Resolver
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.json.single_event import EventRefusedError
-from ingest.decode.origin import AskedOrigins, OriginReader
+from ingest.decode.origin import OriginReader, RequestedOrigins
 from ingest.decode.outcome import Outcome
 from ingest.decode.registry.client import RegisteredSchema, SchemaId
 from ingest.source.records import RawBatch
@@ -36,7 +37,7 @@ class UpsertAvroDecoder:
         schemas: id to registered schema: `SchemaRegistry(settings).schema`.
         id_bytes: of the id before a value: 4, or 8 for Apicurio's own format.
         options: as for JSON.
-        resolve: source table and topic to target; asked once per shape and call of `decode`.
+        resolve: source table and topic to target; called once per shape and call of `decode`.
 
     Attributes:
         records: reads single records.
@@ -50,8 +51,8 @@ class UpsertAvroDecoder:
         resolve: Resolver,
     ) -> None:
         self.records = AvroRecords(Framing(id_bytes), WriterSchemas(schemas))
-        self._resolve = AskedOrigins(resolve)
-        self._as_json = UpsertJsonDecoder(options, self._resolve.plain)
+        self._resolve = RequestedOrigins(resolve)
+        self._as_json = EnvelopeDecoder(UpsertJson(options), self._resolve.plain)
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic and partition.
@@ -82,10 +83,10 @@ class UpsertAvroDecoder:
             keys.append(key)
             values.append(value)
         offsets = [raw.offsets[at] for at in places]
-        told = RawBatch(raw.topic, raw.partition, offsets, keys, values)
-        result = self._as_json.decode(told)
+        rewritten = RawBatch(raw.topic, raw.partition, offsets, keys, values)
+        result = self._as_json.decode(rewritten)
         if result.changes:  # what was rewritten has no headers, and another key
-            result = self._resolve.filled(result, raw, self._reader(told))
+            result = self._resolve.filled(result, raw, self._reader(rewritten))
         by_offset = dict(zip(offsets, places, strict=True)) if result.bad else {}
         for record in result.bad:
             refused = EventRefusedError(record.error_class, record.error)
@@ -99,17 +100,17 @@ class UpsertAvroDecoder:
         pairs = [self._messages(raw, at) for at in places]
         offsets = [raw.offsets[at] for at in places]
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]
-        told = RawBatch(raw.topic, raw.partition, offsets, keys, values)
-        return self._as_json.origins(told, range(len(places)), names)
+        rewritten = RawBatch(raw.topic, raw.partition, offsets, keys, values)
+        return self._as_json.origins(rewritten, range(len(places)), names)
 
-    def _reader(self, told: RawBatch) -> OriginReader:
+    def _reader(self, rewritten: RawBatch) -> OriginReader:
         """Reads metadata from the JSON that records were rewritten as."""
 
         def read(
             raw: RawBatch, places: Sequence[int], names: Collection[str]
         ) -> Mapping[str, pa.Array]:
-            found = [bisect.bisect_left(told.offsets, raw.offsets[at]) for at in places]
-            return self._as_json.origins(told, found, names)
+            found = [bisect.bisect_left(rewritten.offsets, raw.offsets[at]) for at in places]
+            return self._as_json.origins(rewritten, found, names)
 
         return read
 
@@ -119,8 +120,8 @@ class UpsertAvroDecoder:
             key, value = self._messages(raw, at)
         except EventRefusedError:
             return "op."
-        told = BadRecord(raw.offsets[at], raw.timestamp_ms(at), key, value, (), "", "")
-        return self._as_json.operation(raw.topic, told)
+        rewritten = BadRecord(raw.offsets[at], raw.timestamp_ms(at), key, value, (), "", "")
+        return self._as_json.operation(raw.topic, rewritten)
 
     def _messages(self, raw: RawBatch, at: int) -> tuple[bytes | None, bytes | None]:
         """Key and value as JSON with their schemas."""

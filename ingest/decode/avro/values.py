@@ -4,7 +4,7 @@
 The reference of Avro decoding: what comes out is encoded as JSON and judged by the decoder of JSON
 events, so that both formats mean the same. Strict where bytes are counted (sizes, unions, ends);
 where only a value is odd (a text that is no UTF-8, a boolean of 7) the value becomes a JSON token
-that no column takes, because nobody may need it.
+that no column takes, because it may be unused.
 
 Values are those of Connect's JSON converter: bytes as base64, NaN and infinities as texts.
 

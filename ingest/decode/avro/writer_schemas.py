@@ -72,7 +72,7 @@ class WriterSchemas:
     """Writer schemas by id.
 
     Args:
-        fetch: asks the registry (`SchemaRegistry.schema`), which remembers answers.
+        fetch: reads from the registry (`SchemaRegistry.schema`), which caches schemas.
     """
 
     def __init__(self, fetch: Callable[[SchemaId], RegisteredSchema]) -> None:
@@ -84,11 +84,11 @@ class WriterSchemas:
 
         Args:
             schema_id: of the record.
-            subject: of the record, for messages: where somebody would look for the schema.
+            subject: of the record, for messages: under which the schema is registered.
 
         Raises:
-            EventRefusedError: class `schema_id`: the registry does not know it (asked again next
-                time); class `avro`: it cannot be decoded.
+            EventRefusedError: class `schema_id`: the registry does not know it (requested again
+                next time); class `avro`: it cannot be decoded.
             RetryableError, AccessDeniedError, InvalidRequestError: of the registry.
         """
         found = self._known.get(schema_id)

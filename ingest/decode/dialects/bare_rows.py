@@ -18,10 +18,13 @@ from ingest.decode.shapes import Shape
 from ingest.decode.topic_state import TopicState
 from ingest.decode.types.token_values import NULL
 
-__all__ = ["BareRows"]
+__all__ = ["BLOCK", "BareRows"]
 
 _BLOCK = msgspec.json.Decoder(BlockField)
 _MAX_BLOCKS = 4_096
+
+BLOCK = (frozenset({"schema", "payload"}),)
+"""Members by which a message may be a block and a payload, so that no layout of rows has them."""
 
 
 class BareRows(Dialect):
@@ -39,6 +42,10 @@ class BareRows(Dialect):
             EventRefusedError: it is no JSON.
         """
         return self._split(self._states(topic)[0], value)
+
+    def prefix(self, topic: str, value: bytes) -> bytes:
+        """See `Dialect.prefix`."""
+        return self._states(topic)[0].split(value)[2]
 
     def split_key(self, topic: str, key: bytes) -> tuple[SchemaBlock | None, bytes | None]:
         """The same of a record's key."""

@@ -19,8 +19,16 @@ import msgspec
 
 from ingest.decode.dialects.recognition import said_of
 from ingest.decode.events import SourceTable
-from ingest.decode.json.envelope_decoder import EnvelopeDecoder
-from ingest.decode.json.envelopes import EPOCH, Dialect, Event, Image, epoch_ms, image, parse
+from ingest.decode.json.envelopes import (
+    EPOCH,
+    Dialect,
+    Event,
+    Image,
+    epoch_ms,
+    image,
+    parse,
+)
+from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.loose_shapes import LooseShape, TypedColumn
 from ingest.decode.json.member_columns import Member
 from ingest.decode.json.single_event import EventRefusedError
@@ -28,7 +36,7 @@ from ingest.decode.shapes import Shape
 from ingest.decode.types.mysql_types import jdbc_type, mysql_type, seen_type
 from ingest.decode.types.semantic_types import Kind
 
-__all__ = ["CanalJson", "CanalJsonDecoder"]
+__all__ = ["CanalJson"]
 
 _FORMAT = "canal-json"
 _OPS = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
@@ -68,11 +76,34 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
 }
 
 
+_ANATOMY = Anatomy(
+    operations={b'"INSERT"': "c", b'"UPDATE"': "u", b'"DELETE"': "d"},
+    op=("type",),
+    row="data",
+    old="old",
+    is_array=True,
+    stamps=(("es",), ("ts",)),
+    is_epoch=True,
+    constant=frozenset(
+        (name,)
+        for name in (
+            *("database", "table", "isDdl", "pkNames", "mysqlType", "sqlType", "sql", "_tidb"),
+        )
+    ),
+    whole=frozenset({("ts",)}),
+)
+
+
 class CanalJson(Dialect):
     """See the module."""
 
     binary = "latin1"
     members = _MEMBERS
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """See `Dialect.anatomy`."""
+        return _ANATOMY
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""
@@ -109,12 +140,6 @@ class CanalJson(Dialect):
             columns = [_column(name, type_) for name, type_ in types.items() if type_ is not None]
         keys = self.options.primary_keys
         return LooseShape(event.source, columns, self.facts, keys, all_text=True)
-
-
-class CanalJsonDecoder(EnvelopeDecoder):
-    """Decoder of `canal-json`."""
-
-    dialect = CanalJson
 
 
 def _images(

@@ -11,14 +11,14 @@ The table comes from the metadata fields `source_table` or `table`, `source_db` 
 null values. A topic that carries several tables needs `rewrite` therefore.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from ingest.decode.dialects.bare_rows import BLOCK
 from ingest.decode.dialects.debezium_origin import flat_members
 from ingest.decode.dialects.upsert import KeyedRows
 from ingest.decode.events import SourceTable
-from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import (
     DialectOptions,
     Event,
@@ -28,11 +28,12 @@ from ingest.decode.json.envelopes import (
     members_of,
     parse,
 )
+from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.schema_block import SchemaBlock
 from ingest.decode.shapes import Shape
 from ingest.decode.types.token_values import NULL
 
-__all__ = ["DebeziumFlat", "DebeziumFlatDecoder"]
+__all__ = ["DebeziumFlat"]
 
 _CONTROL = {
     "Heartbeat": "heartbeat",
@@ -69,7 +70,13 @@ class DebeziumFlat(KeyedRows):
             (f"{self._prefix}source_{what}", f"{self._prefix}{what}")
             for what in ("table", "db", "schema")
         ]
+        self._anatomy = _anatomy(self._prefix, [name for pair in self._names for name in pair])
         self._by_tokens: dict[tuple[str | bytes, ...], SourceTable] = {}
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """See `Dialect.anatomy`."""
+        return self._anatomy
 
     def is_column(self, name: str) -> bool:
         """Whether a member is a column and no metadata."""
@@ -140,7 +147,7 @@ class DebeziumFlat(KeyedRows):
 
 
 def _text(token: bytes) -> str:
-    """A name that metadata tell; "" where they tell none.
+    """A name in metadata; "" where there is none.
 
     Raises:
         EventRefusedError: it is no JSON.
@@ -148,10 +155,21 @@ def _text(token: bytes) -> str:
     return parse(_TEXT.decode, token, "a name") if token[:1] == b'"' else ""
 
 
-class DebeziumFlatDecoder(EnvelopeDecoder):
-    """Decoder of `debezium-flat`."""
-
-    dialect = DebeziumFlat
+def _anatomy(prefix: str, names: Sequence[str]) -> Anatomy:
+    reserved = (*BLOCK, frozenset(_BOUNDARY), frozenset(_DDL))
+    if not prefix:
+        return Anatomy(default_op="u", reserved=reserved)
+    return Anatomy(
+        operations=_OPS,
+        op=(f"{prefix}op",),
+        default_op="u",
+        deletes=f"{prefix}deleted",
+        stamps=((f"{prefix}source_ts_ms",), (f"{prefix}ts_ms",)),
+        is_epoch=True,
+        constant=frozenset((name,) for name in names),
+        prefix=prefix,
+        reserved=reserved,
+    )
 
 
 def _image(metadata: Mapping[str, bytes], row: bytes, prefix: str) -> Image:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
-from ingest.decode.json.fast_rows import cut_payloads
 from ingest.decode.json.member_columns import (
     LOWER,
     MOMENT,
@@ -55,6 +54,8 @@ SOURCE_MEMBERS: Mapping[str, tuple[str, Reading]] = {
     "sequence": ("sequence", TEXT),
 }
 """By name of metadata: the member of `source`, and how it is read."""
+
+_CLOSING_BRACE = ord("}")
 
 _ORDER = "total_order"
 
@@ -104,9 +105,25 @@ class EnvelopeOrigins:
             reader = MemberReader(ENVELOPE_MEMBERS, wanted, required="op")
             self._readers[wanted] = reader
         state = self._topics.get(raw.topic) or TopicState()
-        prefix = b"" if state.current is None else state.current.prefix
-        messages = cut_payloads(raw.values, prefix, places)
+        messages = _cut(raw.values, state.prefix, places)
         return reader.columns(messages, lambda index: _payload(state, raw.values[places[index]]))
+
+
+def _cut(
+    values: Sequence[bytes | None], prefix: bytes, places: Sequence[int]
+) -> list[bytes | None]:
+    """Payloads of messages with a prefix (empty = they are bare); None where it is another one."""
+    if not prefix:
+        return [values[at] for at in places]
+    size = len(prefix)
+    return [
+        value[size:-1]
+        if (value := values[at]) is not None
+        and value.startswith(prefix)
+        and value[-1] == _CLOSING_BRACE
+        else None
+        for at in places
+    ]
 
 
 def _payload(state: TopicState, value: bytes | None) -> bytes | None:

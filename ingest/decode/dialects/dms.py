@@ -4,7 +4,7 @@
 `data` is the row, `metadata` says what happened to which table. The row before an update comes as a
 member of its own (`BeforeImageSettings`), or as columns with a prefix inside of `data`
 (`add-before-image-columns`), or not at all; without it a change of key cannot be seen. DMS leaves
-null columns out unless told otherwise, so a missing column is null. Nothing names the primary key:
+null columns out by default, so a missing column is null. Nothing names the primary key:
 `primary.key` has to be configured for tables that do not exist yet.
 
 Whether a member with the prefix is a before image or a column that is called so, the table says.
@@ -21,7 +21,6 @@ from typing import Any
 import msgspec
 
 from ingest.decode.events import SourceTable
-from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import (
     ISO,
     Dialect,
@@ -34,10 +33,11 @@ from ingest.decode.json.envelopes import (
     parse,
     utc_ms,
 )
+from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.member_columns import TOKEN, Member
 from ingest.decode.json.single_event import EventRefusedError
 
-__all__ = ["DmsJson", "DmsJsonDecoder"]
+__all__ = ["DmsJson"]
 
 _FORMAT = "aws-dms-json"
 _OPS = {"load": "r", "insert": "c", "update": "u", "delete": "d"}
@@ -88,6 +88,23 @@ class DmsJson(Dialect):
         self._decode = msgspec.json.Decoder(message).decode
         self._prefix = options.before_image_prefix
         self._mark = msgspec.json.encode(self._prefix)[:-1]
+        self._anatomy = Anatomy(
+            operations={msgspec.json.encode(name): op for name, op in _OPS.items()},
+            op=("metadata", "operation"),
+            row="data",
+            old=options.before_image_field,
+            stamps=(("metadata", "timestamp"),),
+            moment=utc_ms,
+            constant=frozenset(
+                ("metadata", name) for name in ("record-type", "schema-name", "table-name")
+            ),
+            is_odd=lambda name: bool(self._prefix) and name.startswith(self._prefix),
+        )
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """See `Dialect.anatomy`."""
+        return self._anatomy
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""
@@ -118,8 +135,8 @@ class DmsJson(Dialect):
             return None
         return self.source("", metadata.schema_name or "", metadata.table_name)
 
-    def settled(self, event: Event, key: Collection[str], columns: Collection[str]) -> Event:
-        """See `Dialect.settled`."""
+    def with_table(self, event: Event, key: Collection[str], columns: Collection[str]) -> Event:
+        """See `Dialect.with_table`."""
         change = event.images[0]
         row = change.before if change.op == "d" else change.after
         if change.op not in ("u", "d") or row is None or not self._prefix or self._mark not in row:
@@ -131,10 +148,10 @@ class DmsJson(Dialect):
         before = join_members({old[name]: members[name] for name in old})
         row = join_members({name: token for name, token in members.items() if name not in old})
         if change.op == "d":
-            settled = Image("d", before if len(old) == len(members) else row, None)
+            change = Image("d", before if len(old) == len(members) else row, None)
         else:
-            settled = Image("u", change.before or before, row)
-        return msgspec.structs.replace(event, images=(settled,))
+            change = Image("u", change.before or before, row)
+        return msgspec.structs.replace(event, images=(change,))
 
     def _old_names(
         self,
@@ -161,9 +178,3 @@ class DmsJson(Dialect):
 
 def _image(op: str, row: bytes, before: bytes | None) -> Image:
     return Image(op, row, None) if op == "d" else Image(op, before if op == "u" else None, row)
-
-
-class DmsJsonDecoder(EnvelopeDecoder):
-    """Decoder of `aws-dms-json`."""
-
-    dialect = DmsJson

@@ -7,25 +7,25 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ingest.decode.dialects.canal import CanalJsonDecoder
-from ingest.decode.dialects.debezium_flat import DebeziumFlatDecoder
-from ingest.decode.dialects.dms import DmsJsonDecoder
-from ingest.decode.dialects.maxwell import MaxwellJsonDecoder
-from ingest.decode.dialects.ogg import OggJsonDecoder
-from ingest.decode.dialects.plain import PlainJsonDecoder
-from ingest.decode.dialects.upsert import UpsertJsonDecoder
-from ingest.decode.json.envelope_decoder import EnvelopeDecoder
+from ingest.decode.dialects.canal import CanalJson
+from ingest.decode.dialects.debezium_flat import DebeziumFlat
+from ingest.decode.dialects.dms import DmsJson
+from ingest.decode.dialects.maxwell import MaxwellJson
+from ingest.decode.dialects.ogg import OggJson
+from ingest.decode.dialects.plain import PlainJson
+from ingest.decode.dialects.upsert import UpsertJson
+from ingest.decode.json.envelopes import Dialect
 
 __all__ = ["DIALECTS"]
 
-DIALECTS: Mapping[str, type[EnvelopeDecoder]] = MappingProxyType(
+DIALECTS: Mapping[str, type[Dialect]] = MappingProxyType(
     {
-        "debezium-flat": DebeziumFlatDecoder,
-        "upsert-json": UpsertJsonDecoder,
-        "canal-json": CanalJsonDecoder,
-        "maxwell-json": MaxwellJsonDecoder,
-        "ogg-json": OggJsonDecoder,
-        "aws-dms-json": DmsJsonDecoder,
-        "json": PlainJsonDecoder,
+        "debezium-flat": DebeziumFlat,
+        "upsert-json": UpsertJson,
+        "canal-json": CanalJson,
+        "maxwell-json": MaxwellJson,
+        "ogg-json": OggJson,
+        "aws-dms-json": DmsJson,
+        "json": PlainJson,
     }
 )

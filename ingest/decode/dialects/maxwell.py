@@ -11,12 +11,20 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ingest.decode.dialects.recognition import said_of
-from ingest.decode.json.envelope_decoder import EnvelopeDecoder
-from ingest.decode.json.envelopes import EPOCH, Dialect, Event, Image, epoch_ms, image, parse
+from ingest.decode.json.envelopes import (
+    EPOCH,
+    Dialect,
+    Event,
+    Image,
+    epoch_ms,
+    image,
+    parse,
+)
+from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.member_columns import NUMBER, TOKEN, Member, Reading
 from ingest.decode.json.single_event import EventRefusedError, key_tokens
 
-__all__ = ["MaxwellJson", "MaxwellJsonDecoder"]
+__all__ = ["MaxwellJson"]
 
 _FORMAT = "maxwell-json"
 _OPS = {"insert": "c", "update": "u", "delete": "d", "bootstrap-insert": "r"}
@@ -61,10 +69,31 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
 }
 
 
+_ANATOMY = Anatomy(
+    operations={
+        b'"insert"': "c",
+        b'"update"': "u",
+        b'"delete"': "d",
+        b'"bootstrap-insert"': "r",
+    },
+    op=("type",),
+    row="data",
+    old="old",
+    stamps=(("ts",),),
+    is_epoch=True,
+    constant=frozenset({("database",), ("table",), ("primary_key_columns",)}),
+)
+
+
 class MaxwellJson(Dialect):
     """See the module."""
 
     members = _MEMBERS
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """See `Dialect.anatomy`."""
+        return _ANATOMY
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""
@@ -77,7 +106,8 @@ class MaxwellJson(Dialect):
         row = image(message.data)
         if row is None or not message.table:
             raise EventRefusedError("envelope", f"{message.type} without data or table")
-        change = Image(op, row, None) if op == "d" else Image(op, image(message.old), row)
+        old = image(message.old) if op == "u" else None
+        change = Image(op, row, None) if op == "d" else Image(op, old, row)
         return Event(
             source=self.source(message.database or "", "", message.table),
             images=(change,),
@@ -89,12 +119,6 @@ class MaxwellJson(Dialect):
     def key_names(self, event: Event) -> Sequence[str]:
         """See `Dialect.key_names`."""
         return event.key_names or _key_names(event.key)
-
-
-class MaxwellJsonDecoder(EnvelopeDecoder):
-    """Decoder of `maxwell-json`."""
-
-    dialect = MaxwellJson
 
 
 def _control(type_: str, value: bytes) -> str:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ingest.decode.events import SourceTable
-from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import (
     ISO,
     Dialect,
@@ -25,10 +24,11 @@ from ingest.decode.json.envelopes import (
     parse,
     utc_ms,
 )
+from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.member_columns import TOKEN, Member
 from ingest.decode.json.single_event import EventRefusedError
 
-__all__ = ["OggJson", "OggJsonDecoder"]
+__all__ = ["OggJson"]
 
 _FORMAT = "ogg-json"
 _OPS = {"I": "c", "U": "u", "D": "d"}
@@ -58,11 +58,30 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
 }
 
 
+_ANATOMY = Anatomy(
+    operations={b'"I"': "c", b'"U"': "u", b'"D"': "d"},
+    op=("op_type",),
+    row="after",
+    deleted="before",
+    old="before",
+    old_is_whole=True,
+    stamps=(("op_ts",),),
+    moment=utc_ms,
+    constant=frozenset({("table",), ("primary_keys",)}),
+    is_odd=lambda name: name.endswith(_MISSING),
+)
+
+
 class OggJson(Dialect):
     """See the module."""
 
     missing = "unchanged"
     members = _MEMBERS
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """See `Dialect.anatomy`."""
+        return _ANATOMY
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""
@@ -89,12 +108,6 @@ class OggJson(Dialect):
         if message.op_type != "T" or not message.table:
             return None
         return self.source(*_parts(message.table))
-
-
-class OggJsonDecoder(EnvelopeDecoder):
-    """Decoder of `ogg-json`."""
-
-    dialect = OggJson
 
 
 def _parts(table: str) -> tuple[str, str, str]:

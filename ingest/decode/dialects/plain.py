@@ -5,16 +5,21 @@ The table is named after the topic and needs no primary key. Times are ISO text 
 `time_precision_mode` says otherwise. Null values are counted as tombstones and change nothing.
 """
 
-from ingest.decode.dialects.bare_rows import BareRows
-from ingest.decode.json.envelope_decoder import EnvelopeDecoder
+from ingest.decode.dialects.bare_rows import BLOCK, BareRows
 from ingest.decode.json.envelopes import Event, Image
+from ingest.decode.json.layout import Anatomy
 from ingest.decode.shapes import Shape
 
-__all__ = ["PlainJson", "PlainJsonDecoder"]
+__all__ = ["PlainJson"]
 
 
 class PlainJson(BareRows):
     """See the module."""
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """See `Dialect.anatomy`."""
+        return Anatomy(default_op="c", reserved=BLOCK)
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""
@@ -34,9 +39,3 @@ class PlainJson(BareRows):
         shape = super().shape(event)
         shape.keyless = True
         return shape
-
-
-class PlainJsonDecoder(EnvelopeDecoder):
-    """Decoder of `json`."""
-
-    dialect = PlainJson

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a record is that the format in use does not know: for messages, never for decoding.
 
-Each form is told by members that its tool always writes, so a row is taken for a message only if it
-has all of them.
+Each form is recognised by members that its tool always writes, so a row is taken for a message
+only if it has all of them.
 """
 
 from collections.abc import Mapping
@@ -180,4 +180,4 @@ _FORMS = (
         lambda m: "value" in m and m.keys() <= _RECORD_MEMBERS and len(m) > 1,
     ),
 )
-"""(what it is, the format that reads it, how it is told), the surest first."""
+"""(what it is, the format that reads it, how it is recognised), the surest first."""

@@ -1,25 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upsert streams: the key is a JSON object of the key columns, the value the row, null deletes.
 
-The table is named after the topic. Key columns may be in the key alone. As nothing tells an insert
-from an update, a row is +U.
+The table is named after the topic. Key columns may be in the key alone. As nothing distinguishes
+an insert from an update, a row is +U.
 """
 
 from collections.abc import Sequence
 
-from ingest.decode.dialects.bare_rows import BareRows
+from ingest.decode.dialects.bare_rows import BLOCK, BareRows
 from ingest.decode.events import SourceTable
-from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import Event, Image
+from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.single_event import EventRefusedError, key_tokens
 
-__all__ = ["KeyedRows", "UpsertJson", "UpsertJsonDecoder"]
+__all__ = ["KeyedRows", "UpsertJson"]
 
 
 class KeyedRows(BareRows):
     """Rows whose Kafka key has the key columns, so that a null value can delete."""
 
     key_is_row = True
+    fills_keys = True
 
     def key_names(self, event: Event) -> Sequence[str]:
         """See `Dialect.key_names`."""
@@ -46,6 +47,11 @@ class KeyedRows(BareRows):
 class UpsertJson(KeyedRows):
     """See the module."""
 
+    @property
+    def anatomy(self) -> Anatomy:
+        """See `Dialect.anatomy`."""
+        return Anatomy(default_op="u", reserved=BLOCK)
+
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""
         source = self.source_of_topic(topic)
@@ -58,9 +64,3 @@ class UpsertJson(KeyedRows):
             types=b"" if block is None else block.raw,
             key=key,
         )
-
-
-class UpsertJsonDecoder(EnvelopeDecoder):
-    """Decoder of `upsert-json`."""
-
-    dialect = UpsertJson

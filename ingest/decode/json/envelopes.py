@@ -16,13 +16,16 @@ import msgspec
 
 from ingest.decode.dialects.recognition import said_of
 from ingest.decode.events import SourceTable
+from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.loose_shapes import LooseShape
 from ingest.decode.json.member_columns import Member, Reading
 from ingest.decode.json.single_event import EventRefusedError
+from ingest.decode.key_moves import OldKeys
 from ingest.decode.shapes import Shape
 from ingest.decode.types.semantic_types import ProducerFacts
 from ingest.decode.types.token_values import NULL
 from ingest.decode.types.type_mapping import DEFAULT_MAPPING, TypeMapping
+from ingest.source.records import RawBatch
 
 __all__ = [
     "EPOCH",
@@ -68,11 +71,12 @@ class DialectOptions:
         primary_keys: configured key columns of a target `db.table`; empty = what the event or the
             Kafka key says.
         source_of_topic: the source table of a topic, where events name none.
-        decimal_handling_mode: of the Debezium connector (`debezium-flat` without schema block).
+        decimal_handling_mode: of the Debezium connector: `precise`, `string` or `double`.
         binary_handling_mode: `bytes` or `base64`, `base64-url-safe`, `hex`, `latin1`; empty = as
             the format does it.
-        time_precision_mode: how times without schema block come: `isostring` is text, the others
-            are Debezium's integers; empty = as the format does it.
+        time_precision_mode: how times without schema block come: `isostring` is text, `adaptive`,
+            `adaptive_time_microseconds` and `connect` are Debezium's integers; empty = as the
+            format does it.
         unavailable_value_placeholder: text of Debezium's placeholder for values the source lacks.
         missing_columns: what it means when an update lacks a column of the table: `null`, or
             `unchanged`; empty = as the format does it.
@@ -105,8 +109,8 @@ class Image(msgspec.Struct, gc=False, frozen=True):
 
     Attributes:
         op: `c r u d`.
-        before: JSON text of the row before; for updates the changed columns are enough. None = not
-            told.
+        before: JSON text of the row before; for updates the changed columns are enough. None = the
+            event has none.
         after: JSON text of the row after; None for `d`.
     """
 
@@ -122,8 +126,8 @@ class Event(msgspec.Struct, gc=False, frozen=True):
         source: the table.
         images: its rows, at least one; all are used or none.
         ts_ms: of the change in the source [epoch ms].
-        key_names: primary key as the event tells it; empty = it does not.
-        types: JSON text that describes the columns' types, and that tells shapes apart; empty =
+        key_names: primary key as the event names it; empty = it does not.
+        types: JSON text that describes the columns' types, and distinguishes shapes; empty =
             there is none.
         key: the record's key.
         of_key: whether the row is the record's key, of which only the key columns count.
@@ -150,14 +154,19 @@ class Dialect(abc.ABC):
 
     Attributes:
         key_is_row: whether the members of the Kafka key are the columns of the primary key.
+        fills_keys: whether the Kafka key has key columns that a row lacks.
+        whole_before: whether the row before an update is whole, or has the key alone; if not, it
+            has the changed columns.
         binary: the format's way of writing bytes, as `DialectOptions.binary_handling_mode`.
         times: the format's way of writing times, as `DialectOptions.time_precision_mode`.
         missing: the format's `DialectOptions.missing_columns`.
-        asks_table: whether `settled` is asked.
+        asks_table: whether `with_table` is called.
         members: where messages have metadata, by its name; what `read` finds is not among them.
     """
 
     key_is_row: ClassVar[bool] = False
+    fills_keys: ClassVar[bool] = False
+    whole_before: ClassVar[bool] = False
     binary: ClassVar[str] = "base64"
     times: ClassVar[str] = "isostring"
     missing: ClassVar[str] = "null"
@@ -186,7 +195,7 @@ class Dialect(abc.ABC):
             EventRefusedError: it is nothing we know.
         """
 
-    def settled(self, event: Event, key: Collection[str], columns: Collection[str]) -> Event:
+    def with_table(self, event: Event, key: Collection[str], columns: Collection[str]) -> Event:
         """An event of which the message alone does not say what is a column.
 
         Args:
@@ -207,16 +216,33 @@ class Dialect(abc.ABC):
         """The table that a record counted as `op.t` is about; None where it does not say."""
         return None
 
+    @property
+    def anatomy(self) -> Anatomy | None:
+        """What the compiled scan has to know of messages; None = they are not walked."""
+        return None
+
+    def prefix(self, topic: str, value: bytes) -> bytes:
+        """What stands before the payload of a message, behind which comes `}`; empty = nothing."""
+        return b""
+
+    def old_keys(self, raw: RawBatch) -> OldKeys | None:
+        """Says what key the new row of a record had before; None = records do not say it."""
+        return None
+
+    def lacking_key(self, event: Event) -> Sequence[str]:
+        """Columns of `key_names` that the row of an event without types does not have."""
+        return ()
+
     def metadata_text(self, topic: str, value: bytes) -> bytes | None:
         """The JSON object in which `members` are."""
         return value
 
-    def source(self, database: str, schema: str, table: str) -> SourceTable:
-        """A source table; the same object again and again, which tells shapes apart cheaply."""
-        names = (database, schema, table)
+    def source(self, database: str, schema: str, table: str, server: str = "") -> SourceTable:
+        """A source table; always the same object, so that it is compared by identity."""
+        names = (database, schema, table, server)
         source = self._sources.get(names)
         if source is None:
-            source = self._remember(names, SourceTable(database, schema, table))
+            source = self._remember(names, SourceTable(*names))
         return source
 
     def source_of_topic(self, topic: str) -> SourceTable:
@@ -231,7 +257,7 @@ class Dialect(abc.ABC):
         return source
 
     def shape(self, event: Event) -> Shape:
-        """The shape of an event; asked for once per source table and `Event.types`.
+        """The shape of an event; requested once per source table and `Event.types`.
 
         Raises:
             EventRefusedError: the description of the types is not understood.
@@ -276,7 +302,7 @@ def parse(decode: Callable[[bytes], _T], value: bytes, what: str, format_: str =
 def image(raw: Any) -> bytes | None:
     """Text of an optional row image: None where it is absent or null."""
     text = bytes(raw)
-    return None if text in (b"", NULL) else text
+    return None if text == NULL or not text else text
 
 
 def members_of(text: bytes, what: str, format_: str = "") -> dict[str, bytes]:

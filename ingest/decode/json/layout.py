@@ -2,37 +2,49 @@
 """Layouts of row events: the constant text between their values, learned from events.
 
 All events of a table come from one serializer: the same members in the same order, the same text
-between the values. `Layouts.learn` takes an event that the typed path took, cuts it into constant
-texts and values, and knows from then on where the values of such events are. `Layouts.walk` has the
-compiled `scan` find them in many events at once; columns are made of positions, without a Python
-object per value. What differs from all layouts in any byte of a constant text, or has a value that
-is not surely taken the same way by the typed path, is left to that path.
+between the values. `Layouts.learn` takes an event that gave rows, cuts it into constant texts and
+values, and knows from then on where the values of such events are. `Layouts.walk` has the compiled
+`scan` find them in many events at once; columns are made of positions, without a Python object per
+value. What differs from all layouts in any byte of a constant text, or has a value that is not
+surely taken the same way event by event, is left out.
 
 A layout is made of steps: a constant text and what follows it. Members of the row image are columns
-by name; key columns of `before` are compared with those of `after`; names in `source` are constant,
-as they say which table it is; every other value is anything.
+by name; key columns of the row before a change are compared with those of the row; what says which
+table it is is constant, as is whatever the format's decoder would check; every other value is
+anything. An `Anatomy` says of a format which members are what.
 """
 
 import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingest.decode.decode_plan import RowPlan, member_type
 from ingest.decode.json.scanning import (
     ABSENT,
     ANY,
+    CLOSED,
     END,
     FIRST,
-    HAS_OLD_KEY,
+    FIRST_ROW,
+    KEEPS_KEY,
+    NAME_COUNT,
+    NAMES,
+    NEXT_ROW,
+    OLD,
     OP,
+    OP_CODE,
     OPS,
+    SET_STAMP,
+    STAMP,
+    WHOLE,
     Wire,
 )
 from ingest.decode.row_batches import convert_column
@@ -41,7 +53,10 @@ from ingest.decode.types.semantic_types import Codec
 from ingest.decode.types.token_values import NULL
 from ingest.source.records import PADDING, Payloads
 
-__all__ = ["Layouts", "WalkedRows"]
+__all__ = ["Anatomy", "Layouts", "Path", "WalkedRows"]
+
+Path = tuple[str, ...]
+"""Of a member: names from the top; one or two."""
 
 _MOST_LAYOUTS = 12
 """Of one plan; the newest count. Optional members and operations make a few."""
@@ -57,12 +72,63 @@ _SAMPLES = 8
 _PAUSE = 8
 """Batches that are not walked after one of which less than an eighth was taken."""
 
-_CRU, _CR, _D = 7, 3, 8
+_SMALLEST_MS = 100_000_000_000
+"""As milliseconds a moment of 1973, as seconds one of the year 5138 (`Anatomy.is_epoch`)."""
+
+_PLAIN_MOMENT = (
+    r"^(19[7-9][0-9]|20[0-9]{2})-[0-9]{2}-[0-9]{2}[T ]"
+    r"[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3}([0-9]{3})?)?Z?$"
+)
+
+_C, _R, _U, _D = 1, 2, 4, 8
+_BITS = {"c": _C, "r": _R, "u": _U, "d": _D}
 _WIDE = 2
 
 _PIECE = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+|\s+', re.DOTALL)
 _PARSE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_IDENTITY = frozenset({"name", "db", "schema", "table"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Anatomy:
+    """Where the messages of a format have what a layout is made of.
+
+    Attributes:
+        operations: by JSON token `c r u d`; other tokens are not walked.
+        op: member with the operation; none = it is `default_op`.
+        default_op: where the member `op` is absent, too.
+        row: member with the row; empty = the message, or what a schema block is around, is the row.
+        deleted: member with the row of a delete, where it is another one.
+        old: member with the row before an update, or some of it.
+        old_is_whole: whether that has no other members than the row.
+        is_array: whether `row` and `old` are arrays of rows.
+        stamps: members with the moment of a change; the first that is not null counts.
+        moment: reads a moment that is text, to epoch milliseconds; None = it is an integer.
+        is_epoch: whether integers may be seconds (`envelopes.epoch_ms`).
+        constant: members whose values are the same in all events of a layout.
+        whole: members that are integers or null.
+        prefix: of members of a row that are none of its columns; empty = all are.
+        deletes: member of them that says with `true` that the row was deleted.
+        reserved: sets of names of which a row may not have all.
+        is_odd: whether a member's name makes a row an odd one, which is not walked.
+    """
+
+    operations: Mapping[bytes, str] = dataclasses.field(default_factory=dict)
+    op: Path = ()
+    default_op: str = ""
+    row: str = ""
+    deleted: str = ""
+    old: str = ""
+    old_is_whole: bool = False
+    is_array: bool = False
+    stamps: tuple[Path, ...] = ()
+    moment: Callable[[str | None], int | None] | None = None
+    is_epoch: bool = False
+    constant: frozenset[Path] = frozenset()
+    whole: frozenset[Path] = frozenset()
+    prefix: str = ""
+    deletes: str = ""
+    reserved: tuple[frozenset[str], ...] = ()
+    is_odd: Callable[[str], bool] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,6 +136,7 @@ class _Member:
     name: str
     start: int
     end: int
+    spelling: bytes = b""
 
 
 _Members = dict[str, _Member]
@@ -82,7 +149,7 @@ class _NoLayoutError(Exception):
 def _members(text: bytes, at: int) -> tuple[_Members, int]:
     """Members of the object at a position of valid JSON, and where it ends."""
     found: _Members = {}
-    depth, name, start, end = 0, None, 0, 0
+    depth, name, start, end, spelling = 0, None, 0, 0, b""
     for match in _PIECE.finditer(text, at):
         piece = match.group()
         if piece.isspace():
@@ -91,13 +158,13 @@ def _members(text: bytes, at: int) -> tuple[_Members, int]:
             if name is not None:
                 if name in found:
                     raise _NoLayoutError
-                found[name] = _Member(name, start, end)
+                found[name] = _Member(name, start, end, spelling)
             if piece == b"}":
                 return found, match.end()
             name = None
             continue
         if depth == 1 and name is None:
-            name, start = msgspec.json.decode(piece, type=str), -1
+            name, start, spelling = msgspec.json.decode(piece, type=str), -1, piece
             continue
         if depth == 1 and start == -1:
             start = 0  # the colon
@@ -107,13 +174,35 @@ def _members(text: bytes, at: int) -> tuple[_Members, int]:
     raise _NoLayoutError
 
 
+def _first_of_array(text: bytes, array: _Member) -> _Member:
+    """The first element of an array of objects."""
+    piece = _PIECE.match(text, array.start + 1)
+    start = array.start + 1
+    if piece is not None and piece.group().isspace():
+        start = piece.end()
+    if text[array.start] != ord("[") or text[start] != ord("{"):
+        raise _NoLayoutError
+    _, end = _members(text, start)
+    return _Member("", start, end)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Layout:
-    """Steps are (constant text, what follows, its slot); see `compiled` for `ops`."""
+    """Steps are (constant text, what follows, its slot).
+
+    Attributes:
+        steps: the steps.
+        ops: operations that events may have, as bits of `c r u d`.
+        op: the operation of all events; 0 = they say it.
+        keeps_key: as `scanning.KEEPS_KEY`.
+        names: of the row's members as they are spelt, with the slot of key columns before or -1.
+    """
 
     steps: tuple[tuple[bytes, int, int], ...]
     ops: int
-    has_old_key: bool
+    op: int
+    keeps_key: int
+    names: tuple[tuple[bytes, int], ...]
 
 
 class Layouts:
@@ -121,16 +210,21 @@ class Layouts:
 
     Args:
         plan: of the events.
+        anatomy: of the format.
+        partial: whether a column that an update lacks is unchanged.
 
     Attributes:
         plan: see Args.
+        anatomy: see Args.
         wires: how the scan reads each column.
         spans: what the last walk noted, as `scan.scan` says.
         numbers: see `spans`.
     """
 
-    def __init__(self, plan: RowPlan) -> None:
+    def __init__(self, plan: RowPlan, anatomy: Anatomy, *, partial: bool = False) -> None:
         self.plan = plan
+        self.anatomy = anatomy
+        self._partial = partial
         codecs = [column.codec for column in plan.columns]
         self.wires = [Wire.TOKEN if codec is None else scanned_as(codec) for codec in codecs]
         self._old_keys = {number: len(codecs) + at for at, number in enumerate(plan.key)}
@@ -147,121 +241,127 @@ class Layouts:
 
     # --- learning
 
-    def learn(self, values: Sequence[bytes | None], taken: Sequence[int], prefix: bytes) -> bool:
-        """Learn from events that the typed path took, now and then.
+    def learn(
+        self,
+        values: Sequence[bytes | None],
+        taken: Sequence[int],
+        prefix_of: Callable[[bytes], bytes],
+    ) -> None:
+        """Learn from events that gave rows, now and then.
 
         Args:
             values: of a raw batch.
             taken: positions of these events.
-            prefix: what stands before a payload, behind which comes `}`; empty = nothing.
-
-        Returns:
-            Whether there are layouts.
+            prefix_of: what stands before the payload of a message, behind which comes `}`; empty =
+                nothing.
         """
         self._missed += len(taken)
         if self._missed < self._patience or not taken:
-            return bool(self._layouts)
-        new = [
-            layout
-            for at in taken[:: max(1, len(taken) // _SAMPLES)]
-            if (layout := self._layout_of(values[at], prefix)) and layout not in self._layouts
-        ]
+            return
+        samples = [values[at] for at in taken[:: max(1, len(taken) // _SAMPLES)]]
+        made = [self._layout_of(sample, prefix_of) for sample in samples if sample is not None]
+        new = [layout for layout in made if layout is not None and layout not in self._layouts]
         self._missed = 0
         self._patience = _LEAST_LEARNED if new else 2 * self._patience
         if new:
             self._layouts = [*self._layouts, *dict.fromkeys(new)][-_MOST_LAYOUTS:]
             self._pause = 0
             self.__dict__.pop("_tables", None)
-        return bool(self._layouts)
 
-    def _layout_of(self, event: bytes | None, prefix: bytes) -> _Layout | None:
-        if event is None or not event.startswith(prefix):
-            return None
+    def _layout_of(self, event: bytes, prefix_of: Callable[[bytes], bytes]) -> _Layout | None:
         try:
+            prefix = prefix_of(event)
             return self._layout(event, len(prefix), b"}" if prefix else b"")
         except (_NoLayoutError, *_PARSE_ERRORS):
             return None
 
     def _layout(self, text: bytes, start: int, rest: bytes) -> _Layout:
-        envelope, end = _members(text, start)
-        if text[end:] != rest or not envelope.keys() >= {"op", "source"}:
+        message, end = _members(text, start)
+        if text[end:] != rest:
             raise _NoLayoutError
-        images = {
-            name: member
-            for name in ("before", "after")
-            if (member := envelope.get(name)) and text[member.start : member.end] != NULL
-        }
-        if any(text[member.start] != ord("{") for member in images.values()):
+        whole = _Member("", start, end)
+        found = _Found(text, self.anatomy, message, whole)
+        values = self._row_values(text, found.row, found.array)
+        ops, keeps_key = found.ops, 0
+        if found.old is not None and ops & _U:
+            ops, keeps_key = _U, 2 if self.plan.target.needs_before else 1
+            values += _rows(text, found.old, self.anatomy.is_array, OLD)
+        elif self.plan.target.needs_before or (self._partial and self._lacks(text, found.row)):
+            ops &= ~_U
+        if not ops:
             raise _NoLayoutError
-        row = images.get("after") or images.get("before")
-        if row is None:
-            raise _NoLayoutError
-        values = self._row_values(text, row)
-        ops, has_old_key = _D, False
-        if row.name == "after":
-            has_old_key = "before" in images
-            ops = _CR if self.plan.target.needs_before and not has_old_key else _CRU
-            if has_old_key:
-                values += self._old_values(text, images["before"])
-        values += self._source_values(text, envelope["source"])
-        values.append((envelope["op"], OP, self._op))
-        values += [
-            (member, ANY, 0)
-            for name, member in envelope.items()
-            if name not in ("before", "after", "source", "op")
-        ]
-        return _Layout(_steps(text, values), ops, has_old_key)
+        values += found.values(self._op, self._stamp)
+        members, _ = _members(text, found.row.start)
+        names = tuple(
+            (member.spelling, self._old_keys.get(self.plan.index.get(name, -1), -1))
+            for name, member in members.items()
+        )
+        return _Layout(_steps(text, values), ops, found.op, keeps_key, names)
 
-    def _row_values(self, text: bytes, row: _Member) -> list["_Value"]:
-        plan = self.plan
-        values: list[_Value] = []
+    def _lacks(self, text: bytes, row: _Member) -> bool:
         members, _ = _members(text, row.start)
+        columns = enumerate(self.plan.columns)
+        return any(
+            column.codec is not None
+            and column.member not in members
+            and number not in self.plan.key
+            for number, column in columns
+        )
+
+    def _row_values(self, text: bytes, row: _Member, array: _Member | None) -> list["_Value"]:
+        plan, anatomy = self.plan, self.anatomy
+        members, _ = _members(text, row.start)
+        if any(names <= members.keys() for names in anatomy.reserved):
+            raise _NoLayoutError
+        if anatomy.is_odd is not None and any(map(anatomy.is_odd, members)):
+            raise _NoLayoutError
+        if not {*plan.key_names} <= members.keys():
+            raise _NoLayoutError  # the key is said elsewhere
+        absent = [n for n, column in enumerate(plan.columns) if column.member not in members]
+        begin = _Member("", row.start + 1, row.start + 1)
+        values: list[_Value] = [(begin, ABSENT, number) for number in absent]
         for name, member in members.items():
             number = plan.index.get(name)
+            if anatomy.prefix and name.startswith(anatomy.prefix):
+                if number is not None and not anatomy.row:
+                    raise _NoLayoutError  # a column that is metadata, too
+                continue
             if number is not None and plan.columns[number].codec is not None:
                 values.append((member, self.wires[number], number))
             elif name in plan.target.ignored and number is None:
                 values.append((member, ANY, 0))
             elif text[member.start : member.end] != NULL:
                 raise _NoLayoutError
-        columns = enumerate(plan.columns)
-        lacking = [number for number, column in columns if column.member not in members]
-        return values + [(None, ABSENT, number) for number in lacking]
-
-    def _old_values(self, text: bytes, row: _Member) -> list["_Value"]:
-        members, _ = _members(text, row.start)
-        keys = {name: self.plan.index[name] for name in self.plan.key_names}
-        if not keys.keys() <= members.keys():
-            raise _NoLayoutError
-        return [
-            (member, self.wires[keys[name]], self._old_keys[keys[name]])
-            if name in keys
-            else (member, ANY, 0)
-            for name, member in members.items()
-        ]
-
-    def _source_values(self, text: bytes, source: _Member) -> list["_Value"]:
-        if text[source.start] != ord("{"):
-            raise _NoLayoutError
-        members, _ = _members(text, source.start)
-        stamp = members.pop("ts_ms", None)
-        others = [m for name, m in members.items() if name not in _IDENTITY]
-        kind = Wire.INTEGER if stamp else ABSENT
-        return [(stamp, kind, self._stamp), *((member, ANY, 0) for member in others)]
+        return values if array is None else _in_array(values, row, array)
 
     @functools.cached_property
-    def _tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What `scan` takes: texts, steps, layouts."""
+    def _tables(self) -> tuple[np.ndarray, ...]:
+        """What `scan` takes: texts, steps, layouts, words, names."""
         texts = bytearray()
         steps: list[tuple[int, int, int, int]] = []
-        layouts = np.zeros((len(self._layouts), 3), np.int64)
+        words: list[tuple[int, int, int]] = []
+        names: list[tuple[int, int, int]] = []
+        layouts = np.zeros((len(self._layouts), CLOSED + 1), np.int64)
+
+        def put(text: bytes) -> tuple[int, int]:
+            texts.extend(text)
+            return len(texts) - len(text), len(text)
+
         for which, layout in enumerate(self._layouts):
-            layouts[which, [FIRST, OPS, HAS_OLD_KEY]] = len(steps), layout.ops, layout.has_old_key
+            facts = layouts[which]
+            facts[[FIRST, OPS, OP_CODE]] = len(steps), layout.ops, layout.op
+            facts[[NAMES, NAME_COUNT]] = len(names), len(layout.names)
+            facts[[KEEPS_KEY, CLOSED]] = layout.keeps_key, self.anatomy.old_is_whole
+            first_row = 0
             for text, kind, slot in layout.steps:
-                steps.append((len(texts), len(text), kind, slot))
-                texts += text
+                steps.append((*put(text), kind, first_row if kind == NEXT_ROW else slot))
+                if kind == FIRST_ROW:
+                    first_row = len(steps)
+            names += [(*put(name), slot) for name, slot in layout.names]
+        words += [(*put(token), ord(op)) for token, op in self.anatomy.operations.items()]
         padded = np.frombuffer(bytes(texts) + bytes(PADDING), np.uint8).copy()
-        return padded, np.array(steps, np.int64), layouts
+        tables = (np.array(steps, np.int64), layouts, _table(words), _table(names))
+        return (padded, *tables)
 
     # --- walking
 
@@ -291,7 +391,7 @@ class Layouts:
             if events.sizes[at] <= _MOST_BYTES:
                 starts = np.append(events.starts[at:to], ends[to - 1]) - before
                 rows = self._walked(scan, events.buffer[before:], starts, at)
-                taken += len(rows)
+                taken += len(np.unique(rows.events))
                 yield rows
             at = to
         if taken * 8 < len(events):
@@ -299,41 +399,158 @@ class Layouts:
 
     def _walked(self, scan: Any, data: np.ndarray, starts: np.ndarray, first: int) -> "WalkedRows":
         count = len(starts) - 1
+        if self.anatomy.is_array:  # a row has a brace
+            count = max(count, int(np.count_nonzero(data[: starts[-1]] == ord("{"))))
         if self.numbers.shape[1] < count:
             slots = self._stamp + 1
             self.spans = np.empty((slots, 2, count), np.int32)
             self.numbers = np.empty((slots, count), np.int64)
-        found = np.empty(count, np.int32)
-        texts, steps, layouts = self._tables
-        scan.scan(
+        found = np.empty(self.numbers.shape[1], np.int32)
+        texts, steps, layouts, words, names = self._tables
+        rows = scan.scan(
             data,
             starts,
             texts,
             steps,
             layouts,
+            words,
+            names,
             self._keys,
             self._op,
             self.spans,
             self.numbers,
             found,
         )
-        rows = np.flatnonzero((found >= 0) & (self.numbers[self._stamp, :count] >= 0))
-        return WalkedRows(self, scan, data, rows, first, len(rows) < count)
+        return WalkedRows(self, scan, data, found[:rows].astype(np.int64) + first)
 
 
-_Value = tuple[_Member | None, int, int]
-"""(where it is, None of an absent column; what it is; slot)"""
+def _table(rows: Sequence[tuple[int, ...]]) -> np.ndarray:
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+_Value = tuple[_Member, int, int]
+"""(where it is, what it is, its slot)"""
+
+
+def _in_array(values: Sequence[_Value], row: _Member, array: _Member) -> list[_Value]:
+    """Values of the rows of an array, of which those of the first are given."""
+    first = _Member("", row.start, row.start)
+    following = _Member("", row.end, array.end - 1)
+    return [(first, FIRST_ROW, 0), *values, (following, NEXT_ROW, 0)]
+
+
+class _Found:
+    """What the members of an event are.
+
+    Args:
+        text: the event.
+        anatomy: of its format.
+        message: its members.
+        whole: where its payload is.
+
+    Attributes:
+        row: the row, or the first of an array of rows.
+        array: that array; None = there is none.
+        old: the row before, or the array of such; None = there is none.
+        ops: operations that events of the layout may have, as bits.
+        op: as `_Layout.op`.
+    """
+
+    def __init__(self, text: bytes, anatomy: Anatomy, message: _Members, whole: _Member) -> None:
+        self._text = text
+        self._anatomy = anatomy
+        self._message = message
+        token = self._token(anatomy.op)
+        deleted = self._token((anatomy.deletes,)) in (b"true", b'"true"')
+        said = anatomy.operations.get(token) if token else anatomy.default_op
+        if not said:
+            raise _NoLayoutError
+        self.op = ord("d") if deleted else 0 if token else ord(anatomy.default_op)
+        self.ops = _D if deleted else _BITS[said] if self.op else sum(_BITS.values())
+        row: _Member | None = whole
+        if anatomy.row:
+            is_other = said == "d" and anatomy.deleted
+            row = message.get(anatomy.deleted if is_other else anatomy.row)
+            if anatomy.deleted:
+                self.ops = _D if is_other else _C | _R | _U
+        if row is None:
+            raise _NoLayoutError
+        self._row_name = row.name
+        self.array = row if anatomy.is_array else None
+        self.row = _first_of_array(text, row) if anatomy.is_array else row
+        if text[self.row.start] != ord("{"):
+            raise _NoLayoutError
+        old = message.get(anatomy.old)
+        self.old = None
+        if said == "u" and old is not None and text[old.start : old.end] != NULL:
+            self.old = old
+
+    def _member(self, path: Path) -> _Member | None:
+        if not path or path[0] not in self._message:
+            return None
+        member = self._message[path[0]]
+        if len(path) == 1:
+            return member
+        if self._text[member.start] != ord("{"):
+            raise _NoLayoutError
+        return _members(self._text, member.start)[0].get(path[1])
+
+    def _token(self, path: Path) -> bytes:
+        member = self._member(path)
+        return b"" if member is None else self._text[member.start : member.end]
+
+    def values(self, op: int, stamp: int) -> list[_Value]:
+        """Of all members but the row and the row before; arguments are slots."""
+        anatomy, text = self._anatomy, self._text
+        found: list[_Value] = []
+        if self._token(anatomy.op) and not self.op:
+            found.append((self._member(anatomy.op) or self.row, OP, op))
+        fixed = {*anatomy.constant, anatomy.op, (anatomy.deletes,)}
+        for path in anatomy.stamps:
+            fixed.add(path)
+            member = self._member(path)
+            if member is not None and text[member.start : member.end] != NULL:
+                kind = SET_STAMP if len(anatomy.stamps) > 1 else STAMP
+                if anatomy.moment is not None:
+                    kind = int(Wire.BASE64)  # text of ASCII without escapes
+                found.append((member, kind, stamp))
+                break
+        else:
+            found.append((_Member("", len(text), len(text)), ABSENT, stamp))
+        nested = {path[0] for path in fixed if len(path) > 1}
+        rows = {anatomy.row, anatomy.deleted, anatomy.old} - {""}
+        for name, member in self._message.items():
+            if not anatomy.row and not (anatomy.prefix and name.startswith(anatomy.prefix)):
+                continue  # a column
+            if name in nested:
+                inner = _members(text, member.start)[0]
+                found += [(m, ANY, 0) for n, m in inner.items() if (name, n) not in fixed]
+            elif name in rows or (name,) in fixed:
+                continue
+            elif (name,) in anatomy.whole:
+                found.append((member, WHOLE, 0))
+            else:
+                found.append((member, ANY, 0))
+        return found
+
+
+def _rows(text: bytes, old: _Member, is_array: bool, kind: int) -> list[_Value]:
+    """The row before, or the first of an array of such."""
+    if not is_array:
+        if text[old.start] != ord("{"):
+            raise _NoLayoutError
+        return [(old, kind, 0)]
+    row = _first_of_array(text, old)
+    return _in_array([(row, kind, 0)], row, old)
 
 
 def _steps(text: bytes, values: Sequence[_Value]) -> tuple[tuple[bytes, int, int], ...]:
     """Steps of a whole event whose values are these."""
     at = 0
     steps: list[tuple[bytes, int, int]] = []
-    present = [(member, kind, slot) for member, kind, slot in values if member is not None]
-    for member, kind, slot in sorted(present, key=lambda value: value[0].start):
+    for member, kind, slot in sorted(values, key=lambda value: value[0].start):
         steps.append((text[at : member.start], int(kind), slot))
         at = member.end
-    steps += [(b"", kind, slot) for member, kind, slot in values if member is None]
     return (*steps, (text[at:], END, 0))
 
 
@@ -341,42 +558,46 @@ class WalkedRows:
     """Rows whose values were found; to be used before the next walk, which takes the same memory.
 
     Attributes:
-        rows: indices of the events that were taken, ascending, from `first` on.
-        first: see `rows`.
+        events: of each row the index of its event among those walked, ascending.
     """
 
-    def __init__(
-        self,
-        layouts: Layouts,
-        scan: Any,
-        data: np.ndarray,
-        rows: np.ndarray,
-        first: int,
-        gaps: bool,
-    ) -> None:
+    def __init__(self, layouts: Layouts, scan: Any, data: np.ndarray, events: np.ndarray) -> None:
         self._plan = layouts.plan
+        self._anatomy = layouts.anatomy
         self._wires = layouts.wires
-        self._spans, self._numbers = layouts.spans, layouts.numbers
+        count = len(events)
+        self._spans, self._numbers = layouts.spans[:, :, :count], layouts.numbers[:, :count]
         self._scan = scan
         self._data = data
-        self.rows = rows
-        self.first = first
-        self._some = rows if gaps else slice(len(rows))
+        self.events = events
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.events)
 
     @property
     def ops(self) -> str:
         """`c r u d`, one per row."""
         op = len(self._plan.columns) + len(self._plan.key)
-        return self._numbers[op, self._some].astype(np.uint8).tobytes().decode()
+        return self._numbers[op].astype(np.uint8).tobytes().decode()
 
     @property
-    def stamps(self) -> np.ndarray:
-        """`source.ts_ms` [epoch ms] of those rows that have one, -1 of the others."""
-        begins = self._spans[-1, 0, self._some]
-        return np.where(begins > 0, self._numbers[-1, self._some], -1)
+    def stamps(self) -> np.ndarray | list[int | None]:
+        """Moments of the changes [epoch ms]; None, in an array -1, where there is none."""
+        begins, ends = self._spans[-1]
+        moment = self._anatomy.moment
+        if moment is None:
+            numbers = np.where(begins > 0, self._numbers[-1], -1)
+            seconds = (numbers >= 0) & (numbers < _SMALLEST_MS) & self._anatomy.is_epoch
+            return np.where(seconds, numbers * 1_000, numbers)
+        texts = self._texts(begins, ends, self._numbers[-1])
+        if pc.all(pc.match_substring_regex(texts, _PLAIN_MOMENT), min_count=0).as_py():
+            try:
+                return _plain_moments(texts)
+            except pa.ArrowInvalid:
+                pass  # such as the 30th of February
+        coded = texts.dictionary_encode()
+        read = [moment(text) for text in coded.dictionary.to_pylist()]
+        return pa.array(read, pa.int64()).take(coded.indices).to_pylist()
 
     def column(self, number: int, codec: Codec, refused: set[int]) -> pa.Array:
         """A column of the plan; `row_batches.ColumnOf`."""
@@ -388,49 +609,70 @@ class WalkedRows:
         return convert_column(codec, self._values(number, refused), refused)
 
     def _array(self, number: int) -> pa.Array:
-        wire, rows, some = self._wires[number], self.rows, self._some
+        wire, count = self._wires[number], len(self)
         begins, ends = self._spans[number]
         numbers = self._numbers[number]
-        valid = begins[some] > 0
+        valid = begins > 0
         bitmap = None if valid.all() else _bitmap(valid)
         if wire is Wire.INTEGER:
-            buffers = [bitmap, pa.py_buffer(np.array(numbers[some]))]
-            return pa.Array.from_buffers(pa.int64(), len(rows), buffers)
+            buffers = [bitmap, pa.py_buffer(np.array(numbers))]
+            return pa.Array.from_buffers(pa.int64(), count, buffers)
         if wire is Wire.BOOLEAN:
-            truths = _bitmap(numbers[some] != 0)
-            return pa.Array.from_buffers(pa.bool_(), len(rows), [bitmap, truths])
-        offsets = np.empty(len(rows) + 1, np.int32)
-        size = int(ends[some].sum(dtype=np.int64) - begins[some].sum(dtype=np.int64))
-        out = np.empty(size + PADDING, np.uint8)
-        if wire is Wire.BASE64:
-            size = self._scan.copy_base64(self._data, rows, begins, ends, offsets, out)
-            if size < 0:
-                raise ValueError("not base64")
-        else:
-            size = self._scan.copy_texts(self._data, rows, begins, ends, numbers, offsets, out)
-        type_ = pa.binary() if wire is Wire.BASE64 else pa.string()
+            truths = _bitmap(numbers != 0)
+            return pa.Array.from_buffers(pa.bool_(), count, [bitmap, truths])
+        if wire is not Wire.BASE64:
+            array = self._texts(begins, ends, numbers)
+            if (numbers & _WIDE).any() and wire is not Wire.NUMBER:
+                array.validate(full=True)  # UTF-8
+            return array
+        offsets, out = self._room(begins, ends)
+        size = self._scan.copy_base64(self._data, count, begins, ends, offsets, out)
+        if size < 0:
+            raise ValueError("not base64")
         buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(out[:size])]
-        array = pa.Array.from_buffers(type_, len(rows), buffers)
-        if wire is Wire.TEXT and (numbers[some] & _WIDE).any():
-            array.validate(full=True)  # UTF-8
-        return array
+        return pa.Array.from_buffers(pa.binary(), count, buffers)
+
+    def _room(self, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Offsets and content of texts, to be filled."""
+        size = int(ends.sum(dtype=np.int64) - begins.sum(dtype=np.int64))
+        return np.empty(len(self) + 1, np.int32), np.empty(size + PADDING, np.uint8)
+
+    def _texts(self, begins: np.ndarray, ends: np.ndarray, flags: np.ndarray) -> pa.Array:
+        """Texts, not proved to be UTF-8."""
+        offsets, out = self._room(begins, ends)
+        size = self._scan.copy_texts(self._data, len(self), begins, ends, flags, offsets, out)
+        valid = begins > 0
+        bitmap = None if valid.all() else _bitmap(valid)
+        buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(out[:size])]
+        return pa.Array.from_buffers(pa.string(), len(self), buffers)
 
     def _values(self, number: int, refused: set[int]) -> list[Any]:
-        """Values as the typed path has them, None where one has another type."""
+        """Values as `conversions.wire_type` says, None where one has another type."""
         decode = msgspec.json.Decoder(member_type(self._plan.columns[number])).decode
-        begins, ends = self._spans[number][:, self._some].tolist()
-        quote = 1 if self._wires[number] in (Wire.TEXT, Wire.BASE64) else 0
+        begins, ends = self._spans[number].tolist()
+        wire = self._wires[number]
         data = self._data.data
         values: list[Any] = []
         for row, begin, end in zip(itertools.count(), begins, ends, strict=False):
             value = None
             if begin:
+                quoted = wire in (Wire.TEXT, Wire.BASE64)
+                quote = int(quoted or (wire is Wire.LOOSE and self._data[begin - 1] == ord('"')))
                 try:
                     value = decode(data[begin - quote : end + quote])
                 except _PARSE_ERRORS:
                     refused.add(row)
             values.append(value)
         return values
+
+
+def _plain_moments(texts: pa.Array) -> np.ndarray:
+    """As `envelopes.utc_ms`, -1 for null; the arithmetic of `datetime.timestamp`."""
+    plain = pc.utf8_rtrim(texts, "Z").cast(pa.timestamp("us")).cast(pa.int64())
+    micros = pc.fill_null(plain, 0).to_numpy()
+    stamps = np.rint(micros / 1e6 * 1_000).astype(np.int64)
+    stamps[~texts.is_valid().to_numpy(zero_copy_only=False)] = -1
+    return stamps
 
 
 def _bitmap(mask: np.ndarray) -> pa.Buffer:

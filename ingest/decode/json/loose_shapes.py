@@ -154,15 +154,17 @@ class LooseShape(Shape):
                 self._missing[name] = self._wider(name, type_, token) or type_
 
     def learn_types(self, tokens: Tokens, placeholder: Placeholder) -> bool:
-        """See `Shape.learn_types`: values of open types may ask for wider columns."""
+        """See `Shape.learn_types`: values of open types may require wider columns."""
         plan, target = self.plan, self.target
         if not self._seen or plan is None or target is None or not target.evolvable:
             return super().learn_types(tokens, placeholder)
-        settled = {name for name, _ in target.fixed}
+        fixed_names = {name for name, _ in target.fixed}
         found = False
         for number, column in enumerate(plan.columns):
             name, token = column.member, tokens.get(column.member, NULL)
-            keeps = number in plan.key or name in settled or self._facts.mapping.keeps(column.type)
+            keeps = (
+                number in plan.key or name in fixed_names or self._facts.mapping.keeps(column.type)
+            )
             if token == NULL or name not in self._seen or keeps:
                 continue
             if self._takes(column.name, column.type, token, placeholder):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single members of JSON messages as columns, without looking at the rest of the message.
 
-A `MemberReader` is made for the members that somebody asked for. Messages are decoded with a
-generated msgspec struct of these members, so what nobody asked for is skipped by the scanner. A
+A `MemberReader` is made for the requested members. Messages are decoded with a
+generated msgspec struct of these members, so all others are skipped by the scanner. A
 message that does not fit is read again member by member; what has no value of the wanted type is
 null: metadata never makes a record bad.
 """
@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.json.fast_rows import decode_all
+from ingest.decode.decode_plan import decode_all
 from ingest.decode.metadata_columns import METADATA
 from storage.format.types.arrow_types import arrow_type
 
@@ -44,7 +44,7 @@ class Reading:
 
     Attributes:
         type: as msgspec decodes it; null is allowed besides.
-        convert: from that to the value; None = it is the value. Not asked for null.
+        convert: from that to the value; None = it is the value. Not called for null.
     """
 
     type: Any
@@ -86,7 +86,7 @@ class MemberReader:
     Args:
         members: by name of metadata where it may stand; the first that is not null counts. Those
             of one path are of one type.
-        names: what is asked for; names that `members` lacks are not answered.
+        names: requested; names that `members` lacks are left out.
         required: member without which a message is not what it seems; empty = none.
     """
 

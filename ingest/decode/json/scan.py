@@ -19,11 +19,21 @@ from ingest.compiled.cache import cached
 from ingest.decode.json.scanning import (
     ABSENT,
     ANY,
+    CLOSED,
     END,
     FIRST,
-    HAS_OLD_KEY,
+    FIRST_ROW,
+    KEEPS_KEY,
+    NAME_COUNT,
+    NAMES,
+    NEXT_ROW,
+    OLD,
     OP,
+    OP_CODE,
     OPS,
+    SET_STAMP,
+    STAMP,
+    WHOLE,
     Wire,
 )
 
@@ -31,10 +41,11 @@ __all__ = ["copy_base64", "copy_texts", "scan"]
 
 # as `_column` reads values
 INTEGER, TEXT, BASE64 = int(Wire.INTEGER), int(Wire.TEXT), int(Wire.BASE64)
-NUMBER, TOKEN = int(Wire.NUMBER), int(Wire.TOKEN)
+NUMBER, TOKEN, LOOSE = int(Wire.NUMBER), int(Wire.TOKEN), int(Wire.LOOSE)
 
 
 _TEXT_AT, _TEXT_SIZE, _KIND, _SLOT = range(4)
+_CODE = 2
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS, _ZERO, _NINE = 34, 92, 44, 58, 45, 48, 57
 _MOST_DIGITS, _MOST_NUMBER, _MOST_DEPTH = 18, 40, 30
@@ -343,7 +354,7 @@ def _value_end(data, at, end):  # noqa: C901 - one loop, as there is no recursio
 
 
 @_leaf_inline
-def _column(data, at, end, kind, slot, event, spans, numbers):
+def _column(data, at, end, kind, slot, row, spans, numbers):
     """Note the value of a column; the position behind it, or -1."""
     start = at
     number = np.int64(0)
@@ -355,7 +366,10 @@ def _column(data, at, end, kind, slot, event, spans, numbers):
     elif kind == INTEGER:
         at, number = _integer(data, at, end)
         until = at
-    elif kind in (TEXT, BASE64):
+    elif kind == LOOSE and at < end and data[at] != _QUOTE:
+        at = -1 if data[at] in (123, 91) else _scalar_end(data, at, end)
+        until = at
+    elif kind in (TEXT, BASE64, LOOSE):
         if at >= end or data[at] != _QUOTE:
             return -1
         start = at + 1
@@ -370,38 +384,145 @@ def _column(data, at, end, kind, slot, event, spans, numbers):
         number = np.int64(_is_word(data, at, end, _TRUE))
         at = at + 4 if number else (at + 5 if _is_false(data, at, end) else -1)
         until = at
-    spans[slot, 0, event] = start
-    spans[slot, 1, event] = until
-    numbers[slot, event] = number
+    spans[slot, 0, row] = start
+    spans[slot, 1, row] = until
+    numbers[slot, row] = number
     return at
 
 
 @_leaf_inline
-def _walk(data, at, end, event, texts, steps, step, spans, numbers):
-    """Whether an event has a layout; notes its values if so, and some of them if not."""
+def _operation(data, at, end, texts, words):
+    """(position behind an operation or -1, its code)."""
+    for k in range(len(words)):
+        size = words[k, _TEXT_SIZE]
+        if end - at >= size and _same(data, at, texts, words[k, _TEXT_AT], size):
+            return at + size, words[k, _CODE]
+    return np.int64(-1), np.int64(0)
+
+
+@_leaf
+def _old_row(  # noqa: C901 - one loop, as there is no recursion
+    data, at, end, texts, names, first, count, closed, row, spans
+):
+    """Note the key columns of the row before a change; the position behind it, or -1.
+
+    Members are compared with those of the row; others are read over, or not taken at all.
+    """
+    for k in range(first, first + count):
+        if names[k, _CODE] >= 0:
+            spans[names[k, _CODE], 0, row] = 0
+    if at >= end or data[at] != 123:
+        return -1
+    at = _blank(data, at + 1, end)
+    if at < end and data[at] == 125:
+        return at + 1
+    guess = 0
+    while at < end:
+        found = -1
+        for turn in range(count):
+            k = first + (guess + turn) % count
+            size = names[k, _TEXT_SIZE]
+            if end - at >= size and _same(data, at, texts, names[k, _TEXT_AT], size):
+                found = k
+                break
+        if found >= 0:
+            at += names[found, _TEXT_SIZE]
+            guess = found - first + 1
+        elif closed or data[at] != _QUOTE:
+            return -1
+        else:
+            at, flags = _text_end(data, at + 1, end)
+            if at < 0 or flags:  # it may be a column's name, spelt otherwise
+                return -1
+            at += 1
+        at = _blank(data, at, end)
+        if at >= end or data[at] != _COLON:
+            return -1
+        at = _blank(data, at + 1, end)
+        start = at
+        nested = at >= end or data[at] in (123, 91)
+        at = _value_end(data, at, end) if nested else _scalar_end(data, at, end)
+        if at < 0:
+            return -1
+        if found >= 0 and names[found, _CODE] >= 0:
+            spans[names[found, _CODE], 0, row] = start
+            spans[names[found, _CODE], 1, row] = at
+        at = _blank(data, at, end)
+        if at < end and data[at] == 125:
+            return at + 1
+        if at >= end or data[at] != _COMMA:
+            return -1
+        at = _blank(data, at + 1, end)
+    return -1
+
+
+@_leaf_inline
+def _walk(  # noqa: C901 - a step is a branch
+    data, at, end, first, texts, steps, layouts, which, words, names, op_slot, spans, numbers
+):
+    """How many rows an event of a layout has; 0 where it has another one, or too many rows.
+
+    Notes their values; of events that have another layout some of them, too.
+    """
+    step = layouts[which, FIRST]
+    row = first
+    rows = np.int64(0)
     while True:
         size = steps[step, _TEXT_SIZE]
         if end - at < size or not _same(data, at, texts, steps[step, _TEXT_AT], size):
-            return False
+            return 0
         at += size
         kind, slot = steps[step, _KIND], steps[step, _SLOT]
         if kind == END:
-            return at == end
+            return max(rows, 1) if at == end else 0
         if kind == ANY:
             nested = at >= end or data[at] in (123, 91)
             at = _value_end(data, at, end) if nested else _scalar_end(data, at, end)
         elif kind == OP:
-            if at + 3 > end or data[at] != _QUOTE or data[at + 2] != _QUOTE:
-                return False
-            numbers[slot, event] = data[at + 1]
-            at += 3
+            at, code = _operation(data, at, end, texts, words)
+            numbers[op_slot, first] = code
         elif kind == ABSENT:
-            spans[slot, 0, event] = spans[slot, 1, event] = 0
-            numbers[slot, event] = 0
+            spans[slot, 0, row] = spans[slot, 1, row] = 0
+            numbers[slot, row] = 0
+        elif kind in (STAMP, SET_STAMP):
+            start, number = at, np.int64(0)
+            if kind == STAMP and _is_word(data, at, end, _NULL):
+                start, at = 0, at + 4
+            else:
+                at, number = _integer(data, at, end)
+            if number < 0:
+                return 0
+            spans[slot, 0, row] = start
+            spans[slot, 1, row] = at
+            numbers[slot, row] = number
+        elif kind == WHOLE:
+            if _is_word(data, at, end, _NULL):
+                at += 4
+            else:
+                at, _ = _integer(data, at, end)
+        elif kind == OLD:
+            count, closed = layouts[which, NAME_COUNT], layouts[which, CLOSED]
+            begin = layouts[which, NAMES]
+            at = _old_row(data, at, end, texts, names, begin, count, closed, row, spans)
+        elif kind == FIRST_ROW:
+            row = first
+        elif kind == NEXT_ROW:
+            if at < end and data[at] == _COMMA:
+                row += 1
+                if row >= spans.shape[2]:
+                    return 0
+                at = _blank(data, at + 1, end)
+                step = slot
+                continue
+            count = row - first + 1
+            if rows not in (0, count):
+                return 0
+            rows = count
+            row = first
         else:
-            at = _column(data, at, end, kind, slot, event, spans, numbers)
+            at = _column(data, at, end, kind, slot, row, spans, numbers)
         if at < 0:
-            return False
+            return 0
         step += 1
 
 
@@ -417,15 +538,31 @@ def _is_allowed(op, ops):
 
 
 @_leaf_inline
-def _keeps_key(data, event, keys, spans):
-    """Whether the key before and after are surely the same, and known."""
+def _keeps_key(data, row, keys, spans, required):
+    """Whether the row before surely has no other key, and has the key where that is required."""
     for k in range(len(keys)):
-        new, old = keys[k, 0], keys[k, 1]
-        start, before = spans[new, 0, event], spans[old, 0, event]
-        size = spans[new, 1, event] - start
-        if start == 0 or before == 0 or spans[old, 1, event] - before != size:
+        before = np.int64(spans[keys[k, 1], 0, row])
+        if before == 0:
+            if required:
+                return False
+            continue
+        start, end = np.int64(spans[keys[k, 0], 0, row]), np.int64(spans[keys[k, 0], 1, row])
+        if start == 0:
+            return False
+        if data[start - 1] == _QUOTE:
+            start, end = start - 1, end + 1
+        size = end - start
+        if spans[keys[k, 1], 1, row] - before != size:
             return False
         if not _same(data, start, data, before, size):
+            return False
+    return True
+
+
+@_leaf_inline
+def _keep_keys(data, row, rows, keys, spans, required):
+    for k in range(row, row + rows):  # noqa: SIM110 - numba has no generators
+        if not _keeps_key(data, k, keys, spans, required):
             return False
     return True
 
@@ -436,42 +573,80 @@ _SPANS, _OFFSETS = types.int32[:, :, ::1], types.int32[::1]
 
 
 @cached(
-    types.void(_BYTES, _INTS, _BYTES, _TABLE, _TABLE, _TABLE, types.int64, _SPANS, _TABLE, _OFFSETS)
+    types.int64(
+        _BYTES,
+        _INTS,
+        _BYTES,
+        _TABLE,
+        _TABLE,
+        _TABLE,
+        _TABLE,
+        _TABLE,
+        types.int64,
+        _SPANS,
+        _TABLE,
+        _OFFSETS,
+    )
 )
-def scan(data, starts, texts, steps, layouts, keys, op_slot, spans, numbers, found):
-    """Find the layout of each event and the values in it.
+def scan(data, starts, texts, steps, layouts, words, names, keys, op_slot, spans, numbers, found):
+    """Find the layout of each event and the values of its rows; returns the number of rows.
 
     Args:
         data: events one behind the other, then `PADDING` bytes.
         starts: where each event starts, and where the last one ends.
         texts: constant texts of all layouts, then `PADDING` bytes.
-        steps: of all layouts: position and size of a constant text, what follows it, its slot.
-        layouts: see `FIRST`, `OPS` and `HAS_OLD_KEY`.
-        keys: pairs of slots: of a key column, and of the same in `before`.
-        op_slot: the slot of the operation.
-        spans: out: by slot and event begin and end of a value; 0 for null.
-        numbers: out: by slot and event the value of integers and booleans, 1 for texts with
-            escapes and 2 for those beyond ASCII (or both).
-        found: out: by event its layout, -1 where it has none.
+        steps: of all layouts: position and size of a constant text, what follows it, its slot (of
+            `NEXT_ROW` the step of the next row).
+        layouts: see `scanning.FIRST` and those after it.
+        words: of operations: position and size of the text, the operation.
+        names: of members of rows: position and size of the name, the slot of a key column before.
+        keys: pairs of slots: of a key column, and of the same before.
+        op_slot: the slot of the operation; the moment of the change has the next one.
+        spans: out: by slot and row begin and end of a value; 0 for null.
+        numbers: out: by slot and row the value of integers and booleans, 1 for texts with escapes
+            and 2 for those beyond ASCII (or both).
+        found: out: by row its event, ascending. Events that have no layout have no row.
     """
-    last = 0
+    last, row = np.int64(0), np.int64(0)
     for event in range(len(starts) - 1):
-        found[event] = -1
         for turn in range(len(layouts)):
             which = (last + turn) % len(layouts)
-            first = layouts[which, FIRST]
             at, end = starts[event], starts[event + 1]
-            if not _walk(data, at, end, event, texts, steps, first, spans, numbers):
+            if row >= spans.shape[2]:
+                return row
+            rows = _walk(
+                data,
+                at,
+                end,
+                row,
+                texts,
+                steps,
+                layouts,
+                which,
+                words,
+                names,
+                op_slot,
+                spans,
+                numbers,
+            )
+            if rows == 0:
                 continue
-            op = numbers[op_slot, event]
+            op = layouts[which, OP_CODE] or numbers[op_slot, row]
             if not _is_allowed(op, layouts[which, OPS]):
                 break
-            if op == 117 and layouts[which, HAS_OLD_KEY]:  # noqa: SIM102
-                if not _keeps_key(data, event, keys, spans):
-                    break
-            found[event] = which
+            required = layouts[which, KEEPS_KEY] == 2
+            if layouts[which, KEEPS_KEY] and not _keep_keys(data, row, rows, keys, spans, required):
+                break
+            for k in range(row, row + rows):
+                found[k] = event
+                numbers[op_slot, k] = op
+                for side in (0, 1):
+                    spans[op_slot + 1, side, k] = spans[op_slot + 1, side, row]
+                numbers[op_slot + 1, k] = numbers[op_slot + 1, row]
+            row += rows
             last = which
             break
+    return row
 
 
 @_leaf
@@ -528,32 +703,31 @@ def _put_escaped(data, at, end, out, to):
     return to
 
 
-@cached(types.int64(_BYTES, _INTS, _OFFSETS, _OFFSETS, _INTS, _OFFSETS, _OUT))
+@cached(types.int64(_BYTES, types.int64, _OFFSETS, _OFFSETS, _INTS, _OFFSETS, _OUT))
 def copy_texts(data, rows, begins, ends, flags, offsets, out):
     """Texts one behind the other, escapes resolved; returns their size.
 
     Args:
         data: as for `scan`.
-        rows: events whose texts are wanted.
-        begins: by event.
-        ends: by event.
-        flags: by event, as `scan` notes them.
+        rows: their number.
+        begins: by row.
+        ends: by row.
+        flags: by row, as `scan` notes them.
         offsets: out: where each text starts, and where the last one ends.
         out: the texts, with room for what is between `begins` and `ends`, and `PADDING`.
     """
     to = np.int64(0)
-    for k in range(len(rows)):
-        event = rows[k]
+    for k in range(rows):
         offsets[k] = to
-        at, end = np.int64(begins[event]), np.int64(ends[event])
-        if flags[event] & _ESCAPES:
+        at, end = np.int64(begins[k]), np.int64(ends[k])
+        if flags[k] & _ESCAPES:
             to = _put_escaped(data, at, end, out, to)
             continue
         size = end - at
         for step in range(0, size, 8):
             _put_word(out, to + step, _word(data, at + step))
         to += size
-    offsets[len(rows)] = to
+    offsets[rows] = to
     return to
 
 
@@ -593,15 +767,14 @@ def _put_base64(data, at, end, out, to):
     return -1 if number else to
 
 
-@cached(types.int64(_BYTES, _INTS, _OFFSETS, _OFFSETS, _OFFSETS, _OUT))
+@cached(types.int64(_BYTES, types.int64, _OFFSETS, _OFFSETS, _OFFSETS, _OUT))
 def copy_base64(data, rows, begins, ends, offsets, out):
     """As `copy_texts`, of base64 texts what they stand for; -1 where one is not base64."""
     to = np.int64(0)
-    for k in range(len(rows)):
-        event = rows[k]
+    for k in range(rows):
         offsets[k] = to
-        to = _put_base64(data, np.int64(begins[event]), np.int64(ends[event]), out, to)
+        to = _put_base64(data, np.int64(begins[k]), np.int64(ends[k]), out, to)
         if to < 0:
             return to
-    offsets[len(rows)] = to
+    offsets[rows] = to
     return to

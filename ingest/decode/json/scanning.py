@@ -9,11 +9,21 @@ from ingest.compiled import loading
 __all__ = [
     "ABSENT",
     "ANY",
+    "CLOSED",
     "END",
     "FIRST",
-    "HAS_OLD_KEY",
+    "FIRST_ROW",
+    "KEEPS_KEY",
+    "NAMES",
+    "NAME_COUNT",
+    "NEXT_ROW",
+    "OLD",
     "OP",
     "OPS",
+    "OP_CODE",
+    "SET_STAMP",
+    "STAMP",
+    "WHOLE",
     "Wire",
     "scanner",
 ]
@@ -33,14 +43,20 @@ class Wire(enum.IntEnum):
     NUMBER = 4
     """The text of a number."""
     BOOLEAN = 5
+    LOOSE = 6
+    """The text of a string, or of a number, `true` or `false`."""
 
 
-END, ANY, OP, ABSENT = range(20, 24)
-"""What else may follow a constant text: nothing, any value, the operation, a column's absence."""
+END, ANY, OP, ABSENT, STAMP, SET_STAMP, WHOLE, OLD, FIRST_ROW, NEXT_ROW = range(20, 30)
+"""What else may follow a constant text: nothing; any value; the operation; a column's absence; an
+integer from zero on or null; the same but null; an integer or null; the row before a change; the
+first row of an array; behind a row of an array the next one, or the array's end."""
 
-FIRST, OPS, HAS_OLD_KEY = range(3)
-"""Of a layout: its first step, operations that it may have (bits of `c r u d`), whether key columns
-of `before` are to be compared with those of `after`."""
+FIRST, OPS, OP_CODE, KEEPS_KEY, NAMES, NAME_COUNT, CLOSED = range(7)
+"""Of a layout: its first step; operations that it may have (bits of `c r u d`); the operation of
+all its events, 0 where they name it; 1 where the row before must not have another key, 2 where it
+must have the key; the first of the names of the row's members and their number; whether the row
+before may have no other member."""
 
 
 class _Seen:

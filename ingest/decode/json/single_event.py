@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One row event, decoded alone by the reference path, and the messages that are no row events.
+"""One row event, decoded alone by the reference path.
 
 Everything the column-wise path refuses comes here: odd but exact values, key changes, deletes that
 carry only the key, and bad records, for which this module finds the reason.
@@ -13,9 +13,8 @@ import msgspec
 
 from ingest.decode.column_names import folded
 from ingest.decode.decode_plan import PlanColumn, RowPlan
-from ingest.decode.dialects.recognition import said_of
-from ingest.decode.events import SourceTable, Toast
-from ingest.decode.json.schema_block import SchemaBlock, split_message
+from ingest.decode.events import Toast
+from ingest.decode.json.schema_block import split_message
 from ingest.decode.types.reference import decode_value
 from ingest.decode.types.token_values import (
     NULL,
@@ -36,13 +35,11 @@ __all__ = [
     "UncoveredError",
     "before_tokens",
     "blames_columns",
-    "control_kind",
-    "decode_event",
     "decode_images",
     "key_tokens",
     "named_by_key",
-    "row_source",
-    "row_tokens",
+    "no_old_key",
+    "row_image",
 ]
 
 Tokens = Mapping[str, bytes]
@@ -97,133 +94,23 @@ class SingleRow:
     moved: bool = False
 
 
-class _Origin(msgspec.Struct, gc=False):
-    name: str | None = None
-    db: str | None = None
-    schema: str | None = None
-    table: str | None = None
-
-
-class _Probe(msgspec.Struct, gc=False):
-    op: str
-    source: _Origin
-
-
-class _Moment(msgspec.Struct, gc=False):
-    ts_ms: int | None = None
-
-
-class _Envelope(msgspec.Struct, gc=False):
-    op: str
-    source: msgspec.Raw
-    before: msgspec.Raw = msgspec.Raw(NULL)
-    after: msgspec.Raw = msgspec.Raw(NULL)
-
-
-_ENVELOPE = msgspec.json.Decoder(_Envelope)
-_PROBE = msgspec.json.Decoder(_Probe)
-_MOMENT = msgspec.json.Decoder(_Moment)
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NO_OBJECT = (EventRefusedError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_ROW_OPS = frozenset("crudCRUD")
-_BOUNDARIES = (b'"BEGIN"', b'"END"')
-_SHOWN_OP = 20
-_ROWS = (
-    "; rows need another format: debezium-flat (as ExtractNewRecordState writes them), upsert-json "
-    "or upsert-avro (with a key), or json (rows that are only added)"
-)
-_SIGNAL = frozenset({"id", "type", "data", "additionalData", "additional-data"})
 
 
-def row_source(payload: bytes) -> SourceTable | None:
-    """The source table of a row event; None for any other message.
+def members_of(token: bytes, what: str) -> Tokens:
+    """Members of a JSON object.
 
     Raises:
-        EventRefusedError: the payload is no JSON.
+        EventRefusedError: it is no object.
     """
-    try:
-        probe = _PROBE.decode(payload)
-    except msgspec.ValidationError:
-        return None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EventRefusedError("json", f"{error}{said_of(payload)}") from None
-    origin = probe.source
-    if probe.op not in _ROW_OPS or not origin.table:
-        return None
-    return SourceTable(origin.db or "", origin.schema or "", origin.table, origin.name or "")
-
-
-def _object(token: bytes, what: str, *, whole: bool = False) -> Tokens:
-    """Members of an object; `whole`: it is the message, of which a wrong one may look familiar."""
     try:
         members = _MEMBERS.decode(token)
     except msgspec.ValidationError:
         raise EventRefusedError("envelope", f"{what} is no object") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EventRefusedError("json", f"{error}{said_of(token) if whole else ''}") from None
+        raise EventRefusedError("json", str(error)) from None
     return {name: bytes(raw) for name, raw in members.items()}
-
-
-def control_kind(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
-    """What a message that is no row event is (CDC.md §1.8).
-
-    Returns:
-        Its key in `DecodeResult.counts`.
-
-    Raises:
-        EventRefusedError: it is nothing we know.
-    """
-    if payload == NULL:
-        return "tombstone"
-    members = _object(payload, "the message", whole=True)
-    name = block.name if block is not None else ""
-    if topic.startswith("__debezium-heartbeat") or name.endswith(".Heartbeat"):
-        return "heartbeat"
-    op = members.get("op", b"").lower()
-    if op in (b'"t"', b'"m"') and "source" in members:
-        return f"op.{op[1:2].decode()}"
-    if "op" not in members:
-        kind = _without_op(members)
-        if kind is not None:
-            return kind
-    raise EventRefusedError("envelope", _why_unknown(members, payload))
-
-
-def _without_op(members: Tokens) -> str | None:
-    """What it is by members that no row has by chance: flattened rows are no messages."""
-    if members.get("status") in _BOUNDARIES and "id" in members:
-        return "transaction"
-    if _tells_of_tables(members) and ("source" in members or "databaseName" in members):
-        return "schema_change"
-    if "aggregate_type" in members and "type" in members:
-        return "notification"
-    if members.keys() >= {"type", "data"} and members.keys() <= _SIGNAL:
-        return "signal"
-    if members and set(members) <= {"ts_ms", "ts_us", "ts_ns"}:
-        return "heartbeat"
-    return None
-
-
-def _tells_of_tables(members: Tokens) -> bool:
-    if members.keys() >= {"source", "databaseName"} and members.keys() & {"ddl", "tableChanges"}:
-        return True
-    return members.get("ddl", b"")[:1] == b'"' or members.get("tableChanges", b"")[:1] == b"["
-
-
-def _why_unknown(members: Tokens, payload: bytes) -> str:
-    seen = said_of(payload, "debezium-json")
-    if "specversion" in members:
-        return "a CloudEvents message; set the connector's converter to plain JSON"
-    if "op" not in members:
-        return "no op: not a Debezium envelope" + (seen or _ROWS)
-    op = members["op"][:_SHOWN_OP].decode("utf-8", "replace")
-    if "source" not in members:
-        return f"op {op} without a source block, which says the table" + seen
-    if seen:
-        return seen.removeprefix("; ")
-    if op.strip('"') not in _ROW_OPS:
-        return f"op {op} is not known: Debezium's are c, r, u, d, t and m"
-    return f"op {op}, and the source block names no table"
 
 
 def key_tokens(key: bytes | None) -> Tokens:
@@ -231,7 +118,7 @@ def key_tokens(key: bytes | None) -> Tokens:
     if not key:
         return {}
     try:
-        return _object(split_message(key).payload, "the key")
+        return members_of(split_message(key).payload, "the key")
     except _NO_OBJECT:
         return {}
 
@@ -271,73 +158,24 @@ def _names_column(plan: RowPlan, name: str, column: PlanColumn) -> bool:
     return folded(name) == folded(column.name)
 
 
-def row_tokens(payload: bytes) -> Tokens:
-    """Columns of `after`, or of `before` where there is no `after`.
+def row_image(token: bytes, what: str) -> Tokens:
+    """Columns of a row image; none of null.
 
     Raises:
-        EventRefusedError: neither is an object.
+        EventRefusedError: it is no object.
     """
-    envelope = _envelope(payload)
-    after = bytes(envelope.after)
-    return _image(bytes(envelope.before) if after == NULL else after, "the row")
-
-
-def _image(token: bytes, what: str) -> Tokens:
     if token[:1] == b'"':
         raise EventRefusedError("envelope", f"{what} is a string, as of MongoDB: not supported")
-    return {} if token == NULL else _object(token, what)
+    return {} if token == NULL else members_of(token, what)
 
 
 OldKey = Callable[[], Tokens | None]
-"""Asks for the key that a new row had before; None: none. May raise EventRefusedError."""
+"""Returns the key that a new row had before; None: none. May raise EventRefusedError."""
 
 
-def _no_old_key() -> Tokens | None:
+def no_old_key() -> Tokens | None:
+    """The key of a row that is really new."""
     return None
-
-
-def decode_event(
-    plan: RowPlan,
-    payload: bytes,
-    key: bytes | None,
-    placeholder: Placeholder,
-    old_key: OldKey = _no_old_key,
-) -> list[SingleRow]:
-    """Rows of one event.
-
-    Args:
-        plan: of its shape.
-        payload: the envelope.
-        key: the record's key, asked for only by deletes without a row image.
-        placeholder: of unavailable values.
-        old_key: asked only where a new row lacks values.
-
-    Returns:
-        One row; two for an update that changes the key, and for a new row that takes values from
-        its old key's: -D old, then +I new.
-
-    Raises:
-        EventRefusedError: it is a bad record.
-        UncoveredError: it has columns that the plan does not know.
-    """
-    envelope = _envelope(payload)
-    op = envelope.op.lower()
-    before = before_tokens(plan, op, bytes(envelope.before))
-    after = _image(bytes(envelope.after), "after")
-    ts_ms = _source_ts(bytes(envelope.source))
-    if op != "d" and not after and bytes(envelope.after) == NULL:
-        raise EventRefusedError("envelope", f"op {op} without after")
-    return decode_images(plan, op, before, after, key, ts_ms, placeholder, old_key)
-
-
-def _envelope(payload: bytes) -> Any:
-    """The members that a row event is made of; what else there is may be anything."""
-    try:
-        return _ENVELOPE.decode(payload)
-    except msgspec.ValidationError as error:
-        raise EventRefusedError("envelope", str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EventRefusedError("json", str(error)) from None
 
 
 def before_tokens(plan: RowPlan, op: str, image: bytes) -> Tokens:
@@ -347,7 +185,7 @@ def before_tokens(plan: RowPlan, op: str, image: bytes) -> Tokens:
         EventRefusedError: it is no row image, or a delete needs more of it than the key.
     """
     try:
-        return _image(image, "before")
+        return row_image(image, "before")
     except EventRefusedError as error:
         if (op == "d" and plan.target.needs_values) or error.error_class != "json":
             raise
@@ -365,22 +203,23 @@ def decode_images(
     key: bytes | None,
     ts_ms: int | None,
     placeholder: Placeholder,
-    old_key: OldKey = _no_old_key,
+    old_key: OldKey = no_old_key,
 ) -> list[SingleRow]:
     """Rows of one change whose images are known, whatever format it came in.
 
     Args:
         plan: of its shape.
         op: `c r u d`.
-        before: the row before; empty = not told.
-        after: the row after; not looked at for `d`.
+        before: the row before; empty = unknown.
+        after: the row after; ignored for `d`.
         key: the record's key where its members are the key columns.
         ts_ms: of the change in the source [epoch ms].
         placeholder: of unavailable values.
-        old_key: as for `decode_event`.
+        old_key: called only where a new row lacks values.
 
     Returns:
-        As `decode_event`.
+        One row; two for an update that changes the key, and for a new row that takes values from
+        its old key's: -D old, then +I new.
 
     Raises:
         EventRefusedError: it is a bad record.
@@ -424,13 +263,6 @@ def _moved(
     ]
 
 
-def _source_ts(token: bytes) -> int | None:
-    try:
-        return _MOMENT.decode(token).ts_ms
-    except msgspec.DecodeError:
-        return None
-
-
 def _require_sent(plan: RowPlan, missing: Sequence[int], why: str) -> None:
     """Refuse values that are to be kept where there is no older row to take them from."""
     if missing and plan.target.toast is Toast.KEEP:
@@ -453,7 +285,7 @@ def _require_old_row(plan: RowPlan, missing: Sequence[int]) -> None:
 
 
 def _require_before(plan: RowPlan, before: Tokens) -> None:
-    """Refuse a change that does not tell where the old row is, where that must be known."""
+    """Refuse a change without the key of the old row, where that must be known."""
     if plan.target.needs_before:
         lacking = [name for name in plan.key_names if before.get(name, NULL) == NULL]
         if lacking:
@@ -523,7 +355,7 @@ def _key_changed(
     plan: RowPlan, before: Tokens, values: Sequence[Any], placeholder: Placeholder
 ) -> bool:
     if any(before.get(name, NULL) == NULL for name in plan.key_names):
-        return False  # it does not tell the old key
+        return False  # the old key is unknown
     try:
         old = [_value(plan.columns[index], before, placeholder) for index in plan.key]
     except EventRefusedError as error:

@@ -67,7 +67,7 @@ class Answer:
 class JsonGetter:
     """Sends GET requests to the servers of one registry, over the standard library.
 
-    Every request has its own connection: a process asks once per schema it meets, and a connection
+    Every request has its own connection: a process requests each schema once, and a connection
     kept open would not survive the fork of a worker. Redirects are not followed, so that
     credentials only ever go to the configured host.
 

@@ -6,7 +6,8 @@ schema block, where only the target's column and the configured facts about the 
 
 Rulings:
 - Without a schema block temporal integers have no unit. With `time.precision.mode=adaptive` the
-  column's precision tells it (<= 3: ms, <= 6: us, else ns), as Debezium chooses it by precision.
+  column's precision determines it (<= 3: ms, <= 6: us, else ns), as Debezium chooses it by
+  precision.
 - Without a schema block a precise decimal has no scale: the column's scale is taken.
 """
 

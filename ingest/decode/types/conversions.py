@@ -27,7 +27,7 @@ from ingest.decode.types.decimal_columns import (
     unscaled_digits,
     whole_digits,
 )
-from ingest.decode.types.exact_numbers import exact_floats, exact_numbers
+from ingest.decode.types.exact_numbers import exact_numbers
 from ingest.decode.types.loose_columns import (
     LOOSE_WIRE,
     bytes_of_latin1,
@@ -127,16 +127,19 @@ def wire_type(codec: Codec) -> Any:
     return _WIRE[codec.kind]
 
 
-_SCANNED = {
-    **dict.fromkeys((Kind.INTEGER, Kind.INTEGER_OR_BITS, Kind.EPOCH, Kind.DAYS), Wire.INTEGER),
-    **dict.fromkeys((Kind.TIME, Kind.TIME_MICROS), Wire.INTEGER),
-    **dict.fromkeys((Kind.FLOAT, Kind.SINGLE, Kind.NUMBER), Wire.NUMBER),
-    **dict.fromkeys((Kind.TEXT, Kind.TEXT_OR_JSON, Kind.TEXT_OR_STRUCT), Wire.TEXT),
-    **dict.fromkeys((Kind.TEXT_OR_ANY, Kind.UTF8, Kind.DECIMAL_TEXT), Wire.TEXT),
-    **dict.fromkeys((Kind.ZONED, Kind.ISO_DATE, Kind.ISO_TIME, Kind.ISO_TIMESTAMP), Wire.TEXT),
-    Kind.BASE64: Wire.BASE64,
-    Kind.BOOLEAN: Wire.BOOLEAN,
+_SCANNED: dict[Any, Wire] = {
+    int: Wire.INTEGER,
+    str: Wire.TEXT,
+    bytes: Wire.BASE64,
+    float: Wire.NUMBER,
+    bool: Wire.BOOLEAN,
 }
+"""By what msgspec would decode."""
+
+_LOOSE = (
+    *(Kind.LOOSE_INTEGER, Kind.LOOSE_FLOAT, Kind.LOOSE_NUMBER),
+    *(Kind.LOOSE_DECIMAL, Kind.LOOSE_BOOLEAN),
+)
 
 
 def scanned_as(codec: Codec) -> Wire:
@@ -146,7 +149,13 @@ def scanned_as(codec: Codec) -> Wire:
         return Wire.BASE64 if pa.types.is_decimal(arrow) else Wire.TOKEN
     if codec.kind in (Kind.DECIMAL_NUMBER, Kind.DECIMAL_PLAIN) and not codec.unsigned:
         return Wire.NUMBER if pa.types.is_decimal(arrow) else Wire.TOKEN
-    return _SCANNED.get(codec.kind, Wire.TOKEN)
+    if codec.kind in (Kind.MEMBER, Kind.MEMBERS):
+        return Wire.TEXT  # a negative number is none of a member, its text may be one
+    if codec.kind is Kind.NUMBER:
+        return Wire.NUMBER
+    if codec.kind in _LOOSE:
+        return Wire.LOOSE
+    return Wire.TOKEN if codec.element is not None else _SCANNED.get(_WIRE[codec.kind], Wire.TOKEN)
 
 
 def convert(codec: Codec, values: Sequence[Any] | pa.Array) -> pa.Array:
@@ -155,7 +164,7 @@ def convert(codec: Codec, values: Sequence[Any] | pa.Array) -> pa.Array:
     Args:
         codec: of the column.
         values: as `wire_type` says, None for null; or an array of what `scanned_as` says: int64,
-            bool, string, of base64 what it stands for, of numbers their texts.
+            bool, string, of base64 what it stands for, of numbers and loose values their texts.
 
     Returns:
         An array of `codec.arrow`, as long as `values`.
@@ -166,6 +175,8 @@ def convert(codec: Codec, values: Sequence[Any] | pa.Array) -> pa.Array:
     Cost: a few C loops over the column; a Python step per value only for the rare kinds (hex,
     variable decimals, ISO times, raw JSON).
     """
+    if isinstance(values, pa.Array) and codec.kind not in _OF_ARRAYS:
+        values = values.to_pylist()
     return _CONVERTERS[codec.kind](codec, values)
 
 
@@ -190,8 +201,7 @@ def _float(codec: Codec, values: Sequence[Any]) -> pa.Array:
 
 
 def _number(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    exact = exact_floats if isinstance(values, pa.Array) else exact_numbers
-    return exact(values, codec.arrow)
+    return exact_numbers(values, codec.arrow)
 
 
 def _single(codec: Codec, values: Sequence[Any]) -> pa.Array:
@@ -398,3 +408,15 @@ _CONVERTERS: dict[Kind, Callable[[Codec, Sequence[Any]], pa.Array]] = {
     Kind.LATIN1: lambda codec, values: _bytes(codec, bytes_of_latin1(values)),
 }
 _CONVERTERS[Kind.ARRAY] = _array
+
+_OF_ARRAYS = frozenset(
+    {
+        *(Kind.INTEGER, Kind.INTEGER_OR_BITS, Kind.EPOCH, Kind.DAYS, Kind.TIME, Kind.TIME_MICROS),
+        *(Kind.FLOAT, Kind.SINGLE, Kind.NUMBER, Kind.BOOLEAN, Kind.BASE64, Kind.DECIMAL_BYTES),
+        *(Kind.TEXT, Kind.TEXT_OR_JSON, Kind.TEXT_OR_STRUCT, Kind.TEXT_OR_ANY, Kind.UTF8),
+        *(Kind.DECIMAL_TEXT, Kind.DECIMAL_NUMBER, Kind.DECIMAL_PLAIN, *_LOOSE),
+        *(Kind.ZONED, Kind.ISO_DATE, Kind.ISO_TIME, Kind.ISO_TIMESTAMP),
+        *(Kind.SQL_DATE, Kind.SQL_TIMESTAMP),
+    }
+)
+"""Kinds whose converters take arrays; the others take lists."""

@@ -49,17 +49,22 @@ _NUMBER = r"^-?[0-9]+\.?[0-9]*([eE][+-]?[0-9]{1,4})?$"
 # --- by the column
 
 
-def exact_numbers(values: Sequence[Any], arrow: pa.DataType, *, loose: bool = False) -> pa.Array:
+def exact_numbers(
+    values: Sequence[Any] | pa.Array, arrow: pa.DataType, *, loose: bool = False
+) -> pa.Array:
     """A FLOAT or DOUBLE column of numbers.
 
     Args:
-        values: their tokens, None where there is none.
+        values: their tokens, None where there is none; or an array of their texts.
         arrow: type of the column.
         loose: whether text that holds a number is one, too.
 
     Raises:
         ValueError: a token is no number, or not surely one that the column holds exactly.
     """
+    if isinstance(values, pa.Array):
+        require(not loose or _all(pc.match_substring_regex(values, _NUMBER)), "no number")
+        return exact_floats(values, arrow)
     if not len(values):
         return pa.array([], arrow)
     try:
@@ -223,7 +228,7 @@ def _exact_decimal(token: bytes) -> AtomicType | None:
 
 
 def wider_number(column: DataType, token: bytes) -> DataType | None:
-    """The type that a number asks for which a column of numbers cannot hold.
+    """The type that a number requires which a column of numbers cannot hold.
 
     Returns:
         A type whose union with the column's loses nothing; None when there is none, or the column
@@ -231,10 +236,10 @@ def wider_number(column: DataType, token: bytes) -> DataType | None:
     """
     if not isinstance(column, AtomicType) or not _is_number(token):
         return None
-    asked: DataType | None = None
+    wider: DataType | None = None
     if column.root is TypeRoot.DECIMAL:
-        asked = _exact_decimal(token)
+        wider = _exact_decimal(token)
     elif column.root is TypeRoot.FLOAT or _is_integer(token):
-        asked = number_type(token)
-    union = None if asked is None else union_type(nullable(column), asked)
-    return None if union in (None, nullable(column)) else asked
+        wider = number_type(token)
+    union = None if wider is None else union_type(nullable(column), wider)
+    return None if union in (None, nullable(column)) else wider

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loose JSON values made strict, a column at a time: the fast half of the `LOOSE_*` kinds.
 
-Takes what msgspec gives for `LOOSE_WIRE` and returns values that the strict converter of the same
-family takes (`conversions`). Refuses with `CONVERSION_ERRORS` what it is not sure of: the reference
-half, `loose_tokens`, has the last word.
+Takes what msgspec gives for `LOOSE_WIRE`, or an array of the texts of such values, and returns
+values that the strict converter of the same family takes (`conversions`). Refuses with
+`CONVERSION_ERRORS` what it is not sure of: the reference half, `loose_tokens`, has the last word.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.types.decimal_columns import require
+from ingest.decode.types.decimal_columns import arrow_array, require
 from ingest.decode.types.semantic_types import Kind
 from ingest.decode.types.token_values import NULL
 
@@ -61,15 +61,17 @@ def _some(mask: pa.Array) -> bool:
 _NULL = type(None)
 
 
-def _texts(values: Sequence[Any], kinds: set[type]) -> pa.Array:
+def _texts(values: Sequence[Any] | pa.Array, kinds: set[type]) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
     if not kinds <= {str, _NULL}:
         values = [v if v is None or type(v) is str else repr(v) for v in values]
     return pa.array(values, pa.string())
 
 
-def loose_integers(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+def loose_integers(values: Sequence[Any] | pa.Array, arrow: pa.DataType) -> pa.Array:
     """Integers from integers and texts of such."""
-    kinds = set(map(type, values))
+    kinds: set[type] = {str} if isinstance(values, pa.Array) else set(map(type, values))
     if str not in kinds:
         return pa.array(values, arrow)
     texts = _texts(values, kinds)
@@ -77,9 +79,9 @@ def loose_integers(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
     return texts.cast(arrow)
 
 
-def loose_doubles(values: Sequence[Any]) -> Sequence[Any]:
+def loose_doubles(values: Sequence[Any] | pa.Array) -> Sequence[Any]:
     """Doubles from numbers and texts of such."""
-    kinds = set(map(type, values))
+    kinds: set[type] = {str} if isinstance(values, pa.Array) else set(map(type, values))
     if str not in kinds:
         return values
     texts = _texts(values, kinds)
@@ -94,8 +96,10 @@ def _is_finite(doubles: pa.Array) -> bool:
     return not pc.all(pc.is_finite(doubles), min_count=0).equals(pa.scalar(False))
 
 
-def loose_decimals(values: Sequence[Any]) -> pa.Array:
+def loose_decimals(values: Sequence[Any] | pa.Array) -> pa.Array:
     """Texts of decimals, from the tokens of numbers and of texts."""
+    if isinstance(values, pa.Array):
+        return values
     tokens = [NULL if value is None else bytes(value) for value in values]
     plain = [token[1:-1] if token[:1] == b'"' else token for token in tokens]
     nulls = [token == NULL for token in tokens]  # a text "null" is no null
@@ -105,8 +109,10 @@ def loose_decimals(values: Sequence[Any]) -> pa.Array:
 _TRUTH = {True: True, False: False, "true": True, "false": False, "1": True, "0": False, None: None}
 
 
-def loose_truths(values: Sequence[Any]) -> list[bool | None]:
+def loose_truths(values: Sequence[Any] | pa.Array) -> list[bool | None]:
     """Booleans from booleans, 0, 1 and texts of such (1 equals True as a key)."""
+    if isinstance(values, pa.Array):
+        values = values.to_pylist()
     require(all(value in _TRUTH for value in values), "neither true nor false")
     return [_TRUTH[value] for value in values]
 
@@ -123,9 +129,9 @@ def hex_texts(values: Sequence[str | None]) -> list[str | None]:
     ]
 
 
-def moments(values: Sequence[str | None], *, whole_days: bool) -> pa.Array:
+def moments(values: Sequence[str | None] | pa.Array, *, whole_days: bool) -> pa.Array:
     """ISO texts of dates or timestamps; see `loose_tokens.moment_token`."""
-    texts = pa.array(values, pa.string())
+    texts = arrow_array(values, pa.string())
     zero = pc.match_substring_regex(texts, _ZERO_DATE)
     if _some(zero):
         texts = pc.if_else(zero, pa.scalar(None, pa.string()), texts)

@@ -81,7 +81,7 @@ def _is_whole(natural: Semantic) -> bool:
 
 
 def mapped_type(type_: DataType, mapping: TypeMapping) -> DataType:
-    """The type of a new column whose type an event of another format tells."""
+    """The type of a new column whose type an event of another format declares."""
     if "to-string" in mapping:
         return STRING
     if not isinstance(type_, AtomicType):

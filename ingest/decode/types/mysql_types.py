@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """MySQL column types, as `mysqlType` and JDBC's `sqlType` name them, to Paimon types.
 
-TiCDC leaves lengths and precisions out unless it is asked to be `content-compatible`, and Canal
+TiCDC leaves lengths and precisions out unless it is set to `content-compatible`, and Canal
 does where the statement that made the column did. Such a type is open: text and bytes have no
 limit, numbers and moments are as wide as their values show (`seen_type`).
 
@@ -218,7 +218,7 @@ def jdbc_type(code: int) -> AtomicType:
     """Type of a column of which only JDBC's number is known.
 
     Returns:
-        A nullable type. JDBC does not tell unsigned integers apart, so they get the next wider type
-        (BIGINT stays); decimals are STRING, because their scale is not known.
+        A nullable type. JDBC does not distinguish unsigned integers, so they get the next wider
+        type (BIGINT stays); decimals are STRING, because their scale is not known.
     """
     return _JDBC.get(code, STRING)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values whose JSON form tells what they are, or that become text: shared by both decoding paths.
+"""Values whose JSON form determines their type, or that become text: shared by both decoding paths.
 
 A column-wise loop and a single value call the same functions here, so that they cannot disagree.
 """
@@ -61,8 +61,8 @@ def json_text(token: bytes) -> str | None:
 def struct_text(token: bytes) -> str | None:
     """As `json_text`; of Debezium's VariableScaleDecimal the digits.
 
-    Without a schema block nothing but its two members tells it. Debezium has no other struct with
-    them, and documents come as text.
+    Without a schema block nothing but its two members identifies it. Debezium has no other struct
+    with them, and documents come as text.
     """
     if token[:1] == b"{":
         try:

@@ -17,7 +17,7 @@ _BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
 
 
 def has_text(type_: DataType) -> bool:
-    """Whether every value of a type has a text that tells it from the others."""
+    """Whether every value of a type has a text of its own."""
     if isinstance(type_, AtomicType) and type_.root in _BYTES:
         return False
     return can_cast(type_, STRING)

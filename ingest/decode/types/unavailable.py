@@ -35,6 +35,16 @@ _TEXT_KINDS = (
 )
 
 
+_DOCUMENTS = (Kind.JSON, Kind.STRUCT, Kind.ANY_TEXT, Kind.AS_TEXT)
+"""Text columns in which values that were objects or arrays stand as JSON text."""
+
+_NUMBER_LIST = r"^\[[-+0-9.eE,\s]*\]$"
+_ESCAPED_FORM = r'^(?:\{\s*"[^"\\]*\\|\[\s*"[^"\\]*\\.(?:[^"\\]|\\.)*"\s*\]$)'
+"""An object whose first name has an escape, or an array of one text with an escape: a form of the
+placeholder that is spelt so has none of the needles. (An object whose first name is the placeholder
+without escapes has one.)"""
+
+
 class Placeholder:
     """All forms of one configured text (`unavailable.value.placeholder`).
 
@@ -94,6 +104,8 @@ class Placeholder:
             masks = [pc.match_substring(column, needle) for needle in self._found(column)]
         else:
             masks = [pc.equal(column, form) for form in self._forms(codec)]
+        if codec.kind in _DOCUMENTS:
+            masks += self._documents(codec, column)
         if not masks:
             return None
         return pc.fill_null(functools.reduce(pc.or_, masks), False)
@@ -116,6 +128,20 @@ class Placeholder:
             return pa.array(np.zeros(len(column), bool))
         return suspects
 
+    def _documents(self, codec: Codec, column: pa.Array) -> list[pa.Array]:
+        """Masks of JSON texts that may be the placeholder without containing any of its texts."""
+        if codec.kind is not Kind.AS_TEXT:
+            texts = [pc.match_substring_regex(column, _ESCAPED_FORM)]
+            lists = pc.match_substring_regex(column, _NUMBER_LIST)
+            sizes = [len(self._codes)]
+        elif codec.element is not None and codec.element.kind is Kind.ARRAY:
+            texts, lists = [], pc.starts_with(column, "[")
+            sizes = [1, len(self._codes)]  # elements were converted, whatever they were
+        else:
+            return []
+        commas = pc.count_substring(column, ",")
+        return texts + [pc.and_(lists, pc.equal(commas, size - 1)) for size in sizes]
+
     def _found(self, column: pa.Array) -> list[bytes]:
         data = column.buffers()[2]
         content = b"" if data is None else data.to_pybytes()
@@ -129,7 +155,7 @@ class Placeholder:
         return self._converted[codec]
 
     def _suspect_lists(self, codec: Codec, column: pa.Array) -> pa.Array | None:
-        """Lists of a suspicious length; their elements are looked at only where that is cheap."""
+        """Lists of a suspicious length; their elements are compared only where that is cheap."""
         if codec.element is None:
             return None
         lengths = pc.list_value_length(column)

@@ -9,7 +9,7 @@ import fastavro
 
 from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
 from ingest.decode.events import SourceTable, Target
-from ingest.decode.json.debezium_json import DebeziumOptions
+from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import RegisteredSchema, SchemaId, UnknownSchemaError
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import TableSchema
@@ -176,9 +176,7 @@ def decoder(
         return Target("shop.orders", target, evolvable)
 
     return DebeziumAvroDecoder(
-        DebeziumAvroOptions(
-            schemas=schemas, debezium=DebeziumOptions(**options), id_bytes=id_bytes
-        ),
+        DebeziumAvroOptions(schemas=schemas, debezium=DialectOptions(**options), id_bytes=id_bytes),
         resolve,
     )
 

@@ -18,7 +18,8 @@ from ingest.decode.events import (
     Target,
     Toast,
 )
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId
 from ingest.decode.types.type_mapping import TypeMapping
 from ingest.schema.schema_sync import NewTable, reconcile
@@ -38,7 +39,7 @@ class CapturedSink:
     def __init__(
         self, schemas: dict[str, TableSchema] | None = None, mapping: Sequence[str] = ()
     ) -> None:
-        self._options = DebeziumOptions(type_mapping=TypeMapping.of(mapping))
+        self._options = DialectOptions(type_mapping=TypeMapping.of(mapping))
         self.schemas = dict(schemas or {})
         self.refused: list[str] = []
         self.changes: dict[str, list[ChangeBatch]] = defaultdict(list)

@@ -5,7 +5,8 @@ import json
 from typing import Any
 
 from ingest.decode.events import DecodeResult, SourceTable, Target
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.envelopes import DialectOptions
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.types.type_text import parse_type
@@ -112,7 +113,7 @@ def decoder(
             f"{source.database}.{source.table}", targets, evolvable, why_frozen=why_frozen
         )
 
-    return DebeziumJsonDecoder(DebeziumOptions(**options), resolve)
+    return DebeziumJsonDecoder(DialectOptions(**options), resolve)
 
 
 def rows(result: DecodeResult) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ def dialect_decoder(
         database = source.database or source.schema
         return Target(f"{database}.{source.table}", targets, evolvable, toast=toast)
 
-    return DIALECTS[name](DialectOptions(**options), resolve)
+    return EnvelopeDecoder(DIALECTS[name](DialectOptions(**options)), resolve)
 
 
 def changes(result: DecodeResult, *columns: str) -> list[tuple[Any, ...]]:

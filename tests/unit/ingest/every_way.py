@@ -13,7 +13,8 @@ from ingest.decode.avro import debezium as debezium_avro
 from ingest.decode.avro import lanes as avro_lanes
 from ingest.decode.avro import writer_schemas
 from ingest.decode.events import DecodeResult, SourceTable, Target, Toast
-from ingest.decode.json import debezium_json
+from ingest.decode.json import debezium_json, envelope_decoder
+from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import AVRO, RegisteredSchema
 from ingest.decode.types.type_mapping import TypeMapping
 from ingest.source.records import RawBatch
@@ -29,8 +30,8 @@ _AVRO = {"int8": "int", "int16": "int", "int32": "int", "int64": "long", "float3
 BARE = ("bare", "bare reference")
 
 
-def _none(decode: Any, payloads: Sequence[Any]) -> tuple[list[Any], list[int]]:
-    return [None] * len(payloads), list(range(len(payloads)))
+def _none(decoding: Any, shape: Any, places: Any, events: Sequence[Any]) -> list[int]:
+    return list(range(len(events)))
 
 
 def _refused(*_: Any) -> Any:
@@ -48,7 +49,7 @@ def by_columns(*, strictly: bool = False) -> Iterator[None]:
         for module in (avro_lanes, debezium_avro):
             stack.enter_context(mock.patch.object(module, "LEAST_MESSAGES", 1))
         if strictly:
-            stack.enter_context(mock.patch.object(debezium_json, "decode_event", _refused))
+            stack.enter_context(mock.patch.object(envelope_decoder, "decode_images", _refused))
         yield
 
 
@@ -56,8 +57,8 @@ def by_columns(*, strictly: bool = False) -> Iterator[None]:
 def by_reference() -> Iterator[None]:
     """Every row event goes alone through the reference path."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(debezium_json, "decode_all", _none))
-        stack.enter_context(mock.patch.object(debezium_json, "scanner", return_value=None))
+        stack.enter_context(mock.patch.object(envelope_decoder._Decoding, "_columns", _none))
+        stack.enter_context(mock.patch.object(envelope_decoder, "scanner", return_value=None))
         lanes = mock.patch.object(writer_schemas.EnvelopeLanes, "of", return_value=None)
         stack.enter_context(lanes)
         yield
@@ -90,9 +91,7 @@ class EveryWay:
         self._rows = rows
         self._target = Target("shop.orders", target, toast=toast)
         self._op = op
-        self._options = debezium_json.DebeziumOptions(
-            **{"type_mapping": TypeMapping.of(mapping), **options}
-        )
+        self._options = DialectOptions(**{"type_mapping": TypeMapping.of(mapping), **options})
 
     def all(self, *, strictly: bool = False, bare: bool = True) -> dict[str, DecodeResult]:
         """Results by the name of the way."""

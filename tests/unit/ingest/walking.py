@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from ingest.compiled import loading
-from ingest.decode.json import debezium_json, layout
+from ingest.decode.json import envelope_decoder, layout
 
 __all__ = ["compiled_scan", "walking"]
 
@@ -32,8 +32,8 @@ def walking() -> Iterator[None]:
     """Layouts are learned from single events and nothing makes decoders stop walking."""
     scan = compiled_scan()
     with (
-        mock.patch.object(debezium_json, "scanner", return_value=scan),
-        mock.patch.object(debezium_json, "_FIRST_CHUNK", 3),
+        mock.patch.object(envelope_decoder, "scanner", return_value=scan),
+        mock.patch.object(envelope_decoder, "_FIRST_CHUNK", 3),
         mock.patch.object(layout, "_LEAST_LEARNED", 1),
         mock.patch.object(layout, "_SAMPLES", 1_000),
         mock.patch.object(layout, "_PAUSE", 0),

@@ -8,7 +8,8 @@ import pytest
 
 from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
 from ingest.decode.events import MOVED, UNAVAILABLE_COLUMN, Target, Toast
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import AVRO, RegisteredSchema
 from ingest.source.records import RawBatch
 from tests.unit.ingest.avro_events import SOURCE as AVRO_SOURCE
@@ -65,7 +66,7 @@ def decode(encoding, records, target=TARGET):
         return target
 
     schemas = Schemas()
-    options = DebeziumOptions()
+    options = DialectOptions()
     if encoding == "avro":
         fields = {"id": "long", "n": ["null", "int"], "v": ["null", "string"]}
         value, key = Writer(envelope(fields), 1), Writer(key_schema(id="long"), 2)
@@ -153,7 +154,7 @@ def test_a_table_of_several_tasks_refuses(encoding):
 def test_an_update_tells_both_keys_itself():
     record = event("u", {"id": 1, "n": 1, "v": None}, {"id": 2, "n": 1, "v": MISSING})
     raw = RawBatch(TOPIC, 0, [5], [None], [dumps(record)])
-    result = DebeziumJsonDecoder(DebeziumOptions(), lambda _, __: TARGET).decode(raw)
+    result = DebeziumJsonDecoder(DialectOptions(), lambda _, __: TARGET).decode(raw)
     assert [(r["kind"], r["id"], r[UNAVAILABLE_COLUMN]) for r in rows(result)] == [
         ("-D", 1, None),
         ("+I", 2, [MOVED, V]),

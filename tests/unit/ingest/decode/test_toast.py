@@ -2,12 +2,29 @@
 """Values that PostgreSQL did not send, in every encoding, under each policy."""
 
 import dataclasses
+import json
 
 import pytest
 
 from ingest.decode.events import UNAVAILABLE_COLUMN, Target, Toast
+from ingest.decode.types.conversions import convert
+from ingest.decode.types.semantic_types import STRING, Codec, Kind
+from ingest.decode.types.type_mapping import TypeMapping
+from ingest.decode.types.unavailable import Placeholder
 from storage.format.types.type_text import parse_type
-from tests.unit.ingest.debezium_events import batch, classes, decoder, message, rows, schema
+from tests.unit.ingest.debezium_events import (
+    batch,
+    classes,
+    decoder,
+    message,
+    raw_after,
+    rows,
+    schema,
+)
+from tests.unit.ingest.walking import walking
+
+INTS = {"type": "ARRAY", "element": "INT"}
+INT = Codec(Kind.INTEGER, parse_type("INT"))
 
 PLACEHOLDER = "__debezium_unavailable_value"
 CODES = list(PLACEHOLDER.encode())
@@ -95,3 +112,53 @@ def test_columns_beyond_64_are_marked_too():
     row = {"id": 1} | {f"c{i}": PLACEHOLDER if i % 2 else "x" for i in range(90)}
     (found,) = rows(decoder_with(table, Toast.KEEP).decode(batch(message("u", None, row))))
     assert found[UNAVAILABLE_COLUMN] == [table.field(f"c{i}").id for i in range(1, 90, 2)]
+
+
+ESCAPED = json.dumps(PLACEHOLDER).replace("b", "\\u0062").encode()
+DOCUMENTS = [
+    json.dumps(CODES, separators=(",", ":")).encode(),
+    json.dumps(CODES).encode(),
+    b"[95.0" + json.dumps(CODES, separators=(",", ":")).encode()[3:],
+    b"[" + ESCAPED + b"]",
+    b"[ " + ESCAPED + b" ]",
+    b"{" + ESCAPED + b":" + ESCAPED + b"}",
+    b'{ "' + PLACEHOLDER.encode() + b'" : ' + ESCAPED + b"}",
+]
+
+
+@pytest.mark.parametrize("toast", [Toast.KEEP, Toast.FAIL])
+@pytest.mark.parametrize("mapping", [(), ("to-string",)])
+@pytest.mark.parametrize("token", DOCUMENTS)
+def test_documents_that_are_the_placeholder_are_no_text(token, mapping, toast):
+    """A text column that had an object is read as documents, column by column."""
+    target = {"orders": Target("shop.orders", typed("STRING"), toast=toast)}
+    one = decoder(target, type_mapping=TypeMapping.of(mapping))
+    documents = [b'{"a":1}', b"[1,2]", b'["a\\"b","c"]', b'{"a":"\\u00e9"}', token, b'["x"]']
+    with walking():
+        for _ in range(3):
+            values = [raw_after(b'{"id":1,"n":1,"v":%b}' % text) for text in documents]
+            result = one.decode(batch(*values))
+            (refused,) = result.bad
+            assert (refused.offset, refused.error_class) == (18, "unavailable_value")
+            texts = [t.decode() for at, t in enumerate(documents) if at != 4]
+            assert [row["v"] for row in rows(result)] == texts
+
+
+@pytest.mark.parametrize("size", [1, len(CODES)])
+def test_lists_in_a_column_that_became_text(size):
+    """The codes of the placeholder in a column that was a list of numbers are no list."""
+    codec = Codec(Kind.AS_TEXT, STRING, element=Codec(Kind.ARRAY, parse_type(INTS), element=INT))
+    values = [[1, 2], CODES[:size], [], None]
+    column = convert(codec, values)
+    suspects = Placeholder(PLACEHOLDER).suspects(codec, column)
+    assert suspects.to_pylist()[1]
+    assert suspects.to_pylist()[0] is False
+
+
+def test_marks_come_only_with_rows_that_need_them():
+    """Refused rows that lack a value leave no trace in the batch of the others."""
+    one = decoder_with(typed("STRING"), Toast.KEEP)
+    values = [{"id": 1, "n": 1, "v": PLACEHOLDER}, {"id": 2, "n": 2, "v": "b"}]
+    result = one.decode(batch(*(message("c", None, value) for value in values)))
+    assert classes(result) == ["unavailable_value"]
+    assert [sorted(row) for row in rows(result)] == [["id", "kind", "n", "offset", "v"]]

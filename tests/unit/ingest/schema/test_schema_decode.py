@@ -4,7 +4,8 @@
 import pytest
 
 from ingest.decode.events import Target
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.envelopes import DialectOptions
 from ingest.schema.schema_answers import Answers, asks_types
 from ingest.schema.schema_draft import ChangeOrigin, Draft
 from ingest.schema.schema_modes import ChangePolicy
@@ -44,7 +45,7 @@ class Lake:
         self.answers = Answers()
         self.declared = declared
         self.runs = 0
-        self.decoder = DebeziumJsonDecoder(DebeziumOptions(), self.resolve)
+        self.decoder = DebeziumJsonDecoder(DialectOptions(), self.resolve)
 
     def resolve(self, source, topic):
         del source, topic

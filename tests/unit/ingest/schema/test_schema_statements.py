@@ -9,7 +9,8 @@ import pytest
 from ingest.daemon.configuration import load_settings
 from ingest.decode.column_names import ColumnNames
 from ingest.decode.events import SourceTable, Target
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.schema_change_events import read_schema_change
 from ingest.errors import SchemaStopError
 from ingest.pipeline.history_writer import HistoryWriter
@@ -80,7 +81,7 @@ class World:
         self.book = TableRegistry(self.settings, ManualClock())
         self.book.load()
         self.history = HistoryWriter(self.book, "shop")
-        self.decoder = DebeziumJsonDecoder(DebeziumOptions(), self.resolve)
+        self.decoder = DebeziumJsonDecoder(DialectOptions(), self.resolve)
         self.answers = {}
 
     def publish(self, value):

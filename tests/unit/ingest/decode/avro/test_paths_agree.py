@@ -14,7 +14,8 @@ import pytest
 
 from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
 from ingest.decode.events import DecodeResult, Target, Toast
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import AVRO, RegisteredSchema
 from ingest.decode.types.type_mapping import TypeMapping
 from ingest.source.records import RawBatch
@@ -52,7 +53,7 @@ SETTINGS = [
 def setting(number):
     toast, evolvable, words = SETTINGS[number % len(SETTINGS)]
     target = Target("shop.orders", TABLE, evolvable, toast=toast)
-    options = DebeziumOptions(type_mapping=TypeMapping.of(words))
+    options = DialectOptions(type_mapping=TypeMapping.of(words))
     return options, lambda source, _: target if source.table == "orders" else None
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from ingest.decode.events import Target, Toast
-from ingest.decode.json import debezium_json, layout
+from ingest.decode.json import envelope_decoder, layout
 from tests.unit.ingest.agreeing_paths import rows_of
 from tests.unit.ingest.debezium_events import (
     batch,
@@ -215,7 +215,7 @@ def test_events_are_walked_in_pieces(monkeypatch):
 
 def test_a_decoder_that_walks_in_vain_stops_for_a_while(monkeypatch):
     scan = compiled_scan()
-    monkeypatch.setattr(debezium_json, "scanner", lambda _: scan)
+    monkeypatch.setattr(envelope_decoder, "scanner", lambda _: scan)
     monkeypatch.setattr(layout, "_LEAST_LEARNED", 1)
     one = decoder(TABLE)
     plain, odd = message("c", None, PLAIN), dumps(event("c", None, PLAIN)).replace(b":", b": ", 1)
@@ -230,7 +230,7 @@ def test_a_decoder_that_walks_in_vain_stops_for_a_while(monkeypatch):
 
 
 def test_without_compiled_functions_nothing_is_walked(monkeypatch):
-    monkeypatch.setattr(debezium_json, "scanner", lambda _: None)
+    monkeypatch.setattr(envelope_decoder, "scanner", lambda _: None)
     one = decoder(TABLE)
     plain = message("c", None, PLAIN)
     assert [one.decode(batch(plain, plain)).walked for _ in range(3)] == [0, 0, 0]
