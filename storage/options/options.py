@@ -74,6 +74,11 @@ class TableOptions:
     dynamic_bucket_initial_buckets: int | None
     cross_partition_index_ttl_ms: int | None
     cross_partition_bootstrap_parallelism: int
+    postpone_default_bucket_num: int | None
+    postpone_target_row_num_per_bucket: int | None
+    postpone_target_size_per_bucket: int
+    postpone_batch_write_fixed_bucket: bool
+    postpone_batch_write_fixed_bucket_max_parallelism: int
     merge_engine: str
     ignore_delete: bool
     ignore_update_before: bool
@@ -372,6 +377,14 @@ _AT_LEAST = (
     ("dynamic_bucket_target_row_num", 1, "dynamic-bucket.target-row-num"),
     ("dynamic_bucket_initial_buckets", 1, "dynamic-bucket.initial-buckets"),
     ("cross_partition_bootstrap_parallelism", 1, "cross-partition-upsert.bootstrap-parallelism"),
+    ("postpone_default_bucket_num", 1, "postpone.default-bucket-num"),
+    ("postpone_target_row_num_per_bucket", 1, "postpone.target-row-num-per-bucket"),
+    ("postpone_target_size_per_bucket", 1, "postpone.target-size-per-bucket"),
+    (
+        "postpone_batch_write_fixed_bucket_max_parallelism",
+        1,
+        "postpone.batch-write-fixed-bucket.max-parallelism",
+    ),
     ("compaction_min_file_num", 1, "compaction.min.file-num"),
     ("compaction_file_num_limit", 1, "compaction.file-num-limit"),
     ("target_file_rows", 1, "target-file-row-num"),

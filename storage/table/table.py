@@ -236,6 +236,7 @@ class FileStoreTable(TableOperations):
         overwrite: bool = False,
         share: AssignerShare | None = None,
         index_directory: pathlib.Path | None = None,
+        batch: bool = False,
     ) -> TableWrite:
         """A writer of rows of any bucket.
 
@@ -245,6 +246,7 @@ class FileStoreTable(TableOperations):
             overwrite: for `FileStoreCommit.overwrite`: take every bucket to be empty.
             share: see `TableWrite`.
             index_directory: see `TableWrite`.
+            batch: whether the rows are those of a batch job; see `TableWrite`.
 
         Raises:
             UnsupportedFeatureError: an option asks for what this version would get wrong.
@@ -256,6 +258,7 @@ class FileStoreTable(TableOperations):
             overwrite=overwrite,
             share=share,
             index_directory=index_directory,
+            batch=batch,
         )
 
     def new_commit(self, commit_user: str) -> FileStoreCommit:

@@ -29,7 +29,7 @@ from storage.table.compaction.compact_table import compact_table
 from storage.table.core import TableCore
 from storage.table.scan.scan import Split
 from storage.table.table import FileStoreTable
-from storage.table.uncommitted import delete_files
+from storage.table.uncommitted import folded_files
 from storage.table.write.drop_partitions import PartitionFiles, live_partitions
 
 __all__ = ["RescaleProgress", "RescaledPartition", "rescale", "rescaled_partitions"]
@@ -275,19 +275,9 @@ def _with_compaction(table: TableCore, message: CommitMessage) -> CommitMessage:
 
     Between two commits the rows would be in level 0, which some tables do not read.
     """
-    compact = message.compact
-    before = {file.file_name for file in compact.compact_before}
-    after = {file.file_name for file in compact.compact_after}
-    kept = tuple(file for file in message.data.new_files if file.file_name not in before)
-    replaced = {
-        (message.partition, message.bucket, name)
-        for file in compact.compact_before
-        if file.file_name not in after
-        for name in (file.file_name, *file.extra_files)
-    }
-    delete_files(table, replaced, ())
+    _, files = folded_files(table, message)  # of a writer that began with empty buckets
     data = DataIncrement(
-        new_files=(*kept, *compact.compact_after),
-        new_index_files=(*message.data.new_index_files, *compact.new_index_files),
+        new_files=files,
+        new_index_files=(*message.data.new_index_files, *message.compact.new_index_files),
     )
     return dataclasses.replace(message, data=data, compact=CompactIncrement())

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from storage.errors import InvalidRequestError, NotFoundError
 from storage.format.metadata.file_meta import CommitMessage, IndexType, ManifestEntry
+from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.format.row.bucket import hash_rows
 from storage.format.types.types import VALUE_KIND, RowKind
@@ -31,6 +32,7 @@ from storage.table.uncommitted import delete_uncommitted, discarded_on, without_
 from storage.table.write.bucket_writers import BucketWriter, open_bucket
 from storage.table.write.cross_partition import CrossPartitionBuckets
 from storage.table.write.dynamic_bucket import AssignerShare, DynamicBuckets, IndexChange
+from storage.table.write.replay import into_buckets
 from storage.table.write.rows_by_bucket import (
     bucket_groups,
     key_column,
@@ -71,6 +73,8 @@ class TableWrite:
         skip_sequence_numbers: left free in every bucket, where several processes write the same
             buckets for one commit: rows of who leaves more free count as later. Only without
             compaction, and only as far as the numbers do not meet.
+        batch: whether the rows are those of a batch job. Of a postponed table they go to real
+            buckets then, unless `postpone.batch-write-fixed-bucket` = false.
 
     Raises:
         UnsupportedFeatureError: an option or the kind of table cannot be written.
@@ -87,6 +91,7 @@ class TableWrite:
         index_directory: pathlib.Path | None = None,
         store: LookupStore | None = None,
         skip_sequence_numbers: int = 0,
+        batch: bool = False,
     ) -> None:
         require_writable(table.options)
         self._skipped_numbers = skip_sequence_numbers
@@ -98,6 +103,11 @@ class TableWrite:
         self._alone = share is None
         self._resuming = True
         self._mode = require_buckets(table.schema, table.options)
+        self._stages = (
+            batch
+            and self._mode is BucketMode.POSTPONE
+            and table.options.postpone_batch_write_fixed_bucket
+        )
         self._placement = _placement(
             table, self._mode, commit_user, share, index_directory, overwrite=overwrite
         )
@@ -156,6 +166,8 @@ class TableWrite:
                 return False
             self._merged = compact_unaware(self._table, snapshot, full=full, partition=partition)
             return bool(self._merged)
+        if self._mode is BucketMode.POSTPONE:
+            return False  # what compacts, gives the rows buckets: `compact_table`
         if snapshot is not None:
             entries = live_entries(self._table, snapshot, partition=partition, bucket=bucket)
             for where in sorted({(entry.partition, entry.bucket) for entry in entries}):
@@ -194,6 +206,9 @@ class TableWrite:
             )
             prepared = without_changelog(self._table, messages) if self._overwrite else messages
             prepared = _with_indexes(prepared, self._placement.finish())
+            if self._stages:
+                latest = self._pinned or self._table.latest_snapshot()
+                prepared = into_buckets(self._table, prepared, latest, overwrite=self._overwrite)
         self._writers.clear()
         self._pinned, self._begun = None, False
         return [one for one in prepared if not (one.data.empty and one.compact.empty)]
@@ -249,6 +264,7 @@ class TableWrite:
                 self._pinned,
                 compaction=self._compaction,
                 store=self._store,
+                commit_user=self.commit_user,
             )
             writer.skip_sequence_numbers(self._skipped_numbers)
             self._writers[(partition, bucket)] = writer
@@ -350,6 +366,15 @@ class _CrossPartitionPlacement(_Placement):
         return ours == self._placed
 
 
+class _PostponedPlacement(_Placement):
+    """All rows of a partition into its postponed bucket."""
+
+    def place(self, batch: pa.RecordBatch) -> Iterator[_BucketRows]:
+        for partition, rows in partition_groups(batch, self._table):
+            part = batch if rows is None else batch.take(pa.array(rows))
+            yield partition, POSTPONE_BUCKET, part
+
+
 def _placement(
     table: TableCore,
     mode: BucketMode,
@@ -361,6 +386,8 @@ def _placement(
 ) -> _Placement:
     if mode is BucketMode.DYNAMIC:
         return _DynamicPlacement(table, share, fresh=overwrite)
+    if mode is BucketMode.POSTPONE:
+        return _PostponedPlacement(table)
     if mode is not BucketMode.CROSS_PARTITION:
         return _Placement(table)
     if overwrite:
