@@ -37,7 +37,6 @@ from storage.errors import (
     InvalidRequestError,
     LakewardError,
     NotFoundError,
-    UnsupportedFeatureError,
 )
 from storage.io.resolve import is_local, resolve_file_io
 from storage.options.options import TableOptions, find_option, require_writable

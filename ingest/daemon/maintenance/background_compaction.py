@@ -5,9 +5,9 @@ The tasks of a batch compact the buckets they write. What remains: compactions t
 (`lookup-wait` = false), buckets without rows in a batch that is due to compact everything
 (`full-compaction.delta-commits`) or that are due by time (`compaction.optimization-interval`),
 compactions that lost a race or failed with their batch, and the rows of postponed buckets, which
-show only then; and, in `maintenance.compaction.window`, every table once. One table at a time, one bucket at a time, with commits of their own: a lost race
-costs the compaction and nothing else. `write-only` tables, and tables that the stream has never
-written, are skipped.
+show only then; and, in `maintenance.compaction.window`, every table once. One table at a time, one
+bucket at a time, with commits of their own: a lost race costs the compaction and nothing else.
+`write-only` tables, and tables that the stream has never written, are skipped.
 """
 
 import contextlib

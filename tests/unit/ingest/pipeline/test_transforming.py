@@ -49,7 +49,8 @@ def test_random_histories_give_what_plain_python_gives(tmp_path, full, soft, par
         "{changelog-producer: lookup}",
         "{deletion-vectors.enabled: 'true', bucket: 3}",
         "{bucket: -2, postpone.default-bucket-num: 3}",
-        "{bucket: -2, merge-engine: partial-update, partial-update.remove-record-on-delete: 'true'}",
+        "{merge-engine: partial-update, partial-update.remove-record-on-delete: 'true', "
+        "bucket: -2}",
     ],
 )
 def test_random_histories_of_other_tables(tmp_path, properties):
