@@ -22,12 +22,14 @@ import pyarrow as pa
 from changelog.row_kinds import ROW_KIND, with_stored_kinds
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.format.metadata.file_meta import CommitMessage
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.format.types.types import VALUE_KIND
 from storage.lsm.commit_cadence import merges_everything
 from storage.table.bucket_mode import BucketMode, require_buckets
 from storage.table.compaction.compact_plan import CompactRequest
 from storage.table.compaction.compact_table import compact_table
 from storage.table.table import FileStoreTable
+from storage.table.upkeep import after_commit
 from storage.table.write.write import TableWrite
 
 __all__ = ["RowSink", "TaskFiles", "partition_values"]
@@ -129,6 +131,8 @@ class RowSink:
         else:
             commit.commit(messages, identifier)
         self._compact(identifier)
+        if identifier != BATCH_COMMIT_IDENTIFIER:  # a batch commit has done it
+            after_commit(self._table, messages, batch=False)
 
     def remove(self, files: Sequence[TaskFiles]) -> None:
         """Remove what tasks wrote; only where a commit was not tried and will not be."""

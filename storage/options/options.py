@@ -185,6 +185,13 @@ class TableOptions:
     partition_expiration_batch_size: int | None
     partition_timestamp_formatter: str | None
     partition_timestamp_pattern: str | None
+    partition_time_interval_ms: int | None
+    partition_idle_time_to_done_ms: int | None
+    partition_end_input_to_done: bool
+    partition_mark_done_action: tuple[str, ...]
+    partition_mark_done_action_mode: str
+    partition_mark_done_action_http_url: str | None
+    partition_mark_done_action_http_params: str | None
     branch: str
     scan_mode: str
     incremental_between_scan_mode: str

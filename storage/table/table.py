@@ -2,6 +2,7 @@
 """`FileStoreTable`: the one object through which a table is read, written and changed."""
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypedDict, Unpack
@@ -33,6 +34,7 @@ from storage.table.scan.row_scan import FALLBACK_BRANCH, RowScan, no_travel_with
 from storage.table.scan.scan import TableScan
 from storage.table.scan.time_travel import TimeTravel, travel_of
 from storage.table.table_rules import check_table
+from storage.table.upkeep import after_commit
 from storage.table.write.dynamic_bucket import AssignerShare
 from storage.table.write.write import TableWrite
 
@@ -262,8 +264,8 @@ class FileStoreTable(TableOperations):
         )
 
     def new_commit(self, commit_user: str) -> FileStoreCommit:
-        """A committer."""
-        return FileStoreCommit(self, commit_user)
+        """A committer; after the commit of a batch job it does what is due on the table."""
+        return FileStoreCommit(self, commit_user, after_batch=functools.partial(after_commit, self))
 
     def scan(
         self,

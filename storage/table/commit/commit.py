@@ -26,7 +26,7 @@ from typing import Any
 
 from storage.errors import CommitConflictError, FileConflictError
 from storage.format.metadata.file_meta import CommitMessage, ManifestEntry
-from storage.format.metadata.snapshot import CommitKind, Snapshot
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.table.commit.commit_changes import (
     Changes,
     OwnFiles,
@@ -79,13 +79,20 @@ class FileStoreCommit:
         commit_user: identity of the writing job; with the identifier it names a commit.
         new_since: a snapshot from before the user was thought of, which saves looking for its
             commits among older ones; None: it may have committed before.
+        after_batch: called with the messages after each commit of a batch job that made a snapshot.
     """
 
     def __init__(
-        self, table: TableCore, commit_user: str, *, new_since: Snapshot | None = None
+        self,
+        table: TableCore,
+        commit_user: str,
+        *,
+        new_since: Snapshot | None = None,
+        after_batch: Callable[[Sequence[CommitMessage]], None] | None = None,
     ) -> None:
         self._table = table
         self._user = commit_user
+        self._after_batch = after_batch
         self._history = CommitHistory(table, commit_user, new_since=new_since)
         self._publisher = Publisher(table, commit_user, self._history)
 
@@ -129,7 +136,7 @@ class FileStoreCommit:
             InvalidRequestError: the identifier is smaller than one committed before.
         """
         append, compact = changes_of(messages)
-        return self._commit(
+        result = self._commit(
             messages,
             append,
             compact,
@@ -140,6 +147,8 @@ class FileStoreCommit:
             before_publish=before_publish,
             ignore_empty=ignore_empty,
         )
+        self._committed(messages, identifier, result)
+        return result
 
     def overwrite(
         self,
@@ -184,7 +193,7 @@ class FileStoreCommit:
             append, kind=CommitKind.OVERWRITE, changelog=(), removes=wanted
         )
         compact = dataclasses.replace(compact, changelog=())
-        return self._commit(
+        result = self._commit(
             messages,
             removal,
             compact,
@@ -194,6 +203,8 @@ class FileStoreCommit:
             check=True,
             before_publish=before_publish,
         )
+        self._committed(messages, identifier, result)
+        return result
 
     def truncate(
         self, identifier: int, *, partitions: Callable[[bytes], bool] | None = None
@@ -235,6 +246,14 @@ class FileStoreCommit:
     def latest_of_user(self, user: str) -> Snapshot | None:
         """The newest snapshot of a user; see `CommitHistory.newest` for expired ones."""
         return CommitHistory(self._table, user).newest(self._table.latest_snapshot())
+
+    def _committed(
+        self, messages: Sequence[CommitMessage], identifier: int, result: CommitResult
+    ) -> None:
+        if self._after_batch is None or identifier != BATCH_COMMIT_IDENTIFIER:
+            return
+        if not result.already_committed and result.attempts:
+            self._after_batch(messages)
 
     def _commit(
         self,

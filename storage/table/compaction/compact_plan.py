@@ -38,12 +38,14 @@ class CompactRequest:
             values of one of them. Empty: all partitions.
         idle_ms: only partitions that got no file for this long [ms]; None: all.
         leave: buckets that are left alone.
+        only: framed partitions, besides `partitions`; None: all.
     """
 
     full: bool = True
     partitions: tuple[Mapping[str, Any], ...] = ()
     idle_ms: int | None = None
     leave: frozenset[BucketId] = frozenset()
+    only: frozenset[bytes] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,12 @@ def plan_compaction(table: TableCore, request: CompactRequest) -> CompactionPlan
     if snapshot is None:
         return CompactionPlan(snapshot_id=None)
     buckets = live_buckets(
-        table, snapshot, lambda partition, _bucket, _total: chosen(partition), lambda _: True
+        table,
+        snapshot,
+        lambda partition, _bucket, _total: (
+            (request.only is None or partition in request.only) and chosen(partition)
+        ),
+        lambda _: True,
     )
     covered = {where: entries for where, entries in buckets.items() if where not in request.leave}
     if request.idle_ms is not None:

@@ -18,6 +18,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from typing import TYPE_CHECKING
 
 from storage.errors import (
     CommitConflictError,
@@ -33,12 +34,14 @@ from storage.table.commit.live_files import live_entries
 from storage.table.compaction.append_compact import merge_packs
 from storage.table.compaction.compact_plan import BucketWork, CompactRequest, plan_compaction
 from storage.table.read.missing_files import explain_missing_files
-from storage.table.table import FileStoreTable
 from storage.table.uncommitted import delete_uncommitted
 from storage.table.write.append_write import BucketDeletions
 from storage.table.write.bucket_writers import bucket_context, open_bucket
 from storage.table.write.postpone import at_buckets, require_bucket_counts
 from storage.table.write.replay import compact_postponed
+
+if TYPE_CHECKING:
+    from storage.table.table import FileStoreTable
 
 __all__ = [
     "BucketFailure",
@@ -230,7 +233,7 @@ class _Outcome:
 
 
 def compact_table(
-    table: FileStoreTable,
+    table: "FileStoreTable",
     request: CompactRequest,
     executor: Executor,
     *,
@@ -270,7 +273,7 @@ class _Job:
 
     def __init__(
         self,
-        table: FileStoreTable,
+        table: "FileStoreTable",
         request: CompactRequest,
         executor: Executor,
         parallelism: int,
@@ -479,7 +482,7 @@ class _Job:
         delete_uncommitted(self._table, messages)
 
 
-def _compact_bucket(table: FileStoreTable, work: BucketWork, full: bool) -> _Outcome:
+def _compact_bucket(table: "FileStoreTable", work: BucketWork, full: bool) -> _Outcome:
     """Compact one bucket as it is now; runs in whatever thread or process.
 
     The state compacted is that of the newest snapshot, in the newest schema: a file written in a
@@ -502,7 +505,7 @@ def _compact_bucket(table: FileStoreTable, work: BucketWork, full: bool) -> _Out
     return _Outcome(messages=messages, stale=stale, seconds=table.clock.monotonic_s() - began_s)
 
 
-def _compacted(table: FileStoreTable, work: BucketWork, *, full: bool) -> Sequence[CommitMessage]:
+def _compacted(table: "FileStoreTable", work: BucketWork, *, full: bool) -> Sequence[CommitMessage]:
     snapshot = table.latest_snapshot()
     if snapshot is None:
         return ()
@@ -520,7 +523,7 @@ def _compacted(table: FileStoreTable, work: BucketWork, *, full: bool) -> Sequen
 
 
 def _packed(
-    table: FileStoreTable, snapshot: Snapshot, work: BucketWork, pack: tuple[str, ...]
+    table: "FileStoreTable", snapshot: Snapshot, work: BucketWork, pack: tuple[str, ...]
 ) -> CommitMessage | None:
     entries = live_entries(table, snapshot, partition=work.partition, bucket=work.bucket)
     live = {entry.file.file_name: entry.file for entry in entries}

@@ -21,6 +21,7 @@ from storage.format.metadata.file_meta import CommitMessage, CompactIncrement, D
 from storage.format.metadata.schema_changes import SetOption
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.table.bucket_mode import BucketMode, bucket_mode
+from storage.table.commit.commit import FileStoreCommit
 from storage.table.commit.commit_loop import Attempt, run_until_committed
 from storage.table.commit.index_files import index_entries
 from storage.table.commit.live_files import live_entries
@@ -207,7 +208,7 @@ class _Rescale:
             ):
                 raise _ChangedError("the partition is not the one that was read")
 
-        return messages, lambda: table.new_commit(user).overwrite(
+        return messages, lambda: FileStoreCommit(table, user).overwrite(
             messages,
             BATCH_COMMIT_IDENTIFIER,
             replaces=frozenset([partition]).__contains__,
