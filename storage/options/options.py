@@ -72,6 +72,7 @@ class TableOptions:
     dynamic_bucket_target_row_num: int
     dynamic_bucket_max_buckets: int
     dynamic_bucket_initial_buckets: int | None
+    dynamic_bucket_assigner_parallelism: int | None
     cross_partition_index_ttl_ms: int | None
     cross_partition_bootstrap_parallelism: int
     postpone_default_bucket_num: int | None
@@ -383,6 +384,7 @@ _AT_LEAST = (
     ("commit_max_retries", 0, "commit.max-retries"),
     ("dynamic_bucket_target_row_num", 1, "dynamic-bucket.target-row-num"),
     ("dynamic_bucket_initial_buckets", 1, "dynamic-bucket.initial-buckets"),
+    ("dynamic_bucket_assigner_parallelism", 1, "dynamic-bucket.assigner-parallelism"),
     ("cross_partition_bootstrap_parallelism", 1, "cross-partition-upsert.bootstrap-parallelism"),
     ("postpone_default_bucket_num", 1, "postpone.default-bucket-num"),
     ("postpone_target_row_num_per_bucket", 1, "postpone.target-row-num-per-bucket"),

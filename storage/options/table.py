@@ -127,9 +127,13 @@ _PLACEMENT = (
         "buckets",
         mutable=False,
     ),
-    *ignored(
-        "One process assigns the buckets of a partition, so no number of them is chosen.",
-        ("dynamic-bucket.assigner-parallelism", integer, None),
+    option(
+        "dynamic-bucket.assigner-parallelism",
+        integer,
+        None,
+        "Tasks or threads that share the keys of a partition and assign their buckets; each opens "
+        "buckets of its own. One when not set.",
+        "assigners",
     ),
     option(
         "cross-partition-upsert.index-ttl",

@@ -16,7 +16,6 @@ from storage.errors import InvalidRequestError, NotFoundError
 from storage.format.metadata.file_meta import CommitMessage, IndexType, ManifestEntry
 from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-from storage.format.row.bucket import hash_rows
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.commit_cadence import has_period, merges_everything, merges_level_0
 from storage.lsm.lookup.store import LookupStore
@@ -35,7 +34,7 @@ from storage.table.write.dynamic_bucket import AssignerShare, DynamicBuckets, In
 from storage.table.write.replay import into_buckets
 from storage.table.write.rows_by_bucket import (
     bucket_groups,
-    key_column,
+    key_hashes,
     partition_groups,
     split_codes,
 )
@@ -262,7 +261,7 @@ class TableWrite:
                 partition,
                 bucket,
                 self._pinned,
-                compaction=self._compaction,
+                compaction=self._compaction and self._placement.owns(bucket),
                 store=self._store,
                 commit_user=self.commit_user,
             )
@@ -285,6 +284,10 @@ class _Placement:
         for partition, bucket, rows in bucket_groups(batch, self._table):
             yield partition, bucket, batch if rows is None else batch.take(pa.array(rows))
 
+    def owns(self, bucket: int) -> bool:
+        """Whether no other process writes to a bucket, so that it may be compacted here."""
+        return True
+
     def finish(self) -> Mapping[BucketId, IndexChange]:
         """End the interval: what changes in the table's indexes."""
         return {}
@@ -297,16 +300,13 @@ class _DynamicPlacement(_Placement):
     def __init__(self, table: TableCore, share: AssignerShare | None, *, fresh: bool) -> None:
         super().__init__(table)
         self._buckets = DynamicBuckets(table, share, fresh=fresh)
-        schema = table.schema
-        self._keys = tuple(schema.trimmed_primary_keys)
-        self._types = [schema.field(name).type for name in self._keys]
+        self._share = share or AssignerShare()
 
     def begin(self, snapshot: Snapshot | None) -> None:
         self._buckets.begin(index_files(self._table, snapshot, IndexType.HASH))
 
     def place(self, batch: pa.RecordBatch) -> Iterator[_BucketRows]:
-        columns = [key_column(batch, name, self._table) for name in self._keys]
-        hashes = hash_rows(columns, self._types)
+        hashes = key_hashes(batch, self._table)
         for partition, rows in partition_groups(batch, self._table):
             own = hashes if rows is None else hashes[rows]
             buckets = self._buckets.assign(partition, own).astype(np.int64)
@@ -314,6 +314,10 @@ class _DynamicPlacement(_Placement):
                 if rows is not None:
                     chosen = rows if chosen is None else rows[chosen]
                 yield partition, bucket, batch if chosen is None else batch.take(pa.array(chosen))
+
+    def owns(self, bucket: int) -> bool:
+        # other numbers of assigners may have put keys of this share there
+        return self._share.owns_bucket(bucket)
 
     def finish(self) -> Mapping[BucketId, IndexChange]:
         return self._buckets.write_index_files()

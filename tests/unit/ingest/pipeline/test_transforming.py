@@ -48,6 +48,8 @@ def test_random_histories_give_what_plain_python_gives(tmp_path, full, soft, par
         "{merge-engine: partial-update, partial-update.remove-record-on-delete: 'true'}",
         "{changelog-producer: lookup}",
         "{deletion-vectors.enabled: 'true', bucket: 3}",
+        "{bucket: -1, dynamic-bucket.assigner-parallelism: 3}",
+        "{bucket: -1, dynamic-bucket.assigner-parallelism: 3, dynamic-bucket.initial-buckets: 2}",
         "{bucket: -2, postpone.default-bucket-num: 3}",
         "{merge-engine: partial-update, partial-update.remove-record-on-delete: 'true', "
         "bucket: -2}",
