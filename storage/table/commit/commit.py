@@ -27,6 +27,7 @@ from typing import Any
 from storage.errors import CommitConflictError, FileConflictError
 from storage.format.metadata.file_meta import CommitMessage, ManifestEntry
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+from storage.table.bucket_mode import BucketMode, bucket_mode
 from storage.table.commit.commit_changes import (
     Changes,
     OwnFiles,
@@ -44,6 +45,7 @@ from storage.table.commit.publish import AlreadyCommitted, BeforePublish, Publis
 from storage.table.core import TableCore
 from storage.table.inspect.statistics import Statistics, write_statistics
 from storage.table.uncommitted import delete_files
+from storage.table.write.kept_keys import require_keys_replaced
 from storage.table.write.overwritten import overwritten_partitions
 
 __all__ = ["CommitResult", "FileStoreCommit"]
@@ -179,8 +181,9 @@ class FileStoreCommit:
             before_publish: as for `commit`.
 
         Raises:
-            InvalidRequestError: a new file does not belong to the partition, or it names a
-                column that is no partition key.
+            InvalidRequestError: a new file does not belong to the partition, it names a column
+                that is no partition key, or a partition that stays has a key of the new rows,
+                which may be in one partition.
             As `commit`.
         """
         append, compact = changes_of(messages)
@@ -193,6 +196,8 @@ class FileStoreCommit:
             append, kind=CommitKind.OVERWRITE, changelog=(), removes=wanted
         )
         compact = dataclasses.replace(compact, changelog=())
+        if bucket_mode(self._table.schema, self._table.options) is BucketMode.CROSS_PARTITION:
+            before_publish = self._checking_keys(messages, wanted, before_publish)
         result = self._commit(
             messages,
             removal,
@@ -205,6 +210,25 @@ class FileStoreCommit:
         )
         self._committed(messages, identifier, result)
         return result
+
+    def _checking_keys(
+        self,
+        messages: Sequence[CommitMessage],
+        replaces: Callable[[bytes], bool],
+        then: BeforePublish | None,
+    ) -> BeforePublish:
+        checked = False
+
+        def check(latest: Snapshot | None) -> None:
+            nonlocal checked
+            own = latest is not None and latest.commit_user == self._user and checked
+            if not own:  # the compaction of the same commit follows its rows
+                require_keys_replaced(self._table, latest, messages, replaces)
+            checked = True
+            if then is not None:
+                then(latest)
+
+        return check
 
     def truncate(
         self, identifier: int, *, partitions: Callable[[bytes], bool] | None = None

@@ -33,7 +33,7 @@ from storage.table.scan.scan import TableScan
 from storage.table.write.bucket_writers import bucket_context
 from storage.table.write.postpone import in_arrival_order, read_postponed
 
-__all__ = ["StoredRows", "stored_rows"]
+__all__ = ["StoredRows", "has_key", "stored_rows"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def _with_postponed(
     parts = [pa.RecordBatch.from_arrays(held, schema=schema)]
     context = bucket_context(table, partition, POSTPONE_BUCKET)
     for batch in read_postponed(context, in_arrival_order(entries)):
-        own = _members(batch.select(names), keys, names)
+        own = has_key(batch.select(names), keys, names)
         parts.append(batch.filter(pa.array(own)).cast(schema))
     rows = pa.concat_batches(parts)
     rows = rows.set_column(0, schema.field(0), pa.array(np.arange(rows.num_rows)))
@@ -169,8 +169,8 @@ def _with_postponed(
     return StoredRows(chosen, merged.take(pa.array(positions)).select(table.schema.field_names))
 
 
-def _members(rows: pa.RecordBatch, keys: pa.RecordBatch, names: list[str]) -> npt.NDArray[np.bool_]:
-    """Which rows have one of some distinct keys."""
+def has_key(rows: pa.RecordBatch, keys: pa.RecordBatch, names: list[str]) -> npt.NDArray[np.bool_]:
+    """Which rows have one of some keys; both have the key columns."""
     columns = [
         pa.concat_arrays([pc.cast(keys.column(n), rows.column(n).type), rows.column(n)])
         for n in names

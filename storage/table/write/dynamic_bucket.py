@@ -56,11 +56,13 @@ class AssignerShare:
 
     @staticmethod
     def all_of(options: TableOptions) -> "tuple[AssignerShare, ...]":
-        """The shares of `dynamic-bucket.assigner-parallelism` processes."""
-        channels = options.dynamic_bucket_assigner_parallelism or 1
-        initial = options.dynamic_bucket_initial_buckets or channels
-        assigners = min(initial, channels)
-        return tuple(AssignerShare(number, channels, assigners) for number in range(channels))
+        """The shares of `dynamic-bucket.assigner-parallelism` processes, which take all keys.
+
+        No more than there are initial buckets, as each begins with one of its own.
+        """
+        count = options.dynamic_bucket_assigner_parallelism or 1
+        count = min(count, options.dynamic_bucket_initial_buckets or count)
+        return tuple(AssignerShare(number, count, count) for number in range(count))
 
     def numbers_of(self, partition: bytes, hashes: Hashes) -> Buckets:
         """Which process assigns the bucket of each key of a partition (framed)."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from storage.errors import InvalidRequestError, NotFoundError
+from storage.errors import NotFoundError
 from storage.format.metadata.file_meta import CommitMessage, IndexType, ManifestEntry
 from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
@@ -326,9 +326,17 @@ class _DynamicPlacement(_Placement):
 class _CrossPartitionPlacement(_Placement):
     """Keeps the key index as long as the table holds what was handed over and nothing else."""
 
-    def __init__(self, table: TableCore, commit_user: str, directory: pathlib.Path | None) -> None:
+    def __init__(
+        self,
+        table: TableCore,
+        commit_user: str,
+        directory: pathlib.Path | None,
+        *,
+        fresh: bool,
+    ) -> None:
         super().__init__(table)
         self._user = commit_user
+        self._fresh = fresh  # the commit checks the keys of partitions that stay
         self._buckets = CrossPartitionBuckets(table, directory)
         self._known: int | None = None
         self._placed = False
@@ -336,7 +344,8 @@ class _CrossPartitionPlacement(_Placement):
     def begin(self, snapshot: Snapshot | None) -> None:
         newest = 0 if snapshot is None else snapshot.id
         if self._known is None or self._buckets.lost or not self._followed(newest):
-            self._buckets.bootstrap(None if snapshot is None else snapshot.id)
+            empty = snapshot is None or self._fresh
+            self._buckets.bootstrap(None if empty or snapshot is None else snapshot.id)
         self._buckets.end_commit()
         self._known, self._placed = newest, False
 
@@ -394,14 +403,7 @@ def _placement(
         return _PostponedPlacement(table)
     if mode is not BucketMode.CROSS_PARTITION:
         return _Placement(table)
-    if overwrite:
-        raise InvalidRequestError(
-            "a cross-partition table cannot be overwritten",
-            detail="keys of the partitions that stay could come to be there twice",
-            hint="truncate the table, then write",
-            table=table.layout.root,
-        )
-    return _CrossPartitionPlacement(table, commit_user, index_directory)
+    return _CrossPartitionPlacement(table, commit_user, index_directory, fresh=overwrite)
 
 
 def _with_indexes(
