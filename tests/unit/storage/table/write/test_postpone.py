@@ -14,9 +14,11 @@ from storage.format.metadata.snapshot import CommitKind
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction.compact_plan import CompactRequest, plan_compaction
 from storage.table.compaction.compact_table import CompactReport, compact_table
+from storage.table.compaction.rescale import rescale
 from storage.table.read.stored_rows import stored_rows
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
+from storage.table.write.postpone import bucket_counts
 from storage.testing.invariants import check_table
 from tests.changelog_kit import changes_of
 from tests.inline_executor import InlineExecutor
@@ -280,6 +282,28 @@ def test_rows_stored_for_keys_include_postponed_ones(tmp_path: pathlib.Path) -> 
     found = stored_rows(table, snapshot, entry.partition, None, keys)
     assert found.keys.tolist() == [0, 1, 4]
     assert found.rows.column("v").to_pylist() == ["a", "b", "new"]
+
+
+@pytest.mark.parametrize("producer", ["none", "lookup"])
+def test_a_partition_gets_another_number_of_buckets(tmp_path: pathlib.Path, producer: str) -> None:
+    table = make_table(
+        tmp_path, **PARTITIONED, options={**POSTPONED, "changelog-producer": producer}
+    )
+    write(table, 1, [("+I", p, k, "x") for p in "ab" for k in range(20)])
+    compacted(table)
+    write(table, 2, [("+U", "a", 1, "late"), ("+I", "c", 1, "new")])
+    (done,) = rescale(table, 5, [{"p": "a"}])
+    assert (done.before, done.buckets) == (2, 5)
+    assert FileStoreTable.open(table.layout.root).options.bucket == -2
+    compacted(table)
+    rows = rows_of(table)
+    assert ("a", 1, "late") in rows
+    assert ("c", 1, "new") in rows
+    assert len(rows) == 41
+    counts = bucket_counts(table, table.latest_snapshot())
+    found = {table.partition_path(partition): buckets for partition, buckets in counts.items()}
+    assert found == {"p=a": 5, "p=b": 2, "p=c": 2}
+    check_table(table, rows=True)
 
 
 def test_merging_postponed_rows_on_read_is_refused(tmp_path: pathlib.Path) -> None:
