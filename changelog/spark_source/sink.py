@@ -22,12 +22,16 @@ import pyarrow as pa
 from changelog.row_kinds import ROW_KIND, with_stored_kinds
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.format.metadata.file_meta import CommitMessage
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.format.types.types import VALUE_KIND
 from storage.lsm.commit_cadence import merges_everything
 from storage.table.bucket_mode import BucketMode, require_buckets
 from storage.table.compaction.compact_plan import CompactRequest
 from storage.table.compaction.compact_table import compact_table
 from storage.table.table import FileStoreTable
+from storage.table.upkeep import after_commit
+from storage.table.write.postpone import require_bucket_counts
+from storage.table.write.staged import is_staged, place_staged, staging
 from storage.table.write.write import TableWrite
 
 __all__ = ["RowSink", "TaskFiles", "partition_values"]
@@ -78,6 +82,7 @@ class RowSink:
         self._overwrite = overwrite
         self._partition = partition
         self._mode = require_buckets(table.schema, table.options)
+        self._postpones = self._mode is BucketMode.POSTPONE
         _check_columns(table, columns)
         if partition is not None and not overwrite:
             raise InvalidOptionError(
@@ -98,7 +103,7 @@ class RowSink:
             InvalidRequestError: a value does not fit its column, or a row has no kind.
         """
         with TableWrite(
-            self._table,
+            staging(self._table) if is_staged(self._table) else self._table,
             "task",
             compaction=False,
             overwrite=self._overwrite,
@@ -109,26 +114,36 @@ class RowSink:
                     writer.write(self._of_table(batch))
             return TaskFiles(task, tuple(writer.prepare_commit()))
 
-    def commit(self, files: Sequence[TaskFiles], user: str, identifier: int) -> None:
+    def commit(
+        self, files: Sequence[TaskFiles], user: str, identifier: int, *, batch: bool = True
+    ) -> None:
         """Commit what all tasks wrote, then compact what is due.
 
         Args:
             files: of the tasks.
             user: commit user.
             identifier: commit identifier.
+            batch: whether the rows are those of a batch job.
 
         Raises:
             UnsupportedFeatureError: the tasks wrote what only one may; their files are removed.
             As `FileStoreCommit.commit`.
         """
-        messages = [message for one in files for message in one.messages]
+        ordered = sorted(files, key=lambda one: one.task)
+        messages = [message for one in ordered for message in one.messages]
         self._check_shared(files)
+        check = None
+        if is_staged(self._table):
+            messages = place_staged(self._table, messages, overwrite=self._overwrite, batch=batch)
+            check = require_bucket_counts(self._table, messages) if self._postpones else None
         commit = self._table.new_commit(user)
         if self._overwrite:
             commit.overwrite(messages, identifier, partition=self._partition)
         else:
-            commit.commit(messages, identifier)
+            commit.commit(messages, identifier, before_publish=check)
         self._compact(identifier)
+        if identifier != BATCH_COMMIT_IDENTIFIER:  # a batch commit has done it
+            after_commit(self._table, messages, batch=False)
 
     def remove(self, files: Sequence[TaskFiles]) -> None:
         """Remove what tasks wrote; only where a commit was not tried and will not be."""
@@ -153,15 +168,15 @@ class RowSink:
 
     def _check_shared(self, files: Sequence[TaskFiles]) -> None:
         writing = [one for one in files if one.messages]
-        if self._mode in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION) and len(writing) > 1:
+        if self._mode is BucketMode.CROSS_PARTITION and len(writing) > 1:
             self.remove(files)
             raise UnsupportedFeatureError(
-                "a table whose buckets an index assigns has one writer, and Spark does not bring "
-                "the rows of a Python sink together",
+                "a table whose keys move between partitions has one writer, and Spark does not "
+                "bring the rows of a Python sink together",
                 hint="write `df.coalesce(1)`, or give the table a fixed number of buckets",
                 tasks=len(writing),
             )
-        if self._table.schema.primary_keys:
+        if self._table.schema.primary_keys and not is_staged(self._table):
             for where in _crossing(writing):
                 self.remove(files)
                 raise UnsupportedFeatureError(
@@ -173,8 +188,8 @@ class RowSink:
 
     def _compact(self, identifier: int) -> None:
         options = self._table.options
-        if not self._table.schema.primary_keys or options.write_only:
-            return
+        if not self._table.schema.primary_keys or options.write_only or self._postpones:
+            return  # what compacts postponed rows is a job of its own
         request = CompactRequest(full=merges_everything(options, identifier))
         threads = os.cpu_count() or 1
         with ThreadPoolExecutor(threads, "compact") as executor:

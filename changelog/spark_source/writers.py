@@ -126,7 +126,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query = reports[0].query
         if query is None:
             raise InternalError("Spark does not say which query writes")
-        self._sink.commit([one.files for one in reports], _USER_PREFIX + query, batchId)
+        files = [one.files for one in reports]
+        self._sink.commit(files, _USER_PREFIX + query, batchId, batch=False)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what tasks wrote before one failed."""

@@ -37,9 +37,7 @@ from storage.errors import (
     InvalidRequestError,
     LakewardError,
     NotFoundError,
-    UnsupportedFeatureError,
 )
-from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.io.resolve import is_local, resolve_file_io
 from storage.options.options import TableOptions, find_option, require_writable
 from storage.options.table import TABLE_OPTIONS
@@ -146,13 +144,6 @@ def _written(where: str, properties: Mapping[str, str]) -> None:
         for option in properties:
             _known(option)
         require_writable(options)
-        if options.bucket == POSTPONE_BUCKET:
-            raise UnsupportedFeatureError(
-                "the stream does not write tables with postponed buckets",
-                hint="set `bucket` to a number greater than 0, or to -1 for dynamic buckets",
-                option="bucket",
-                value=options.bucket,
-            )
 
 
 def _known(option: str) -> None:

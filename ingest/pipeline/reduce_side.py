@@ -28,7 +28,7 @@ from ingest.pipeline.batch_report import LookupUse
 from ingest.pipeline.chunk import OFFSET_COLUMN, Chunk, ChunkKind, chunks_of, ipc_batch, ipc_bytes
 from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan, Unwritable
 from ingest.pipeline.restore import restored
-from ingest.pipeline.row_ownership import ANY_BUCKET, RowOwner, row_owner
+from ingest.pipeline.row_ownership import ANY_BUCKET, RowOwner, row_owner, share_of
 from ingest.pipeline.task_use import TaskUse
 from ingest.state.table_cache import Warehouse, table_of
 from ingest.state.table_faults import TABLE_FAULTS, lost_file
@@ -38,7 +38,6 @@ from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.lookup.store import LookupCounters, process_store
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.table.table import FileStoreTable
-from storage.table.write.dynamic_bucket import AssignerShare
 from storage.table.write.write import TableWrite
 
 __all__ = [
@@ -265,14 +264,13 @@ def _partition_of(chunk: Chunk, table: FileStoreTable) -> bytes | None:
 
 
 def _bucket_of(chunk: Chunk) -> int | None:
-    return None if chunk.bucket == ANY_BUCKET else chunk.bucket
+    return None if chunk.bucket <= ANY_BUCKET else chunk.bucket
 
 
 def _writer(table: FileStoreTable, chunk: Chunk) -> MergeTreeWriter | TableWrite:
     if row_owner(table) is RowOwner.BUCKET:
         return table.bucket_writer(chunk.partition, chunk.bucket, table.snapshots.latest_id())
-    # the share is all of it: what this task does not own, another task of the batch may write
-    return table.new_write(_TASK, share=AssignerShare())
+    return table.new_write(_TASK, share=share_of(table, chunk.bucket))
 
 
 def _count_kinds(batch: pa.RecordBatch, rows: Counter[str]) -> None:

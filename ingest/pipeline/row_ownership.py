@@ -2,9 +2,10 @@
 """Assignment of rows to the tasks that write them: what one task of a batch owns of a table.
 
 With fixed buckets, one task owns a bucket. With dynamic buckets, the task that reads and changes
-the index owns everything that it covers: a partition, or, if keys move between partitions, the
-table. Append tables without buckets need no owner; their rows are grouped by partition, so that a
-batch makes few files.
+the index owns everything that it covers: a partition, or its share of the keys of a partition
+(`dynamic-bucket.assigner-parallelism`), or, if keys move between partitions, the table. With
+postponed buckets a task owns a partition. Append tables without buckets need no owner; their rows
+are grouped by partition, so that a batch makes few files.
 """
 
 import enum
@@ -17,12 +18,26 @@ from storage.format.metadata.schema import TableSchema
 from storage.options.options import TableOptions
 from storage.table.bucket_mode import UNAWARE_BUCKET, BucketMode, bucket_mode
 from storage.table.table import FileStoreTable
-from storage.table.write.rows_by_bucket import bucket_groups, partition_groups
+from storage.table.write.dynamic_bucket import AssignerShare
+from storage.table.write.rows_by_bucket import (
+    bucket_groups,
+    key_hashes,
+    partition_groups,
+    split_codes,
+)
 
-__all__ = ["ANY_BUCKET", "RowOwner", "has_one_writer", "merge_keys", "row_owner", "rows_by_owner"]
+__all__ = [
+    "ANY_BUCKET",
+    "RowOwner",
+    "has_one_writer",
+    "merge_keys",
+    "row_owner",
+    "rows_by_owner",
+    "share_of",
+]
 
 ANY_BUCKET = -1
-"""Placeholder for a bucket that the writing task determines."""
+"""Placeholder for a bucket that the writing task determines; less the number of its share."""
 
 _WHOLE_TABLE = b""
 
@@ -63,7 +78,22 @@ def has_one_writer(schema: TableSchema, options: TableOptions) -> bool:
         case BucketMode.CROSS_PARTITION:
             return True
         case _:
-            return not schema.partition_keys
+            return not schema.partition_keys and len(_shares(schema, options)) == 1
+
+
+def share_of(table: FileStoreTable, bucket: int) -> AssignerShare:
+    """The share of the keys of a partition that the owner of a placeholder bucket assigns."""
+    shares = _shares(table.schema, table.options)
+    # a share of one is all of it: what this task does not own, another task may write
+    return shares[ANY_BUCKET - bucket] if len(shares) > 1 else AssignerShare()
+
+
+def _shares(schema: TableSchema, options: TableOptions) -> Sequence[AssignerShare]:
+    dynamic = bucket_mode(schema, options) is BucketMode.DYNAMIC
+    # where a commit must compact what it wrote, one task has to have all of a bucket
+    if not dynamic or options.needs_lookup:
+        return (AssignerShare(),)
+    return AssignerShare.all_of(options)
 
 
 def rows_by_owner(
@@ -81,5 +111,14 @@ def rows_by_owner(
             yield _WHOLE_TABLE, ANY_BUCKET, None
         case RowOwner.PARTITION:
             bucket = ANY_BUCKET if table.schema.primary_keys else UNAWARE_BUCKET
+            shares = _shares(table.schema, table.options)
             for partition, indices in partition_groups(rows, table):
-                yield partition, bucket, indices
+                if len(shares) == 1:
+                    yield partition, bucket, indices
+                    continue
+                some = rows if indices is None else rows.take(pa.array(indices))
+                numbers = shares[0].numbers_of(partition, key_hashes(some, table))
+                for number, chosen in split_codes(numbers.astype(np.int64)):
+                    if indices is not None:
+                        chosen = indices if chosen is None else indices[chosen]
+                    yield partition, ANY_BUCKET - number, chosen

@@ -6,8 +6,11 @@ from storage.options.values import (
     boolean,
     choice,
     duration_ms,
+    ignored,
     integer,
     option,
+    refused,
+    several,
     text,
 )
 
@@ -138,6 +141,64 @@ LIFE: tuple[Option, ...] = (
         text,
         None,
         "How values make a time, such as `$day $hour:00:00`; the first value unless set.",
+    ),
+    option(
+        "partition.time-interval",
+        duration_ms,
+        None,
+        "Time that a partition stands for, such as 1 d; no partition is done before it is over.",
+        "ms",
+        attribute="partition_time_interval_ms",
+    ),
+    option(
+        "partition.idle-time-to-done",
+        duration_ms,
+        None,
+        "A partition is marked as done when it got no rows for this long; takes "
+        "`partition.time-interval`, too.",
+        "ms",
+        attribute="partition_idle_time_to_done_ms",
+    ),
+    option(
+        "partition.end-input-to-done",
+        boolean,
+        "false",
+        "Mark the partitions that a batch job wrote as done when it ends.",
+    ),
+    option(
+        "partition.mark-done-action",
+        several("success-file", "done-partition", "mark-event", "http-report", "custom"),
+        "success-file",
+        "How partitions are marked as done: success-file, done-partition, mark-event, http-report, "
+        "or several of them.",
+    ),
+    option(
+        "partition.mark-done-action.mode",
+        choice("process-time", "watermark"),
+        "process-time",
+        "Whether partitions are idle by the clock or by the watermark.",
+    ),
+    option(
+        "partition.mark-done-action.http.url",
+        text,
+        None,
+        "Where http-report reports to.",
+    ),
+    option(
+        "partition.mark-done-action.http.params",
+        text,
+        None,
+        "`params` in the report of http-report.",
+    ),
+    refused(
+        "partition.mark-done-action.custom.class",
+        text,
+        None,
+        "Java class that marks partitions as done.",
+    ),
+    *ignored(
+        "Pending partitions are read off the snapshots.",
+        ("partition.mark-done.recover-from-state", boolean, "true"),
     ),
 )
 """Every row, in the order of table-options.md."""

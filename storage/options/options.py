@@ -72,8 +72,14 @@ class TableOptions:
     dynamic_bucket_target_row_num: int
     dynamic_bucket_max_buckets: int
     dynamic_bucket_initial_buckets: int | None
+    dynamic_bucket_assigner_parallelism: int | None
     cross_partition_index_ttl_ms: int | None
     cross_partition_bootstrap_parallelism: int
+    postpone_default_bucket_num: int | None
+    postpone_target_row_num_per_bucket: int | None
+    postpone_target_size_per_bucket: int
+    postpone_batch_write_fixed_bucket: bool
+    postpone_batch_write_fixed_bucket_max_parallelism: int
     merge_engine: str
     ignore_delete: bool
     ignore_update_before: bool
@@ -182,6 +188,13 @@ class TableOptions:
     partition_expiration_batch_size: int | None
     partition_timestamp_formatter: str | None
     partition_timestamp_pattern: str | None
+    partition_time_interval_ms: int | None
+    partition_idle_time_to_done_ms: int | None
+    partition_end_input_to_done: bool
+    partition_mark_done_action: tuple[str, ...]
+    partition_mark_done_action_mode: str
+    partition_mark_done_action_http_url: str | None
+    partition_mark_done_action_http_params: str | None
     branch: str
     scan_mode: str
     incremental_between_scan_mode: str
@@ -373,7 +386,16 @@ _AT_LEAST = (
     ("commit_max_retries", 0, "commit.max-retries"),
     ("dynamic_bucket_target_row_num", 1, "dynamic-bucket.target-row-num"),
     ("dynamic_bucket_initial_buckets", 1, "dynamic-bucket.initial-buckets"),
+    ("dynamic_bucket_assigner_parallelism", 1, "dynamic-bucket.assigner-parallelism"),
     ("cross_partition_bootstrap_parallelism", 1, "cross-partition-upsert.bootstrap-parallelism"),
+    ("postpone_default_bucket_num", 1, "postpone.default-bucket-num"),
+    ("postpone_target_row_num_per_bucket", 1, "postpone.target-row-num-per-bucket"),
+    ("postpone_target_size_per_bucket", 1, "postpone.target-size-per-bucket"),
+    (
+        "postpone_batch_write_fixed_bucket_max_parallelism",
+        1,
+        "postpone.batch-write-fixed-bucket.max-parallelism",
+    ),
     ("compaction_min_file_num", 1, "compaction.min.file-num"),
     ("compaction_file_num_limit", 1, "compaction.file-num-limit"),
     ("target_file_rows", 1, "target-file-row-num"),

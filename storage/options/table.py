@@ -116,9 +116,13 @@ _PLACEMENT = (
         "buckets",
         mutable=False,
     ),
-    *ignored(
-        "One process assigns the buckets of a partition, so no number of them is chosen.",
-        ("dynamic-bucket.assigner-parallelism", integer, None),
+    option(
+        "dynamic-bucket.assigner-parallelism",
+        integer,
+        None,
+        "Tasks or threads that share the keys of a partition and assign their buckets; each opens "
+        "buckets of its own. One when not set.",
+        "assigners",
     ),
     option(
         "cross-partition-upsert.index-ttl",
@@ -137,10 +141,53 @@ _PLACEMENT = (
         "splits",
         attribute="cross_partition_bootstrap_parallelism",
     ),
+    option(
+        "postpone.default-bucket-num",
+        integer,
+        None,
+        "Buckets of a partition of a postponed table (`bucket` = -2) that gets real buckets for "
+        "the first time; estimated from its rows or its size unless set.",
+        "buckets",
+    ),
+    option(
+        "postpone.target-row-num-per-bucket",
+        integer,
+        None,
+        "Rows of a real bucket, where the number of buckets is estimated; the size decides unless "
+        "set.",
+        "rows",
+    ),
+    option(
+        "postpone.target-size-per-bucket",
+        memory_size,
+        "1 gb",
+        "Size of the files of a real bucket, where the number of buckets is estimated.",
+        "bytes",
+    ),
+    option(
+        "postpone.batch-write-fixed-bucket",
+        boolean,
+        "true",
+        "Whether batch writes of Spark and SQL to a postponed table go to real buckets at once.",
+    ),
+    option(
+        "postpone.batch-write-fixed-bucket.max-parallelism",
+        integer,
+        "2048",
+        "Most buckets that such a batch write gives a partition; an estimate is rounded up to a "
+        "power of two.",
+        "buckets",
+    ),
     *ignored(
-        "Only for postponed buckets, which are not written.",
-        ("postpone.default-bucket-num", integer, None),
-        ("postpone.batch-write-fixed-bucket", boolean, "false"),
+        "A batch write keeps the number of buckets of a partition: `rescale` enlarges it.",
+        ("postpone.batch-write-fixed-bucket.rescale-load-factor", integer, "32"),
+    ),
+    refused(
+        "postpone.merge-on-read",
+        boolean,
+        "false",
+        "Show postponed rows before compaction.",
+        blocks=Access.READ,
     ),
 )
 

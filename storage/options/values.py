@@ -30,6 +30,7 @@ __all__ = [
     "per_level",
     "refused",
     "separator",
+    "several",
     "text",
 ]
 
@@ -145,6 +146,19 @@ def _unescaped(found: re.Match[str]) -> str:
 def name_list(value: str) -> tuple[str, ...]:
     """A comma-separated list of names; empty items are left out."""
     return tuple(item for item in (part.strip() for part in value.split(",")) if item)
+
+
+def several(*allowed: str) -> Callable[[str], tuple[str, ...]]:
+    """A parser of a comma-separated list of some words, at least one."""
+    one = choice(*allowed)
+
+    def parse(value: str) -> tuple[str, ...]:
+        found = tuple(dict.fromkeys(one(item) for item in name_list(value)))
+        if not found:
+            raise ValueError(f"some of {', '.join(allowed)}")
+        return found
+
+    return parse
 
 
 def per_level(parse: Callable[[str], str]) -> Callable[[str], dict[int, str]]:

@@ -92,19 +92,10 @@ def require_buckets(schema: TableSchema, options: TableOptions) -> BucketMode:
     """The mode of a table that is to be written.
 
     Raises:
-        UnsupportedFeatureError: tables of this mode cannot be written.
         InvalidOptionError: `bucket` does not fit the keys.
     """
     check_bucket_keys(schema, options)
-    mode = bucket_mode(schema, options)
-    if mode is BucketMode.POSTPONE:
-        raise UnsupportedFeatureError(
-            "tables with postponed buckets (`bucket` = -2) cannot be written",
-            hint="set `bucket` to a number greater than 0, or to -1 for dynamic buckets",
-            option="bucket",
-            value=options.bucket,
-        )
-    return mode
+    return bucket_mode(schema, options)
 
 
 def require_fixed(schema: TableSchema, options: TableOptions, who: str) -> None:
@@ -144,7 +135,7 @@ def require_keyed_buckets(schema: TableSchema, options: TableOptions) -> None:
     if mode is not BucketMode.FIXED:
         raise UnsupportedFeatureError(
             "this value of a table option is not implemented for writing bucket by bucket",
-            detail="an index finds the buckets of rows, and it belongs to one writer",
+            detail="an index, or a compaction, finds the buckets of rows",
             hint="set `bucket` to a number greater than 0, or write through "
             "`FileStoreTable.new_write`",
             option="bucket",

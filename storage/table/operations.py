@@ -7,7 +7,7 @@ from storage.table import branches, tags, uncommitted
 from storage.table.bucket_mode import require_keyed_buckets
 from storage.table.commit.live_files import live_files
 from storage.table.core import TableCore
-from storage.table.retention import expire, orphans, repair, rollback
+from storage.table.retention import expire, mark_done, orphans, repair, rollback
 from storage.table.retention import expire_partitions as partition_expiry
 from storage.table.write import drop_partitions as partitions
 from storage.table.write.bucket_writers import open_merge_tree_writer
@@ -46,6 +46,7 @@ class TableOperations(TableCore):
     expire_snapshots = expire.expire_snapshots
     expire_changelogs = expire.expire_changelogs
     expire_partitions = partition_expiry.expire_partitions
+    mark_partitions_done = mark_done.mark_partitions_done
     remove_orphan_files = orphans.remove_orphan_files
 
     rollback_to = rollback.rollback_to

@@ -2,6 +2,7 @@
 """`FileStoreTable`: the one object through which a table is read, written and changed."""
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypedDict, Unpack
@@ -33,6 +34,7 @@ from storage.table.scan.row_scan import FALLBACK_BRANCH, RowScan
 from storage.table.scan.scan import TableScan
 from storage.table.scan.time_travel import TimeTravel, travel_of
 from storage.table.table_rules import check_table
+from storage.table.upkeep import after_commit
 from storage.table.write.dynamic_bucket import AssignerShare
 from storage.table.write.write import TableWrite
 
@@ -236,6 +238,7 @@ class FileStoreTable(TableOperations):
         overwrite: bool = False,
         share: AssignerShare | None = None,
         index_directory: pathlib.Path | None = None,
+        batch: bool = False,
     ) -> TableWrite:
         """A writer of rows of any bucket.
 
@@ -245,6 +248,7 @@ class FileStoreTable(TableOperations):
             overwrite: for `FileStoreCommit.overwrite`: take every bucket to be empty.
             share: see `TableWrite`.
             index_directory: see `TableWrite`.
+            batch: whether the rows are those of a batch job; see `TableWrite`.
 
         Raises:
             UnsupportedFeatureError: an option asks for what this version would get wrong.
@@ -256,11 +260,12 @@ class FileStoreTable(TableOperations):
             overwrite=overwrite,
             share=share,
             index_directory=index_directory,
+            batch=batch,
         )
 
     def new_commit(self, commit_user: str) -> FileStoreCommit:
-        """A committer."""
-        return FileStoreCommit(self, commit_user)
+        """A committer; after the commit of a batch job it does what is due on the table."""
+        return FileStoreCommit(self, commit_user, after_batch=functools.partial(after_commit, self))
 
     def scan(
         self,

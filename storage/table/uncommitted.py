@@ -6,12 +6,18 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from storage.errors import RetryableError
-from storage.format.metadata.file_meta import CommitMessage, IndexManifestEntry
+from storage.format.metadata.file_meta import CommitMessage, DataFileMeta, IndexManifestEntry
 from storage.table.commit.commit_changes import OwnFiles, own_files, own_index_files
 from storage.table.commit.index_files import index_path
 from storage.table.core import TableCore
 
-__all__ = ["delete_files", "delete_uncommitted", "discarded_on", "without_changelog"]
+__all__ = [
+    "delete_files",
+    "delete_uncommitted",
+    "discarded_on",
+    "folded_files",
+    "without_changelog",
+]
 
 
 def delete_uncommitted(table: TableCore, messages: Iterable[CommitMessage]) -> None:
@@ -45,6 +51,32 @@ def delete_files(
     paths = [table.data_path(*file) for file in sorted(files)]
     paths += [index_path(table, one.partition, one.bucket, one.file) for one in index_files]
     table.delete_quietly(paths)
+
+
+def folded_files(
+    table: TableCore, message: CommitMessage
+) -> tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]:
+    """What one snapshot changes that holds both the new files of a message and its compaction.
+
+    Files that the message both makes and replaces are removed from the store.
+
+    Returns:
+        The live files it removes, and the files it adds.
+    """
+    compact = message.compact
+    new = {file.file_name for file in message.data.new_files}
+    replaced = {file.file_name for file in compact.compact_before}
+    after = {file.file_name for file in compact.compact_after}
+    garbage = {
+        (message.partition, message.bucket, name)
+        for file in compact.compact_before
+        if file.file_name in new - after
+        for name in (file.file_name, *file.extra_files)
+    }
+    delete_files(table, garbage, ())
+    before = tuple(file for file in compact.compact_before if file.file_name not in new)
+    kept = tuple(file for file in message.data.new_files if file.file_name not in replaced)
+    return before, (*kept, *compact.compact_after)
 
 
 def without_changelog(table: TableCore, messages: Iterable[CommitMessage]) -> list[CommitMessage]:

@@ -1,17 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is due on a table after commits, in the order in which Paimon does it.
 
-Source: SEMANTICS.md §F.5: automatic tags, tags that have had their time, partitions, consumers,
-snapshots and their changelogs. Nothing on a table that is `write-only`: another job does it.
-Each step can stop anywhere and be repeated.
+Source: SEMANTICS.md §F.5: automatic tags, tags that have had their time, partitions, partitions
+that are done, consumers, snapshots and their changelogs. Nothing on a table that is `write-only`:
+another job does it. Each step can stop anywhere and be repeated.
+
+A daemon calls `TableUpkeep` when it wants. Batch commits of Python, SQL and Spark call
+`after_commit`, which also compacts small files of append tables without buckets, whose writers
+never compact.
 """
 
+import logging
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from storage.errors import LakewardError
+from storage.format.metadata.file_meta import CommitMessage
+from storage.table.bucket_mode import BucketMode, bucket_mode
+from storage.table.compaction.compact_plan import CompactRequest
+from storage.table.compaction.compact_table import compact_table
 from storage.table.core import TableCore
 from storage.table.retention.auto_tags import create_automatic_tags, create_batch_tag, expire_tags
 from storage.table.retention.expire import expire_snapshots
 from storage.table.retention.expire_partitions import expire_partitions
+from storage.table.retention.mark_done import DoneTrigger, PartitionRegistry
 
-__all__ = ["TableUpkeep"]
+if TYPE_CHECKING:
+    from storage.table.table import FileStoreTable
+
+__all__ = ["TableUpkeep", "after_commit"]
+
+_LOG = logging.getLogger(__name__)
 
 
 class TableUpkeep:
@@ -19,6 +40,8 @@ class TableUpkeep:
 
     def __init__(self) -> None:
         self._partitions_checked: dict[str, int] = {}
+        self._done: dict[str, DoneTrigger] = {}
+        self._lock = threading.Lock()
 
     def run(
         self,
@@ -60,4 +83,52 @@ class TableUpkeep:
             if before is None or now_ms >= before + wait_ms:
                 expire_partitions(table, now_ms=now_ms)
                 self._partitions_checked[root] = now_ms
-        return expire_snapshots(table, now_ms=now_ms, keep_from=keep_from)
+        try:
+            self.mark_done(table, now_ms=now_ms, ended=batch)
+        finally:
+            expired = expire_snapshots(table, now_ms=now_ms, keep_from=keep_from)
+        return expired
+
+    def mark_done(
+        self,
+        table: TableCore,
+        *,
+        now_ms: int,
+        ended: bool = False,
+        registry: PartitionRegistry | None = None,
+    ) -> list[str]:
+        """Mark the partitions that are done by now; see `DoneTrigger.run`."""
+        with self._lock:
+            trigger = self._done.setdefault(table.layout.branch_root, DoneTrigger())
+            return trigger.run(table, now_ms=now_ms, ended=ended, registry=registry)
+
+
+_OF_PROCESS = TableUpkeep()
+
+
+def after_commit(
+    table: "FileStoreTable", messages: Iterable[CommitMessage], *, batch: bool = True
+) -> None:
+    """Do what is due after a commit of this process.
+
+    A failure is logged and does not raise: the commit stands, and the next one tries again.
+
+    Args:
+        table: the table, at a branch.
+        messages: what was committed.
+        batch: whether a batch job has just ended.
+    """
+    if table.options.write_only:
+        return
+    try:
+        if bucket_mode(table.schema, table.options) is BucketMode.UNAWARE:
+            partitions = frozenset(message.partition for message in messages)
+            with ThreadPoolExecutor(1, "compact") as executor:
+                compact_table(table, CompactRequest(full=False, only=partitions), executor)
+        _OF_PROCESS.run(table, batch=batch)
+    except (LakewardError, OSError) as error:
+        _LOG.warning(
+            "upkeep of a table failed, the next commit tries again",
+            extra={"event": "upkeep_failed", "table": table.layout.root},
+            exc_info=error,
+        )

@@ -67,14 +67,30 @@ def test_a_named_batch_is_written_once(spark, tmp_path):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bucket": "-1", "dynamic-bucket.assigner-parallelism": "3"},
+        {"bucket": "-2", "postpone.target-row-num-per-bucket": "10"},
+    ],
+)
+def test_tasks_write_tables_whose_buckets_are_found_later(spark, tmp_path, options):
+    table = make_table(tmp_path, options=options)
+    for text in ("x", "y"):
+        save(spark.range(100).selectExpr("id as k", f"'{text}' as v").repartition(3), table)
+    assert rows_of(table) == sorted(((k, "y") for k in range(100)), key=repr)
+    assert data_files(table) == named_files(table)[0]
+
+
+@pytest.mark.full
 def test_what_cannot_be_written_is_named_and_leaves_nothing(spark, tmp_path):
-    dynamic = make_table(tmp_path / "dynamic", options={"bucket": "-1"})
+    moving = make_table(tmp_path / "moving", partitions=("v",), options={"bucket": "-1"})
     frame = spark.range(100).selectExpr("id as k", "'x' as v").repartition(3)
     with pytest.raises(Exception, match=r"one writer.*coalesce\(1\)"):
-        save(frame, dynamic)
-    assert data_files(dynamic) == set()
-    save(frame.coalesce(1), dynamic)
-    assert len(rows_of(dynamic)) == 100
+        save(frame, moving)
+    assert data_files(moving) == set()
+    save(frame.coalesce(1), moving)
+    assert len(rows_of(moving)) == 100
     plain = make_table(tmp_path / "plain")
     with pytest.raises(Exception, match="the table has no such column column=`w`"):
         save(spark.sql("select 1L as k, 'a' as w"), plain)

@@ -3,11 +3,11 @@
 
 The tasks of a batch compact the buckets they write. What remains: compactions that they postpone
 (`lookup-wait` = false), buckets without rows in a batch that is due to compact everything
-(`full-compaction.delta-commits`) or that are due by time (`compaction.optimization-interval`), and
-compactions that lost a race or failed with their batch; and, in `maintenance.compaction.window`,
-every table once. One table at a time, one bucket at a time, with commits of their own: a lost race
-costs the compaction and nothing else. `write-only` tables, and tables that the stream has never
-written, are skipped.
+(`full-compaction.delta-commits`) or that are due by time (`compaction.optimization-interval`),
+compactions that lost a race or failed with their batch, and the rows of postponed buckets, which
+show only then; and, in `maintenance.compaction.window`, every table once. One table at a time, one
+bucket at a time, with commits of their own: a lost race costs the compaction and nothing else.
+`write-only` tables, and tables that the stream has never written, are skipped.
 """
 
 import contextlib
@@ -75,6 +75,7 @@ def kind_due(
     first: bool,
     idle_ms: int | None,
     appends: bool = False,
+    postpones: bool = False,
 ) -> str | None:
     """Which compaction a table needs after a batch: `full`, `minor` or None. Pure.
 
@@ -86,6 +87,7 @@ def kind_due(
         first: whether this is the first batch of the process, which may follow a crash.
         idle_ms: time since the table was last checked [ms]; None = never.
         appends: whether it is a table without buckets, whose writers never compact.
+        postpones: whether it is a table whose rows show when a compaction gives them buckets.
     """
     if options.write_only:
         return None
@@ -98,6 +100,8 @@ def kind_due(
         cadence = options.lookup_compact == "gentle" and merges_level_0(options, identifier)
         if left or cadence or dropped or first:
             return "minor"
+    if postpones and (written or dropped or first):
+        return "minor"
     if appends and written and identifier % _APPENDS_EVERY == 0:
         return "minor"
     interval_ms = options.compaction_optimization_interval
@@ -156,6 +160,7 @@ class BackgroundCompaction:
                 first=first,
                 idle_ms=None if looked_s is None else int((now_s - looked_s) * 1000),
                 appends=mode is BucketMode.UNAWARE,
+                postpones=mode is BucketMode.POSTPONE,
             )
             if kind is not None:
                 self._looked_s[name] = now_s

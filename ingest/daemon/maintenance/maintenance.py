@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Background maintenance, beside the stream: expiry after commits, orphan files, compaction.
+"""Background maintenance, beside the stream: expiry, done partitions, orphan files, compaction.
 
 Each runs on one thread of the driver; compaction is in `background_compaction`, refreshes of
 materialized tables in `refreshes`. A pass that fails
@@ -32,6 +32,7 @@ __all__ = [
     "CLEAN_EVERY_S",
     "EXPIRE_EVERY_COMMITS",
     "FIRST_CLEAN_S",
+    "MARK_EVERY_S",
     "POLL_EVERY_S",
     "SWEEP_EVERY_S",
     "LayoutWatch",
@@ -207,6 +208,9 @@ doing it each time would double the metadata reads for one snapshot's worth of g
 automatic tags get theirs after each commit: a tag that comes late keeps files, and more than
 `tag.num-retained-max` of them are there meanwhile."""
 
+MARK_EVERY_S = 30.0
+"""Between two looks for partitions that are done [s]: they are so because nothing is committed."""
+
 SWEEP_EVERY_S = 600.0
 """Between two sweeps of the local copies of data files [s]; unused ones stay for an hour."""
 
@@ -224,9 +228,9 @@ class Maintenance:
         self._watcher = watcher
         self._upkeep = TableUpkeep()
         self._commits: dict[str, int] = {}
-        self._pending: set[str] = set()
+        self._pending: set[tuple[str, Callable[[str], None]]] = set()
         self._lock = threading.Lock()
-        self._swept_s = clock.monotonic_s()
+        self._swept_s = self._marked_s = clock.monotonic_s()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="maintenance")
         self._layout = LayoutWatch(book, clock, watcher.record_layout)
         self._compaction = BackgroundCompaction(book, clock, watcher, self._layout.changed)
@@ -243,7 +247,7 @@ class Maintenance:
             count = self._commits.get(name, 0) + 1
             self._commits[name] = count
             if count % _commits_between(self._book.table(name).options) == 0:
-                self._schedule(name)
+                self._schedule(name, self._upkeep_of)
         self._compaction.after_batch(report)
         self._layout.changed(report.snapshots)
 
@@ -259,6 +263,11 @@ class Maintenance:
             self._refreshing = self._pool.submit(self._refresh_due)
             self._refreshing.add_done_callback(_report_bug)
         now_s = self._clock.monotonic_s()
+        if now_s - self._marked_s >= MARK_EVERY_S:
+            self._marked_s = now_s
+            for name in sorted(self._book.progresses()):
+                if self._book.table(name).options.partition_idle_time_to_done_ms is not None:
+                    self._schedule(name, self._mark_done)
         if now_s - self._swept_s < SWEEP_EVERY_S:
             return
         self._swept_s = now_s
@@ -277,20 +286,20 @@ class Maintenance:
         removed = self._orphans.clean(name, self._book.table(name))
         self._watcher.upkeep_done(name, orphans=removed)
 
-    def _schedule(self, name: str) -> None:
+    def _schedule(self, name: str, work: Callable[[str], None]) -> None:
         with self._lock:
-            if name in self._pending:
+            if (name, work) in self._pending:
                 return
-            self._pending.add(name)
-        self._submit(functools.partial(self._pass, name))
+            self._pending.add((name, work))
+        self._submit(functools.partial(self._pass, name, work))
 
     def _submit(self, task: Callable[[], None]) -> None:
         self._pool.submit(task).add_done_callback(_report_bug)
 
-    def _pass(self, name: str) -> None:
+    def _pass(self, name: str, work: Callable[[str], None]) -> None:
         with self._lock:
-            self._pending.discard(name)
-        self._upkeep_of(name)
+            self._pending.discard((name, work))
+        work(name)
 
     def _upkeep_of(self, name: str, *, batch: bool = False) -> None:
         try:
@@ -313,6 +322,22 @@ class Maintenance:
         if expired:
             self._layout.changed((name,))
             _LOG.debug("snapshots expired", extra={"table": name, "count": expired})
+
+    def _mark_done(self, name: str) -> None:
+        try:
+            marked = self._upkeep.mark_done(self._book.table(name), now_ms=self._clock.now_ms())
+        except (LakewardError, OSError) as error:
+            _LOG.warning(
+                "partitions of a table could not be marked as done, it will be tried again",
+                extra={"event": "upkeep_failed", "table": name},
+                exc_info=error,
+            )
+            return
+        for partition in marked:
+            _LOG.info(
+                "a partition is done",
+                extra={"event": "partition_done", "table": name, "partition": partition},
+            )
 
     def finish(self) -> None:
         """The end of a bounded run: do what is scheduled, then maintain the tables it wrote."""

@@ -26,7 +26,8 @@ from typing import Any
 
 from storage.errors import CommitConflictError, FileConflictError
 from storage.format.metadata.file_meta import CommitMessage, ManifestEntry
-from storage.format.metadata.snapshot import CommitKind, Snapshot
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+from storage.table.bucket_mode import BucketMode, bucket_mode
 from storage.table.commit.commit_changes import (
     Changes,
     OwnFiles,
@@ -44,6 +45,7 @@ from storage.table.commit.publish import AlreadyCommitted, BeforePublish, Publis
 from storage.table.core import TableCore
 from storage.table.inspect.statistics import Statistics, write_statistics
 from storage.table.uncommitted import delete_files
+from storage.table.write.kept_keys import require_keys_replaced
 from storage.table.write.overwritten import overwritten_partitions
 
 __all__ = ["CommitResult", "FileStoreCommit"]
@@ -79,13 +81,20 @@ class FileStoreCommit:
         commit_user: identity of the writing job; with the identifier it names a commit.
         new_since: a snapshot from before the user was thought of, which saves looking for its
             commits among older ones; None: it may have committed before.
+        after_batch: called with the messages after each commit of a batch job that made a snapshot.
     """
 
     def __init__(
-        self, table: TableCore, commit_user: str, *, new_since: Snapshot | None = None
+        self,
+        table: TableCore,
+        commit_user: str,
+        *,
+        new_since: Snapshot | None = None,
+        after_batch: Callable[[Sequence[CommitMessage]], None] | None = None,
     ) -> None:
         self._table = table
         self._user = commit_user
+        self._after_batch = after_batch
         self._history = CommitHistory(table, commit_user, new_since=new_since)
         self._publisher = Publisher(table, commit_user, self._history)
 
@@ -129,7 +138,7 @@ class FileStoreCommit:
             InvalidRequestError: the identifier is smaller than one committed before.
         """
         append, compact = changes_of(messages)
-        return self._commit(
+        result = self._commit(
             messages,
             append,
             compact,
@@ -140,6 +149,8 @@ class FileStoreCommit:
             before_publish=before_publish,
             ignore_empty=ignore_empty,
         )
+        self._committed(messages, identifier, result)
+        return result
 
     def overwrite(
         self,
@@ -170,8 +181,9 @@ class FileStoreCommit:
             before_publish: as for `commit`.
 
         Raises:
-            InvalidRequestError: a new file does not belong to the partition, or it names a
-                column that is no partition key.
+            InvalidRequestError: a new file does not belong to the partition, it names a column
+                that is no partition key, or a partition that stays has a key of the new rows,
+                which may be in one partition.
             As `commit`.
         """
         append, compact = changes_of(messages)
@@ -184,7 +196,9 @@ class FileStoreCommit:
             append, kind=CommitKind.OVERWRITE, changelog=(), removes=wanted
         )
         compact = dataclasses.replace(compact, changelog=())
-        return self._commit(
+        if bucket_mode(self._table.schema, self._table.options) is BucketMode.CROSS_PARTITION:
+            before_publish = self._checking_keys(messages, wanted, before_publish)
+        result = self._commit(
             messages,
             removal,
             compact,
@@ -194,6 +208,27 @@ class FileStoreCommit:
             check=True,
             before_publish=before_publish,
         )
+        self._committed(messages, identifier, result)
+        return result
+
+    def _checking_keys(
+        self,
+        messages: Sequence[CommitMessage],
+        replaces: Callable[[bytes], bool],
+        then: BeforePublish | None,
+    ) -> BeforePublish:
+        checked = False
+
+        def check(latest: Snapshot | None) -> None:
+            nonlocal checked
+            own = latest is not None and latest.commit_user == self._user and checked
+            if not own:  # the compaction of the same commit follows its rows
+                require_keys_replaced(self._table, latest, messages, replaces)
+            checked = True
+            if then is not None:
+                then(latest)
+
+        return check
 
     def truncate(
         self, identifier: int, *, partitions: Callable[[bytes], bool] | None = None
@@ -235,6 +270,14 @@ class FileStoreCommit:
     def latest_of_user(self, user: str) -> Snapshot | None:
         """The newest snapshot of a user; see `CommitHistory.newest` for expired ones."""
         return CommitHistory(self._table, user).newest(self._table.latest_snapshot())
+
+    def _committed(
+        self, messages: Sequence[CommitMessage], identifier: int, result: CommitResult
+    ) -> None:
+        if self._after_batch is None or identifier != BATCH_COMMIT_IDENTIFIER:
+            return
+        if not result.already_committed and result.attempts:
+            self._after_batch(messages)
 
     def _commit(
         self,

@@ -260,10 +260,12 @@ class Publisher:
     def _entries(self, changes: Changes, latest: Snapshot | None) -> tuple[ManifestEntry, ...]:
         if changes.removes is None or latest is None:
             return changes.entries
+        # rows without a bucket stay where a partition of a postponed table gets other buckets
+        least = min(self._table.options.bucket, 0)
         removed = (
             msgspec.structs.replace(entry, kind=FileKind.DELETE)
             for entry in live_state(self._table, latest).entries()
-            if changes.removes(entry.partition)
+            if changes.removes(entry.partition) and entry.bucket >= least
         )
         return (*removed, *changes.entries)
 

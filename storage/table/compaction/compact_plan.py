@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from storage.format.metadata.file_meta import DataFileMeta, ManifestEntry
+from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import Snapshot
 from storage.lsm.compaction_policy import CompactionPolicy, pick
 from storage.lsm.levels import Levels
@@ -37,12 +38,14 @@ class CompactRequest:
             values of one of them. Empty: all partitions.
         idle_ms: only partitions that got no file for this long [ms]; None: all.
         leave: buckets that are left alone.
+        only: framed partitions, besides `partitions`; None: all.
     """
 
     full: bool = True
     partitions: tuple[Mapping[str, Any], ...] = ()
     idle_ms: int | None = None
     leave: frozenset[BucketId] = frozenset()
+    only: frozenset[bytes] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +54,7 @@ class BucketWork:
 
     Attributes:
         partition: framed.
-        bucket: bucket id.
+        bucket: bucket id; -2: the postponed rows of the partition, and all its buckets.
         total_buckets: number of buckets its files were written with.
         pack: names of the files to merge on a table without buckets; None elsewhere.
         files: live files, as planned.
@@ -109,14 +112,21 @@ def plan_compaction(table: TableCore, request: CompactRequest) -> CompactionPlan
     if snapshot is None:
         return CompactionPlan(snapshot_id=None)
     buckets = live_buckets(
-        table, snapshot, lambda partition, _bucket, _total: chosen(partition), lambda _: True
+        table,
+        snapshot,
+        lambda partition, _bucket, _total: (
+            (request.only is None or partition in request.only) and chosen(partition)
+        ),
+        lambda _: True,
     )
     covered = {where: entries for where, entries in buckets.items() if where not in request.leave}
     if request.idle_ms is not None:
         covered = _idle(table, covered, request.idle_ms)
+    postponed = {where[0] for where in covered if where[1] == POSTPONE_BUCKET}
     work = [
         work_item
-        for entries in covered.values()
+        for (partition, bucket), entries in covered.items()
+        if bucket == POSTPONE_BUCKET or partition not in postponed
         for work_item in _work(table, mode, snapshot, entries, full=request.full)
     ]
     work.sort(key=lambda work_item: (-work_item.taken_size, work_item.partition, work_item.bucket))
@@ -151,6 +161,9 @@ def _work(
     full: bool,
 ) -> Iterator[BucketWork]:
     files, one = [entry.file for entry in entries], entries[0]
+    if one.bucket == POSTPONE_BUCKET:
+        yield _piece(one, files, len(files), files, 0)
+        return
     if mode is BucketMode.UNAWARE:
         deletions = BucketDeletions.of(table, snapshot, one.partition, one.bucket)
         for pack in unaware_packs(table, files, deletions, full=full):

@@ -18,6 +18,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from typing import TYPE_CHECKING
 
 from storage.errors import (
     CommitConflictError,
@@ -26,16 +27,21 @@ from storage.errors import (
     StorageUnavailableError,
 )
 from storage.format.metadata.file_meta import CommitMessage
+from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.table.commit.commit import CommitResult, FileStoreCommit
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction.append_compact import merge_packs
 from storage.table.compaction.compact_plan import BucketWork, CompactRequest, plan_compaction
 from storage.table.read.missing_files import explain_missing_files
-from storage.table.table import FileStoreTable
 from storage.table.uncommitted import delete_uncommitted
 from storage.table.write.append_write import BucketDeletions
 from storage.table.write.bucket_writers import bucket_context, open_bucket
+from storage.table.write.postpone import at_buckets, require_bucket_counts
+from storage.table.write.replay import compact_postponed
+
+if TYPE_CHECKING:
+    from storage.table.table import FileStoreTable
 
 __all__ = [
     "BucketFailure",
@@ -148,11 +154,19 @@ class CompactReport:
     bucket_seconds: float = 0.0
     seconds: float = 0.0
 
-    def add(self, messages: Sequence[CommitMessage], result: CommitResult) -> None:
-        """Take in the messages of a commit whose compactions were not dropped."""
+    def add(
+        self, messages: Sequence[CommitMessage], result: CommitResult, buckets: int | None = None
+    ) -> None:
+        """Take in the messages of a commit whose compactions were not dropped.
+
+        Args:
+            messages: of the commit.
+            result: of the commit.
+            buckets: that were planned; None: one for each message.
+        """
         if result.compact_snapshot_id is not None:
             self.snapshots.append(result.compact_snapshot_id)
-        self.compacted += len(messages)
+        self.compacted += len(messages) if buckets is None else buckets
         for increment in (message.compact for message in messages):
             before = {file.file_name: file.file_size for file in increment.compact_before}
             after = {file.file_name: file.file_size for file in increment.compact_after}
@@ -199,23 +213,27 @@ class _Task:
     tries: int = 0
 
 
+_Ready = tuple[_Task, tuple[CommitMessage, ...]]
+"""What is to be committed for a task."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
     """The result of compacting one bucket.
 
     Attributes:
-        message: to commit; None when there is nothing to.
+        messages: to commit; none when there is nothing to. More than one for postponed rows.
         stale: its files were removed meanwhile: start over from the newest snapshot.
         seconds: wall time [s].
     """
 
-    message: CommitMessage | None
+    messages: tuple[CommitMessage, ...]
     stale: bool
     seconds: float
 
 
 def compact_table(
-    table: FileStoreTable,
+    table: "FileStoreTable",
     request: CompactRequest,
     executor: Executor,
     *,
@@ -255,7 +273,7 @@ class _Job:
 
     def __init__(
         self,
-        table: FileStoreTable,
+        table: "FileStoreTable",
         request: CompactRequest,
         executor: Executor,
         parallelism: int,
@@ -274,7 +292,7 @@ class _Job:
         self._began_s = table.clock.monotonic_s()
         self._todo: collections.deque[_Task] = collections.deque()
         self._running: dict[Future[_Outcome], _Task] = {}
-        self._ready: list[tuple[_Task, CommitMessage]] = []
+        self._ready: list[_Ready] = []
         self._ready_since_s = 0.0
         self._report = CompactReport()
         self._size = self._done_size = 0
@@ -332,13 +350,13 @@ class _Job:
         self._report.bucket_seconds += outcome.seconds
         if outcome.stale:
             self._again(task)
-        elif outcome.message is None:
+        elif not outcome.messages:
             self._report.unchanged += 1
             self._finish(task)
         else:
             if not self._ready:
                 self._ready_since_s = self._clock.monotonic_s()
-            self._ready.append((task, outcome.message))
+            self._ready.append((task, outcome.messages))
 
     def _due(self) -> bool:
         """Whether what is ready is to be committed now."""
@@ -348,30 +366,32 @@ class _Job:
         idle = not (self._todo or self._running)
         return idle or waited >= _GROUP_S or len(self._ready) >= _GROUP_BUCKETS
 
-    def _next_group(self) -> list[tuple[_Task, CommitMessage]]:
+    def _next_group(self) -> list[_Ready]:
         """Taken from what is ready: all at their first attempt, then each that lost before."""
         group = [one for one in self._ready if one[0].tries == 1]
         rest = [one for one in self._ready if one[0].tries > 1]
         self._ready = rest if group else rest[1:]
         return group or rest[:1]
 
-    def _commit(self, group: Sequence[tuple[_Task, CommitMessage]]) -> None:
+    def _commit(self, group: Sequence[_Ready]) -> None:
         """Commit what of a group is still possible; the rest is compacted again."""
         snapshot = self._table.latest_snapshot()
         stale = [self._stale(snapshot, *one) for one in group]
         chosen = [one for one, lost in zip(group, stale, strict=True) if not lost]
         late = [one for one, lost in zip(group, stale, strict=True) if lost]
-        messages = [message for _, message in chosen]
+        messages = [message for _, made in chosen for message in made]
         self._drop(late)
         if not messages:
             return
         # a user for each commit: batch commits leave nothing behind that later snapshots carry
         table, user = self._table.latest(), f"{self._prefix}-{self._table.ids.uuid()}"
         commit = FileStoreCommit(table, user, new_since=snapshot)
+        postponed = any(message.bucket == POSTPONE_BUCKET for message in messages)
+        check = require_bucket_counts(table, messages) if postponed else None
         result: CommitResult | None = None
         for number in range(1, _COMMIT_TRIES + 1):
             try:
-                result = commit.commit(messages, BATCH_COMMIT_IDENTIFIER)
+                result = commit.commit(messages, BATCH_COMMIT_IDENTIFIER, before_publish=check)
                 break
             except CommitConflictError:
                 if number == _COMMIT_TRIES:  # certain not to be there
@@ -383,25 +403,31 @@ class _Job:
         if result is None or result.compaction_dropped:
             self._drop(chosen, deleted=True)
             return
-        self._report.add(messages, result)
+        self._report.add(messages, result, len(chosen))
         for task, _ in chosen:
             self._finish(task, report=False)
 
-    def _stale(self, snapshot: Snapshot | None, task: _Task, message: CommitMessage) -> bool:
+    def _stale(
+        self, snapshot: Snapshot | None, task: _Task, messages: tuple[CommitMessage, ...]
+    ) -> bool:
         """Whether a compaction has lost its race already."""
         if snapshot is None:
             return True
-        work = task.work
-        entries = live_entries(self._table, snapshot, partition=work.partition, bucket=work.bucket)
-        live = {(entry.file.level, entry.file.file_name) for entry in entries}
-        before = message.compact.compact_before
-        return any((file.level, file.file_name) not in live for file in before)
+        for message in messages:
+            entries = live_entries(
+                self._table, snapshot, partition=task.work.partition, bucket=message.bucket
+            )
+            live = {(entry.file.level, entry.file.file_name) for entry in entries}
+            before = message.compact.compact_before
+            if any((file.level, file.file_name) not in live for file in before):
+                return True
+        return False
 
-    def _drop(self, lost: Iterable[tuple[_Task, CommitMessage]], *, deleted: bool = False) -> None:
+    def _drop(self, lost: Iterable[_Ready], *, deleted: bool = False) -> None:
         """Compactions that lost: their files go, their buckets get another attempt."""
         lost = tuple(lost)
         if not deleted:
-            delete_uncommitted(self._table, [message for _, message in lost])
+            delete_uncommitted(self._table, [message for _, made in lost for message in made])
         for task, _ in lost:
             self._again(task)
 
@@ -447,18 +473,16 @@ class _Job:
 
     def _abandon(self) -> None:
         """After an error: let the running buckets end and remove what will not be committed."""
-        messages = [message for _, message in self._ready]
+        messages = [message for _, made in self._ready for message in made]
         for future in self._running:
             future.cancel()
         for future in self._running:
             if not future.cancelled() and future.exception() is None:
-                message = future.result().message
-                if message is not None:
-                    messages.append(message)
+                messages += future.result().messages
         delete_uncommitted(self._table, messages)
 
 
-def _compact_bucket(table: FileStoreTable, work: BucketWork, full: bool) -> _Outcome:
+def _compact_bucket(table: "FileStoreTable", work: BucketWork, full: bool) -> _Outcome:
     """Compact one bucket as it is now; runs in whatever thread or process.
 
     The state compacted is that of the newest snapshot, in the newest schema: a file written in a
@@ -471,40 +495,35 @@ def _compact_bucket(table: FileStoreTable, work: BucketWork, full: bool) -> _Out
         UnsupportedFeatureError: the table cannot be compacted.
     """
     began_s = table.clock.monotonic_s()
-    message, stale = None, False
+    messages: tuple[CommitMessage, ...] = ()
+    stale = False
     try:
-        message = _compacted(table, work, full=full)
+        messages = tuple(_compacted(table, work, full=full))
     except (FileNotFoundError, NotFoundError):  # expired while it was read
         stale = True
-    if message is not None and message.compact.empty:
-        message = None
-    return _Outcome(message=message, stale=stale, seconds=table.clock.monotonic_s() - began_s)
+    messages = tuple(message for message in messages if not message.compact.empty)
+    return _Outcome(messages=messages, stale=stale, seconds=table.clock.monotonic_s() - began_s)
 
 
-def _compacted(table: FileStoreTable, work: BucketWork, *, full: bool) -> CommitMessage | None:
+def _compacted(table: "FileStoreTable", work: BucketWork, *, full: bool) -> Sequence[CommitMessage]:
     snapshot = table.latest_snapshot()
     if snapshot is None:
-        return None
-    newest = _with_buckets(table.latest(), work.total_buckets)
+        return ()
+    newest = at_buckets(table.latest(), work.total_buckets)
     with explain_missing_files(newest, snapshot.id):
+        if work.bucket == POSTPONE_BUCKET:
+            return compact_postponed(newest, snapshot, work.partition, full=full)
         if work.pack is not None:
-            return _packed(newest, snapshot, work, work.pack)
+            packed = _packed(newest, snapshot, work, work.pack)
+            return () if packed is None else (packed,)
         writer = open_bucket(newest, work.partition, work.bucket, snapshot, compaction=True)
         with contextlib.closing(writer):
             writer.compact(full=full)
-            return writer.prepare_commit()
-
-
-def _with_buckets(table: FileStoreTable, total_buckets: int) -> FileStoreTable:
-    """The table as its files were written, also where `bucket` was changed since."""
-    if table.options.bucket == total_buckets:
-        return table
-    options = {**table.schema.options, "bucket": str(total_buckets)}
-    return dataclasses.replace(table, schema=dataclasses.replace(table.schema, options=options))
+            return (writer.prepare_commit(),)
 
 
 def _packed(
-    table: FileStoreTable, snapshot: Snapshot, work: BucketWork, pack: tuple[str, ...]
+    table: "FileStoreTable", snapshot: Snapshot, work: BucketWork, pack: tuple[str, ...]
 ) -> CommitMessage | None:
     entries = live_entries(table, snapshot, partition=work.partition, bucket=work.bucket)
     live = {entry.file.file_name: entry.file for entry in entries}

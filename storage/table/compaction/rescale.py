@@ -9,18 +9,23 @@ writer that opened the table before is stopped by its commit (`publish`) and mus
 
 Rows are written as they are read: merged, with new sequence numbers. No changelog is emitted; where
 compaction emits it, or reads leave out what compaction has not seen, everything is compacted first.
+Of a postponed table no option changes, and postponed rows stay as they are.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
+
 from storage.errors import CommitConflictError, FileConflictError, InvalidRequestError
 from storage.format.metadata.file_meta import CommitMessage, CompactIncrement, DataIncrement
+from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.schema_changes import SetOption
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.table.bucket_mode import BucketMode, bucket_mode
+from storage.table.commit.commit import CommitResult, FileStoreCommit
 from storage.table.commit.commit_loop import Attempt, run_until_committed
 from storage.table.commit.index_files import index_entries
 from storage.table.commit.live_files import live_entries
@@ -29,10 +34,17 @@ from storage.table.compaction.compact_table import compact_table
 from storage.table.core import TableCore
 from storage.table.scan.scan import Split
 from storage.table.table import FileStoreTable
-from storage.table.uncommitted import delete_files
+from storage.table.uncommitted import folded_files
 from storage.table.write.drop_partitions import PartitionFiles, live_partitions
+from storage.table.write.postpone import at_buckets, bucket_counts
 
-__all__ = ["RescaleProgress", "RescaledPartition", "rescale", "rescaled_partitions"]
+__all__ = [
+    "PartitionRewrite",
+    "RescaleProgress",
+    "RescaledPartition",
+    "rescale",
+    "rescaled_partitions",
+]
 
 _TRIES = 5
 _WRITER_OPTIONS: dict[str, str | None] = {"write-only": "false", "lookup-wait": "true"}
@@ -77,7 +89,7 @@ def rescaled_partitions(
 ) -> list[RescaledPartition]:
     """The partitions that `rescale` would write anew. Arguments and errors as there."""
     mode = bucket_mode(table.schema, table.options)
-    if mode is not BucketMode.FIXED:
+    if mode not in (BucketMode.FIXED, BucketMode.POSTPONE):
         raise InvalidRequestError(
             "only a table with a fixed number of buckets can have another one",
             hint="dynamic buckets grow by themselves; append tables without buckets have none",
@@ -89,11 +101,11 @@ def rescaled_partitions(
     snapshot = table.latest_snapshot()
     if snapshot is None:
         return []
-    before = {e.partition: e.total_buckets for e in live_entries(table, snapshot)}
+    before = bucket_counts(table, snapshot)
     return [
         RescaledPartition(files=one, before=before[one.partition], buckets=buckets)
         for one in live_partitions(table, partitions)
-        if before[one.partition] != buckets
+        if before.get(one.partition, buckets) != buckets
     ]
 
 
@@ -123,11 +135,12 @@ def rescale(
         As `FileStoreCommit.overwrite`.
     """
     work = rescaled_partitions(table, buckets, partitions)
-    if table.options.bucket != buckets:
+    if table.options.bucket not in (buckets, POSTPONE_BUCKET):
         table = table.alter([SetOption("bucket", str(buckets))])
     done: list[RescaledPartition] = []
     while work:
-        job = _Rescale(table.with_options(_WRITER_OPTIONS), work, tuple(partitions), on_progress)
+        writable = at_buckets(table.with_options(_WRITER_OPTIONS), buckets)
+        job = PartitionRewrite(writable, work, tuple(partitions), on_progress)
         for one in work:
             job.partition(one)
         done += work
@@ -136,16 +149,26 @@ def rescale(
     return done
 
 
-class _Rescale:
-    """See `rescale`."""
+class PartitionRewrite:
+    """Writes partitions anew, each by an OVERWRITE commit that counts only if nothing came between.
+
+    Args:
+        table: may compact, with the buckets that are wanted.
+        work: the partitions.
+        partitions: those that are compacted first, where compaction must have seen all rows.
+        on_progress: called now and then.
+        rows: gives the rows of splits in the order in which they are written; None: as they are.
+    """
 
     def __init__(
         self,
         table: FileStoreTable,
         work: Sequence[RescaledPartition],
         partitions: tuple[Mapping[str, Any], ...],
-        on_progress: Callable[[RescaleProgress], None],
+        on_progress: Callable[[RescaleProgress], None] = lambda _: None,
+        rows: Callable[[Sequence[Split]], Iterator[pa.RecordBatch]] | None = None,
     ) -> None:
+        self._rows_of = rows or self._as_they_are
         self._partitions = partitions
         self._table = table
         self._work = work
@@ -157,8 +180,12 @@ class _Rescale:
         self._done_rows = 0
         self._retries = 0
 
-    def partition(self, one: RescaledPartition) -> None:
-        """Write a partition anew."""
+    def partition(self, one: RescaledPartition) -> CommitResult | None:
+        """Write a partition anew.
+
+        Raises:
+            CommitConflictError: others changed it each time it was read.
+        """
         done_rows = self._done_rows
 
         def lost() -> None:
@@ -166,7 +193,7 @@ class _Rescale:
             self._retries += 1
 
         try:
-            run_until_committed(
+            committed = run_until_committed(
                 self._table,
                 lambda: self._attempt(one.files.partition),
                 attempts=_TRIES,
@@ -182,6 +209,14 @@ class _Rescale:
             ) from error
         self._done += 1
         self._report_progress()
+        return None if committed is None else committed[1]
+
+    def _as_they_are(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        read = self._table.new_read()
+        for split in splits:
+            yield from read.to_batches(split)
+            self._done_rows += split.row_count
+            self._report_progress()
 
     def _attempt(self, partition: bytes) -> Attempt:
         """Write a partition anew, from a snapshot in which compaction has seen what it must."""
@@ -189,14 +224,10 @@ class _Rescale:
         snapshot = self._snapshot or self._plan()
         if not self._seen_by_compaction(snapshot, partition):
             raise _ChangedError("rows came that compaction has not seen")
-        read = table.new_read()
         user = f"rescale-{table.ids.uuid()}"
         with table.new_write(user, overwrite=True) as writer:
-            for split in self._splits.get(partition, ()):
-                for batch in read.to_batches(split):
-                    writer.write(batch)
-                self._done_rows += split.row_count
-                self._report_progress()
+            for batch in self._rows_of(self._splits.get(partition, ())):
+                writer.write(batch)
             writer.compact(full=True)
             messages = [_with_compaction(table, one) for one in writer.prepare_commit()]
         known = _state(table, snapshot, partition)
@@ -207,7 +238,7 @@ class _Rescale:
             ):
                 raise _ChangedError("the partition is not the one that was read")
 
-        return messages, lambda: table.new_commit(user).overwrite(
+        return messages, lambda: FileStoreCommit(table, user).overwrite(
             messages,
             BATCH_COMMIT_IDENTIFIER,
             replaces=frozenset([partition]).__contains__,
@@ -226,7 +257,7 @@ class _Rescale:
         elif options.needs_lookup:
             least = 1
         entries = live_entries(self._table, snapshot, partition=partition)
-        return all(entry.file.level >= least for entry in entries)
+        return all(e.file.level >= least for e in entries if e.bucket != POSTPONE_BUCKET)
 
     def _plan(self) -> Snapshot:
         """Read on from the newest snapshot, in which compaction has seen what it must."""
@@ -265,7 +296,11 @@ def _state(table: TableCore, snapshot: Snapshot, partition: bytes) -> _State:
     entries = live_entries(table, snapshot, partition=partition)
     index = index_entries(table, snapshot)
     return (
-        frozenset((one.bucket, one.file.level, one.file.file_name) for one in entries),
+        frozenset(
+            (one.bucket, one.file.level, one.file.file_name)
+            for one in entries
+            if one.bucket != POSTPONE_BUCKET
+        ),
         frozenset((o.bucket, o.file.file_name) for o in index if o.partition == partition),
     )
 
@@ -275,19 +310,9 @@ def _with_compaction(table: TableCore, message: CommitMessage) -> CommitMessage:
 
     Between two commits the rows would be in level 0, which some tables do not read.
     """
-    compact = message.compact
-    before = {file.file_name for file in compact.compact_before}
-    after = {file.file_name for file in compact.compact_after}
-    kept = tuple(file for file in message.data.new_files if file.file_name not in before)
-    replaced = {
-        (message.partition, message.bucket, name)
-        for file in compact.compact_before
-        if file.file_name not in after
-        for name in (file.file_name, *file.extra_files)
-    }
-    delete_files(table, replaced, ())
+    _, files = folded_files(table, message)  # of a writer that began with empty buckets
     data = DataIncrement(
-        new_files=(*kept, *compact.compact_after),
-        new_index_files=(*message.data.new_index_files, *compact.new_index_files),
+        new_files=files,
+        new_index_files=(*message.data.new_index_files, *message.compact.new_index_files),
     )
     return dataclasses.replace(message, data=data, compact=CompactIncrement())

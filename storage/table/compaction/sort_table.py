@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compaction of append tables that puts rows near each other which filters ask for together.
+"""Compaction that puts rows near each other which filters ask for together.
 
-Source: the sort types of the `compact` procedure (SEMANTICS.md §G.5). Only for tables without
-buckets: elsewhere the order of rows means something. Each partition is rewritten whole, as one
-COMPACT snapshot: rows that come meanwhile stay as they are, and a commit that lost a file to
-another writer is dropped and the partition sorted again.
+Source: the sort types of the `compact` procedure (SEMANTICS.md §G.5). Only for tables with `bucket`
+= -1: elsewhere the order of rows means something. Each partition is rewritten whole.
+
+* An append table: as one COMPACT snapshot. Rows that come meanwhile stay as they are, and a commit
+  that lost a file to another writer is dropped and the partition sorted again.
+* A table with dynamic buckets: as one OVERWRITE snapshot, like a rescale. Keys get their buckets
+  anew in the order of the rows, so each bucket has a range of them; inside, keys give the order.
 
 Memory is bounded: a partition larger than `_IN_MEMORY` is cut by sort code into ranges, which lie
 in local files until their turn; only rows of one code cannot be cut further.
 """
 
 import dataclasses
+import functools
+import itertools
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -39,12 +44,15 @@ from storage.table.commit.commit_loop import Attempt, run_until_committed
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction.compact_plan import BucketWork, CompactionPlan, CompactRequest
 from storage.table.compaction.compact_table import CompactProgress, CompactReport
+from storage.table.compaction.rescale import PartitionRewrite, RescaledPartition
 from storage.table.compaction.sort_codes import SortCodes, SortOrder
 from storage.table.read.deletion_vectors import VectorChange
+from storage.table.retention.expire_partitions import partition_values
+from storage.table.scan.scan import Split
 from storage.table.table import FileStoreTable
 from storage.table.write.append_write import BucketDeletions
 from storage.table.write.bucket_writers import bucket_context
-from storage.table.write.drop_partitions import live_partitions
+from storage.table.write.drop_partitions import PartitionFiles, live_partitions
 
 __all__ = ["check_sortable", "plan_sort", "sort_table"]
 
@@ -58,6 +66,7 @@ _SAMPLE = 1 << 17
 """Rows of a partition that decide where ranges end."""
 
 _TRIES = 4
+_WRITER_OPTIONS: dict[str, str | None] = {"write-only": "false", "lookup-wait": "true"}
 
 
 def check_sortable(table: FileStoreTable, columns: Sequence[str]) -> None:
@@ -67,10 +76,10 @@ def check_sortable(table: FileStoreTable, columns: Sequence[str]) -> None:
         InvalidRequestError: it cannot; says why.
     """
     require_writable(table.options)
-    if bucket_mode(table.schema, table.options) is not BucketMode.UNAWARE:
+    if bucket_mode(table.schema, table.options) not in (BucketMode.UNAWARE, BucketMode.DYNAMIC):
         raise InvalidRequestError(
-            "only append tables without buckets can be sorted",
-            hint="files of other tables are in the order of their keys, or of their arrival",
+            "only tables with `bucket` = -1 can be sorted",
+            hint="where a hash gives the bucket, files are in the order of keys, or of arrival",
             table=table.layout.root,
         )
     known = {field.name: field for field in table.schema.fields}
@@ -127,7 +136,7 @@ def sort_table(
     """Rewrite partitions with their rows in an order.
 
     Args:
-        table: an append table without buckets, at a branch.
+        table: with `bucket` = -1, at a branch.
         columns: to sort by.
         order: how.
         request: which partitions; None: all.
@@ -152,11 +161,51 @@ def sort_table(
         if stopping():
             report.skipped = len(work) - number
             break
-        _sort_partition(table, one.partition, columns, order, report)
+        if table.schema.primary_keys:
+            _sort_buckets(table, one, columns, order, report)
+        else:
+            _sort_partition(table, one.partition, columns, order, report)
         done_size, done_rows = done_size + one.size, done_rows + one.rows
         report.seconds = report.bucket_seconds = table.clock.monotonic_s() - began_s
         on_progress(report.progress((size, done_size), (rows, done_rows), report.seconds))
     return report
+
+
+def _sort_buckets(
+    table: FileStoreTable,
+    one: PartitionFiles,
+    columns: Sequence[str],
+    order: SortOrder,
+    report: CompactReport,
+) -> None:
+    """Give the keys of a partition their buckets anew, in the order of the rows."""
+    newest = table.latest().with_options(_WRITER_OPTIONS)
+
+    def rows(splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
+        def read(names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+            reader = newest.new_read(names)
+            return itertools.chain.from_iterable(map(reader.to_batches, splits))
+
+        source = _Rows(
+            schema=newest.schema.arrow_schema,
+            read=read,
+            count=sum(split.row_count for split in splits),
+            size=sum(file.file_size for split in splits for file in split.files),
+        )
+        return source.in_order(columns, order)
+
+    whole = RescaledPartition(files=one, before=-1, buckets=-1)
+    partitions = [partition_values(table, one.partition)] if table.schema.partition_keys else []
+    job = PartitionRewrite(newest, [whole], tuple(partitions), rows=rows)
+    try:
+        result = job.partition(whole)
+    except CommitConflictError:
+        report.lost += 1
+        return
+    report.compacted += 1
+    if result is not None and result.append_snapshot_id is not None:
+        report.snapshots.append(result.append_snapshot_id)
+        report.read_bytes += one.size
 
 
 def _sort_partition(
@@ -206,15 +255,18 @@ def _sorted(
     files = sorted((entry.file for entry in entries), key=lambda file: file.min_sequence_number)
     if not files:
         return None
+    context = bucket_context(table, partition, UNAWARE_BUCKET)
+    deletions = BucketDeletions.of(table, snapshot, partition, UNAWARE_BUCKET)
     rows = _Rows(
-        bucket_context(table, partition, UNAWARE_BUCKET),
-        files,
-        BucketDeletions.of(table, snapshot, partition, UNAWARE_BUCKET),
+        schema=context.schema.arrow_schema,
+        read=functools.partial(_read_files, context, files, deletions),
+        count=sum(file.row_count for file in files),
+        size=sum(file.file_size for file in files),
     )
-    after = rows.written(columns, order)
+    after = _written(context, rows.in_order(columns, order), files[0].min_sequence_number)
     change = VectorChange()
-    if rows.deletions is not None:
-        change = rows.deletions.without([file.file_name for file in files])
+    if deletions is not None:
+        change = deletions.without([file.file_name for file in files])
     return CommitMessage(
         partition=partition,
         bucket=UNAWARE_BUCKET,
@@ -228,79 +280,95 @@ def _sorted(
     )
 
 
+def _read_files(
+    context: BucketContext,
+    files: Sequence[DataFileMeta],
+    deletions: BucketDeletions | None,
+    columns: Sequence[str] | None,
+) -> Iterator[pa.RecordBatch]:
+    """Rows in the order of the files; without deleted rows."""
+    kept: Mapping[str, RowSelection] = {}
+    if deletions is not None:
+        kept = deletions.selections(file.file_name for file in files)
+    for file in files:
+        yield from read_rows(
+            context.file_io,
+            file.external_path or context.path_of(file),
+            file,
+            context.schemas(file.schema_id),
+            context.schema,
+            columns,
+            batch_rows=BATCH_ROWS,
+            selection=kept.get(file.file_name),
+        )
+
+
+def _written(
+    context: BucketContext, batches: Iterable[pa.RecordBatch], first_sequence: int
+) -> tuple[DataFileMeta, ...]:
+    """New files with rows in their order."""
+    writer = RowFileWriter(
+        context.file_io,
+        context.directory,
+        context.schema,
+        id_source=context.id_source,
+        clock=context.clock,
+        options=DataFileOptions.of(context.options),
+        names=DataFileNames(context.id_source),
+        first_sequence=first_sequence,
+        source=FileSource.COMPACT,
+    )
+    try:
+        for batch in batches:
+            writer.write(batch)
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of a partition."""
+    """The rows of a partition, which can be read again.
 
-    context: BucketContext
-    files: Sequence[DataFileMeta]
-    deletions: BucketDeletions | None
+    Attributes:
+        schema: of the rows.
+        read: gives them, or some of their columns.
+        count: about how many there are.
+        size: of their files [bytes].
+    """
 
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """In the order of the files; without deleted rows."""
-        context = self.context
-        kept: Mapping[str, RowSelection] = {}
-        if self.deletions is not None:
-            kept = self.deletions.selections(file.file_name for file in self.files)
-        for file in self.files:
-            yield from read_rows(
-                context.file_io,
-                file.external_path or context.path_of(file),
-                file,
-                context.schemas(file.schema_id),
-                context.schema,
-                columns,
-                batch_rows=BATCH_ROWS,
-                selection=kept.get(file.file_name),
-            )
+    schema: pa.Schema
+    read: Callable[[Sequence[str] | None], Iterator[pa.RecordBatch]]
+    count: int
+    size: int
 
-    def written(self, columns: Sequence[str], order: SortOrder) -> tuple[DataFileMeta, ...]:
-        """New files with the rows in order."""
-        context = self.context
-        writer = RowFileWriter(
-            context.file_io,
-            context.directory,
-            context.schema,
-            id_source=context.id_source,
-            clock=context.clock,
-            options=DataFileOptions.of(context.options),
-            names=DataFileNames(context.id_source),
-            first_sequence=self.files[0].min_sequence_number,
-            source=FileSource.COMPACT,
-        )
-        try:
-            codes = self._codes(columns, order)
-            for part in self._ranges(columns, codes):
-                for batch in _in_order(part, columns, codes):
-                    writer.write(batch)
-            return writer.close()
-        except BaseException:
-            writer.abort()
-            raise
+    def in_order(self, columns: Sequence[str], order: SortOrder) -> Iterator[pa.RecordBatch]:
+        """The rows in their new order."""
+        codes = self._codes(columns, order)
+        for part in self._ranges(columns, codes):
+            yield from _in_order(part, columns, codes)
 
     def _codes(self, columns: Sequence[str], order: SortOrder) -> SortCodes:
-        count = max(1, sum(file.row_count for file in self.files))
-        step = max(1, count // _SAMPLE)
-        schema = pa.schema([self.context.schema.arrow_schema.field(name) for name in columns])
+        step = max(1, self.count // _SAMPLE)
+        schema = pa.schema([self.schema.field(name) for name in columns])
         samples = [
-            batch.take(pa.array(np.arange(0, batch.num_rows, step)))
-            for batch in self.batches(columns)
+            batch.take(pa.array(np.arange(0, batch.num_rows, step))) for batch in self.read(columns)
         ]
         sample = pa.Table.from_batches(samples, schema).combine_chunks()
         return SortCodes(order, [_array(sample.column(name)) for name in columns])
 
     def _ranges(self, columns: Sequence[str], codes: SortCodes) -> Iterator[pa.Table]:
         """The rows, cut by code into parts that fit into memory; in the order of the codes."""
-        schema = self.context.schema.arrow_schema
-        size = sum(file.file_size for file in self.files) * _UNPACKED
+        schema, size = self.schema, self.size * _UNPACKED
         if size <= _IN_MEMORY:
-            yield pa.Table.from_batches(self.batches(), schema)
+            yield pa.Table.from_batches(self.read(None), schema)
             return
         ends = self._ends(columns, codes, -(-size // _IN_MEMORY))
         with tempfile.TemporaryDirectory(prefix="lakeward-sort-") as directory:
             paths = [pathlib.Path(directory) / f"{number}.arrow" for number in range(len(ends) + 1)]
             writers = [pa.ipc.new_file(str(path), schema) for path in paths]
-            for batch in self.batches():
+            for batch in self.read(None):
                 of = np.searchsorted(ends, _codes_of(batch, columns, codes), side="right")
                 for number in np.unique(of):
                     chosen = batch.take(pa.array(np.flatnonzero(of == number)))
@@ -314,7 +382,7 @@ class _Rows:
 
     def _ends(self, columns: Sequence[str], codes: SortCodes, parts: int) -> np.ndarray:
         """Codes at which parts begin, after the first."""
-        found = [_codes_of(batch, columns, codes) for batch in self.batches(columns)]
+        found = [_codes_of(batch, columns, codes) for batch in self.read(columns)]
         every = np.sort(np.concatenate(found))
         places = np.arange(1, parts) * len(every) // parts
         return np.unique(every[places])

@@ -3,7 +3,7 @@
 
 Where the newest row of a key is the row (deduplicate by arrival), keys are searched in local copies
 of the data files, newest run first, and nothing is merged: the cost grows with the keys. Elsewhere
-the rows of the bucket are read and merged.
+the rows of the bucket are read and merged, of a postponed table also those without a bucket.
 """
 
 import dataclasses
@@ -13,12 +13,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from storage.format.files.data_file import key_value_schema
+from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.key_order import sort_and_group
 from storage.lsm.levels import Levels
 from storage.lsm.lookup.bucket_lookup import BucketLookup
 from storage.lsm.lookup.store import LookupStore, process_store
+from storage.lsm.merge import merge_rows
+from storage.lsm.merge_functions import merge_function_for
+from storage.table.bucket_mode import BucketMode, bucket_mode
 from storage.table.commit.live_files import live_entries
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import BucketVectors
@@ -26,8 +31,9 @@ from storage.table.read.read import TableRead
 from storage.table.scan.predicate import Between, Predicate
 from storage.table.scan.scan import TableScan
 from storage.table.write.bucket_writers import bucket_context
+from storage.table.write.postpone import in_arrival_order, read_postponed
 
-__all__ = ["StoredRows", "stored_rows"]
+__all__ = ["StoredRows", "has_key", "stored_rows"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +64,7 @@ def stored_rows(
         table: with a primary key.
         snapshot: whose state.
         partition: framed; None: keys are in one partition each, any of the table.
-        bucket: where the keys are; None: in any bucket of the partition.
+        bucket: where the keys are; None: in any bucket of the partition, or in none yet.
         keys: the columns of the trimmed primary key, strictly ascending by key.
         store: local copies of data files; None: those of the process.
 
@@ -68,7 +74,10 @@ def stored_rows(
     """
     if partition is not None and bucket is not None and _newest_row_wins(table):
         return _searched(table, snapshot, partition, bucket, keys, store or process_store())
-    return _merged(table, snapshot, partition, bucket, keys)
+    found = _merged(table, snapshot, partition, bucket, keys)
+    if partition is None or bucket_mode(table.schema, table.options) is not BucketMode.POSTPONE:
+        return found
+    return _with_postponed(table, snapshot, partition, keys, found)
 
 
 def _newest_row_wins(table: TableCore) -> bool:
@@ -127,6 +136,54 @@ def _merged(
     chosen, rows = np.concatenate(numbers), pa.concat_batches(parts)
     order = np.argsort(chosen, kind="stable")
     return StoredRows(chosen[order], rows.take(pa.array(order)))
+
+
+def _with_postponed(
+    table: TableCore,
+    snapshot: Snapshot,
+    partition: bytes,
+    keys: pa.RecordBatch,
+    found: StoredRows,
+) -> StoredRows:
+    """The rows that a compaction would leave for the keys."""
+    entries = live_entries(table, snapshot, partition=partition, bucket=POSTPONE_BUCKET)
+    if not entries:
+        return found
+    schema = key_value_schema(table.schema)
+    names = list(table.schema.trimmed_primary_keys)
+    count = found.rows.num_rows
+    columns = {name: found.rows.column(name) for name in found.rows.schema.names}
+    system = [pa.nulls(count, pa.int64()), pa.array(np.zeros(count, np.int8))]
+    held = [*system, *(columns[name] for name in schema.names[len(system) :])]
+    parts = [pa.RecordBatch.from_arrays(held, schema=schema)]
+    context = bucket_context(table, partition, POSTPONE_BUCKET)
+    for batch in read_postponed(context, in_arrival_order(entries)):
+        own = has_key(batch.select(names), keys, names)
+        parts.append(batch.filter(pa.array(own)).cast(schema))
+    rows = pa.concat_batches(parts)
+    rows = rows.set_column(0, schema.field(0), pa.array(np.arange(rows.num_rows)))
+    merged = merge_rows(
+        [rows], names, merge_function_for(table.options, table.schema), drop_retractions=True
+    )
+    chosen, positions = _common(keys, merged.select(names), names)
+    return StoredRows(chosen, merged.take(pa.array(positions)).select(table.schema.field_names))
+
+
+def has_key(rows: pa.RecordBatch, keys: pa.RecordBatch, names: list[str]) -> npt.NDArray[np.bool_]:
+    """Which rows have one of some keys; both have the key columns."""
+    columns = [
+        pa.concat_arrays([pc.cast(keys.column(n), rows.column(n).type), rows.column(n)])
+        for n in names
+    ]
+    groups = sort_and_group(pa.RecordBatch.from_arrays(columns, names=names), names)
+    total = keys.num_rows + rows.num_rows
+    order = np.arange(total) if groups.order is None else groups.order
+    of_key = order < keys.num_rows
+    in_group = np.add.reduceat(of_key, groups.starts).astype(bool)
+    counts = np.diff(np.r_[groups.starts, total])
+    found = np.zeros(total, bool)
+    found[order] = np.repeat(in_group, counts)
+    return found[keys.num_rows :]
 
 
 def _key_range(keys: pa.RecordBatch) -> Predicate | None:

@@ -26,6 +26,7 @@ __all__ = [
     "expirable_partitions",
     "expire_partitions",
     "partition_time",
+    "partition_values",
 ]
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall clocks without zone
@@ -99,7 +100,7 @@ def expirable_partitions(table: TableCore, *, now_ms: int) -> dict[bytes, str]:
     if age_ms is None or latest is None or not table.schema.partition_keys:
         return {}
     entries = [(e.partition, e.file) for e in live_state(table, latest).entries()]
-    values = {partition: _values(table, partition) for partition, _ in entries}
+    values = {partition: partition_values(table, partition) for partition, _ in entries}
     names = {
         partition: ",".join(
             options.partition_default_name if v is None else v for v in one.values()
@@ -151,7 +152,8 @@ def expire_partitions(
     return list(names.values())
 
 
-def _values(table: TableCore, partition: bytes) -> dict[str, str | None]:
+def partition_values(table: TableCore, partition: bytes) -> dict[str, str | None]:
+    """Texts of the values of a framed partition, by column; None of a null."""
     fields = table.schema.partition_fields
     found = decode_row(partition, [field.type for field in fields])
     return {

@@ -475,7 +475,8 @@ class TableScan:
             if not pruning.keeps_partition(partition) or not self._wants(bucket, group, pruning):
                 continue
             files = [entry.file for entry in group]
-            files = [f for f in files if pruning.keeps_by_key(f) and pruning.keeps_by_values(f)]
+            if bucket != POSTPONE_BUCKET:  # whose files are in the order of arrival
+                files = [f for f in files if pruning.keeps_by_key(f) and pruning.keeps_by_values(f)]
             if files:
                 after = _Side({file.file_name: file for file in files}, {})
                 splits.append(self._change_split(snapshot, partition, bucket, after))

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import CommitMessage, ManifestEntry
+from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import Snapshot
 from storage.lsm.bucket import BucketContext
 from storage.lsm.lookup.bucket_lookup import BucketLookup
@@ -16,10 +17,11 @@ from storage.lsm.lookup.store import LookupStore, process_store
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.options.options import require_writable
 from storage.table.bucket_mode import BucketMode, require_buckets, unexpected_mode
-from storage.table.commit.live_files import live_entries
+from storage.table.commit.live_files import live_entries, live_files
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import BucketVectors
 from storage.table.write.append_write import AppendWriter, BucketDeletions
+from storage.table.write.postpone import PostponeWriter
 
 __all__ = ["BucketWriter", "bucket_context", "open_bucket", "open_merge_tree_writer"]
 
@@ -51,6 +53,7 @@ def open_bucket(
     *,
     compaction: bool = True,
     store: LookupStore | None = None,
+    commit_user: str = "",
 ) -> BucketWriter:
     """A writer of one bucket that continues from its live files in a snapshot.
 
@@ -62,11 +65,16 @@ def open_bucket(
         compaction: whether to compact what is due.
         store: local copies of data files, for compactions that look up; None: those of the
             process.
+        commit_user: who will commit; names postponed files.
 
     Raises:
         InvalidRequestError: the partition was written with another number of buckets.
         UnsupportedFeatureError: tables of this kind, or an option, cannot be written.
     """
+    if bucket == POSTPONE_BUCKET:
+        _require(table)
+        live = () if snapshot is None else live_files(table, snapshot, partition, bucket)
+        return PostponeWriter(bucket_context(table, partition, bucket), commit_user, live)
     if table.schema.primary_keys:
         return open_merge_tree_writer(
             table, partition, bucket, snapshot, compaction=compaction, store=store
@@ -96,7 +104,7 @@ def open_merge_tree_writer(
 ) -> MergeTreeWriter:
     """As `open_bucket`, for a table with a primary key."""
     mode = _require(table)
-    if not table.schema.primary_keys:
+    if not table.schema.primary_keys or mode is BucketMode.POSTPONE:
         raise unexpected_mode(mode)
     entries = _live_entries(table, partition, bucket, snapshot)
     files = tuple(entry.file for entry in entries)
@@ -138,7 +146,7 @@ def _live_entries(
         return []
     entries = live_entries(table, snapshot, partition=partition, bucket=bucket)
     others = entries or live_entries(table, snapshot, partition=partition)
-    _check_bucket_count(table, others)
+    _check_bucket_count(table, (entry for entry in others if entry.bucket != POSTPONE_BUCKET))
     return entries
 
 

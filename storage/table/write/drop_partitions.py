@@ -189,7 +189,7 @@ def overwrite_rows(
         table = table.with_options({"dynamic-partition-overwrite": "false"})
     user = user or table.ids.uuid()
     count = 0
-    with table.new_write(user, overwrite=True) as writer:
+    with table.new_write(user, overwrite=True, batch=True) as writer:
         for batch in batches:
             writer.write(batch)
             count += batch.num_rows

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import IndexFileMeta
 from storage.format.row.bucket import murmur_rows
-from storage.options.options import MAX_DYNAMIC_BUCKETS
+from storage.options.options import MAX_DYNAMIC_BUCKETS, TableOptions
 from storage.table.commit.index_files import index_path, read_hash_index, write_hash_index
 from storage.table.commit.live_files import BucketId
 from storage.table.core import TableCore
@@ -53,6 +53,28 @@ class AssignerShare:
     number: int = 0
     channels: int = 1
     assigners: int = 1
+
+    @staticmethod
+    def all_of(options: TableOptions) -> "tuple[AssignerShare, ...]":
+        """The shares of `dynamic-bucket.assigner-parallelism` processes, which take all keys.
+
+        No more than there are initial buckets, as each begins with one of its own.
+        """
+        count = options.dynamic_bucket_assigner_parallelism or 1
+        count = min(count, options.dynamic_bucket_initial_buckets or count)
+        return tuple(AssignerShare(number, count, count) for number in range(count))
+
+    def numbers_of(self, partition: bytes, hashes: Hashes) -> Buckets:
+        """Which process assigns the bucket of each key of a partition (framed)."""
+        if self.channels == 1:
+            return np.zeros(len(hashes), np.int32)
+        row = np.frombuffer(partition, np.uint8, offset=_FRAME_BYTES)
+        return assigners_of(
+            murmur_rows(row.reshape(1, -1)),
+            hashes,
+            channels=self.channels,
+            assigners=self.assigners,
+        )
 
     def owns_bucket(self, bucket: int) -> bool:
         """Whether this process may open the bucket, and rewrites its index file."""
@@ -414,17 +436,10 @@ class DynamicBuckets:
 
     def _mine(self, partition: bytes, hashes: Hashes) -> npt.NDArray[np.bool_]:
         """Which keys of a partition this process assigns."""
-        share = self._share
-        if share.channels == 1:
-            return np.ones(len(hashes), bool)
-        row = np.frombuffer(partition, np.uint8, offset=_FRAME_BYTES)
-        assigners = assigners_of(
-            murmur_rows(row.reshape(1, -1)),
-            hashes,
-            channels=share.channels,
-            assigners=share.assigners,
+        found: npt.NDArray[np.bool_] = (
+            self._share.numbers_of(partition, hashes) == self._share.number
         )
-        return assigners == share.number
+        return found if self._share.channels > 1 else np.ones(len(hashes), bool)
 
 
 def _names(files: Mapping[int, IndexFileMeta]) -> set[tuple[int, str]]:

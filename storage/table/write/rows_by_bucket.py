@@ -14,11 +14,18 @@ import pyarrow as pa
 from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import EMPTY_ROW
 from storage.format.row.binary_row import encode_rows, frame
-from storage.format.row.bucket import assign_buckets
+from storage.format.row.bucket import assign_buckets, hash_rows
 from storage.table.bucket_mode import UNAWARE_BUCKET, require_fixed
 from storage.table.core import TableCore
 
-__all__ = ["bucket_groups", "key_column", "partition_codes", "partition_groups", "split_codes"]
+__all__ = [
+    "bucket_groups",
+    "key_column",
+    "key_hashes",
+    "partition_codes",
+    "partition_groups",
+    "split_codes",
+]
 
 Rows = npt.NDArray[np.intp]
 
@@ -112,6 +119,13 @@ def key_column(batch: pa.RecordBatch, name: str, table: TableCore) -> pa.Array:
             expected=wanted,
             found=column.type,
         ) from error
+
+
+def key_hashes(batch: pa.RecordBatch, table: TableCore) -> npt.NDArray[np.int32]:
+    """Hashes of the trimmed primary keys of rows, which a HASH index holds."""
+    names = table.schema.trimmed_primary_keys
+    columns = [key_column(batch, name, table) for name in names]
+    return hash_rows(columns, [table.schema.field(name).type for name in names])
 
 
 def split_codes(codes: npt.NDArray[np.int64]) -> Iterator[tuple[int, Rows | None]]:

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from storage.errors import InvalidRequestError, NotFoundError
+from storage.errors import NotFoundError
 from storage.format.metadata.file_meta import CommitMessage, IndexType, ManifestEntry
+from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-from storage.format.row.bucket import hash_rows
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.commit_cadence import has_period, merges_everything, merges_level_0
 from storage.lsm.lookup.store import LookupStore
@@ -31,9 +31,10 @@ from storage.table.uncommitted import delete_uncommitted, discarded_on, without_
 from storage.table.write.bucket_writers import BucketWriter, open_bucket
 from storage.table.write.cross_partition import CrossPartitionBuckets
 from storage.table.write.dynamic_bucket import AssignerShare, DynamicBuckets, IndexChange
+from storage.table.write.replay import into_buckets
 from storage.table.write.rows_by_bucket import (
     bucket_groups,
-    key_column,
+    key_hashes,
     partition_groups,
     split_codes,
 )
@@ -71,6 +72,8 @@ class TableWrite:
         skip_sequence_numbers: left free in every bucket, where several processes write the same
             buckets for one commit: rows of who leaves more free count as later. Only without
             compaction, and only as far as the numbers do not meet.
+        batch: whether the rows are those of a batch job. Of a postponed table they go to real
+            buckets then, unless `postpone.batch-write-fixed-bucket` = false.
 
     Raises:
         UnsupportedFeatureError: an option or the kind of table cannot be written.
@@ -87,6 +90,7 @@ class TableWrite:
         index_directory: pathlib.Path | None = None,
         store: LookupStore | None = None,
         skip_sequence_numbers: int = 0,
+        batch: bool = False,
     ) -> None:
         require_writable(table.options)
         self._skipped_numbers = skip_sequence_numbers
@@ -98,6 +102,11 @@ class TableWrite:
         self._alone = share is None
         self._resuming = True
         self._mode = require_buckets(table.schema, table.options)
+        self._stages = (
+            batch
+            and self._mode is BucketMode.POSTPONE
+            and table.options.postpone_batch_write_fixed_bucket
+        )
         self._placement = _placement(
             table, self._mode, commit_user, share, index_directory, overwrite=overwrite
         )
@@ -156,6 +165,8 @@ class TableWrite:
                 return False
             self._merged = compact_unaware(self._table, snapshot, full=full, partition=partition)
             return bool(self._merged)
+        if self._mode is BucketMode.POSTPONE:
+            return False  # what compacts, gives the rows buckets: `compact_table`
         if snapshot is not None:
             entries = live_entries(self._table, snapshot, partition=partition, bucket=bucket)
             for where in sorted({(entry.partition, entry.bucket) for entry in entries}):
@@ -194,6 +205,9 @@ class TableWrite:
             )
             prepared = without_changelog(self._table, messages) if self._overwrite else messages
             prepared = _with_indexes(prepared, self._placement.finish())
+            if self._stages:
+                latest = self._pinned or self._table.latest_snapshot()
+                prepared = into_buckets(self._table, prepared, latest, overwrite=self._overwrite)
         self._writers.clear()
         self._pinned, self._begun = None, False
         return [one for one in prepared if not (one.data.empty and one.compact.empty)]
@@ -247,8 +261,9 @@ class TableWrite:
                 partition,
                 bucket,
                 self._pinned,
-                compaction=self._compaction,
+                compaction=self._compaction and self._placement.owns(bucket),
                 store=self._store,
+                commit_user=self.commit_user,
             )
             writer.skip_sequence_numbers(self._skipped_numbers)
             self._writers[(partition, bucket)] = writer
@@ -269,6 +284,10 @@ class _Placement:
         for partition, bucket, rows in bucket_groups(batch, self._table):
             yield partition, bucket, batch if rows is None else batch.take(pa.array(rows))
 
+    def owns(self, bucket: int) -> bool:
+        """Whether no other process writes to a bucket, so that it may be compacted here."""
+        return True
+
     def finish(self) -> Mapping[BucketId, IndexChange]:
         """End the interval: what changes in the table's indexes."""
         return {}
@@ -281,16 +300,13 @@ class _DynamicPlacement(_Placement):
     def __init__(self, table: TableCore, share: AssignerShare | None, *, fresh: bool) -> None:
         super().__init__(table)
         self._buckets = DynamicBuckets(table, share, fresh=fresh)
-        schema = table.schema
-        self._keys = tuple(schema.trimmed_primary_keys)
-        self._types = [schema.field(name).type for name in self._keys]
+        self._share = share or AssignerShare()
 
     def begin(self, snapshot: Snapshot | None) -> None:
         self._buckets.begin(index_files(self._table, snapshot, IndexType.HASH))
 
     def place(self, batch: pa.RecordBatch) -> Iterator[_BucketRows]:
-        columns = [key_column(batch, name, self._table) for name in self._keys]
-        hashes = hash_rows(columns, self._types)
+        hashes = key_hashes(batch, self._table)
         for partition, rows in partition_groups(batch, self._table):
             own = hashes if rows is None else hashes[rows]
             buckets = self._buckets.assign(partition, own).astype(np.int64)
@@ -299,6 +315,10 @@ class _DynamicPlacement(_Placement):
                     chosen = rows if chosen is None else rows[chosen]
                 yield partition, bucket, batch if chosen is None else batch.take(pa.array(chosen))
 
+    def owns(self, bucket: int) -> bool:
+        # other numbers of assigners may have put keys of this share there
+        return self._share.owns_bucket(bucket)
+
     def finish(self) -> Mapping[BucketId, IndexChange]:
         return self._buckets.write_index_files()
 
@@ -306,9 +326,17 @@ class _DynamicPlacement(_Placement):
 class _CrossPartitionPlacement(_Placement):
     """Keeps the key index as long as the table holds what was handed over and nothing else."""
 
-    def __init__(self, table: TableCore, commit_user: str, directory: pathlib.Path | None) -> None:
+    def __init__(
+        self,
+        table: TableCore,
+        commit_user: str,
+        directory: pathlib.Path | None,
+        *,
+        fresh: bool,
+    ) -> None:
         super().__init__(table)
         self._user = commit_user
+        self._fresh = fresh  # the commit checks the keys of partitions that stay
         self._buckets = CrossPartitionBuckets(table, directory)
         self._known: int | None = None
         self._placed = False
@@ -316,7 +344,8 @@ class _CrossPartitionPlacement(_Placement):
     def begin(self, snapshot: Snapshot | None) -> None:
         newest = 0 if snapshot is None else snapshot.id
         if self._known is None or self._buckets.lost or not self._followed(newest):
-            self._buckets.bootstrap(None if snapshot is None else snapshot.id)
+            empty = snapshot is None or self._fresh
+            self._buckets.bootstrap(None if empty or snapshot is None else snapshot.id)
         self._buckets.end_commit()
         self._known, self._placed = newest, False
 
@@ -350,6 +379,15 @@ class _CrossPartitionPlacement(_Placement):
         return ours == self._placed
 
 
+class _PostponedPlacement(_Placement):
+    """All rows of a partition into its postponed bucket."""
+
+    def place(self, batch: pa.RecordBatch) -> Iterator[_BucketRows]:
+        for partition, rows in partition_groups(batch, self._table):
+            part = batch if rows is None else batch.take(pa.array(rows))
+            yield partition, POSTPONE_BUCKET, part
+
+
 def _placement(
     table: TableCore,
     mode: BucketMode,
@@ -361,16 +399,11 @@ def _placement(
 ) -> _Placement:
     if mode is BucketMode.DYNAMIC:
         return _DynamicPlacement(table, share, fresh=overwrite)
+    if mode is BucketMode.POSTPONE:
+        return _PostponedPlacement(table)
     if mode is not BucketMode.CROSS_PARTITION:
         return _Placement(table)
-    if overwrite:
-        raise InvalidRequestError(
-            "a cross-partition table cannot be overwritten",
-            detail="keys of the partitions that stay could come to be there twice",
-            hint="truncate the table, then write",
-            table=table.layout.root,
-        )
-    return _CrossPartitionPlacement(table, commit_user, index_directory)
+    return _CrossPartitionPlacement(table, commit_user, index_directory, fresh=overwrite)
 
 
 def _with_indexes(

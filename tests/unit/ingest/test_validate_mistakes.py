@@ -122,7 +122,11 @@ MISTAKES = {
     "client-property-that-is-ours": (
         KAFKA + REST + "source.properties: {enable.auto.commit: true}\n"
     ),
-    "unwritable-table-option": (KAFKA + REST + "tables:\n  - match: shop.a\n    bucket: -2\n"),
+    "unwritable-table-option": (
+        KAFKA
+        + REST
+        + "tables:\n  - match: shop.a\n    table.properties: {data-file.external-paths: x}\n"
+    ),
     # several
     "several-at-once": (
         KAFKA + "sink: {warehouse: lake, tipe: paimon}\npipeline:\n  name: ../shop\n"

@@ -32,6 +32,7 @@ from storage.table.inspect.system.columns import (
 )
 from storage.table.inspect.system.texts import field_text, key_text, map_text, partition_text
 from storage.table.read.missing_files import explain_missing_files
+from storage.table.retention.mark_done import success_times
 
 __all__ = ["buckets_table", "file_key_ranges_table", "files_table", "partitions_table"]
 
@@ -112,17 +113,19 @@ def buckets_table(table: TableCore) -> pa.Table:
 
 
 def partitions_table(table: TableCore) -> pa.Table:
-    """One row per partition with live files, named `k1=v1/k2=v2`."""
+    """One row per partition with live files, named `k1=v1/k2=v2`; done if it has a success file."""
     found: dict[bytes, list[ManifestEntry]] = collections.defaultdict(list)
     for entry in _entries(table):
         found[entry.partition].append(entry)
     deleted = _deleted(table)
+    paths = {partition: table.partition_path(partition) for partition in found}
+    marked = success_times(table, list(paths.values())) if table.schema.partition_keys else {}
     rows = [
         {
             "partition": _spec_text(table, partition),
             **_counted(entries),
             "total_buckets": entries[-1].total_buckets,
-            "done": False,
+            "done": paths[partition] in marked,
             "deleted_record_count": deleted.get(partition, 0),
         }
         for partition, entries in found.items()

@@ -11,8 +11,11 @@ from changelog.spark_source.sink import RowSink, partition_values
 from changelog.spark_source.writers import BatchWriter, CommitName, StreamWriter, TaskMessage
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
+from storage.table.compaction.compact_plan import CompactRequest
+from storage.table.compaction.compact_table import compact_table
 from storage.testing.invariants import check_table
 from tests.changelog_kit import changes_of
+from tests.inline_executor import InlineExecutor
 from tests.table_kit import data_files, make_table, named_files, rows_of, write
 
 
@@ -166,7 +169,7 @@ def test_columns_that_are_absent_are_null_and_others_are_named(tmp_path):
 
 
 def test_what_one_writer_must_do_is_refused_to_several(tmp_path):
-    table = make_table(tmp_path, options={"bucket": "-1"})
+    table = make_table(tmp_path, keys=("k",), partitions=("v",), options={"bucket": "-1"})
     sink = sink_of(table)
     files = [sink.write(n, [batch((n, "a"))]) for n in range(2)]
     with pytest.raises(UnsupportedFeatureError, match="coalesce"):
@@ -174,6 +177,71 @@ def test_what_one_writer_must_do_is_refused_to_several(tmp_path):
     assert data_files(table) == set()
     sink.commit([sink.write(1, [batch((1, "a"))]), sink.write(0, [])], "u", 1)
     assert rows_of(table) == [(1, "a")]
+
+
+@pytest.mark.parametrize(
+    ("initial", "assigners", "buckets"),
+    [(None, None, {0}), ("3", None, {0, 1, 2}), (None, "4", {0, 1, 2, 3}), ("2", "4", {0, 1})],
+)
+def test_several_tasks_write_dynamic_buckets(tmp_path, initial, assigners, buckets):
+    options = {
+        "bucket": "-1",
+        "dynamic-bucket.initial-buckets": initial,
+        "dynamic-bucket.assigner-parallelism": assigners,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    table = make_table(tmp_path, options=given)
+    sink = sink_of(table)
+    for number in range(3):
+        files = [
+            sink.write(task, [batch(*((k, f"{number}.{task}") for k in range(50)))])
+            for task in (1, 0, 2)
+        ]
+        sink.commit(files, "u", number)
+        sink.commit([sink.write(0, [batch((1, "repeated"))])], "u", number)
+    assert rows_of(table) == sorted(((k, "2.2") for k in range(50)), key=repr)
+    snapshot = table.latest_snapshot()
+    assert {entry.bucket for entry in table.new_scan().live_entries(snapshot)} == buckets
+    assert data_files(table) == named_files(table)[0]
+    check_table(table, rows=True)
+    over = sink_of(table, overwrite=True)
+    over.commit([over.write(n, [batch((n, "new"))]) for n in range(2)], "o", 1)
+    assert rows_of(table) == [(0, "new"), (1, "new")]
+    check_table(table, rows=True)
+
+
+def test_assigners_may_become_more_or_fewer(tmp_path):
+    table = make_table(tmp_path, options={"bucket": "-1"})
+    for number, assigners in enumerate(["1", "3", "2", "5", "1"]):
+        several = table.with_options({"dynamic-bucket.assigner-parallelism": assigners})
+        sink = sink_of(several)
+        rows = [(k, str(number)) for k in range(10 * number, 30 + 10 * number)]
+        sink.commit([sink.write(n, [batch(*rows[n::2])]) for n in range(2)], "u", number)
+        check_table(table, rows=True)
+    found = dict(rows_of(table))
+    assert len(found) == len(rows_of(table)) == 70
+    assert [found[k] for k in (0, 15, 25, 69)] == ["0", "1", "2", "4"]
+
+
+@pytest.mark.parametrize("fixed", ["true", "false"])
+def test_tasks_write_postponed_tables_in_their_order(tmp_path, fixed):
+    options = {
+        "bucket": "-2",
+        "postpone.default-bucket-num": "2",
+        "postpone.batch-write-fixed-bucket": fixed,
+    }
+    table = make_table(tmp_path, options=options)
+    sink = sink_of(table)
+    later = sink.write(2, [batch((1, "later"), (2, "b"))])
+    first = sink.write(0, [batch((1, "first"), (3, "c"))])
+    sink.commit([later, first], "u", 1)
+    expected = [(1, "later"), (2, "b"), (3, "c")]
+    assert rows_of(table) == (expected if fixed == "true" else [])
+    sink.commit([sink.write(1, [batch((2, "streamed"))])], "s", 1, batch=False)
+    compact_table(table, CompactRequest(), InlineExecutor())
+    assert rows_of(table) == [(1, "later"), (2, "streamed"), (3, "c")]
+    assert data_files(table) == named_files(table)[0]
+    check_table(table, rows=True)
 
 
 def test_sequence_numbers_that_meet_are_refused(tmp_path, monkeypatch):

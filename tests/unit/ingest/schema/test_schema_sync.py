@@ -166,7 +166,6 @@ def test_union_of_types(current, observed, union):
 @pytest.mark.parametrize(
     ("options", "keys", "reason"),
     [
-        ({"bucket": "-2"}, ("id",), "postponed"),
         ({"bucket": "-1"}, (), "without a primary key"),
     ],
 )

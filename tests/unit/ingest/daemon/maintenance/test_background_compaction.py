@@ -53,7 +53,7 @@ def background(metrics):
         each.close()
 
 
-def due(options, identifier=7, *, written=True, dropped=False, first=False, idle_ms=0):
+def due(options, identifier=7, *, written=True, dropped=False, first=False, idle_ms=0, **more):
     return kind_due(
         TableOptions.from_strings(options),
         identifier,
@@ -61,7 +61,22 @@ def due(options, identifier=7, *, written=True, dropped=False, first=False, idle
         dropped=dropped,
         first=first,
         idle_ms=idle_ms,
+        **more,
     )
+
+
+def test_postponed_rows_are_given_buckets_after_each_batch(tmp_path, background):
+    assert due({}, postpones=True) == "minor"
+    assert due({}, postpones=True, written=False) is None
+    assert due({}, postpones=True, written=False, first=True) == "minor"
+    assert due({"write-only": "true"}, postpones=True) is None
+    table = make_table(tmp_path, options={"bucket": "-2", "postpone.default-bucket-num": "2"})
+    one = background(table)
+    for number in (1, 2):
+        write(table, number, [("+I", k, f"v{number}") for k in range(4)])
+        one.after_batch(report(number))
+        one.wait()
+        assert rows_of(table) == [(k, f"v{number}") for k in range(4)]
 
 
 def test_a_plain_table_is_left_to_its_writers():

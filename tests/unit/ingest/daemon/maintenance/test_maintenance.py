@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is done to tables beside the stream, and when."""
 
+import contextlib
 import os
 import pathlib
 
@@ -149,6 +150,28 @@ def test_a_pass_that_fails_is_told_and_made_again(upkeep, caplog):
     stream.book.opened = sound
     stream.commit()
     assert len(stream.tags) == 1
+
+
+def test_partitions_are_done_while_nothing_is_committed(tmp_path):
+    clock = ManualClock()
+    options = {"partition.idle-time-to-done": "10 min", "partition.time-interval": "1 d"}
+    table = make_table(
+        tmp_path,
+        columns=(("dt", "STRING"), ("k", "BIGINT")),
+        keys=("dt", "k"),
+        partitions=("dt",),
+        options=options,
+        clock=clock,
+    )
+    write(table, 1, [("+I", "2020-01-01", 1)])
+    done = pathlib.Path(table.layout.root) / "dt=2020-01-01" / "_SUCCESS"
+    book, watcher = OneTableBook(reopened(table)), Metrics(ManualClock(), process=False)
+    with contextlib.closing(Maintenance(book, clock, watcher)) as maintenance:
+        for is_done in (False, False, False, True):  # at 0, 5, 10 and 15 minutes
+            maintenance.beat()
+            maintenance._pool.submit(lambda: None).result()
+            assert done.exists() is is_done
+            clock.advance(300_000)
 
 
 @pytest.mark.parametrize("options", [{"changelog-producer": "lookup"}, {}])

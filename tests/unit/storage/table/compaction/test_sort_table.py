@@ -134,11 +134,65 @@ def test_rows_that_come_meanwhile_stay(tmp_path, monkeypatch):
     assert len(rows_of(reopened(table))) == len(before) + 2
 
 
+@pytest.mark.parametrize("order", list(SortOrder))
+@pytest.mark.parametrize("producer", ["none", "lookup", "full-compaction"])
+def test_dynamic_buckets_get_ranges_of_rows(tmp_path, order, producer):
+    options = {"bucket": "-1", "dynamic-bucket.target-row-num": "100", "write-buffer-size": "1 mb"}
+    table = make_table(
+        tmp_path,
+        columns=(("p", "STRING"), ("k", "INT"), ("x", "INT")),
+        keys=("p", "k"),
+        partitions=("p",),
+        options={**options, "changelog-producer": producer},
+    )
+    random = np.random.default_rng(2)
+    rows = [("+I", p, k, int(x)) for p in "ab" for k, x in enumerate(random.permutation(400))]
+    for number in range(4):
+        write(table, number, rows[number::4])
+    write(table, 9, [("-D", "a", 0, 0), ("+U", "a", 1, 1000)])
+    before = rows_of(table)
+    report = sort_table(table, ["x"], order, CompactRequest(partitions=({"p": "a"},)))
+    assert (report.planned, report.compacted, report.lost) == (1, 1, 0)
+    table = reopened(table)
+    assert rows_of(table) == before
+    assert table.latest_snapshot().commit_kind is CommitKind.OVERWRITE
+    ranges = {}
+    for split in table.new_scan().plan(table.latest_snapshot()).splits:
+        for batch in table.new_read().to_batches(split):
+            x = batch.column("x").to_numpy()
+            ranges.setdefault((split.partition_path, split.bucket), []).extend(x.tolist())
+    sorted_ = sorted((min(x), max(x)) for (p, _), x in ranges.items() if p == "p=a")
+    assert len(sorted_) == 4
+    assert all(left[1] < right[0] for left, right in itertools.pairwise(sorted_))
+    assert any(min(x) < 50 and max(x) > 350 for (p, _), x in ranges.items() if p == "p=b")
+    write(table, 10, [("+U", "a", k, -1) for k in range(5)])
+    assert len(rows_of(table, filter="p = 'a' and x = -1")) == 5
+    assert len(rows_of(table)) == len(before) + 1
+    check_table(table, rows=True)
+
+
+def test_a_writer_that_comes_between_has_its_rows_sorted_too(tmp_path, monkeypatch):
+    table = make_table(tmp_path, options={"bucket": "-1"})
+    write(table, 1, [("+I", k, str(9 - k)) for k in range(10)])
+    in_order, numbers = sort_module._in_order, itertools.count(50)
+
+    def late(*arguments):
+        number = next(numbers)
+        if number < 52:
+            write(reopened(table), number, [("+I", number, "a")])
+        return in_order(*arguments)
+
+    monkeypatch.setattr(sort_module, "_in_order", late)
+    assert sort_table(table, ["v"]).compacted == 1
+    assert len(rows_of(reopened(table))) == 12
+    check_table(table, rows=True)
+
+
 def test_tables_with_keys_or_buckets_are_refused(tmp_path):
     for number, options in enumerate(({"keys": ("k",)}, {"keys": ()})):
         bucket = {"bucket": "2", "bucket-key": "k"}
         table = make_table(tmp_path / str(number), options=bucket, **options)
-        with pytest.raises(InvalidRequestError, match="append tables"):
+        with pytest.raises(InvalidRequestError, match="can be sorted"):
             sort_table(table, ["k"])
     with pytest.raises(InvalidRequestError, match="no such column"):
         sort_table(filled(tmp_path / "third", rows=4), ["z"])

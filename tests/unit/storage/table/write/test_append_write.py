@@ -165,12 +165,6 @@ def test_another_number_of_buckets_needs_an_overwrite(tmp_path: pathlib.Path) ->
     assert {b for _, b in rows_of(more)} == {"y"}
 
 
-def test_postponed_buckets_are_refused_by_name(tmp_path: pathlib.Path) -> None:
-    table = make_table(tmp_path, options={"bucket": "-2"})
-    with pytest.raises(UnsupportedFeatureError, match="postponed buckets"):
-        table.new_write("user")
-
-
 def test_the_buckets_of_an_append_table_are_not_for_the_stream(tmp_path: pathlib.Path) -> None:
     with pytest.raises(UnsupportedFeatureError, match="without a primary key"):
         append_table(tmp_path).bucket_writer(EMPTY_ROW, 0, None)

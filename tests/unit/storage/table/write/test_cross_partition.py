@@ -19,8 +19,9 @@ from storage.options.options import TableOptions
 from storage.table.commit.index_files import index_files
 from storage.table.table import FileStoreTable
 from storage.table.write.cross_partition import CrossPartitionBuckets, MovedRow
+from storage.testing.invariants import check_table
 from tests.changelog_kit import changes_of
-from tests.table_kit import make_table, prepared, reopened, rows_batch, rows_of, write
+from tests.table_kit import data_files, make_table, prepared, reopened, rows_batch, rows_of, write
 
 DAY_MS = 86_400_000
 
@@ -328,9 +329,40 @@ def test_a_table_with_a_key_in_two_partitions_is_refused(tmp_path: pathlib.Path)
         prepared(table, [("+I", 1, 5, 0)])
 
 
-def test_an_overwrite_is_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(InvalidRequestError, match="overwritten"):
-        cross_table(tmp_path).new_write("user", overwrite=True)
+STATIC = {"dynamic-partition-overwrite": "false"}
+
+
+@pytest.mark.parametrize("engine", ["deduplicate", "first-row", "partial-update"])
+def test_an_overwrite_of_the_whole_table_begins_anew(tmp_path: pathlib.Path, engine: str) -> None:
+    table = cross_table(tmp_path, options={**STATIC, "merge-engine": engine})
+    write(table, 1, [("+I", 1, 1, 1), ("+I", 2, 2, 2)])
+    rows = [("+I", 3, 1, 5), ("+I", 1, 2, 6), ("+I", 4, 1, 7)]
+    table.overwrite_rows([rows_batch(table, rows)])
+    expected = {
+        "deduplicate": [(1, 2, 6), (4, 1, 7)],
+        "first-row": [(1, 2, 6), (3, 1, 5)],
+        "partial-update": [(1, 2, 6), (3, 1, 7)],
+    }
+    assert rows_of(table) == expected[engine]
+    write(reopened(table), 2, [("+I", 9, 2, 8)])
+    assert len(rows_of(table)) == 2
+    check_table(table, rows=True)
+
+
+def test_an_overwrite_of_partitions_leaves_no_key_twice(tmp_path: pathlib.Path) -> None:
+    table = cross_table(tmp_path)
+    write(table, 1, [("+I", 1, 1, 1), ("+I", 2, 2, 2), ("+I", 2, 3, 3)])
+    table.overwrite_rows([rows_batch(table, [("+I", 2, 3, 4), ("+I", 2, 5, 5)])])
+    assert rows_of(table) == [(1, 1, 1), (2, 3, 4), (2, 5, 5)]
+    before = data_files(table)
+    for partition in (None, {"pt": 2}):
+        with pytest.raises(InvalidRequestError, match="has a key of the new rows") as refused:
+            table.overwrite_rows([rows_batch(table, [("+I", 2, 1, 9)])], partition=partition)
+        assert refused.value.context["partition"] == "pt=1"
+    assert data_files(table) == before
+    table.overwrite_rows([rows_batch(table, [("+I", 2, 1, 9), ("+I", 1, 7, 7)])])
+    assert rows_of(table) == [(1, 7, 7), (2, 1, 9)]
+    check_table(table, rows=True)
 
 
 def test_a_sequence_field_is_refused(tmp_path: pathlib.Path) -> None:
