@@ -12,6 +12,7 @@ attribute there; where only the texts of a schema are at hand, read it with `opt
 """
 
 from storage.options.compaction import COMPACTION
+from storage.options.iceberg import ICEBERG
 from storage.options.lifecycle import LIFE
 from storage.options.maintenance import COMMIT, EXPIRY, WRITING
 from storage.options.merging import MERGING
@@ -266,6 +267,7 @@ TABLE_OPTIONS: tuple[Option, ...] = (
     *COMMIT,
     *EXPIRY,
     *LIFE,
+    *ICEBERG,
     *_READING,
 )
 """Every option, in the order of table-options.md."""
