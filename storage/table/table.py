@@ -25,6 +25,7 @@ from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
 from storage.options.options import TableOptions, find_option
 from storage.table.commit.commit import FileStoreCommit
+from storage.table.iceberg import check_iceberg_change
 from storage.table.operations import TableOperations
 from storage.table.read.read import TableRead
 from storage.table.scan.predicate import Predicate
@@ -358,6 +359,7 @@ class FileStoreTable(TableOperations):
             has_snapshots = self.snapshots.latest_id() is not None
             schema = evolve(newest, changes, self.clock.now_ms(), has_snapshots=has_snapshots)
             check_table(schema)
+            check_iceberg_change(newest, schema)
             if self.schemas.publish(schema):
                 return table.with_schema(schema.id)
         raise CommitConflictError(

@@ -18,6 +18,7 @@ from storage.format.types.default_values import read_defaults
 from storage.lsm.merge_rules import check_merging
 from storage.options.options import TableOptions, option_value
 from storage.table.bucket_mode import check_bucket_keys
+from storage.table.iceberg import check_iceberg
 from storage.table.retention.auto_tags import TagPeriod, zone_named
 from storage.table.retention.expire_partitions import partition_time
 from storage.table.scan.scan_mode import check_streaming
@@ -49,6 +50,7 @@ def check_table(schema: TableSchema) -> None:
     _check_life(options)
     _check_snapshot_order(schema)
     _check_row_ids(schema)
+    check_iceberg(schema, options)
     if _is_on(schema, _CLUSTERING) and not schema.options.get("clustering.columns"):
         raise InvalidOptionError(
             f"Cannot support '{_CLUSTERING}' mode without 'clustering.columns'",

@@ -48,7 +48,7 @@ from storage.table.commit.live_files import live_entries, live_state
 from storage.table.commit.manifest_merge import MergePolicy, merge_manifests
 from storage.table.commit.publish_outcome import Outcome, back_off
 from storage.table.core import TableCore
-from storage.table.iceberg import publish_twin
+from storage.table.iceberg import publish_iceberg
 
 __all__ = ["AlreadyCommitted", "BeforePublish", "Published", "Publisher", "Request"]
 
@@ -251,7 +251,7 @@ class Publisher:
         attempt.sent = True
         if self._outcome.published(snapshot, latest):
             self._table.snapshots.announce(snapshot)
-            publish_twin(self._table)
+            publish_iceberg(self._table)
             return snapshot
         attempt.sent = False
         self._forget(attempt.names)

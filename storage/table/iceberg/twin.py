@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from storage.errors import CommitConflictError, InvalidOptionError, NotFoundError
+from storage.errors import CommitConflictError, NotFoundError
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.metadata.tag import list_tags
 from storage.lru import LruCache
@@ -65,6 +65,10 @@ _CACHED_ENTRIES = 200_000
 _ENTRIES: LruCache[str, list[dict[str, Any]]] = LruCache(_CACHED_ENTRIES, weigh=len)
 """Entries of manifests by path, which are never changed."""
 
+_CACHED_MANIFESTS = 20_000
+_LISTS: LruCache[str, list[dict[str, Any]]] = LruCache(_CACHED_MANIFESTS, weigh=len)
+"""Manifest lists by path."""
+
 _Manifest = dict[str, Any]
 _Entry = dict[str, Any]
 
@@ -91,7 +95,6 @@ class IcebergTwin:
         table: at its newest schema.
 
     Raises:
-        InvalidOptionError: options that do not go together.
         UnsupportedFeatureError: the table has what Iceberg lacks.
     """
 
@@ -100,13 +103,6 @@ class IcebergTwin:
         self._table = table
         self._version = options.iceberg_format_version
         self._contents = Contents(table)
-        if options.deletion_vectors_enabled and self._version < 3 and table.schema.primary_keys:
-            raise InvalidOptionError(
-                "Iceberg metadata of a table with deletion vectors needs format version 3",
-                hint="set `metadata.iceberg.format-version` to 3",
-                option="metadata.iceberg.format-version",
-                value=self._version,
-            )
         self._schema = iceberg_schema(table.schema)
         self._spec = partition_spec(table.schema)
         self.directory = _directory(table)
@@ -139,11 +135,20 @@ class IcebergTwin:
         document = None if head is None else self._read(head)
         base = None if document is None else self._common(document, latest)
         if document is None or base is None:
-            return 1 if self._publish(self._from_live_files(latest, document), latest) else None
+            version = self._from_live_files(latest, document)
+            if document is not None and head is not None and head >= latest.id:
+                self._replace(version.document, latest.id)
+            elif not self._publish(version, latest):
+                return None
+            if document is not None:
+                self._remove_unreferenced(document, version.document)
+            return 1
         refreshed = self._refreshed(document, base, latest)
         if base["snapshot-id"] == latest.id:
-            if head != latest.id or refreshed != document:
-                self._replace(refreshed, latest.id, document)
+            if head == latest.id and refreshed == document:
+                return 0
+            self._replace(refreshed, latest.id)
+            self._remove_unreferenced(document, refreshed)
             return 0
         version = _Version(refreshed, self._manifests(base))
         snapshots = [*self._between(base["snapshot-id"], latest)]
@@ -151,7 +156,7 @@ class IcebergTwin:
             version = self._advanced(version, snapshot)
             if not self._publish(version, snapshot):
                 return None
-            version.written = []
+        self._remove_unreferenced(document, version.document)
         return len(snapshots)
 
     def _head(self) -> int | None:
@@ -437,7 +442,12 @@ class IcebergTwin:
         return known
 
     def _manifests(self, snapshot: Mapping[str, Any]) -> list[_Manifest]:
-        return decode(self._table.file_io.read_bytes(snapshot["manifest-list"]))
+        path = snapshot["manifest-list"]
+        known = _LISTS.get(path)
+        if known is None:
+            known = decode(self._table.file_io.read_bytes(path))
+            _LISTS.put(path, known)
+        return known
 
     def encode(self, entries: Iterable[_Entry], content: int) -> bytes:
         """A manifest of this table."""
@@ -484,7 +494,7 @@ class IcebergTwin:
             ]
         return {**document, "metadata-log": before[len(before) - kept :] if kept else []}
 
-    def _replace(self, document: dict[str, Any], version: int, before: dict[str, Any]) -> None:
+    def _replace(self, document: dict[str, Any], version: int) -> None:
         """Publish other snapshots or tags of a version that is there, and go back to it."""
         file_io = self._table.file_io
         file_io.overwrite_bytes(self._path(version), _json(document))
@@ -496,7 +506,6 @@ class IcebergTwin:
             and int(status.name[1:].partition(".")[0]) > version
         ]
         self._table.delete_quietly(later)
-        self._remove_unreferenced(before, document)
 
     def _remove_old(self, document: dict[str, Any], version: int) -> None:
         options = self._table.options
@@ -513,23 +522,38 @@ class IcebergTwin:
         self._table.delete_quietly(old)
 
     def _remove_unreferenced(self, before: dict[str, Any], after: dict[str, Any]) -> None:
-        """Remove lists, manifests and vectors of snapshots that are no longer in the document."""
-        kept = {one["manifest-list"]: one for one in after["snapshots"]}
+        """Remove lists, manifests and vectors of snapshots that are no longer in the document.
+
+        What a snapshot needs and its nearest kept neighbours do not, no other one needs: a manifest
+        or a vector that left the table never comes back.
+        """
+        kept = {one["manifest-list"] for one in after["snapshots"]}
         lost = [one for one in before["snapshots"] if one["manifest-list"] not in kept]
         if not lost:
             return
-        live = {each["manifest_path"] for one in kept.values() for each in self._manifests(one)}
-        self._table.delete_quietly(
-            [
-                *(one["manifest-list"] for one in lost),
-                *{
-                    each["manifest_path"]
-                    for one in lost
-                    for each in self._manifests(one)
-                    if each["manifest_path"] not in live
-                },
-            ]
-        )
+        ids = [one["snapshot-id"] for one in after["snapshots"]]
+        near = set[int]()
+        for one in lost:
+            near.update([other for other in ids if other <= one["snapshot-id"]][-1:])
+            near.update([other for other in ids if other >= one["snapshot-id"]][:1])
+        neighbours = [one for one in after["snapshots"] if one["snapshot-id"] in near]
+        files = self._metadata_files(lost) - self._metadata_files(neighbours)
+        self._table.delete_quietly(sorted(files))
+
+    def _metadata_files(self, snapshots: Iterable[Mapping[str, Any]]) -> set[str]:
+        """Paths of the lists, manifests and Puffin files of snapshots."""
+        found = set[str]()
+        for snapshot in snapshots:
+            found.add(snapshot["manifest-list"])
+            for manifest in self._manifests(snapshot):
+                found.add(manifest["manifest_path"])
+                if manifest["content"] == DELETES:
+                    found.update(
+                        entry["data_file"]["file_path"]
+                        for entry in self.entries(manifest)
+                        if entry["status"] != DELETED
+                    )
+        return found
 
     def _path(self, version: int) -> str:
         return f"{self.directory}/v{version}.metadata.json"

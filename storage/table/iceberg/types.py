@@ -29,6 +29,7 @@ __all__ = [
     "PARTITION_FIELD_ID_START",
     "avro_partition",
     "bound",
+    "check_promotion",
     "iceberg_schema",
     "partition_spec",
     "partition_value",
@@ -153,6 +154,34 @@ def _atomic(type_: AtomicType, path: str) -> str:
         hint="use TIMESTAMP(6) for times, or set `metadata.iceberg.storage` to disabled",
         column=path,
         type=type_name(type_),
+    )
+
+
+_PROMOTIONS = {("int", "long"), ("float", "double")}
+
+
+def check_promotion(before: DataField, after: DataField) -> None:
+    """Check that a column's change of type is one that Iceberg readers know.
+
+    Raises:
+        UnsupportedFeatureError: it is not; names the column.
+    """
+    old = _type(before.type, before.id, 1, before.name)
+    new = _type(after.type, after.id, 1, after.name)
+    if old == new or not isinstance(old, str) or (old, new) in _PROMOTIONS:
+        return  # a nested type changes by the fields in it, each with its own id
+    if old.startswith("decimal") and isinstance(new, str) and new.startswith("decimal"):
+        assert isinstance(before.type, AtomicType)
+        assert isinstance(after.type, AtomicType)
+        grows = before.type.precision <= after.type.precision
+        if grows and before.type.scale == after.type.scale:
+            return
+    raise UnsupportedFeatureError(
+        "Iceberg readers cannot read the old files of a column after this change of its type",
+        hint="add a column of the new type, or set `metadata.iceberg.storage` to disabled",
+        column=after.name,
+        type=type_name(before.type),
+        wanted=type_name(after.type),
     )
 
 
