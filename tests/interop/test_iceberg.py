@@ -97,6 +97,7 @@ def _value(name: str, key: int, rng: random.Random) -> Any:
         "p": f"part {key % 3}",
         "n": number,
         "s": "é" * (key % 20) + str(number),
+        "text": "e" * (key % 20) + str(number),
         "price": decimal.Decimal(number) / 100,
         "big": decimal.Decimal(number) * 10**18 + decimal.Decimal("0.00001"),
         "at3": at,
@@ -195,7 +196,7 @@ class _History:
         elif "ok" in names and self.rng.random() < 0.4:
             changes = [MoveColumn("ok", first=True)]
         else:
-            changes = [AddColumn(f"c{len(names)}", parse_type("BIGINT"))]
+            changes = [AddColumn(f"c{self.table.schema.highest_field_id}", parse_type("BIGINT"))]
         self.table = self.table.alter(changes)
         self.write()
 
