@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward table drop-partition|truncate|overwrite|rewrite-index|rescale|analyze|repair`.
+"""`lakeward table drop-partition|truncate|overwrite|rewrite-index|rescale|analyze|repair|iceberg-sync`.
 
 Commands that replace rows make one OVERWRITE commit, which is safe while a daemon runs: the files
 that are live at the commit are deleted, later commits of others stay. Older snapshots keep the rows
@@ -47,6 +47,7 @@ from storage.table.write.drop_partitions import truncate as truncate_rows
 __all__ = [
     "analyze",
     "drop_partition",
+    "iceberg_sync",
     "overwrite",
     "repair",
     "rescale",
@@ -345,3 +346,15 @@ def repair(arguments: Arguments) -> int:
     repaired = repair_hints(table_of(arguments), dry_run=arguments.dry_run)
     rows = [[hint.path, hint.found, hint.right] for hint in repaired]
     return emit(arguments, ["hint", "said", "right"], rows, "all hints are correct")
+
+
+@command(
+    "iceberg-sync",
+    "Bring the Iceberg metadata of a table to its newest snapshot.",
+    ONE_TABLE,
+    examples="Examples:\n  lakeward table iceberg-sync /data/warehouse shop.orders\n",
+)
+def iceberg_sync(arguments: Arguments) -> int:
+    """Publish what is missing; every commit does so, too."""
+    published = table_of(arguments).sync_iceberg()
+    return emit(arguments, ["versions_published"], [[published]], "")

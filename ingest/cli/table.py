@@ -81,6 +81,7 @@ _COMMANDS = (
             "rescale": "change the number of buckets of a table",
             "analyze": "compute statistics for query engines",
             "repair": "rewrite wrong or missing LATEST and EARLIEST hints",
+            "iceberg-sync": "bring the Iceberg metadata of a table to its newest snapshot",
         },
     ),
     Lazy(

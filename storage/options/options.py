@@ -122,6 +122,10 @@ class TableOptions:
     stats_dense_store: bool
     file_suffix_include_compression: bool
     field_stats_modes: Mapping[str, str]
+    iceberg_storage: str
+    iceberg_format_version: int
+    iceberg_delete_after_commit: bool
+    iceberg_previous_versions_max: int
     compaction_trigger: int
     stop_trigger: int
     num_levels: int

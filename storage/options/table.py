@@ -12,6 +12,7 @@ with `options.option_value` (`by_key`).
 
 from storage.options.compaction import COMPACTION
 from storage.options.format_tables import TYPED
+from storage.options.iceberg import ICEBERG
 from storage.options.lifecycle import LIFE
 from storage.options.maintenance import COMMIT, EXPIRY, WRITING
 from storage.options.merging import MERGING
@@ -303,6 +304,7 @@ TABLE_OPTIONS: tuple[Option, ...] = (
     *COMMIT,
     *EXPIRY,
     *LIFE,
+    *ICEBERG,
     *_READING,
     *TYPED,
 )

@@ -15,6 +15,7 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.format.metadata.snapshot_store import SnapshotStore
 from storage.format.metadata.tag import list_tags
 from storage.table.core import TableCore
+from storage.table.iceberg import publish_iceberg
 from storage.table.retention.reachability import branch_names
 from storage.table.retention.rollback import take_back
 from storage.table.tags import get_tag
@@ -167,6 +168,7 @@ def fast_forward(table: TableCore, name: str) -> None:
     table.snapshots.move_latest_hint(ids[-1])
     table.snapshots.forget()
     table.schemas.forget()
+    publish_iceberg(table)
 
 
 def _replace_schemas(

@@ -7,6 +7,7 @@ from storage.table import branches, tags, uncommitted
 from storage.table.bucket_mode import require_keyed_buckets
 from storage.table.commit.live_files import live_files
 from storage.table.core import TableCore
+from storage.table.iceberg import sync_iceberg
 from storage.table.retention import expire, mark_done, orphans, repair, rollback
 from storage.table.retention import expire_partitions as partition_expiry
 from storage.table.write import drop_partitions as partitions
@@ -50,6 +51,7 @@ class TableOperations(TableCore):
     remove_orphan_files = orphans.remove_orphan_files
 
     rollback_to = rollback.rollback_to
+    sync_iceberg = sync_iceberg
     repair_hints = repair.repair_hints
 
     def bucket_files(

@@ -26,6 +26,7 @@ from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
 from storage.options.options import TableOptions, find_option
 from storage.table.commit.commit import FileStoreCommit
+from storage.table.iceberg import check_iceberg_change
 from storage.table.operations import TableOperations
 from storage.table.read.read import TableRead
 from storage.table.scan.predicate import Predicate
@@ -368,6 +369,7 @@ class FileStoreTable(TableOperations):
         before = newest or self._newest_schema()
         schema = evolve(before, changes, self.clock.now_ms(), has_snapshots=has_snapshots)
         check_table(schema)
+        check_iceberg_change(before, schema)
         return schema
 
     def alter_files(self, changes: Sequence[SchemaChange]) -> "FileStoreTable":

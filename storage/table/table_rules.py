@@ -20,6 +20,7 @@ from storage.options.options import TableOptions, option_value
 from storage.table.bucket_mode import check_bucket_keys
 from storage.table.materialized_table import check_formatters
 from storage.table.object_schema import check_object_table
+from storage.table.iceberg import check_iceberg
 from storage.table.retention.auto_tags import TagPeriod, zone_named
 from storage.table.retention.expire_partitions import partition_time
 from storage.table.scan.format_files import check_format_table
@@ -67,6 +68,7 @@ def check_table(schema: TableSchema) -> None:
     _check_life(options)
     _check_snapshot_order(schema)
     _check_row_ids(schema)
+    check_iceberg(schema, options)
     if _is_on(schema, _CLUSTERING) and not schema.options.get("clustering.columns"):
         raise InvalidOptionError(
             f"Cannot support '{_CLUSTERING}' mode without 'clustering.columns'",

@@ -12,6 +12,7 @@ from storage.errors import InvalidRequestError, NotFoundError
 from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.format.metadata.tag import Tag, list_tags, read_tag
 from storage.table.core import TableCore
+from storage.table.iceberg import publish_iceberg
 from storage.table.retention.reachability import (
     Documents,
     live_data_files,
@@ -50,6 +51,7 @@ def create_tag(
             return get_tag(table, name)
         raise InvalidRequestError(f"Tag '{name}' already exists.", table=table.layout.root)
     _require_kept(table, tag)
+    publish_iceberg(table)
     return tag
 
 
@@ -73,6 +75,7 @@ def replace_tag(
     except NotFoundError:
         table.file_io.overwrite_bytes(table.layout.tag_file(name), before.to_json())
         raise
+    publish_iceberg(table)
     return tag
 
 
@@ -88,6 +91,7 @@ def rename_tag(table: TableCore, name: str, new_name: str) -> None:
     if not table.file_io.put_if_absent(table.layout.tag_file(new_name), tag.to_json()):
         raise InvalidRequestError(f"Tag '{new_name}' already exists.", table=table.layout.root)
     table.file_io.delete(table.layout.tag_file(name))
+    publish_iceberg(table)
 
 
 def delete_tag(table: TableCore, name: str) -> bool:
@@ -103,6 +107,7 @@ def delete_tag(table: TableCore, name: str) -> bool:
         return False
     others = [one for one in all_tags(table) if one.name != name]
     deleted = table.file_io.delete(table.layout.tag_file(name))
+    publish_iceberg(table)
     same = any(one.snapshot.id == tag.snapshot.id for one in others)
     if deleted and not same and not table.snapshots.exists(tag.snapshot.id):
         _clean(table, tag.snapshot, others)

@@ -16,7 +16,15 @@ import pytest
 
 from tests.interop.child import Child, ChildError
 
-__all__ = ["PEERS", "ROOT", "PeerFailedError", "missing", "peer_rows", "peers_python"]
+__all__ = [
+    "PEERS",
+    "ROOT",
+    "PeerFailedError",
+    "iceberg_rows",
+    "missing",
+    "peer_rows",
+    "peers_python",
+]
 
 PEERS = ("pypaimon", "pypaimon-rust")
 ROOT = pathlib.Path(__file__).parents[2]
@@ -50,16 +58,29 @@ def _reader(python: str) -> Child:
     return child
 
 
+def iceberg_rows(engine: str, metadata: pathlib.Path, reference: str) -> pa.Table:
+    """What an Iceberg engine reads at a snapshot id or a tag of a metadata file.
+
+    Raises:
+        PeerFailedError: it could not.
+    """
+    return _rows(engine, str(metadata), reference)
+
+
 def peer_rows(peer: str, warehouse: pathlib.Path, name: str) -> pa.Table:
     """What a peer reads from `database.table`.
 
     Raises:
         PeerFailedError: it could not.
     """
+    return _rows(peer, str(warehouse), name)
+
+
+def _rows(peer: str, warehouse: str, name: str) -> pa.Table:
     python = peers_python()
     with tempfile.TemporaryDirectory() as directory:
         output = str(pathlib.Path(directory) / "found.arrow")
-        order = {"peer": peer, "warehouse": str(warehouse), "name": name, "output": output}
+        order = {"peer": peer, "warehouse": warehouse, "name": name, "output": output}
         try:
             _reader(python).ask(order, ANSWER_S)
         except ChildError as error:

@@ -214,7 +214,7 @@ def new_schema(
     Raises:
         InvalidRequestError: no columns, a bad or repeated name, or keys that do not fit.
     """
-    ids = itertools.count()
+    ids = itertools.count(1)  # Iceberg engines refuse a field id of 0
     fields = []
     for column in columns:
         given = column if isinstance(column, DataField) else None

@@ -48,6 +48,7 @@ from storage.table.commit.live_files import live_entries, live_state
 from storage.table.commit.manifest_merge import MergePolicy, merge_manifests
 from storage.table.commit.publish_outcome import Outcome, back_off
 from storage.table.core import TableCore
+from storage.table.iceberg import publish_iceberg
 
 __all__ = ["AlreadyCommitted", "BeforePublish", "Published", "Publisher", "Request"]
 
@@ -252,6 +253,7 @@ class Publisher:
             self._table.snapshots.announce(snapshot)
             if self._table.environment is not None:
                 self._table.environment.published(self._table, snapshot)
+            publish_iceberg(self._table)
             return snapshot
         attempt.sent = False
         self._forget(attempt.names)

@@ -22,6 +22,7 @@ from storage.errors import NotFoundError
 from storage.format.metadata.snapshot import Snapshot
 from storage.options.options import TableOptions
 from storage.table.core import TableCore
+from storage.table.iceberg import publish_iceberg
 from storage.table.retention.consumers import expire_consumers, min_next_snapshot
 from storage.table.retention.expired_files import ExpiredFiles, Scope
 
@@ -181,6 +182,7 @@ def expire_snapshots(
     ids, expired = _chosen(table, now_ms, keep_from, retention)
     if expired:
         _remove(table, expired, next(one for one in ids if one > expired[-1]), ids[-1])
+        publish_iceberg(table)
     if options.changelogs_outlive_snapshots and not alone:
         expire_changelogs(table, now_ms=now_ms, keep_from=keep_from)
     return len(expired)

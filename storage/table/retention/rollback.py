@@ -19,6 +19,7 @@ from storage.errors import InvalidRequestError, NotFoundError
 from storage.format.metadata.file_meta import FileKind
 from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.table.core import TableCore
+from storage.table.iceberg import publish_iceberg
 from storage.table.retention.reachability import (
     DataFile,
     data_files,
@@ -77,6 +78,7 @@ def rollback_to(
     files = files.union(*(live_data_files(table, one) for one in (*tagged, *oldest)))
     remove_unreachable(table, (*expired, *tagged), files, own)
     table.snapshots.move_latest_hint(target.id)
+    publish_iceberg(table)
     return target
 
 

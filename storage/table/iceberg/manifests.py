@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Manifests and manifest lists of Iceberg as Avro bytes.
+
+Source: Iceberg table specification, "Manifests", "Manifest Lists", appendix A. Entries are dicts
+as fastavro reads them; `DATA` and `DELETES` are values of `content`.
+"""
+
+import io
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import fastavro
+
+__all__ = [
+    "ADDED",
+    "DATA",
+    "DELETED",
+    "DELETES",
+    "EXISTING",
+    "decode",
+    "encode_list",
+    "encode_manifest",
+]
+
+EXISTING, ADDED, DELETED = 0, 1, 2
+"""`status` of an entry."""
+
+DATA, DELETES = 0, 1
+"""`content` of a manifest; in a data file of a delete manifest 1 means deleted positions."""
+
+_CODEC = "deflate"
+"""Every Iceberg reader has it."""
+
+
+def _field(name: str, type_: Any, field_id: int, *, optional: bool = False) -> dict[str, Any]:
+    if not optional:
+        return {"name": name, "type": type_, "field-id": field_id}
+    return {"name": name, "type": ["null", type_], "default": None, "field-id": field_id}
+
+
+def _int_map(name: str, values: str, field_id: int, key_id: int, value_id: int) -> dict[str, Any]:
+    """A map from column ids, which Avro holds as an array of pairs."""
+    pair = {
+        "type": "record",
+        "name": f"k{key_id}_v{value_id}",
+        "fields": [_field("key", "int", key_id), _field("value", values, value_id)],
+    }
+    return _field(
+        name, {"type": "array", "items": pair, "logicalType": "map"}, field_id, optional=True
+    )
+
+
+def _entry_schema(partition: list[dict[str, Any]], version: int) -> dict[str, Any]:
+    in_v3 = [
+        _field("first_row_id", "long", 142, optional=True),
+        _field("referenced_data_file", "string", 143, optional=True),
+        _field("content_offset", "long", 144, optional=True),
+        _field("content_size_in_bytes", "long", 145, optional=True),
+    ]
+    file = {
+        "type": "record",
+        "name": "r2",
+        "fields": [
+            _field("content", "int", 134),
+            _field("file_path", "string", 100),
+            _field("file_format", "string", 101),
+            _field("partition", {"type": "record", "name": "r102", "fields": partition}, 102),
+            _field("record_count", "long", 103),
+            _field("file_size_in_bytes", "long", 104),
+            _int_map("value_counts", "long", 109, 119, 120),
+            _int_map("null_value_counts", "long", 110, 121, 122),
+            _int_map("lower_bounds", "bytes", 125, 126, 127),
+            _int_map("upper_bounds", "bytes", 128, 129, 130),
+            _field("sort_order_id", "int", 140, optional=True),
+            *(in_v3 if version >= 3 else ()),
+        ],
+    }
+    return {
+        "type": "record",
+        "name": "manifest_entry",
+        "fields": [
+            _field("status", "int", 0),
+            _field("snapshot_id", "long", 1, optional=True),
+            _field("sequence_number", "long", 3, optional=True),
+            _field("file_sequence_number", "long", 4, optional=True),
+            _field("data_file", file, 2),
+        ],
+    }
+
+
+def _list_schema(version: int) -> dict[str, Any]:
+    summary = {
+        "type": "record",
+        "name": "r508",
+        "fields": [
+            _field("contains_null", "boolean", 509),
+            _field("contains_nan", "boolean", 518, optional=True),
+            _field("lower_bound", "bytes", 510, optional=True),
+            _field("upper_bound", "bytes", 511, optional=True),
+        ],
+    }
+    partitions = {"type": "array", "items": summary, "element-id": 508}
+    return {
+        "type": "record",
+        "name": "manifest_file",
+        "fields": [
+            _field("manifest_path", "string", 500),
+            _field("manifest_length", "long", 501),
+            _field("partition_spec_id", "int", 502),
+            _field("content", "int", 517),
+            _field("sequence_number", "long", 515),
+            _field("min_sequence_number", "long", 516),
+            _field("added_snapshot_id", "long", 503),
+            _field("added_files_count", "int", 504),
+            _field("existing_files_count", "int", 505),
+            _field("deleted_files_count", "int", 506),
+            _field("added_rows_count", "long", 512),
+            _field("existing_rows_count", "long", 513),
+            _field("deleted_rows_count", "long", 514),
+            _field("partitions", partitions, 507, optional=True),
+            *([_field("first_row_id", "long", 520, optional=True)] if version >= 3 else ()),
+        ],
+    }
+
+
+def encode_manifest(
+    entries: Iterable[Mapping[str, Any]],
+    *,
+    content: int,
+    version: int,
+    partition: list[dict[str, Any]],
+    schema: Mapping[str, Any],
+    spec: Mapping[str, Any],
+) -> bytes:
+    """A manifest.
+
+    Args:
+        entries: in this order.
+        content: `DATA` or `DELETES`.
+        version: format version, 2 or 3.
+        partition: Avro fields of the partition tuple.
+        schema: the table's Iceberg schema.
+        spec: its partition spec.
+    """
+    metadata = {
+        "schema": json.dumps(schema),
+        "schema-id": str(schema["schema-id"]),
+        "partition-spec": json.dumps(spec["fields"]),
+        "partition-spec-id": str(spec["spec-id"]),
+        "format-version": str(version),
+        "content": "deletes" if content == DELETES else "data",
+    }
+    return _encode(_entry_schema(partition, version), entries, metadata)
+
+
+def encode_list(
+    manifests: Iterable[Mapping[str, Any]],
+    *,
+    version: int,
+    snapshot_id: int,
+    parent_id: int | None,
+    sequence_number: int,
+    first_row_id: int,
+) -> bytes:
+    """A manifest list; manifests as dicts with the fields of the specification."""
+    metadata = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
+        "sequence-number": str(sequence_number),
+        "format-version": str(version),
+    }
+    if version >= 3:
+        metadata["first-row-id"] = str(first_row_id)
+    return _encode(_list_schema(version), manifests, metadata)
+
+
+def _encode(schema: dict[str, Any], records: Iterable[Any], metadata: dict[str, str]) -> bytes:
+    output = io.BytesIO()
+    parsed = fastavro.parse_schema(schema, _write_hint=False)
+    fastavro.writer(output, parsed, records, codec=_CODEC, metadata=metadata)
+    return output.getvalue()
+
+
+def decode(data: bytes) -> list[dict[str, Any]]:
+    """The records of a manifest or of a manifest list."""
+    return list(fastavro.reader(io.BytesIO(data)))

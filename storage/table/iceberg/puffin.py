@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puffin files of deletion vectors. Source: Iceberg's Puffin specification."""
+
+import dataclasses
+import json
+import struct
+from collections.abc import Iterable
+
+from storage.format.files.row_selection import Bitmap
+from storage.format.index.deletion_vector import encode
+
+__all__ = ["Blob", "encode_puffin"]
+
+_MAGIC = b"PFA1"
+_ROW_POSITION = 2_147_483_545
+"""Field id of the metadata column of row positions."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Blob:
+    """Where the vector of a data file lies in a Puffin file.
+
+    Attributes:
+        path: of the data file.
+        offset: [bytes].
+        length: [bytes].
+        cardinality: deleted rows.
+    """
+
+    path: str
+    offset: int
+    length: int
+    cardinality: int
+
+
+def encode_puffin(vectors: Iterable[tuple[str, Bitmap]]) -> tuple[bytes, list[Blob]]:
+    """A Puffin file with one `deletion-vector-v1` per data file.
+
+    Args:
+        vectors: paths of data files with the positions deleted in them.
+    """
+    parts, blobs, offset = [_MAGIC], [], len(_MAGIC)
+    for path, bitmap in vectors:
+        part = encode(bitmap, bitmap64=True)
+        blobs.append(Blob(path, offset, len(part), len(bitmap)))
+        parts.append(part)
+        offset += len(part)
+    footer = json.dumps({"blobs": [_described(blob) for blob in blobs]}).encode()
+    no_flags = 0
+    end = struct.pack("<ii", len(footer), no_flags)
+    return b"".join([*parts, _MAGIC, footer, end, _MAGIC]), blobs
+
+
+def _described(blob: Blob) -> dict[str, object]:
+    return {
+        "type": "deletion-vector-v1",
+        "fields": [_ROW_POSITION],
+        "snapshot-id": -1,
+        "sequence-number": -1,
+        "offset": blob.offset,
+        "length": blob.length,
+        "properties": {
+            "referenced-data-file": blob.path,
+            "cardinality": str(blob.cardinality),
+        },
+    }

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schemas, partition values and bounds of a table as Iceberg writes them.
+
+Source: Iceberg table specification, "Schemas and Data Types", appendices A (Avro), C (JSON) and D
+(single-value serialization). Field ids are the table's own: its Parquet files carry them.
+"""
+
+import decimal
+import struct
+from typing import Any
+
+from storage.errors import UnsupportedFeatureError
+from storage.format.metadata.schema import TableSchema
+from storage.format.row.row_codec import RowValue, Timestamp
+from storage.format.types.nested_ids import key_id, value_id
+from storage.format.types.type_text import type_name
+from storage.format.types.types import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    RowType,
+    TypeRoot,
+)
+
+__all__ = [
+    "PARTITION_FIELD_ID_START",
+    "avro_partition",
+    "bound",
+    "check_promotion",
+    "iceberg_schema",
+    "partition_spec",
+    "partition_value",
+]
+
+PARTITION_FIELD_ID_START = 1000
+
+_PLAIN = {
+    TypeRoot.BOOLEAN: "boolean",
+    TypeRoot.TINYINT: "int",
+    TypeRoot.SMALLINT: "int",
+    TypeRoot.INT: "int",
+    TypeRoot.BIGINT: "long",
+    TypeRoot.FLOAT: "float",
+    TypeRoot.DOUBLE: "double",
+    TypeRoot.DATE: "date",
+    TypeRoot.CHAR: "string",
+    TypeRoot.VARCHAR: "string",
+    TypeRoot.BINARY: "binary",
+    TypeRoot.VARBINARY: "binary",
+}
+_MICROS = 6
+_AVRO = {
+    "boolean": "boolean",
+    "int": "int",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "bytes",
+    "date": {"type": "int", "logicalType": "date"},
+    "timestamp": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": False},
+    "timestamptz": {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": True},
+}
+_STRUCTS = {
+    "int": struct.Struct("<i"),
+    "date": struct.Struct("<i"),
+    "long": struct.Struct("<q"),
+    "timestamp": struct.Struct("<q"),
+    "timestamptz": struct.Struct("<q"),
+}
+
+
+def iceberg_schema(schema: TableSchema) -> dict[str, Any]:
+    """The schema as a JSON object of Iceberg; its id is the table schema's.
+
+    Raises:
+        UnsupportedFeatureError: a column's type does not exist in Iceberg, or the field ids begin
+            at 0, which Iceberg engines refuse; names the column.
+    """
+    for field in schema.fields:
+        if field.id == 0:
+            raise UnsupportedFeatureError(
+                "field ids of this table begin at 0, which Iceberg engines refuse",
+                hint="copy the table: a new table's field ids begin at 1",
+                column=field.name,
+            )
+    return {
+        "type": "struct",
+        "schema-id": schema.id,
+        "fields": [_field(field, field.name) for field in schema.fields],
+    }
+
+
+def _field(field: DataField, path: str) -> dict[str, Any]:
+    found = {
+        "id": field.id,
+        "name": field.name,
+        "required": not field.type.nullable,
+        "type": _type(field.type, field.id, 1, path),
+    }
+    return found if field.description is None else {**found, "doc": field.description}
+
+
+def _type(type_: DataType, owner: int, depth: int, path: str) -> Any:
+    match type_:
+        case AtomicType():
+            return _atomic(type_, path)
+        case ArrayType(element=element):
+            return {
+                "type": "list",
+                "element-id": value_id(owner, depth),
+                "element": _type(element, owner, depth + 1, f"{path}.element"),
+                "element-required": not element.nullable,
+            }
+        case MapType(key=key, value=value):
+            return {
+                "type": "map",
+                "key-id": key_id(owner, depth),
+                "key": _type(key, owner, depth + 1, f"{path}.key"),
+                "value-id": value_id(owner, depth),
+                "value": _type(value, owner, depth + 1, f"{path}.value"),
+                "value-required": not value.nullable,
+            }
+        case MultisetType(element=element):
+            return {
+                "type": "map",
+                "key-id": key_id(owner, depth),
+                "key": _type(element, owner, depth + 1, f"{path}.key"),
+                "value-id": value_id(owner, depth),
+                "value": "int",
+                "value-required": True,
+            }
+        case RowType(fields=fields):
+            return {
+                "type": "struct",
+                "fields": [_field(field, f"{path}.{field.name}") for field in fields],
+            }
+
+
+def _atomic(type_: AtomicType, path: str) -> str:
+    if type_.root in _PLAIN:
+        return _PLAIN[type_.root]
+    if type_.root is TypeRoot.DECIMAL:
+        return f"decimal({type_.precision}, {type_.scale})"
+    if type_.precision <= _MICROS and type_.root is TypeRoot.TIMESTAMP:
+        return "timestamp"
+    if type_.precision <= _MICROS and type_.root is TypeRoot.TIMESTAMP_LTZ:
+        return "timestamptz"
+    raise UnsupportedFeatureError(
+        "Iceberg has no type for a column",
+        hint="use TIMESTAMP(6) for times, or set `metadata.iceberg.storage` to disabled",
+        column=path,
+        type=type_name(type_),
+    )
+
+
+_PROMOTIONS = {("int", "long"), ("float", "double")}
+
+
+def check_promotion(before: DataField, after: DataField) -> None:
+    """Check that a column's change of type is one that Iceberg readers know.
+
+    Raises:
+        UnsupportedFeatureError: it is not; names the column.
+    """
+    old = _type(before.type, before.id, 1, before.name)
+    new = _type(after.type, after.id, 1, after.name)
+    if old == new or not isinstance(old, str) or (old, new) in _PROMOTIONS:
+        return  # a nested type changes by the fields in it, each with its own id
+    if old.startswith("decimal") and isinstance(new, str) and new.startswith("decimal"):
+        assert isinstance(before.type, AtomicType)
+        assert isinstance(after.type, AtomicType)
+        grows = before.type.precision <= after.type.precision
+        if grows and before.type.scale == after.type.scale:
+            return
+    raise UnsupportedFeatureError(
+        "Iceberg readers cannot read the old files of a column after this change of its type",
+        hint="add a column of the new type, or set `metadata.iceberg.storage` to disabled",
+        column=after.name,
+        type=type_name(before.type),
+        wanted=type_name(after.type),
+    )
+
+
+def partition_spec(schema: TableSchema) -> dict[str, Any]:
+    """The identity partition spec of the partition keys."""
+    fields = [
+        {
+            "name": field.name,
+            "transform": "identity",
+            "source-id": field.id,
+            "field-id": PARTITION_FIELD_ID_START + at,
+        }
+        for at, field in enumerate(schema.partition_fields)
+    ]
+    return {"spec-id": 0, "fields": fields}
+
+
+def avro_partition(schema: TableSchema) -> list[dict[str, Any]]:
+    """Avro fields of the partition tuple in a manifest entry."""
+    return [
+        {
+            "name": field.name,
+            "type": ["null", _avro(field)],
+            "default": None,
+            "field-id": PARTITION_FIELD_ID_START + at,
+        }
+        for at, field in enumerate(schema.partition_fields)
+    ]
+
+
+def _avro(field: DataField) -> Any:
+    text = _type(field.type, field.id, 1, field.name)
+    if text in _AVRO:
+        return _AVRO[text]
+    assert isinstance(field.type, AtomicType)
+    precision = field.type.precision
+    size = next(n for n in range(1, 17) if 10**precision <= 1 << (8 * n - 1))
+    return {
+        "type": "fixed",
+        "name": f"decimal_{precision}_{field.type.scale}_{field.id}",
+        "size": size,
+        "logicalType": "decimal",
+        "precision": precision,
+        "scale": field.type.scale,
+    }
+
+
+def partition_value(value: RowValue) -> Any:
+    """A partition value as fastavro takes it."""
+    return _micros(value) if isinstance(value, Timestamp) else value
+
+
+def bound(value: RowValue, field: DataField) -> bytes | None:
+    """A lower or upper bound of a column in Iceberg's form; None: there is none to give."""
+    if value is None or not isinstance(field.type, AtomicType):
+        return None
+    match value:
+        case bool():
+            return bytes([value])
+        case bytes():
+            return value
+        case str():
+            return value.encode()
+        case decimal.Decimal():
+            scale = decimal.Context(prec=60)
+            number = int(value.scaleb(field.type.scale, scale))
+            return number.to_bytes(
+                (number + (number < 0)).bit_length() // 8 + 1, "big", signed=True
+            )
+        case float():
+            return None  # bounds leave NaN out, and whether a file has any is not known
+        case Timestamp():
+            return _STRUCTS["timestamp"].pack(_micros(value))
+        case _:
+            pass
+    packed = _STRUCTS.get(_PLAIN[field.type.root])
+    return None if packed is None else packed.pack(value)
+
+
+def _micros(value: Timestamp) -> int:
+    return value.millis * 1000 + value.nanos_of_milli // 1000

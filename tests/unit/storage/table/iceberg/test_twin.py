@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Iceberg metadata beside a table: read by a naive reader; killed at every operation."""
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from storage.errors import InvalidOptionError, UnsupportedFeatureError
+from storage.format.metadata.schema_changes import RemoveOption, SetOption, UpdateType
+from storage.format.types.type_text import parse_type
+from storage.io.local import LocalFileIO
+from storage.table.table import FileStoreTable
+from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
+from tests.table_kit import make_table, reopened, rows_of, write
+from tests.unit.storage.table.iceberg.naive_reader import document, newest, rows
+
+STORAGE = {"metadata.iceberg.storage": "table-location"}
+VECTORS = {
+    **STORAGE,
+    "metadata.iceberg.format-version": "3",
+    "deletion-vectors.enabled": "true",
+    "num-sorted-run.compaction-trigger": "3",
+}
+
+
+def make(directory: pathlib.Path, options: dict[str, str], **others: Any) -> FileStoreTable:
+    return make_table(directory, options=options, **others)
+
+
+def fill(table: FileStoreTable, commits: int = 4, first: int = 1) -> None:
+    for number in range(first, first + commits):
+        batch = [("+I", key, f"v{number}") for key in range(number, number + 6)]
+        write(table, number, [*batch, ("-D", number + 1, None)])
+
+
+def seen(table: FileStoreTable) -> list[tuple[Any, ...]]:
+    return rows(newest(table.layout.root))
+
+
+def metadata_files(table: FileStoreTable) -> set[str]:
+    return {path.name for path in (pathlib.Path(table.layout.root) / "metadata").iterdir()}
+
+
+def test_every_snapshot_can_be_read(tmp_path):
+    table = make(tmp_path, VECTORS)
+    fill(table)
+    for snapshot_id in table.snapshots.ids():
+        expected = rows_of(table, snapshot=snapshot_id)
+        assert rows(newest(table.layout.root), snapshot_id) == expected
+    assert table.sync_iceberg() == 0
+
+
+def test_field_ids_begin_at_1(tmp_path):
+    table = make(tmp_path, STORAGE)
+    fill(table, 1)
+    (schema,) = document(newest(table.layout.root))["schemas"]
+    assert [field["id"] for field in schema["fields"]] == [1, 2]
+
+
+def test_a_table_that_gets_metadata_later_has_its_newest_snapshot_in_it(tmp_path):
+    table = make(tmp_path, {})
+    fill(table)
+    table = table.alter([SetOption("metadata.iceberg.storage", "table-location")])
+    write(table, 9, [("+I", 1, "w")], full=True)
+    assert seen(table) == rows_of(table)
+    ids = [one["snapshot-id"] for one in document(newest(table.layout.root))["snapshots"]]
+    assert ids == [one for one in table.snapshots.ids() if one > 4]
+
+
+def test_metadata_that_fell_behind_is_published_version_by_version(tmp_path):
+    table = make(tmp_path, VECTORS)
+    fill(table, 2)
+    silent = table.alter([RemoveOption("metadata.iceberg.storage")])
+    fill(silent, 3, first=3)
+    behind = table.latest().alter([SetOption("metadata.iceberg.storage", "table-location")])
+    write(behind, 9, [("+I", 1, "w")])
+    for snapshot_id in behind.snapshots.ids():
+        expected = rows_of(behind, snapshot=snapshot_id)
+        assert rows(newest(table.layout.root), snapshot_id) == expected
+
+
+def test_tags_are_references(tmp_path):
+    table = make(tmp_path, VECTORS)
+    fill(table, 2)
+    table.create_tag("one")
+    refs = document(newest(table.layout.root))["refs"]
+    assert refs["one"] == {"snapshot-id": table.latest_snapshot().id, "type": "tag"}
+    table.delete_tag("one")
+    assert "one" not in document(newest(table.layout.root))["refs"]
+
+
+def test_expired_snapshots_go_with_their_metadata_and_tagged_ones_stay(tmp_path):
+    table = make(tmp_path, {**VECTORS, "metadata.iceberg.previous-versions-max": "0"})
+    fill(table, 2)
+    tagged = table.latest_snapshot().id
+    table.create_tag("kept")
+    expected = rows_of(table)
+    fill(table, 8, first=3)
+    before = metadata_files(table)
+    table.expire_snapshots(retain_min=1, retain_max=1, time_retained_ms=0)
+    found = document(newest(table.layout.root))
+    latest = table.latest_snapshot().id
+    assert [one["snapshot-id"] for one in found["snapshots"]] == [tagged, latest]
+    assert rows(newest(table.layout.root), tagged) == expected
+    assert seen(table) == rows_of(table)
+    assert metadata_files(table) < before
+    assert sum(name.startswith("snap-") for name in metadata_files(table)) == 2
+    assert sum(name.endswith(".metadata.json") for name in metadata_files(table)) == 1
+
+
+def test_a_rollback_takes_later_versions_away(tmp_path):
+    table = make(tmp_path, VECTORS)
+    fill(table, 2)
+    target, expected = table.latest_snapshot().id, rows_of(table)
+    fill(table, 2, first=3)
+    table.rollback_to(target)
+    assert newest(table.layout.root).name == f"v{target}.metadata.json"
+    assert seen(table) == expected
+    table = reopened(table)
+    fill(table, 2, first=7)
+    assert seen(table) == rows_of(table)
+
+
+def test_orphan_removal_leaves_the_metadata(tmp_path):
+    table = make(tmp_path, VECTORS)
+    fill(table)
+    before = metadata_files(table)
+    table.clock.advance(10**9)
+    table.remove_orphan_files(older_than_ms=table.clock.now_ms() - 1)
+    assert metadata_files(table) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"deletion-vectors.enabled": "true"}, InvalidOptionError, "format version"),
+        ({"metadata.iceberg.format-version": "4"}, InvalidOptionError, "2 or 3"),
+        ({"file.format": "orc"}, UnsupportedFeatureError, "Parquet"),
+        ({"metadata.iceberg.storage": "hive-catalog"}, UnsupportedFeatureError, "hive-catalog"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, options, error, text):
+    with pytest.raises(error, match=text):
+        fill(make(tmp_path, {**STORAGE, **options}))
+
+
+def test_types_that_iceberg_lacks_are_refused_by_name(tmp_path):
+    with pytest.raises(UnsupportedFeatureError, match="at"):
+        make(tmp_path, STORAGE, columns=(("k", "INT"), ("at", "TIME")))
+
+
+def test_a_change_of_type_that_iceberg_lacks_is_refused(tmp_path):
+    table = make(tmp_path, STORAGE, columns=(("k", "INT"), ("v", "INT")))
+    with pytest.raises(UnsupportedFeatureError, match="old files"):
+        table.alter([UpdateType("v", parse_type("STRING"))])
+
+
+def _story(table: FileStoreTable) -> None:
+    fill(table, 3)
+    table.create_tag("one")
+    table.expire_snapshots(retain_min=1, retain_max=2, time_retained_ms=0)
+    fill(table, 1, first=4)
+
+
+def _operations(directory: pathlib.Path) -> int:
+    store = FaultyFileIO(LocalFileIO(durable=False))
+    _story(make(directory, VECTORS, file_io=store))
+    return len(store.operations)
+
+
+def _check_after_death(directory: pathlib.Path, fault: Fault) -> None:
+    table = make(directory, VECTORS)
+    store = FaultyFileIO(LocalFileIO(durable=False), fault)
+    dying = reopened(table, file_io=store)
+    with pytest.raises(SimulatedCrash):
+        _story(dying)
+    survivor = reopened(table)
+    hint = pathlib.Path(table.layout.root) / "metadata" / "version-hint.text"
+    if hint.exists():
+        version = int(hint.read_text())
+        latest = survivor.latest_snapshot().id
+        assert version <= latest
+        assert seen(survivor) == rows_of(survivor, snapshot=version)
+    fill(survivor, 1, first=20)
+    assert seen(survivor) == rows_of(survivor)
+    assert survivor.sync_iceberg() == 0
+
+
+@pytest.mark.parametrize("mode", ["before", "after", "torn"])
+def test_death_at_some_operations_shows_no_wrong_row(tmp_path, mode):
+    total = _operations(tmp_path / "count")
+    for at in range(7, total, 23):
+        _check_after_death(tmp_path / str(at), Fault(at, mode))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["before", "after", "torn"])
+def test_death_at_any_operation_shows_no_wrong_row(tmp_path, mode):
+    total = _operations(tmp_path / "count")
+    for at in range(1, total):
+        _check_after_death(tmp_path / str(at), Fault(at, mode))
