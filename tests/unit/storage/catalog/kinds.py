@@ -5,6 +5,7 @@ import contextlib
 import pathlib
 from collections.abc import Iterator, Mapping
 
+from tests.e2e.hive_metastore import hive_metastore
 from tests.e2e.mariadb_server import PASSWORD as MARIADB_PASSWORD
 from tests.e2e.mariadb_server import USER as MARIADB_USER
 from tests.e2e.mariadb_server import mariadb
@@ -17,7 +18,7 @@ __all__ = ["LOCAL", "SERVED", "catalog_options"]
 LOCAL = ("filesystem", "sqlite", "rest")
 """Kinds that need no server."""
 
-SERVED = ("postgres", "mariadb")
+SERVED = ("postgres", "mariadb", "hive")
 """Kinds that do."""
 
 
@@ -37,6 +38,9 @@ def catalog_options(kind: str, scratch: pathlib.Path) -> Iterator[Mapping[str, s
         case "rest":
             with rest_server(str(scratch / "served")) as rest:
                 yield {"metastore": "rest", "uri": rest.uri, "token": TOKEN}
+        case "hive":
+            with hive_metastore(scratch) as uri:
+                yield {"metastore": "hive", "uri": uri}
         case "postgres":
             with postgres() as server:
                 yield {
