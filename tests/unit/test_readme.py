@@ -28,7 +28,7 @@ def example(directory, monkeypatch, page, number=0):
 
 
 def test_every_example_is_run():
-    """The second of changelog.md by test_readme_spark, those of hive.md by test_hive and test_hdfs."""
+    """The second of changelog.md by test_readme_spark, those of hive.md by tests of stores."""
     found = {page.name: page.read_text(encoding="utf-8").count("```python\n") for page in PAGES}
     found.pop("spark-source.md", None)
     assert {name: count for name, count in found.items() if count} == {
