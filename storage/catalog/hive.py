@@ -70,6 +70,9 @@ _SYNC_TRIES = 5
 _EXCLUSIVE, _TABLE_LEVEL, _ACQUIRED = 3, 2, 1
 """`LockType`, `LockLevel` and `LockState` of the metastore."""
 
+_NO_TRANSACTION = 6
+"""`DataOperationType.NO_TXN`."""
+
 
 class HiveLock(CatalogLock):
     """An exclusive lock of a table in the metastore, as Paimon's `HiveCatalogLock` takes it.
@@ -89,7 +92,11 @@ class HiveLock(CatalogLock):
         database, _, table = self.name.partition(".")
         thrift = interface()
         part = thrift.LockComponent(
-            type=_EXCLUSIVE, level=_TABLE_LEVEL, dbname=database, tablename=table
+            type=_EXCLUSIVE,
+            level=_TABLE_LEVEL,
+            dbname=database,
+            tablename=table,
+            operationType=_NO_TRANSACTION,
         )
         request = thrift.LockRequest(
             component=[part], user=getpass.getuser(), hostname=socket.gethostname()

@@ -82,6 +82,7 @@ struct LockComponent {
   2: required i32 level
   3: required string dbname
   4: optional string tablename
+  6: optional i32 operationType
 }
 
 struct LockRequest {

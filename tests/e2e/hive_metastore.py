@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pyspark
 
+from storage.catalog.hive import HiveLock
+from storage.catalog.hive_client import HiveClient
 from tests.e2e.availability import PartUnavailableError
 from tests.e2e.server_process import ServerProcess
 from tests.free_ports import free_port
@@ -20,13 +22,11 @@ from tests.free_ports import free_port
 __all__ = ["hive_metastore"]
 
 SETTINGS = {
-    "javax.jdo.option.ConnectionURL": "jdbc:derby:memory:metastore;create=true",
     "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
     "datanucleus.schema.autoCreateAll": "true",
-    "hive.metastore.schema.verification": "false",
     "datanucleus.connectionPoolingType": "None",  # pyspark has no jar of a pool
+    "hive.metastore.schema.verification": "false",
     "hive.async.log.enabled": "false",
-    "hive.in.test": "true",  # makes the tables of locks, too
 }
 
 
@@ -34,17 +34,35 @@ SETTINGS = {
 def hive_metastore(folder: Path) -> Iterator[str]:
     """A metastore for as long as the context lasts.
 
+    It is started twice: only in its test mode it makes the tables of locks, and in that mode it
+    refuses locks as Paimon's Java client takes them.
+
     Args:
-        folder: for its configuration and its log.
+        folder: for its database, its configuration and its log.
 
     Raises:
         PartUnavailableError: it cannot be started here.
     """
+    with _running(folder, {"hive.in.test": "true"}) as uri:
+        lock = HiveLock(HiveClient(uri), "default.none", {})
+        with lock.held():
+            pass
+    with _running(folder, {}) as uri:
+        yield uri
+
+
+@contextlib.contextmanager
+def _running(folder: Path, more: dict[str, str]) -> Iterator[str]:
     java = shutil.which("java")
     if java is None:
         raise PartUnavailableError("java is not installed")
     port = free_port()
-    settings = {**SETTINGS, "hive.metastore.warehouse.dir": f"file:{folder}/hive"}
+    settings = {
+        **SETTINGS,
+        **more,
+        "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={folder}/names;create=true",
+        "hive.metastore.warehouse.dir": f"file:{folder}/hive",
+    }
     properties = "".join(
         f"<property><name>{name}</name><value>{value}</value></property>"
         for name, value in settings.items()

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.full]
 
 INT = parse_type("INT")
 STRING = parse_type("STRING")
-CLIENT = ("hive-*.jar", "libthrift-*.jar", "libfb303-*.jar", "commons-*.jar", "log4j-*.jar")
+CLIENT = ("*.jar",)
 """Jars of pyspark with which Java's catalog reaches the metastore."""
 
 

@@ -315,7 +315,7 @@ def test_views(catalog, opened):
     assert opened().list_views("db") == ["w"]
     assert opened().view("db.w") == view
     assert catalog.list_tables("db") == []
-    dialects = {name: "x" for name in view.dialects}
+    dialects = dict.fromkeys(view.dialects, "x")
     changed = dataclasses.replace(view, comment="other", dialects=dialects, options={"a": "b"})
     catalog.alter_view("db.w", changed)
     assert catalog.view("db.w") == changed
