@@ -93,7 +93,10 @@ def test_rows_of_hive():
     assert [field.name for field in found.fields] == ["a", "b"]
 
 
-@pytest.mark.parametrize("text", ["uniontype<int,string>", "interval_day_time", "map<int>", ""])
+@pytest.mark.parametrize(
+    "text",
+    ["uniontype<int,string>", "interval_day_time", "map<int>", "", "array<int", "struct<int>", "<"],
+)
 def test_types_of_hive_without_counterpart(text):
     with pytest.raises(UnsupportedFeatureError, match="no counterpart"):
         from_hive(text)
