@@ -107,7 +107,7 @@ class FileSystemCatalog(Catalog):
 
     def _remove_database(self, name: str) -> None:
         path = self.database_path(name)
-        self._remove_all(path, self.file_io)
+        self._remove_all(path)
         self.file_io.prune(path)
 
     def list_tables(self, database: str) -> list[str]:

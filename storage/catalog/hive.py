@@ -27,7 +27,7 @@ from storage.catalog.hive_entries import (
 )
 from storage.catalog.locks import LockedFileIO
 from storage.catalog.options import LOCK_ENABLED, SYNC_ALL_PROPERTIES, URI, flag, split_options
-from storage.catalog.partitions import partition_changes, partition_spec
+from storage.catalog.partitions import partition_changes, path_of_spec, spec_of_path
 from storage.catalog.view import COMMENT, LOCATION, Database, View
 from storage.errors import (
     InvalidOptionError,
@@ -36,11 +36,10 @@ from storage.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
-from storage.format.metadata.layout import TableLayout, escape
+from storage.format.metadata.layout import TableLayout
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.io.file_io import FileIO
-from storage.io.local import LocalFileIO
 from storage.io.resolve import is_local, resolve_file_io
 from storage.table.commit.live_files import live_entries
 from storage.table.environment import CatalogEnvironment
@@ -132,7 +131,7 @@ class _HiveEnvironment(CatalogEnvironment):
         if snapshot.commit_kind is not CommitKind.OVERWRITE or len(added) == len(changes):
             return
         left = {entry.partition for entry in live_entries(table, snapshot)}
-        specs = [partition_spec(table, partition) for partition in left]
+        specs = [spec_of_path(table.partition_path(partition)) for partition in left]
         catalog.drop_partitions(
             self._identifier, [change.spec for change in changes if change.spec not in specs]
         )
@@ -159,7 +158,6 @@ class HiveCatalog(Catalog):
         self._cascades = flag(options, _CASCADE, True)
         self._skips_statistics = flag(options, _SKIP_STATISTICS, False)
         self._external = _table_type(options)
-        self._store_options = split_options(options, _KNOWN)[1]
 
     @classmethod
     def of(cls, warehouse: str, options: Mapping[str, str]) -> "HiveCatalog":
@@ -173,10 +171,9 @@ class HiveCatalog(Catalog):
                     option=key,
                     value=own[key],
                 )
-        of_store = dict(store)
         if not warehouse.startswith("hdfs:"):
-            of_store.pop(_HADOOP_CONF_DIR, None)
-        file_io, root = resolve_file_io(warehouse, of_store)
+            store.pop(_HADOOP_CONF_DIR, None)  # says nothing of other stores
+        file_io, root = resolve_file_io(warehouse, store)
         return cls(file_io, root, {**own, **store})
 
     # ---- locations
@@ -205,7 +202,7 @@ class HiveCatalog(Catalog):
         entry = self._entry(identifier)
         location = _location(entry.parameters, entry.sd.location) if entry is not None else ""
         if location:
-            return self._resolve(location)
+            return self._store_of(location)
         try:
             file_io, path = self._database_place(self._database_entry(database))
         except NotFoundError:
@@ -214,16 +211,7 @@ class HiveCatalog(Catalog):
 
     def _database_place(self, entry: Any) -> tuple[FileIO, str]:
         location = _location(entry.parameters, entry.locationUri)
-        return self._resolve(location or super().database_path(entry.name))
-
-    def _resolve(self, location: str) -> tuple[FileIO, str]:
-        """The store and the path of a location, which may be another one than the warehouse's."""
-        if is_local(location):
-            path = resolve_file_io(location)[1]
-            return self.file_io if is_local(self.warehouse) else LocalFileIO(), path
-        file_io, path = resolve_file_io(location, self._store_options)
-        same = _root(path) == _root(self.warehouse)
-        return (self.file_io if same else file_io), path
+        return self._store_of(location or super().database_path(entry.name))
 
     def _location_text(self, path: str) -> str:
         """A path as the metastore writes it, which would look for one without a scheme in HDFS."""
@@ -391,29 +379,25 @@ class HiveCatalog(Catalog):
 
     def _unregister(self, identifier: str) -> None:
         database, name = split_identifier(identifier)
+        owns = self._owns_files(identifier)
         file_io, path = self._place(identifier)
         with (
             contextlib.suppress(thrift().NoSuchObjectException),
             self._metastore.connect() as client,
         ):
-            client.drop_table(database, name, not self._in_properties)
-        file_io.prune(path)
+            client.drop_table(database, name, owns and not self._in_properties)
+        if owns:
+            file_io.prune(path)
 
-    def drop_table(self, identifier: str, ignore_if_missing: bool = False) -> None:
-        """See `Catalog`. The files of an external table stay."""
+    def _owns_files(self, identifier: str) -> bool:
         entry = self._entry(identifier)
-        if entry is None or not is_paimon(entry) or entry.tableType != EXTERNAL_TABLE:
-            super().drop_table(identifier, ignore_if_missing)
-            return
-        with self._metastore.connect() as client:
-            client.drop_table(entry.dbName, entry.tableName, False)
+        return entry is None or entry.tableType != EXTERNAL_TABLE
 
     def _move(self, old: str, new: str, move_files: Callable[[], None]) -> None:
         """See `Catalog`: the files of a table that is not external move, and move back on error."""
-        entry = self._entry(old)
+        entry, moves = self._entry(old), self._owns_files(old)
         if entry is None:
             raise NotFoundError("there is no such table", table=old)
-        moves = entry.tableType != EXTERNAL_TABLE
         old_path, new_path = self.table_path(old), self.table_path(new)
         if moves:
             move_files()
@@ -488,7 +472,9 @@ class HiveCatalog(Catalog):
         snapshot = table.latest_snapshot()
         if snapshot is not None and table.options.metastore_partitioned_table:
             found = {entry.partition for entry in live_entries(table, snapshot)}
-            self.add_partitions(identifier, [partition_spec(table, each) for each in found])
+            self.add_partitions(
+                identifier, [spec_of_path(table.partition_path(each)) for each in found]
+            )
 
     # ---- partitions
 
@@ -506,8 +492,7 @@ class HiveCatalog(Catalog):
         root = self._location_text(self.table_path(identifier))
         found = []
         for spec in specs:
-            names = "/".join(f"{escape(key)}={escape(value)}" for key, value in spec.items())
-            location = f"{root}/{names}"
+            location = f"{root}/{path_of_spec(spec)}"
             partition = new_partition(entry, spec.values(), location, now_s)
             if self._in_properties:
                 partition.sd.location = None
@@ -642,9 +627,3 @@ def _table_type(options: Mapping[str, str]) -> bool:
 def _location(parameters: Mapping[str, str] | None, location: str | None) -> str:
     """The location of an entry: the one in its properties goes first."""
     return (parameters or {}).get(LOCATION_PROPERTY) or location or ""
-
-
-def _root(path: str) -> str:
-    """The store of a URL."""
-    scheme, _, rest = path.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}"

@@ -131,7 +131,7 @@ class HiveMetastore:
         except TException as error:
             detail = " ".join(str(getattr(error, "message", "") or error).split())
             if isinstance(error, TApplicationException):
-                hint = "Hive 2.1 to 3.1 are supported"
+                hint = "Hive 2.3 to 3.1 are supported"
             else:
                 hint = "the log of the metastore says more"
             raise InvalidRequestError(

@@ -6,7 +6,7 @@ from typing import Any
 
 from storage.catalog.hive_client import thrift
 from storage.catalog.hive_types import from_hive, to_hive
-from storage.catalog.table_properties import table_properties
+from storage.catalog.options import table_properties
 from storage.catalog.view import COMMENT, View
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.types import DataField

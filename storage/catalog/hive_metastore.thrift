@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The part of the Hive metastore's interface that the Hive catalog uses: names and field numbers as
-// versions 2.1 to 3.1 have them. A structure that is read and written back has all its fields, but
+// versions 2.3 to 3.1 have them. A structure that is read and written back has all its fields, but
 // for skew, statistics and materialization, which tables of Paimon do not have.
 
 struct FieldSchema {

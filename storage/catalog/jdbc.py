@@ -24,8 +24,8 @@ from storage.catalog.options import (
     URI,
     flag,
     split_options,
+    table_properties,
 )
-from storage.catalog.table_properties import table_properties
 from storage.catalog.view import LOCATION, Database, View
 from storage.errors import (
     InvalidOptionError,

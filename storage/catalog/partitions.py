@@ -5,14 +5,15 @@ Source: Paimon's `PartitionStatistics`.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 from storage.format.metadata.file_meta import FileKind
-from storage.format.metadata.layout import unescape
+from storage.format.metadata.layout import escape, unescape
 from storage.format.metadata.snapshot import Snapshot
 from storage.table.commit.live_files import delta_entries
 from storage.table.core import TableCore
 
-__all__ = ["PartitionChange", "partition_changes", "partition_spec"]
+__all__ = ["PartitionChange", "partition_changes", "path_of_spec", "spec_of_path"]
 
 
 @dataclasses.dataclass(slots=True)
@@ -36,11 +37,15 @@ class PartitionChange:
     total_buckets: int = 0
 
 
-def partition_spec(table: TableCore, partition: bytes) -> dict[str, str]:
-    """Values of a framed partition, as in the name of its directory."""
-    parts = table.partition_path(partition).split("/") if table.schema.partition_keys else []
-    pairs = (part.partition("=") for part in parts)
+def spec_of_path(path: str) -> dict[str, str]:
+    """Values of a partition, as texts, of its directory `dt=a/hh=1`; "" has none."""
+    pairs = (part.partition("=") for part in path.split("/") if part)
     return {unescape(name): unescape(value) for name, _, value in pairs}
+
+
+def path_of_spec(spec: Mapping[str, str]) -> str:
+    """Directory of a partition."""
+    return "/".join(f"{escape(name)}={escape(value)}" for name, value in spec.items())
 
 
 def partition_changes(table: TableCore, snapshot: Snapshot) -> list[PartitionChange]:
@@ -53,7 +58,7 @@ def partition_changes(table: TableCore, snapshot: Snapshot) -> list[PartitionCha
     for entry in delta_entries(table, snapshot):
         change = changes.get(entry.partition)
         if change is None:
-            change = PartitionChange(partition_spec(table, entry.partition))
+            change = PartitionChange(spec_of_path(table.partition_path(entry.partition)))
             changes[entry.partition] = change
         sign = 1 if entry.kind is FileKind.ADD else -1
         change.record_count += sign * entry.file.row_count

@@ -11,7 +11,7 @@ branches, rollback, credentials for data (`data-token.enabled`), signatures of A
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -157,8 +157,7 @@ class RestCatalog(Catalog):
         client: of the server.
         file_io: store of what is not in a table.
         warehouse: its name.
-        options: of the catalog.
-        store: options of the object store.
+        options: of the catalog and the object store.
     """
 
     keeps_views = True
@@ -169,17 +168,9 @@ class RestCatalog(Catalog):
         file_io: FileIO,
         warehouse: str,
         options: Mapping[str, str],
-        store: Mapping[str, str],
     ) -> None:
-        super().__init__(file_io, warehouse, {**options, **store})
+        super().__init__(file_io, warehouse, options)
         self._client = client
-        self._store = store
-        self._wrap: Callable[[FileIO], FileIO] = _unchanged
-
-    def through(self, wrap: Callable[[FileIO], FileIO]) -> "Catalog":
-        """See `Catalog`."""
-        self._wrap = wrap
-        return super().through(wrap)
 
     @classmethod
     def of(cls, warehouse: str, options: Mapping[str, str]) -> "RestCatalog":
@@ -203,7 +194,7 @@ class RestCatalog(Catalog):
                 hint="set it to http://host:port",
                 key=URI,
             )
-        file_io, _ = _store_of(warehouse, store)
+        file_io, _ = resolve_file_io(warehouse, None if is_local(warehouse) else store)
         warehouse = own.get(WAREHOUSE, warehouse)
         headers = {
             key.removeprefix(_HEADER): value
@@ -214,7 +205,7 @@ class RestCatalog(Catalog):
         config = client.get("config", {"warehouse": warehouse})
         merged = {**(config.get("defaults") or {}), **own, **(config.get("overrides") or {})}
         client = dataclasses.replace(client, prefix=str(merged.get(_PREFIX) or ""))
-        return cls(client, file_io, warehouse, own, store)
+        return cls(client, file_io, warehouse, {**own, **store})
 
     # ---- databases
 
@@ -305,8 +296,8 @@ class RestCatalog(Catalog):
             raise UnsupportedFeatureError(
                 "the server does not say where the table lies", table=identifier
             )
-        store, path = _store_of(found["path"], self._store)
-        return _Entry(path.rstrip("/"), str(found.get("id") or ""), self._wrap(store))
+        file_io, path = self._store_of(found["path"])
+        return _Entry(path.rstrip("/"), str(found.get("id") or ""), file_io)
 
     def create_table(
         self, identifier: str, schema: TableSchema, ignore_if_exists: bool = False
@@ -433,15 +424,6 @@ class RestCatalog(Catalog):
         split_identifier(identifier)
         if self._client.has(_view(identifier)):
             raise InvalidRequestError("a view of this name exists", view=identifier)
-
-
-def _unchanged(store: FileIO) -> FileIO:
-    return store
-
-
-def _store_of(path: str, options: Mapping[str, str]) -> tuple[FileIO, str]:
-    """The store of a path; options of object stores do not hinder a local one."""
-    return resolve_file_io(path, None if is_local(path) else options)
 
 
 def table_resource(identifier: str) -> str:

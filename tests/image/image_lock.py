@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of `requirements.lock` that goes into the image.
 
-`deploy/requirements.lock` holds what Lakeward and `lakeward verify` need,
+`deploy/requirements.lock` holds what Lakeward, `lakeward verify`, Hive catalogs and HDFS need,
 `deploy/requirements-build.lock` what builds the wheel. Both repeat pins and hashes of the whole
 lock, which has tests and tools, too.
 
@@ -63,7 +63,8 @@ def locks() -> dict[Path, str]:
     """The two files as they should be."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     asked = project["project"]["dependencies"]
-    asked = asked + project["project"]["optional-dependencies"]["verify"]
+    extras = project["project"]["optional-dependencies"]
+    asked = [*asked, *extras["verify"], *extras["hive"], *extras["hdfs"]]
     whole = blocks_of(WHOLE.read_text())
     made = {}
     for path, roots, what in (

@@ -28,13 +28,15 @@ def example(directory, monkeypatch, page, number=0):
 
 
 def test_every_example_is_run():
-    """The second of changelog.md by tests/e2e/test_readme_spark.py."""
+    """The second of changelog.md by test_readme_spark, those of hive.md by tests of stores."""
     found = {page.name: page.read_text(encoding="utf-8").count("```python\n") for page in PAGES}
     found.pop("spark-source.md", None)
     assert {name: count for name, count in found.items() if count} == {
         "README.md": 1,
         "tables-from-python.md": 3,
         "changelog.md": 2,
+        "catalogs.md": 2,
+        "hive.md": 3,
     }
 
 

@@ -5,6 +5,7 @@ import concurrent.futures
 import dataclasses
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -92,7 +93,10 @@ def test_rows_of_hive():
     assert [field.name for field in found.fields] == ["a", "b"]
 
 
-@pytest.mark.parametrize("text", ["uniontype<int,string>", "interval_day_time", "map<int>", ""])
+@pytest.mark.parametrize(
+    "text",
+    ["uniontype<int,string>", "interval_day_time", "map<int>", "", "array<int", "struct<int>", "<"],
+)
 def test_types_of_hive_without_counterpart(text):
     with pytest.raises(UnsupportedFeatureError, match="no counterpart"):
         from_hive(text)
@@ -401,3 +405,17 @@ def test_two_processes_lose_nothing_under_the_lock(catalog, tmp_path):
     assert columns(catalog, "db.t") == list(table.schema.field_names)
     kept = [f"own_{n}_{c}_renamed" for n in (1, 2) for c in range(1, COLUMNS)]
     assert catalog.list_tables("db") == sorted([*kept, "t"])
+
+
+@pytest.mark.full
+def test_the_guide(opened, server, tmp_path, capsys):
+    names = {"WAREHOUSE": str(tmp_path / "w"), "METASTORE": server.uri}
+    page = pathlib.Path(__file__).parents[4] / "docs" / "guides" / "hive.md"
+    made, partitions, _ = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    for example in (made, partitions):
+        exec(example, names)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == [
+        str({"owner": "etl", "location": f"file:{tmp_path}/w/shop.db"}),
+        "[]",
+    ]

@@ -3,7 +3,9 @@
 
 import http.server
 import json
+import pathlib
 import pickle
+import re
 import threading
 import uuid
 
@@ -112,6 +114,14 @@ class TestHdfs(FileIOContract):
         assert rows_of(Catalog.open(root, cluster.options).table("db.u")) == [(1, 11), (2, 20)]
         catalog.drop_table("db.u")
         assert catalog.list_tables("db") == []
+
+    def test_the_guide(self, cluster, root, capsys):
+        page = pathlib.Path(__file__).parents[5] / "docs" / "guides" / "hive.md"
+        example = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[2]
+        names = {"WAREHOUSE": root, "ADDRESS": cluster.address, "USER": cluster.user}
+        Catalog.open(root, cluster.options).create_database("shop")
+        exec(example, names)
+        assert capsys.readouterr().out == "['shop']\n"
 
 
 # ---- a scripted NameNode
