@@ -151,9 +151,7 @@ def differences(wanted: Mapping[str, Any], found: Mapping[str, Any], text: str) 
         seen = found.get(key)
         if key == "error" and isinstance(seen, dict):
             for part, wish in value.items():
-                if part in ("line", "column", "class") and seen.get(part) != wish:
-                    yield f"{part}: expected {wish!r}, found {seen}"
-                elif part not in ("line", "column", "class") and wish not in seen.get(part, ""):
+                if (part in ("line", "column", "class") and seen.get(part) != wish) or (part not in ("line", "column", "class") and wish not in seen.get(part, "")):
                     yield f"{part}: expected {wish!r}, found {seen}"
         elif key == "rows" and seen is not None and not re.search(r"ORDER\s+BY", text, re.I):
             if sorted(map(repr, value)) != sorted(map(repr, seen)):
@@ -173,7 +171,9 @@ def rewritten(path: pathlib.Path, temporary: pathlib.Path) -> str:
             {"sql": step["sql"], **outcome(session, step["sql"], warehouse)}
             for step in case["steps"]
         ]
-    head = "# Statements and what they give; written by `python -m tests.sql --rewrite`, reviewed.\n"
+    head = (
+        "# Statements and what they give; written by `python -m tests.sql --rewrite`, reviewed.\n"
+    )
     return head + yaml.dump(
         cases,
         Dumper=_Dumper,
