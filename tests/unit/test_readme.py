@@ -46,7 +46,7 @@ def test_statements_of_the_sql_guide(tmp_path):
     session = SqlSession(FileSystemCatalog(str(tmp_path)))
     blocks = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
     results = [result for block in blocks for result in session.execute(block)]
-    assert len(results) == 24
+    assert len(results) == 25
     assert sum(result.rows is not None for result in results) == 12
 
 
