@@ -44,9 +44,15 @@ def position(node: exp.Expr | None) -> dict[str, Any]:
 
 
 def locate(error: LakewardError, node: exp.Expr | None) -> LakewardError:
-    """Put the place of a node into the context of an error that has none yet."""
+    """Put the place of a node into the context of an error that has none yet.
+
+    `column` is then the one of the text; that of a table is `column_name`.
+    """
     if "line" not in error.context:
-        error.context = {**error.context, **position(node)}
+        context = dict(error.context)
+        if "column" in context:
+            context = {"column_name": context.pop("column"), **context}
+        error.context = {**context, **position(node)}
     return error
 
 
