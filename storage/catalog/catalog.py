@@ -36,6 +36,8 @@ from storage.io.file_io import FileIO
 from storage.io.resolve import is_local, resolve_file_io
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from storage.table.environment import CatalogEnvironment
     from storage.table.table import FileStoreTable
 
@@ -456,6 +458,28 @@ class Catalog(abc.ABC):
         if branch != main and SchemaStore(self.file_io, branch).latest() is None:
             raise NotFoundError("there is no such branch", table=identifier, branch=branch.branch)
         return SnapshotStore(self.file_io, branch).latest()
+
+    def sql(self, text: str, database: str = "default") -> "pa.Table":
+        """Run SQL statements in a session of their own, and give what the last one gives.
+
+        Args:
+            text: statements, separated by semicolons (docs/guides/sql.md).
+            database: the current database.
+
+        Returns:
+            The rows of a query, SHOW, DESCRIBE, EXPLAIN or CALL; of other statements one row with
+            the column `affected`: how many rows were written, deleted or changed.
+
+        Raises:
+            SqlError: a statement cannot be understood; those before it have run.
+            LakewardError: what the catalog or the table says of a statement.
+        """
+        import importlib
+
+        # SQL stands above catalogs: it is found by name, and only when it is asked for
+        session = importlib.import_module("storage.sql.session").SqlSession(self, database)
+        found: pa.Table = session.last_rows(text)
+        return found
 
     def table(self, identifier: str) -> "FileStoreTable":
         """Open a table at its newest schema.

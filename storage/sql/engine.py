@@ -146,7 +146,11 @@ def run(
 
 
 def explained(
-    connection: duckdb.DuckDBPyConnection, text: str, relations: Relations, tree: exp.Expr
+    connection: duckdb.DuckDBPyConnection,
+    text: str,
+    relations: Relations,
+    tree: exp.Expr,
+    columns: Collection[str] = (),
 ) -> list[str]:
     """The plan of a query, as lines; arguments and errors as of `run`."""
     try:
@@ -154,7 +158,7 @@ def explained(
             connection.register(name, _Source(rows, [], _unwatched))
         found = connection.execute(f"EXPLAIN {text}").fetchall()
     except duckdb.Error as error:
-        raise _refused(error, [], tree) from error
+        raise _refused(error, [], tree, columns) from error
     finally:
         connection.close()
     return str(found[0][-1]).splitlines()
@@ -197,14 +201,16 @@ def _missing(
         ),
         None,
     )
-    hint = ""
+    hint, otherwise = "", "there are {}"
+    if what == "function":
+        otherwise = "see the functions of Spark's SQL"
     if what == "column" and columns:
         known = sorted(columns)
         hint = suggestion(name, known, f"there are {', '.join(known[:20])}")
         text = ""
     for found in _SUGGESTED.finditer(text):
         known = [part.strip(' "').rpartition(".")[2] for part in (found[1] or found[2]).split(",")]
-        hint = suggestion(name, known, f"there are {', '.join(known)}")
+        hint = suggestion(name, known, otherwise.format(", ".join(known)))
     return SqlError(f"there is no such {what}", hint=hint, name=name, **position(node))
 
 

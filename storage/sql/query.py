@@ -16,6 +16,7 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from storage.sql import engine
+from storage.sql.casts import truncate_casts
 from storage.sql.dialect import Lakeward, parse_query
 from storage.sql.errors import SqlError, locate, position, refuse
 from storage.sql.pushdown import filter_of, used_columns
@@ -30,6 +31,8 @@ __all__ = ["Plan", "constant", "instant_ms", "plan_query", "run_query"]
 
 _ZONE_OPTIONS = ("table.local-time-zone", "spark.sql.session.timeZone")
 _MOST_VIEWS = 50
+_REFUSED = frozenset({"current_setting", "getenv", "getvariable", "query", "query_table"})
+"""Functions of DuckDB that show more than tables."""
 _TABLE_FUNCTIONS = (exp.GenerateSeries, exp.Unnest, exp.Explode)
 
 
@@ -167,7 +170,9 @@ def _expanded(
             selects.append((scope.expression, _type_of(found)))
     for source, new in replaced:
         source.replace(new)
+    _refuse_leftovers(tree, plan)
     for select, type_of in selects:
+        truncate_casts(select, type_of)
         without_unnests(select, type_of)
         without_laterals(select, type_of)
     return tree
@@ -322,6 +327,14 @@ def _strip_databases(scope: Scope) -> None:
             column.set("catalog", None)
 
 
+def _refuse_leftovers(tree: exp.Query, plan: Plan) -> None:
+    """Nothing but relations and names of WITH may reach DuckDB as a name of a table."""
+    known = {cte.alias.lower() for cte in tree.find_all(exp.CTE)} | set(plan.relations)
+    for table in tree.find_all(exp.Table):
+        if _is_named(table) and (table.db or table.name.lower() not in known):
+            refuse("a table cannot stand here", table, table=table.name)
+
+
 def _refuse_functions(tree: exp.Query) -> None:
     """Only names of tables, queries and arrays may stand in FROM."""
     for table in tree.find_all(exp.Table):
@@ -336,3 +349,6 @@ def _refuse_functions(tree: exp.Query) -> None:
             function=name or "this",
             **position(table),
         )
+    for function in tree.find_all(exp.Anonymous):
+        if function.name.lower() in _REFUSED:
+            raise SqlError("there is no such function", name=function.name, **position(function))

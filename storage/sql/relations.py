@@ -85,6 +85,14 @@ def resolve(session: "SqlSession", node: exp.Table) -> Any:
             if options:
                 refuse("a view has no options and no states", node)
             return view
+        if branch and catalog.exists(f"{database}.{base}"):
+            rows = system_table(catalog.table(f"{database}.{base}"), "branches")
+            known = rows.column("branch_name").to_pylist()
+            hint = suggestion(
+                branch, known, f"there are main{''.join(f', {one}' for one in known)}"
+            )
+            missing = NotFoundError("there is no such branch", hint=hint, table=base, branch=branch)
+            raise locate(missing, node) from error
         raise locate(_not_found(error, catalog, database, base), node) from error
     if options:
         found = found.with_options(options)

@@ -89,6 +89,13 @@ class SqlSession:
         for statement in statements(text):
             yield self.run(statement)
 
+    def last_rows(self, text: str) -> pa.Table:
+        """Run statements; what the last one gives, as `Catalog.sql` says."""
+        result = [Result(affected=0), *self.execute(text)][-1]
+        if result.rows is not None:
+            return result.rows
+        return pa.table({"affected": pa.array([result.affected or 0], pa.int64())})
+
     def run(self, statement: Statement) -> Result:
         """Run one statement.
 
@@ -161,7 +168,12 @@ class SqlSession:
         Raises:
             NotFoundError: there is no such catalog.
         """
-        return self.named_catalog(node.catalog) if node.catalog else self.catalog
+        if not node.catalog:
+            return self.catalog
+        try:
+            return self.named_catalog(node.catalog)
+        except NotFoundError as error:
+            raise locate(error, node.args["catalog"]) from None
 
     def named_catalog(self, name: str) -> Catalog:
         """A catalog by its name.

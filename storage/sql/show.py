@@ -131,7 +131,7 @@ def explain(session: "SqlSession", node: nodes.Explain) -> pa.Table:
         lines.append(f"  pushed filter: {'none' if predicate is None else _condition(predicate)}")
     connection = engine.connect(time_zone(session))
     lines.append("== Physical plan ==")
-    lines += engine.explained(connection, plan.text, plan.relations, node.this)
+    lines += engine.explained(connection, plan.text, plan.relations, node.this, plan.columns)
     return _rows({"plan": lines})
 
 
