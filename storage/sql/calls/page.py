@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/reference/procedures.md, made from the declarations of the procedures.
 
-python -m storage.sql.procedures_page --write    # or --check: fails when the page is out of date
+python -m storage.sql.calls.page --write    # or --check: fails when the page is out of date
 """
 
 import argparse
@@ -14,7 +14,7 @@ from storage.sql.procedures import PROCEDURES, REFUSED
 
 __all__ = ["PAGE", "procedures_page"]
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/reference/procedures.md"
+PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs/reference/procedures.md"
 
 _HEAD = """\
 # Procedures
@@ -66,7 +66,7 @@ def _cell(text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line: write the page, or compare it."""
-    parser = argparse.ArgumentParser(prog="python -m storage.sql.procedures_page")
+    parser = argparse.ArgumentParser(prog="python -m storage.sql.calls.page")
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--write", action="store_true", help="write the page")
     action.add_argument("--check", action="store_true", help="fail when the page is out of date")
