@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward sql`: output, exit codes, shortcuts, completion, following; and its look in a terminal."""
+"""`lakeward sql`: output, exit codes, shortcuts, completion, following; a terminal."""
 
 import json
 import os
@@ -43,7 +43,10 @@ def shown(session: SqlSession, text: str, **settings) -> tuple[int, str]:
 
 
 def test_json_is_one_line_per_statement_up_to_the_first_error(session, tmp_path, capsys) -> None:
-    text = "SELECT k, v FROM t WHERE k < 3 ORDER BY k; SET 'a' = 'b'; SHOW TABLES; SELECT x FROM t; SELECT 1"
+    text = (
+        "SELECT k, v FROM t WHERE k < 3 ORDER BY k; SET 'a' = 'b'; SHOW TABLES;"
+        " SELECT x FROM t; SELECT 1"
+    )
     code = main(["sql", "--warehouse", str(tmp_path), "--database", "db", "--json", "-e", text])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert code == 78
