@@ -5,10 +5,10 @@ import pytest
 
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import NotFoundError, UnsupportedFeatureError
+from storage.sql.calls.page import PAGE, procedures_page
 from storage.sql.dialect import statements
 from storage.sql.errors import SqlError
 from storage.sql.procedures import PROCEDURES, REFUSED, describe_procedure, find_procedure
-from storage.sql.calls.page import PAGE, procedures_page
 from storage.sql.session import SqlSession
 from tests.table_kit import make_table, rows_of, write
 
