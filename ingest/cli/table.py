@@ -81,12 +81,8 @@ _COMMANDS = (
             "rescale": "change the number of buckets of a table",
             "analyze": "compute statistics for query engines",
             "repair": "rewrite wrong or missing LATEST and EARLIEST hints",
+            "refresh": "refresh object tables and materialized tables",
         },
-    ),
-    Lazy(
-        "Change rows and files",
-        "ingest.cli.refresh",
-        {"refresh": "refresh object tables and materialized tables"},
     ),
 )
 

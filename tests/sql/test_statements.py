@@ -10,7 +10,9 @@ import pytest
 from tests.sql.suite import CASES, differences, load, run_case
 
 _FILES = sorted(CASES.glob("*.yaml"))
-_CASES = [pytest.param(case, id=f"{path.stem}-{case['id']}") for path in _FILES for case in load(path)]
+_CASES = [
+    pytest.param(case, id=f"{path.stem}-{case['id']}") for path in _FILES for case in load(path)
+]
 
 
 @pytest.mark.parametrize("case", _CASES)
