@@ -37,7 +37,6 @@ from storage.format.metadata.schema_changes import (
     UpdateNullability,
     UpdateTableComment,
     UpdateType,
-    evolve,
 )
 from storage.format.types.type_text import parse_type, type_to_json
 from storage.format.types.types import DataType
@@ -262,12 +261,7 @@ def drop(arguments: Arguments) -> int:
 def _change(arguments: Arguments, changes: Sequence[SchemaChange]) -> int:
     catalog, name = catalog_of(arguments), arguments.table
     table = catalog.table(name)
-    if arguments.dry_run:
-        has_snapshots = table.snapshots.latest_id() is not None
-        schema = evolve(table.schema, changes, table.clock.now_ms(), has_snapshots=has_snapshots)
-        check_table(schema)
-    else:
-        schema = table.alter(changes).schema
+    schema = table.evolved(changes) if arguments.dry_run else table.alter(changes).schema
     done = _done("altered", arguments)
     facts = {"table": name, "result": done, **_facts(schema)}
     return emit_fact(arguments, f"{name}: {done}, schema {schema.id}", facts)

@@ -40,9 +40,7 @@ class Warehouse:
 @functools.lru_cache(maxsize=4)
 def catalog_of(warehouse: Warehouse) -> Catalog:
     """The catalog of a warehouse, one per process; calls of its store are counted."""
-    catalog = Catalog.open(warehouse.location, dict(warehouse.options))
-    catalog.file_io = counted(catalog.file_io)
-    return catalog
+    return Catalog.open(warehouse.location, dict(warehouse.options)).through(counted)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -16,7 +16,13 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from storage.catalog.options import FORMAT_TABLES, METASTORE, TABLE_DEFAULT, flag
+from storage.catalog.options import (
+    FORMAT_TABLES,
+    METASTORE,
+    STORE_PREFIXES,
+    TABLE_DEFAULT,
+    flag,
+)
 from storage.catalog.view import Database, View
 from storage.clock import Clock, IdSource, RandomIds, SystemClock
 from storage.errors import (
@@ -28,15 +34,16 @@ from storage.errors import (
 from storage.format.metadata.layout import TableLayout
 from storage.format.metadata.name_rules import name_refused
 from storage.format.metadata.schema import TableSchema
-from storage.format.metadata.schema_changes import SchemaChange
 from storage.format.metadata.schema_store import SchemaStore
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.metadata.snapshot_store import SnapshotStore
 from storage.io.file_io import FileIO
+from storage.io.resolve import is_local, resolve_file_io
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from storage.format.metadata.schema_changes import SchemaChange
     from storage.table.environment import CatalogEnvironment
     from storage.table.table import FileStoreTable
 
@@ -56,7 +63,9 @@ DATABASE_SUFFIX = ".db"
 
 _KINDS = {
     "filesystem": "storage.catalog.filesystem:FileSystemCatalog",
+    "hive": "storage.catalog.hive:HiveCatalog",
     "jdbc": "storage.catalog.jdbc:JdbcCatalog",
+    "rest": "storage.catalog.rest:RestCatalog",
 }
 """Module and class by kind."""
 
@@ -98,6 +107,7 @@ class Catalog(abc.ABC):
         self.options = {"warehouse": self.warehouse, **options}
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
+        self._wrap: Callable[[FileIO], FileIO] = _unchanged
 
     @staticmethod
     def open(warehouse: str, options: Mapping[str, str] | None = None) -> "Catalog":
@@ -141,6 +151,22 @@ class Catalog(abc.ABC):
     @abc.abstractmethod
     def of(cls, warehouse: str, options: Mapping[str, str]) -> "Catalog":
         """A catalog of this kind. Arguments and errors as of `open`."""
+
+    def through(self, wrap: Callable[[FileIO], FileIO]) -> "Catalog":
+        """This catalog with all calls of its stores going through a wrapper, as for counting."""
+        self.file_io = wrap(self.file_io)
+        self._wrap = wrap
+        return self
+
+    def _store_of(self, path: str) -> tuple[FileIO, str]:
+        """The store of a path, and the path as that store takes it."""
+        if path.startswith(self.warehouse + "/"):
+            return self.file_io, path.rstrip("/")
+        store = {
+            key: value for key, value in self.options.items() if key.startswith(STORE_PREFIXES)
+        }
+        file_io, path = resolve_file_io(path, None if is_local(path) else store)
+        return self._wrap(file_io), path
 
     # ---- databases
 
@@ -341,9 +367,14 @@ class Catalog(abc.ABC):
                 return
             raise NotFoundError("there is no such table", table=identifier)
         path = self.table_path(identifier)
-        self._remove_all(path, but=TableLayout(path).schema_dir + "/")
-        self._remove_all(path)
+        if self._owns_files(identifier):
+            self._remove_all(path, but=TableLayout(path).schema_dir + "/")
+            self._remove_all(path)
         self._unregister(identifier)
+
+    def _owns_files(self, identifier: str) -> bool:
+        """Whether a table's files go with it: not of an external table."""
+        return True
 
     def _unregister(self, identifier: str) -> None:  # noqa: B027 - a hook
         """Remove the entry of a table whose files are removed."""
@@ -351,7 +382,7 @@ class Catalog(abc.ABC):
     def _remove_all(self, path: str, but: str | None = None) -> None:
         """Remove the files below a directory, in few requests; but not those below another."""
         for number in itertools.count(1):
-            found = (status.path for status in self.file_io.walk(path))
+            found = (status.path for status in self._store_of(path)[0].walk(path))
             files = [each for each in found if but is None or not each.startswith(but)]
             if not files:
                 return
@@ -361,7 +392,7 @@ class Catalog(abc.ABC):
                     hint="drop the table again",
                     path=files[0],
                 )
-            self.file_io.delete_many(files)
+            self._store_of(path)[0].delete_many(files)
 
     def rename_table(self, old: str, new: str, ignore_if_missing: bool = False) -> None:
         """Give a table another name, in the same or another database; its directory moves.
@@ -392,7 +423,7 @@ class Catalog(abc.ABC):
         move_files()
 
     def alter_table(
-        self, identifier: str, changes: Sequence[SchemaChange], ignore_if_missing: bool = False
+        self, identifier: str, changes: "Sequence[SchemaChange]", ignore_if_missing: bool = False
     ) -> None:
         """Change the schema of a table, as one new version.
 
@@ -603,6 +634,10 @@ class Catalog(abc.ABC):
             hint="use a catalog with `metastore` = `jdbc`, `hive` or `rest`",
             **context,
         )
+
+
+def _unchanged(store: FileIO) -> FileIO:
+    return store
 
 
 def split_identifier(identifier: str) -> tuple[str, str]:

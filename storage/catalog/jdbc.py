@@ -24,6 +24,7 @@ from storage.catalog.options import (
     URI,
     flag,
     split_options,
+    table_properties,
 )
 from storage.catalog.view import LOCATION, Database, View
 from storage.errors import (
@@ -600,17 +601,6 @@ class JdbcCatalog(Catalog):
         wanted = sa.select(column).where(*_where(column.table, self._key, database))
         with self._database.begin() as connection:
             return sorted(connection.scalars(wanted))
-
-
-def table_properties(schema: TableSchema) -> dict[str, str]:
-    """What Paimon keeps of a table with `sync-all-properties`: options, keys, comment."""
-    keys = {
-        "primary-key": ",".join(schema.primary_keys),
-        "partition": ",".join(schema.partition_keys),
-        "bucket-key": ",".join(schema.bucket_keys),
-    }
-    comment = {} if schema.comment is None else {"comment": schema.comment}
-    return {**schema.options, **comment, **{key: text for key, text in keys.items() if text}}
 
 
 def _where(table: sa.FromClause, *values: str) -> list[sa.ColumnElement[bool]]:

@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Collection, Mapping
 
 from storage.errors import InvalidOptionError, UnsupportedFeatureError
+from storage.format.metadata.schema import TableSchema
 from storage.options import values
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "flag",
     "milliseconds",
     "split_options",
+    "table_properties",
 ]
 
 METASTORE = "metastore"
@@ -60,6 +62,9 @@ _WITHOUT_EFFECT = frozenset(
     }
 )
 _REFUSED = {
+    "hive-conf-dir": "give `uri` = `thrift://host:9083` instead",
+    "hadoop-conf-dir": "give the options of the object store instead",
+    "location-in-properties": "remove it",
     "lock.type": "the lock is that of the metastore: remove it",
     "case-sensitive": "remove it",
     "data-token.enabled": "give the credentials of the object store as its own options",
@@ -101,6 +106,17 @@ def split_options(
         hint = f"did you mean `{near[0]}`?" if near else "see docs/guides/catalogs.md"
         raise InvalidOptionError("a catalog of this kind has no such option", hint=hint, key=key)
     return own, store
+
+
+def table_properties(schema: TableSchema) -> dict[str, str]:
+    """What Paimon keeps of a table with `sync-all-properties`: options, keys, comment."""
+    keys = {
+        "primary-key": ",".join(schema.primary_keys),
+        "partition": ",".join(schema.partition_keys),
+        "bucket-key": ",".join(schema.bucket_keys),
+    }
+    comment = {} if schema.comment is None else {"comment": schema.comment}
+    return {**schema.options, **comment, **{key: text for key, text in keys.items() if text}}
 
 
 def flag(options: Mapping[str, str], key: str, default: bool) -> bool:

@@ -45,6 +45,7 @@ def create_branch(
         InvalidRequestError: the name is bad or taken, or both tag and snapshot are given.
         NotFoundError: there is no such tag or snapshot.
     """
+    table.require_own_snapshots()
     _check_name(name)
     if name in branch_names(table):
         if ignore_if_exists:
@@ -86,6 +87,7 @@ def drop_branch(table: TableCore, name: str) -> None:
         InvalidRequestError: it is the branch that `table` is opened at, or `main`.
         NotFoundError: there is no such branch.
     """
+    table.require_own_snapshots()
     _require(table, name)
     if name == table.layout.branch:
         raise InvalidRequestError("a branch cannot be dropped from itself", branch=name)
@@ -110,6 +112,7 @@ def rename_branch(table: TableCore, name: str, new_name: str) -> None:
         InvalidRequestError: the new name is bad or taken.
         NotFoundError: there is no such branch.
     """
+    table.require_own_snapshots()
     _require(table, name)
     _check_name(new_name)
     if new_name in branch_names(table):
@@ -139,6 +142,7 @@ def fast_forward(table: TableCore, name: str) -> None:
         InvalidRequestError: the table is not opened at main, or the branch has no snapshot.
         NotFoundError: there is no such branch.
     """
+    table.require_own_snapshots()
     if table.layout.branch != _MAIN or name == _MAIN:
         raise InvalidRequestError(
             f"Branch name '{name}' do not use in fast-forward.",

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterable
 
 from storage.clock import Clock, IdSource
-from storage.errors import NotFoundError
+from storage.errors import NotFoundError, UnsupportedFeatureError
 from storage.format.metadata.changelog_store import ChangelogStore
 from storage.format.metadata.layout import TableLayout, partition_path
 from storage.format.metadata.manifest_store import ManifestStore
@@ -79,6 +79,19 @@ class TableCore:
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
+
+    def require_own_snapshots(self) -> None:
+        """Check that this table's snapshots and branches are not those of a server.
+
+        Raises:
+            UnsupportedFeatureError: they are.
+        """
+        if self.environment is not None and self.environment.owns_snapshots:
+            raise UnsupportedFeatureError(
+                "rollback and branches of a table of a REST catalog are not supported",
+                hint="use another client of the catalog",
+                table=self.layout.root,
+            )
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot, or None on a table without snapshots.

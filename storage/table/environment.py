@@ -21,7 +21,13 @@ __all__ = ["CatalogEnvironment"]
 
 
 class CatalogEnvironment(abc.ABC):
-    """See the module. Picklable: tables travel to other processes with it."""
+    """See the module. Picklable: tables travel to other processes with it.
+
+    Attributes:
+        owns_snapshots: whether the catalog alone may add and remove snapshots and branches.
+    """
+
+    owns_snapshots: bool = False
 
     @abc.abstractmethod
     def alter(self, table: "FileStoreTable", changes: Sequence[SchemaChange]) -> "FileStoreTable":

@@ -351,6 +351,20 @@ class FileStoreTable(TableOperations):
             return self.environment.alter(self, changes)
         return self.alter_files(changes)
 
+    def evolved(
+        self, changes: Sequence[SchemaChange], newest: TableSchema | None = None
+    ) -> TableSchema:
+        """What the newest schema becomes by changes; nothing is stored.
+
+        Raises:
+            InvalidSchemaChangeError: a change is not allowed.
+        """
+        has_snapshots = self.snapshots.latest_id() is not None
+        before = newest or self._newest_schema()
+        schema = evolve(before, changes, self.clock.now_ms(), has_snapshots=has_snapshots)
+        check_table(schema)
+        return schema
+
     def alter_files(self, changes: Sequence[SchemaChange]) -> "FileStoreTable":
         """As `alter`, without the table's catalog; for catalogs."""
         for _ in range(_ALTER_TRIES):
@@ -358,9 +372,7 @@ class FileStoreTable(TableOperations):
             table = self._at_schema(newest)
             if not changes:
                 return table
-            has_snapshots = self.snapshots.latest_id() is not None
-            schema = evolve(newest, changes, self.clock.now_ms(), has_snapshots=has_snapshots)
-            check_table(schema)
+            schema = self.evolved(changes, newest)
             if self.schemas.publish(schema):
                 return table.with_schema(schema.id)
         raise CommitConflictError(

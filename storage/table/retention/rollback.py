@@ -57,6 +57,7 @@ def rollback_to(
         NotFoundError: there is no such snapshot or tag.
         StorageUnavailableError: the store failed; call again.
     """
+    table.require_own_snapshots()
     target = rollback_target(table, snapshot_id, tag=tag, timestamp_ms=timestamp_ms)
     table.snapshots.forget()
     if table.snapshots.put(target):

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward table create|alter|set-option|rename|drop`, by warehouse and by the file of a catalog."""
+"""`lakeward table create|alter|set-option|rename|drop`, by warehouse and by a catalog's file."""
 
+import contextlib
 import json
 
 import pytest
 
 from ingest.cli.main import main
 from storage.catalog.catalog import Catalog
-from storage.errors import InvalidOptionError
 from tests.table_kit import rows_of, write
 
 
@@ -33,10 +33,8 @@ def run(capsys, *arguments: str) -> dict:
 
 
 def fails(capsys, *arguments: str) -> str:
-    try:
+    with contextlib.suppress(SystemExit):
         assert main(["table", *arguments]) != 0
-    except SystemExit:
-        pass
     return capsys.readouterr().err
 
 

@@ -1,0 +1,455 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The REST catalog: a server keeps databases, tables and views, and publishes every commit.
+
+Source: Paimon's REST protocol (`RESTApi`, `RESTCatalog`), version 1, with a bearer token. The
+server says where a table lies, changes its schema, and publishes its snapshots; data files,
+manifests, and what was published are read and written by the client, in the table's directory.
+
+What the protocol leaves to the server and this client does not ask for is refused by name:
+branches, rollback, credentials for data (`data-token.enabled`), signatures of Alibaba's DLF.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote_plus
+
+from storage.catalog.catalog import BRANCH_MARK, Catalog, check_name, split_identifier
+from storage.catalog.options import LOCK_ENABLED, URI, WAREHOUSE, flag, split_options
+from storage.catalog.partitions import partition_changes
+from storage.catalog.rest_changes import change_to_json, view_changes
+from storage.catalog.rest_client import RestClient
+from storage.catalog.view import LOCATION, Database, View
+from storage.errors import (
+    InvalidOptionError,
+    InvalidRequestError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema_changes import SchemaChange
+from storage.format.metadata.schema_store import SchemaStore
+from storage.format.metadata.snapshot import Snapshot
+from storage.format.types.type_text import field_to_json
+from storage.io.file_io import FileIO
+from storage.io.forwarding import ForwardingFileIO
+from storage.io.resolve import is_local, resolve_file_io
+from storage.table.core import TableCore
+from storage.table.environment import CatalogEnvironment
+from storage.table.table import FileStoreTable
+from storage.table.table_rules import check_table
+
+__all__ = ["RestCatalog"]
+
+_TOKEN = "token"
+_PROVIDER = "token.provider"
+_HEADER = "header."
+_PREFIX = "prefix"
+_SNAPSHOT = re.compile(r"(?:/branch/branch-([^/]+))?/snapshot/snapshot-(\d+)")
+
+
+class RestFileIO(ForwardingFileIO):
+    """The store of one table, whose snapshots the server publishes.
+
+    Args:
+        inner: the store.
+        client: of the catalog.
+        identifier: of the table.
+        root: its directory.
+        table_id: by which the server knows it, whatever its name.
+    """
+
+    def __init__(
+        self, inner: FileIO, client: RestClient, identifier: str, root: str, table_id: str
+    ) -> None:
+        super().__init__(inner)
+        self._client = client
+        self._identifier = identifier
+        self._root = root
+        self._table_id = table_id
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """See `FileIO`: a snapshot is handed to the server, which refuses it if it is late.
+
+        Raises:
+            UnsupportedFeatureError: this would be a schema, which the server changes.
+        """
+        snapshot = _SNAPSHOT.fullmatch(path.removeprefix(self._root))
+        if snapshot is None:
+            if "/schema/schema-" in path:
+                raise UnsupportedFeatureError(
+                    "the schemas of this table are the server's", table=self._identifier
+                )
+            return self.inner.put_if_absent(path, data)
+        if self.inner.is_file(path):
+            return False
+        branch, number = snapshot.groups()
+        parsed = Snapshot.from_json(data)
+        base = f"{path.rpartition('-')[0]}-{int(number) - 1}"
+        name = self._identifier + (f"{BRANCH_MARK}{branch}" if branch else "")
+        answer = self._client.post(
+            f"{table_resource(name)}/commit",
+            {
+                "tableId": self._table_id,
+                "baseSnapshotUuid": self._uuid(base) if int(number) > 1 else None,
+                "snapshot": dict(parsed.members()),
+                "statistics": self._statistics(parsed),
+            },
+        )
+        return bool(answer.get("success"))
+
+    def _uuid(self, path: str) -> str | None:
+        return Snapshot.from_json(self.inner.read_bytes(path)).uuid
+
+    def _statistics(self, snapshot: Snapshot) -> list[dict[str, Any]]:
+        table = FileStoreTable.open(self._root, self.inner)
+        return [
+            {
+                "spec": change.spec,
+                "recordCount": change.record_count,
+                "fileSizeInBytes": change.file_size,
+                "fileCount": change.file_count,
+                "lastFileCreationTime": change.last_created_ms,
+                "totalBuckets": change.total_buckets,
+            }
+            for change in partition_changes(table, snapshot)
+        ]
+
+
+class _RestEnvironment(CatalogEnvironment):
+    """Changes the schema of a table through the server."""
+
+    owns_snapshots = True
+
+    def __init__(self, client: RestClient, identifier: str) -> None:
+        self._client = client
+        self._identifier = identifier
+
+    def alter(self, table: FileStoreTable, changes: Sequence[SchemaChange]) -> FileStoreTable:
+        """See `CatalogEnvironment`."""
+        table.evolved(changes)
+        body = {"changes": [change_to_json(change) for change in changes]}
+        if changes:
+            self._client.post(table_resource(self._identifier), body)
+        return table.latest()
+
+    def published(self, table: TableCore, snapshot: Snapshot) -> None:
+        """See `CatalogEnvironment`; the server has published it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Entry:
+    """What the server says of a table."""
+
+    path: str
+    table_id: str
+    file_io: FileIO
+
+
+class RestCatalog(Catalog):
+    """See the module. Made by `Catalog.open`.
+
+    The warehouse is the server's name of one: the option `warehouse`, or else the location.
+
+    Args:
+        client: of the server.
+        file_io: store of what is not in a table.
+        warehouse: its name.
+        options: of the catalog and the object store.
+    """
+
+    keeps_views = True
+
+    def __init__(
+        self,
+        client: RestClient,
+        file_io: FileIO,
+        warehouse: str,
+        options: Mapping[str, str],
+    ) -> None:
+        super().__init__(file_io, warehouse, options)
+        self._client = client
+
+    @classmethod
+    def of(cls, warehouse: str, options: Mapping[str, str]) -> "RestCatalog":
+        """See `Catalog.open`."""
+        known = (URI, _TOKEN, _PROVIDER, _PREFIX)
+        own, store = split_options(options, known, (_HEADER,))
+        if flag(own, LOCK_ENABLED, False):
+            raise UnsupportedFeatureError(
+                "a REST catalog has no lock: its server publishes", option=LOCK_ENABLED
+            )
+        if own.get(_PROVIDER, "bear") != "bear":
+            raise UnsupportedFeatureError(
+                "this way of authentication is not supported",
+                hint="use `token.provider` = `bear` with `token`",
+                option=_PROVIDER,
+                value=own[_PROVIDER],
+            )
+        if not own.get(URI):
+            raise InvalidOptionError(
+                "a REST catalog needs the address of its server",
+                hint="set it to http://host:port",
+                key=URI,
+            )
+        file_io, _ = resolve_file_io(warehouse, None if is_local(warehouse) else store)
+        warehouse = own.get(WAREHOUSE, warehouse)
+        headers = {
+            key.removeprefix(_HEADER): value
+            for key, value in own.items()
+            if key.startswith(_HEADER)
+        }
+        client = RestClient(own[URI], own.get(_TOKEN, ""), headers, "")
+        config = client.get("config", {"warehouse": warehouse})
+        merged = {**(config.get("defaults") or {}), **own, **(config.get("overrides") or {})}
+        client = dataclasses.replace(client, prefix=str(merged.get(_PREFIX) or ""))
+        return cls(client, file_io, warehouse, {**own, **store})
+
+    # ---- databases
+
+    def create_database(
+        self,
+        name: str,
+        ignore_if_exists: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """See `Catalog`."""
+        check_name("database", name)
+        body = {"name": name, "options": dict(properties or {})}
+        if not self._client.create("databases", body) and not ignore_if_exists:
+            raise InvalidRequestError("the database exists already", database=name)
+
+    def list_databases(self) -> list[str]:
+        """See `Catalog`."""
+        return sorted(self._client.pages("databases", "databases"))
+
+    def database(self, name: str) -> Database:
+        """See `Catalog`."""
+        check_name("database", name)
+        try:
+            found = self._client.get(_database(name))
+        except NotFoundError as error:
+            raise NotFoundError("there is no such database", database=name) from error
+        properties = dict(found.get("options") or {})
+        if found.get(LOCATION):
+            properties[LOCATION] = found[LOCATION]
+        return Database.of(name, properties)
+
+    def alter_database(
+        self, name: str, changes: Mapping[str, str | None], ignore_if_missing: bool = False
+    ) -> None:
+        """See `Catalog`."""
+        try:
+            known = self.database(name).properties
+        except NotFoundError:
+            if ignore_if_missing:
+                return
+            raise
+        removals = [key for key, value in changes.items() if value is None and key in known]
+        updates = {key: value for key, value in changes.items() if value is not None}
+        self._client.post(_database(name), {"removals": removals, "updates": updates})
+
+    def _remove_database(self, name: str) -> None:
+        self._client.delete(_database(name))
+
+    # ---- tables
+
+    def list_tables(self, database: str) -> list[str]:
+        """See `Catalog`."""
+        check_name("database", database)
+        try:
+            return sorted(self._client.pages(f"{_database(database)}/tables", "tables"))
+        except NotFoundError:
+            return []
+
+    def exists(self, identifier: str) -> bool:
+        """See `Catalog`."""
+        return self._client.has(table_resource(identifier))
+
+    def table_path(self, identifier: str) -> str:
+        """See `Catalog`; the server says it, so the table must be there.
+
+        Raises:
+            NotFoundError: there is no such table.
+        """
+        return self._entry(identifier).path
+
+    def file_io_of(self, identifier: str) -> FileIO:
+        """See `Catalog`: snapshots are published by the server."""
+        entry = self._entry(identifier)
+        return RestFileIO(entry.file_io, self._client, identifier, entry.path, entry.table_id)
+
+    def schemas(self, identifier: str) -> SchemaStore:
+        """See `Catalog`."""
+        entry = self._entry(identifier)
+        return SchemaStore(entry.file_io, TableLayout(entry.path))
+
+    def _entry(self, identifier: str) -> _Entry:
+        split_identifier(identifier)
+        try:
+            found = self._client.get(table_resource(identifier))
+        except NotFoundError as error:
+            raise NotFoundError("there is no such table", table=identifier) from error
+        if not found.get("path"):
+            raise UnsupportedFeatureError(
+                "the server does not say where the table lies", table=identifier
+            )
+        file_io, path = self._store_of(found["path"])
+        return _Entry(path.rstrip("/"), str(found.get("id") or ""), file_io)
+
+    def create_table(
+        self, identifier: str, schema: TableSchema, ignore_if_exists: bool = False
+    ) -> FileStoreTable:
+        """See `Catalog`."""
+        database, name = split_identifier(identifier)
+        if schema.id != 0:
+            raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
+        schema = self._completed(schema)
+        check_table(schema)
+        self._refuse_view(identifier)
+        body = {"identifier": _name(database, name), "schema": _schema_to_json(schema)}
+        try:
+            made = self._client.create(f"{_database(database)}/tables", body)
+        except NotFoundError as error:
+            raise NotFoundError("there is no such database", database=database) from error
+        if not made and not ignore_if_exists:
+            raise InvalidRequestError("the table exists already", table=identifier)
+        return self.table(identifier)
+
+    def drop_table(self, identifier: str, ignore_if_missing: bool = False) -> None:
+        """See `Catalog`; the server removes the files."""
+        split_identifier(identifier)
+        try:
+            self._client.delete(table_resource(identifier))
+        except NotFoundError as error:
+            if not ignore_if_missing:
+                raise NotFoundError("there is no such table", table=identifier) from error
+
+    def rename_table(self, old: str, new: str, ignore_if_missing: bool = False) -> None:
+        """See `Catalog`."""
+        if not self.exists(old):
+            if ignore_if_missing:
+                return
+            raise NotFoundError("there is no such table", table=old)
+        self._refuse_view(new)
+        body = {
+            "source": _name(*split_identifier(old)),
+            "destination": _name(*split_identifier(new)),
+        }
+        if not self._client.create("tables/rename", body):
+            raise InvalidRequestError("the table exists already", table=new)
+
+    def newest_snapshot(self, identifier: str) -> Snapshot | None:
+        """See `Catalog`."""
+        return self.table(identifier).latest_snapshot()
+
+    def _environment(self, identifier: str) -> CatalogEnvironment | None:
+        return _RestEnvironment(self._client, identifier)
+
+    # ---- views
+
+    def create_view(self, identifier: str, view: View, ignore_if_exists: bool = False) -> None:
+        """See `Catalog`."""
+        database, name = split_identifier(identifier)
+        if self.exists(identifier):
+            raise InvalidRequestError("a table of this name exists", table=identifier)
+        body = {"identifier": _name(database, name), "schema": view.to_json()}
+        try:
+            made = self._client.create(f"{_database(database)}/views", body)
+        except NotFoundError as error:
+            raise NotFoundError("there is no such database", database=database) from error
+        if not made and not ignore_if_exists:
+            raise InvalidRequestError("the view exists already", view=identifier)
+
+    def view(self, identifier: str) -> View:
+        """See `Catalog`."""
+        try:
+            found = self._client.get(_view(identifier))
+        except NotFoundError as error:
+            raise NotFoundError("there is no such view", view=identifier) from error
+        return View.from_json(found.get("schema") or {}, identifier)
+
+    def list_views(self, database: str) -> list[str]:
+        """See `Catalog`."""
+        check_name("database", database)
+        try:
+            return sorted(self._client.pages(f"{_database(database)}/views", "views"))
+        except NotFoundError:
+            return []
+
+    def drop_view(self, identifier: str, ignore_if_missing: bool = False) -> None:
+        """See `Catalog`."""
+        try:
+            self._client.delete(_view(identifier))
+        except NotFoundError as error:
+            if not ignore_if_missing:
+                raise NotFoundError("there is no such view", view=identifier) from error
+
+    def rename_view(self, old: str, new: str, ignore_if_missing: bool = False) -> None:
+        """See `Catalog`."""
+        if self.exists(new):
+            raise InvalidRequestError("a table of this name exists", table=new)
+        body = {
+            "source": _name(*split_identifier(old)),
+            "destination": _name(*split_identifier(new)),
+        }
+        try:
+            made = self._client.create("views/rename", body)
+        except NotFoundError as error:
+            if not ignore_if_missing:
+                raise NotFoundError("there is no such view", view=old) from error
+            return
+        if not made:
+            raise InvalidRequestError("the view exists already", view=new)
+
+    def alter_view(self, identifier: str, view: View, ignore_if_missing: bool = False) -> None:
+        """See `Catalog`; the protocol changes dialects, comment and options only.
+
+        Raises:
+            UnsupportedFeatureError: the columns or the query differ; nothing was changed.
+        """
+        try:
+            before = self.view(identifier)
+        except NotFoundError:
+            if ignore_if_missing:
+                return
+            raise
+        changes = view_changes(before, view, identifier)
+        if changes:
+            self._client.post(_view(identifier), {"changes": changes})
+
+    def _refuse_view(self, identifier: str) -> None:
+        split_identifier(identifier)
+        if self._client.has(_view(identifier)):
+            raise InvalidRequestError("a view of this name exists", view=identifier)
+
+
+def table_resource(identifier: str) -> str:
+    """Resource of a table, or of a branch of it."""
+    database, _, name = identifier.partition(".")
+    return f"{_database(database)}/tables/{quote_plus(name)}"
+
+
+def _view(identifier: str) -> str:
+    database, name = split_identifier(identifier)
+    return f"{_database(database)}/views/{quote_plus(name)}"
+
+
+def _database(name: str) -> str:
+    return f"databases/{quote_plus(name)}"
+
+
+def _name(database: str, name: str) -> dict[str, str]:
+    return {"database": database, "object": name}
+
+
+def _schema_to_json(schema: TableSchema) -> dict[str, Any]:
+    return {
+        "fields": [field_to_json(field) for field in schema.fields],
+        "partitionKeys": list(schema.partition_keys),
+        "primaryKeys": list(schema.primary_keys),
+        "options": dict(schema.options),
+        "comment": schema.comment,
+    }

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests of Paimon's REST protocol, and what their failures mean."""
+
+import dataclasses
+import http.client
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote_plus, urlencode
+
+from storage.errors import (
+    InvalidOptionError,
+    InvalidRequestError,
+    NotFoundError,
+    StorageUnavailableError,
+    UnsupportedFeatureError,
+)
+
+__all__ = ["AlreadyExistsError", "RestClient"]
+
+_TIMEOUT_S = 60.0
+_TRIES = 4
+_FIRST_WAIT_S = 0.2
+_UNAVAILABLE = frozenset({429, 500, 502, 503, 504})
+
+
+class AlreadyExistsError(InvalidRequestError):
+    """The server has something of this name."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RestClient:
+    """Requests to one server. Picklable.
+
+    Attributes:
+        uri: of the server.
+        token: of the client; "": none.
+        headers: of every request, besides.
+        prefix: what the server puts before its resources.
+    """
+
+    uri: str
+    token: str = dataclasses.field(repr=False)
+    headers: Mapping[str, str] = dataclasses.field(repr=False)
+    prefix: str
+
+    def get(self, resource: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Read a resource; repeated while the server does not answer.
+
+        Raises:
+            NotFoundError: there is none.
+            StorageUnavailableError: the server does not answer.
+            InvalidRequestError: it refuses.
+        """
+        for number in range(_TRIES):
+            try:
+                return self._send("GET", resource, None, query)
+            except StorageUnavailableError:
+                if number == _TRIES - 1:
+                    raise
+                time.sleep(_FIRST_WAIT_S * 2**number)  # noqa: TID251 - no table, no clock of it
+        raise AssertionError("unreachable")
+
+    def has(self, resource: str) -> bool:
+        """Whether a resource is there."""
+        try:
+            self.get(resource)
+        except NotFoundError:
+            return False
+        return True
+
+    def pages(self, resource: str, member: str) -> Iterator[str]:
+        """All names in a list that the server gives in pages."""
+        token = ""
+        while True:
+            page = self.get(resource, {"pageToken": token} if token else None)
+            yield from page.get(member) or ()
+            token = page.get("nextPageToken") or ""
+            if not token:
+                return
+
+    def post(self, resource: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Change a resource.
+
+        Raises:
+            AlreadyExistsError: something of the name is there.
+            As of `get`.
+        """
+        return self._send("POST", resource, body, None)
+
+    def create(self, resource: str, body: Mapping[str, Any]) -> bool:
+        """As `post`; False when something of the name is there."""
+        try:
+            self.post(resource, body)
+        except AlreadyExistsError:
+            return False
+        return True
+
+    def delete(self, resource: str) -> None:
+        """Remove a resource. Raises as `get`."""
+        self._send("DELETE", resource, None, None)
+
+    def _send(
+        self,
+        method: str,
+        resource: str,
+        body: Mapping[str, Any] | None,
+        query: Mapping[str, str] | None,
+    ) -> dict[str, Any]:
+        parts = ["v1", *([quote_plus(self.prefix)] if self.prefix else []), resource]
+        url = f"{self.uri.rstrip('/')}/{'/'.join(parts)}"
+        if query:
+            url += f"?{urlencode(query)}"
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", **self.headers}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        try:
+            request = urllib.request.Request(url, data, headers, method=method)
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            raise self._failure(error.code, error.read(), url) from error
+        except ValueError as error:
+            raise InvalidOptionError("not an address of a server", key="uri", value=url) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise StorageUnavailableError(
+                "the server of the catalog does not answer",
+                detail=str(error),
+                hint="check `uri`, and that the server runs",
+                url=url,
+            ) from error
+        return dict(json.loads(text)) if text.strip() else {}
+
+    def _failure(self, code: int, body: bytes, url: str) -> Exception:
+        try:
+            message = str(json.loads(body).get("message"))
+        except (ValueError, AttributeError):
+            message = body.decode(errors="replace")[:200]
+        context: dict[str, Any] = {"detail": message, "url": url, "status": code}
+        if code == 404:
+            return NotFoundError("the server of the catalog knows no such thing", **context)
+        if code == 409:
+            return AlreadyExistsError("it exists already", **context)
+        if code in (401, 403):
+            return InvalidRequestError(
+                "the server of the catalog refuses access", hint="check `token`", **context
+            )
+        if code == 501:
+            return UnsupportedFeatureError("the server of the catalog cannot do this", **context)
+        if code in _UNAVAILABLE:
+            return StorageUnavailableError("the server of the catalog failed", **context)
+        return InvalidRequestError("the server of the catalog refused the request", **context)
