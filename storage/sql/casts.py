@@ -39,6 +39,8 @@ def _is_fraction(node: exp.Expr, type_of: TypeOf) -> bool:
             return type_ is not None and (pa.types.is_floating(type_) or pa.types.is_decimal(type_))
         case exp.Cast():
             return node.to.this in _FRACTIONS
+        case _:
+            pass
     if isinstance(node, _ALWAYS):
         return True
     if isinstance(node, _OF_ARGUMENTS):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from storage.catalog.catalog import Catalog
-from storage.errors import InvalidRequestError
+from storage.errors import InvalidRequestError, InvalidSchemaChangeError
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.metadata.schema_changes import (
     AddColumn,
@@ -28,7 +28,7 @@ from storage.format.metadata.schema_changes import (
 from storage.format.types.arrow_types import type_from_arrow
 from storage.format.types.types import DataField
 from storage.sql import nodes
-from storage.sql.errors import locate, refuse
+from storage.sql.errors import locate, refuse, suggestion
 from storage.sql.nodes import ColumnChange, ColumnDefinition
 from storage.sql.relations import check_options
 from storage.table.inspect.analyze import analyze as analyze_table
@@ -242,10 +242,17 @@ def alter_table(session: "SqlSession", node: nodes.AlterTable) -> None:
     if node.args.get("exists") and not catalog.exists(identifier):
         return
     made = [one for change in changes for one in _schema_changes(session, node, change)]
-    if "$" in identifier:
-        catalog.table(identifier).alter(made)
-    else:
-        catalog.alter_table(identifier, made)
+    try:
+        if "$" in identifier:
+            catalog.table(identifier).alter(made)
+        else:
+            catalog.alter_table(identifier, made)
+    except InvalidSchemaChangeError as error:
+        column = str(error.context.get("column", ""))
+        if column and not error.hint:
+            known = catalog.table(identifier).schema.field_names
+            error.hint = suggestion(column, [name for name in known if name != column])
+        raise
 
 
 def _schema_changes(

@@ -19,6 +19,8 @@ from storage.sql import engine
 from storage.sql.casts import truncate_casts
 from storage.sql.dialect import Lakeward, parse_query
 from storage.sql.errors import SqlError, locate, position, refuse
+from storage.sql.nodes import OPTIONS
+from storage.sql.parse.words import text_of
 from storage.sql.pushdown import filter_of, used_columns
 from storage.sql.relations import columns_of, is_view, rows_of
 from storage.sql.unnest import TypeOf, without_laterals, without_unnests
@@ -31,6 +33,11 @@ __all__ = ["Plan", "constant", "instant_ms", "plan_query", "run_query"]
 
 _ZONE_OPTIONS = ("table.local-time-zone", "spark.sql.session.timeZone")
 _MOST_VIEWS = 50
+_INCREMENTAL = {
+    "paimon_incremental_query": "incremental-between",
+    "paimon_incremental_between_timestamp": "incremental-between-timestamp",
+    "paimon_incremental_to_auto_tag": "incremental-to-auto-tag",
+}
 _REFUSED = frozenset({"current_setting", "getenv", "getvariable", "query", "query_table"})
 """Functions of DuckDB that show more than tables."""
 _TABLE_FUNCTIONS = (exp.GenerateSeries, exp.Unnest, exp.Explode)
@@ -142,6 +149,7 @@ def _expanded(
 ) -> exp.Query:
     if depth > _MOST_VIEWS:
         raise SqlError("views refer to each other in a circle")
+    _name_incremental(tree)
     _refuse_functions(tree)
     tree = cast("exp.Query", tree.transform(_for_duckdb, copy=False))
     try:
@@ -325,6 +333,19 @@ def _strip_databases(scope: Scope) -> None:
         if column.args.get("db") and (column.text("db").lower(), column.table.lower()) in named:
             column.set("db", None)
             column.set("catalog", None)
+
+
+def _name_incremental(tree: exp.Query) -> None:
+    """Spark's functions of changes, `paimon_incremental_query('t', '1', '2')`, as hints."""
+    for table in list(tree.find_all(exp.Table)):
+        option = _INCREMENTAL.get(table.this.name.lower() if table.this else "")
+        if option is None or not isinstance(table.this, exp.Anonymous):
+            continue
+        name, *bounds = [text_of(argument) or "" for argument in table.this.expressions]
+        named = exp.to_table(name, dialect=Lakeward)
+        named.set("alias", table.args.get("alias"))
+        named.meta[OPTIONS] = {option: ",".join(bounds)}
+        table.replace(named)
 
 
 def _refuse_leftovers(tree: exp.Query, plan: Plan) -> None:

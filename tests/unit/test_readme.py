@@ -6,6 +6,8 @@ import re
 import runpy
 
 from ingest.daemon.configuration import load_settings
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.sql.session import SqlSession
 
 ROOT = pathlib.Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -35,8 +37,23 @@ def test_every_example_is_run():
         "README.md": 1,
         "tables-from-python.md": 3,
         "changelog.md": 2,
+        "sql.md": 1,
         "table-types.md": 2,
     }
+
+
+def test_statements_of_the_sql_guide(tmp_path):
+    text = (GUIDES / "sql.md").read_text(encoding="utf-8")
+    session = SqlSession(FileSystemCatalog(str(tmp_path)))
+    blocks = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+    results = [result for block in blocks for result in session.execute(block)]
+    assert len(results) == 25
+    assert sum(result.rows is not None for result in results) == 12
+
+
+def test_sql_from_python(tmp_path, monkeypatch, capsys):
+    example(tmp_path, monkeypatch, "sql.md")
+    assert capsys.readouterr().out == "[{'c': 0}]\n"
 
 
 def test_tables_from_python(tmp_path, monkeypatch):

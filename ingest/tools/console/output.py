@@ -32,7 +32,7 @@ class Output:
     format: str = "table"
     timing: bool = False
     most_rows: int | None = None
-    write: Callable[[str], Any] = sys.stdout.write
+    write: Callable[[str], Any] = dataclasses.field(default_factory=lambda: sys.stdout.write)
 
     def show(self, result: "Result", seconds: float) -> None:
         """Print what a statement gave.

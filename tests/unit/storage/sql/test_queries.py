@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queries: what is pushed into scans, what is read, what is refused, what errors become."""
+
+import pathlib
+import pickle
+import threading
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.errors import NotFoundError
+from storage.io.local import LocalFileIO
+from storage.sql import engine
+from storage.sql.dialect import parse_query, statements
+from storage.sql.errors import SqlError
+from storage.sql.query import plan_query, query_rows
+from storage.sql.session import SqlSession
+from storage.table.scan.predicate import And, Between, Compare, In, IsNull, Not, Op, Or
+from storage.testing.faulty_io import FaultyFileIO
+from tests.table_kit import make_table, write
+
+
+@pytest.fixture
+def session(tmp_path: pathlib.Path) -> SqlSession:
+    """A table of four files whose keys do not overlap."""
+    table = make_table(tmp_path, columns=(("k", "BIGINT"), ("v", "STRING"), ("n", "INT")))
+    for number in range(4):
+        rows = [("+I", 10 * number + one, f"v{one}", one) for one in range(3)]
+        write(table, number + 1, rows, compaction=False)
+    return SqlSession(FileSystemCatalog(str(tmp_path), LocalFileIO(durable=False)), "db")
+
+
+def scans(session: SqlSession, text: str):
+    """Columns and condition of each scan of a query."""
+    plan = plan_query(session, parse_query(text))
+    return [(columns, predicate) for _, columns, predicate in plan.scans]
+
+
+@pytest.mark.parametrize(
+    ("condition", "pushed"),
+    [
+        ("k = 5", Compare(Op.EQ, "k", 5)),
+        ("5 < k", Compare(Op.GT, "k", 5)),
+        ("k > -1 AND v = 'x'", And((Compare(Op.GT, "k", -1), Compare(Op.EQ, "v", "x")))),
+        ("k IN (1, 2)", In("k", (1, 2))),
+        ("k BETWEEN 1 AND 2", Between("k", 1, 2)),
+        ("v IS NULL OR NOT k = 1", Or((IsNull("v"), Not(Compare(Op.EQ, "k", 1))))),
+        ("k = 1 AND upper(v) = 'X'", Compare(Op.EQ, "k", 1)),
+        ("k = 1 OR upper(v) = 'X'", None),
+        ("k = n", None),
+        ("k = '1'", None),
+        ("k = NULL", None),
+        ("k IN (1, NULL)", None),
+        ("n = 1.5", None),
+        ("n = 99999999999", None),
+        ("k IN (SELECT 1)", None),
+    ],
+)
+def test_conditions_are_pushed_where_storage_means_the_same(session, condition, pushed) -> None:
+    (found,) = [predicate for _, predicate in scans(session, f"SELECT k FROM t WHERE {condition}")]
+    assert found == pushed
+
+
+def test_only_columns_of_the_query_are_read(session) -> None:
+    assert scans(session, "SELECT count(*) FROM t")[0][0] == ["n"]
+    assert scans(session, "SELECT v FROM t WHERE n > 1")[0][0] == ["v", "n"]
+    assert scans(session, "SELECT t.* FROM t")[0][0] == ["k", "v", "n"]
+    assert scans(session, "SELECT t FROM t")[0][0] == ["k", "v", "n"]
+
+
+def test_outer_joins_push_only_what_refuses_nulls(session) -> None:
+    join = "SELECT a.k FROM t a LEFT JOIN t b ON a.k = b.k WHERE"
+    assert [one for _, one in scans(session, f"{join} b.v IS NULL")] == [None, None]
+    assert [one for _, one in scans(session, f"{join} b.v = 'x'")] == [
+        None,
+        Compare(Op.EQ, "v", "x"),
+    ]
+    assert session.last_rows(f"{join} b.v IS NULL").num_rows == 0
+
+
+def test_a_key_opens_one_file(tmp_path: pathlib.Path, session) -> None:
+    store = FaultyFileIO(LocalFileIO(durable=False))
+    counted = SqlSession(FileSystemCatalog(str(tmp_path), store), "db")
+    (result,) = counted.execute("SELECT v FROM t WHERE k = 21")
+    assert result.rows.to_pylist() == [{"v": "v1"}]
+    opened = {path for kind, path in store.operations if "bucket-" in path and "open" in kind}
+    assert len(opened) == 1
+
+
+def test_rows_come_batch_by_batch(session) -> None:
+    with session.query(parse_query("SELECT k FROM t ORDER BY k")) as reader:
+        assert reader.schema == pa.schema([pa.field("k", pa.int64())])
+        assert sum(batch.num_rows for batch in reader) == 12
+    assert session.rows_read == 12
+
+
+def test_a_relation_is_read_as_often_as_it_is_needed(session) -> None:
+    text = "WITH a AS (SELECT k FROM t) SELECT count(*) AS c FROM a x, a y WHERE x.k = y.k"
+    assert session.last_rows(text).to_pylist() == [{"c": 12}]
+
+
+def test_the_error_of_a_scan_is_raised_as_it_is(session, tmp_path: pathlib.Path) -> None:
+    for path in tmp_path.rglob("data-*.parquet"):
+        path.unlink()
+    with pytest.raises(Exception, match=r"data-.*parquet") as raised:
+        session.last_rows("SELECT * FROM t")
+    assert not isinstance(raised.value, duckdb.Error | SqlError)
+
+
+def test_a_query_is_cancelled_from_another_thread(session) -> None:
+    timer = threading.Timer(0.3, session.interrupt)
+    timer.start()
+    slow = "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range + b.range = 1"
+    with pytest.raises(SqlError, match="cancelled"):
+        session.last_rows(slow)
+    timer.join()
+    assert session.last_rows("SELECT 1 AS x").to_pylist() == [{"x": 1}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM read_text('/etc/passwd')",
+        "SELECT * FROM '/etc/passwd'",
+        "COPY (SELECT 1) TO '/tmp/lakeward-copied'",
+        "ATTACH '/tmp/lakeward-attached'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET enable_external_access = true",
+        "SELECT * FROM rows_of_python",
+        "CREATE SECRET (TYPE s3)",
+    ],
+)
+def test_duckdb_itself_reaches_nothing(text: str) -> None:
+    """Behind the dialect, which refuses most of this, stands an engine that cannot do it."""
+    rows_of_python = pa.table({"x": [1]})
+    assert rows_of_python.num_rows == 1
+    connection = engine.connect()
+    with pytest.raises(duckdb.Error):
+        connection.execute(text).fetchall()
+    connection.close()
+
+
+def test_statements_before_a_wrong_one_have_run(session) -> None:
+    results = session.execute("SET 'a' = 'b'; SELEC 1")
+    next(results)
+    with pytest.raises(SqlError) as raised:
+        next(results)
+    assert (raised.value.line, raised.value.column) == (1, 16)
+    assert session.options == {"a": "b"}
+    assert pickle.loads(pickle.dumps(raised.value)).line == 1
+
+
+def test_positions_count_over_all_statements(session) -> None:
+    with pytest.raises(NotFoundError) as raised:
+        session.last_rows("SELECT 1;\n\nSELECT *\n  FROM nope")
+    assert (raised.value.context["line"], raised.value.context["column"]) == (4, 8)
+
+
+def test_statements_are_split_at_semicolons_outside_texts() -> None:
+    found = [one.text for one in statements("SELECT ';'; -- a;b\nSELECT `x;y` /* ; */;;")]
+    assert found == ["SELECT ';'", "SELECT `x;y`"]
+
+
+def test_a_query_runs_over_given_rows(session) -> None:
+    rows = pa.table({"k": [1, 2], "v": ["a", "b"]})
+    found = query_rows(session, parse_query("SELECT v FROM anything WHERE k > 1"), rows)
+    assert found.to_pylist() == [{"v": "b"}]
+
+
+def test_sql_of_a_catalog(tmp_path: pathlib.Path, session) -> None:
+    assert session.catalog.sql("SELECT max(k) AS m FROM db.t").to_pylist() == [{"m": 32}]
+    assert session.catalog.sql("SET 'a' = 'b'").to_pylist() == [{"affected": 0}]
+    assert session.catalog.sql("SELECT count(*) AS c FROM t", "db").to_pylist() == [{"c": 12}]
+
+
+def test_columns_that_differ_by_case_are_refused(tmp_path: pathlib.Path) -> None:
+    make_table(tmp_path, columns=(("k", "BIGINT"), ("K", "STRING")))
+    session = SqlSession(FileSystemCatalog(str(tmp_path)), "db")
+    with pytest.raises(SqlError, match="differ only by case"):
+        session.last_rows("SELECT k FROM t")
