@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward table drop-partition|truncate|overwrite|rewrite-index|rescale|analyze|repair|refresh`.
+"""`lakeward table delete-rows|drop-partition|truncate|overwrite|rewrite-index|rescale|…`.
 
 Commands that replace rows make one OVERWRITE commit, which is safe while a daemon runs: the files
 that are live at the commit are deleted, later commits of others stay. Older snapshots keep the rows
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import csv, dataset, json
 
-from ingest.cli.commands import Arguments, choose_one, command, flag, option, positional
+from ingest.cli.commands import Arguments, Value, choose_one, command, flag, option, positional
 from ingest.cli.parameters import (
     DRY_RUN,
     JSON,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "analyze",
+    "delete_rows",
     "drop_partition",
     "overwrite",
     "refresh",
@@ -68,6 +69,22 @@ _DROP_EXAMPLES = """\
 Examples:
   lakeward table drop-partition /data/warehouse shop.orders --partition dt=2024-01-31 --dry-run
   lakeward table drop-partition /data/warehouse shop.orders --partition dt=a,h=1 --partition dt=b
+"""
+
+_DELETE = """\
+Delete the rows for which a condition is true.
+
+A primary-key table gets deletes for the keys of these rows, which streams and changelogs tell; an
+append table marks the rows by deletion vectors where it has them, else it writes the files that
+hold them anew. One commit, safe while a daemon runs: if others change the same rows meanwhile, the
+rows are looked for again. Where the condition is unknown (null), the row stays.
+
+UPDATE and MERGE INTO: `lakeward sql`."""
+
+_DELETE_EXAMPLES = """\
+Examples:
+  lakeward table delete-rows /data/warehouse shop.orders --where "id = 5" --dry-run
+  lakeward table delete-rows /data/warehouse shop.orders --where "dt < '2024-01-01' and price > 10"
 """
 
 _OVERWRITE = """\
@@ -148,6 +165,26 @@ def drop_partition(arguments: Arguments) -> int:
     if not arguments.dry_run and found:
         drop_partitions(table, list(arguments.partition))
     return _print_partitions(arguments, found, "no matching partition has rows", "dropped")
+
+
+@command(
+    "delete-rows",
+    _DELETE,
+    ONE_TABLE,
+    option("--where", Value(str, "CONDITION"), "the rows to delete", required=True),
+    DRY_RUN,
+    examples=_DELETE_EXAMPLES,
+)
+def delete_rows(arguments: Arguments) -> int:
+    """Delete the rows for which a condition is true."""
+    table = table_of(arguments)
+    if arguments.dry_run:
+        count, snapshot = table.count_where(arguments.where), None
+    else:
+        result = table.delete_where(arguments.where, "lakeward-delete-rows")
+        count, snapshot = result.row_count, result.snapshot_id
+    done = "would be deleted; nothing was changed" if arguments.dry_run else "deleted"
+    return emit_fact(arguments, f"{count} rows {done}", {"rows": count, "snapshot": snapshot})
 
 
 @command(

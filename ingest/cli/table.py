@@ -74,6 +74,7 @@ _COMMANDS = (
         "Change rows and files",
         "ingest.cli.rewrite",
         {
+            "delete-rows": "delete the rows for which a condition is true",
             "drop-partition": "delete the rows of partitions",
             "truncate": "delete all rows",
             "overwrite": "replace the rows of a table or partition",

@@ -17,9 +17,9 @@ from sqlglot import exp
 from storage.errors import NotFoundError
 from storage.format.types.types import RowKind
 from storage.sql import engine
+from storage.sql.changes.expressions import source_only, split_target_only, unqualified
+from storage.sql.changes.inserting import column_of, insert, target_table
 from storage.sql.errors import locate, refuse
-from storage.sql.expressions import source_only, split_target_only, unqualified
-from storage.sql.inserting import column_of, insert, target_table
 from storage.sql.nodes import DropPartition, Truncate
 from storage.sql.query import plan_query, time_zone
 from storage.table.scan.predicate import And, Compare, IsNull, Op, Or, Predicate

@@ -237,7 +237,7 @@ class Show(exp.Expression):
 
 
 class Describe(exp.Expression):
-    """DESCRIBE; `kind` is table, database, catalog or query."""
+    """DESCRIBE; `kind` is table, database, catalog, procedure or query."""
 
     arg_types = {"this": True, "kind": True, "extended": False, "column": False}
 

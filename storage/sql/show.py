@@ -91,7 +91,7 @@ def _of_table(session: "SqlSession", kind: str, node: nodes.Show) -> pa.Table:
 
 
 def describe(session: "SqlSession", node: nodes.Describe) -> pa.Table:
-    """DESCRIBE: columns of a table, a view or a query; properties of a database or catalog."""
+    """DESCRIBE: columns of a table, view or query; properties of a catalog; arguments."""
     match node.args["kind"]:
         case "catalog":
             catalog = session.named_catalog(node.this.name)
@@ -100,6 +100,10 @@ def describe(session: "SqlSession", node: nodes.Describe) -> pa.Table:
             found = session.catalog_of(node.this).database(node.this.db)
             facts = {"name": found.name, "comment": found.comment or ""}
             return _pairs({**facts, **found.properties})
+        case "procedure":
+            from storage.sql.procedures import describe_procedure
+
+            return describe_procedure(node.this.name)
         case "query":
             with session.query(node.this) as reader:
                 rows = _arrow_columns(reader.schema)

@@ -7,6 +7,7 @@ import runpy
 
 from ingest.daemon.configuration import load_settings
 from storage.catalog.filesystem import FileSystemCatalog
+from storage.io.local import LocalFileIO
 from storage.sql.session import SqlSession
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -37,6 +38,7 @@ def test_every_example_is_run():
         "README.md": 1,
         "tables-from-python.md": 3,
         "changelog.md": 2,
+        "sql-changes.md": 1,
         "sql.md": 1,
         "table-types.md": 2,
     }
@@ -89,6 +91,36 @@ def test_operations_on_a_table(tmp_path, monkeypatch):
     example(tmp_path, monkeypatch, "tables-from-python.md")
     orders = example(tmp_path, monkeypatch, "tables-from-python.md", 2)["orders"]
     assert orders.to_arrow().num_rows == 0
+
+
+def test_rows_are_changed_from_python(tmp_path, monkeypatch):
+    example(tmp_path, monkeypatch, "tables-from-python.md")
+    orders = example(tmp_path, monkeypatch, "sql-changes.md")["orders"]
+    rows = {row["id"]: (row["item"], row["price"]) for row in orders.to_arrow().to_pylist()}
+    assert rows == {1: ("tea", 4.0), 2: ("cup", 8.0), 9: ("jug", 7.5), 10: ("pan", 20.0)}
+
+
+def test_each_statement_that_changes_rows_runs(tmp_path):
+    catalog = FileSystemCatalog(str(tmp_path), file_io=LocalFileIO(durable=False))
+    catalog.create_database("default")
+    session = SqlSession(catalog)
+    orders = "(id INT, item STRING, price DECIMAL(8, 2), PRIMARY KEY (id) NOT ENFORCED)"
+    visits = "(id INT, page STRING, dt STRING) PARTITIONED BY (dt)"
+    made = {"orders": orders, "changes": orders, "cancelled": orders, "imported": orders}
+    made |= {"visits": visits, "cleaned": visits, "incoming": visits}
+    for name, columns in made.items():
+        list(session.execute(f"CREATE TABLE {name} {columns}"))
+    fill = "INSERT INTO {} VALUES (1, 'x', '2024-01-31'), (2, 'y', '2024-02-01')"
+    list(session.execute(f"{fill.format('cleaned')}; {fill.format('visits')}"))
+    text = (GUIDES / "sql-changes.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 4
+    affected = [[r.affected for r in session.execute(block)] for block in blocks[:3]]
+    assert affected == [[2, 0, 1, 0, 2, 2, 2], [0, 1], [0]]
+    drop = blocks[3].partition("\n")[2].splitlines()
+    assert [r.affected for r in session.execute(drop[0])] == [2]
+    assert [r.affected for r in session.execute(drop[1])] == [0]
+    assert [r.affected for r in session.execute("TRUNCATE TABLE visits")] == [0]
 
 
 def test_changes_as_a_stream(tmp_path, monkeypatch, capsys):

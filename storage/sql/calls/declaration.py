@@ -135,7 +135,7 @@ class Procedure:
     def _places(
         self, session: "SqlSession", given: Sequence[exp.Expr], node: exp.Expr
     ) -> Sequence[str]:
-        names = self.by_count.get(len(given))
+        names: Sequence[str] | None = self.by_count.get(len(given))
         if names is None and self.by_place is not None:
             names = self.by_place([literal_value(session, one) for one in given])
         return [one.name for one in self.arguments] if names is None else names

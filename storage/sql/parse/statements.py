@@ -121,6 +121,8 @@ class StatementParser(CreateParser, AlterParser):
                 of = self.name() if kind == "CATALOG" else self.database()
                 kind = "catalog" if kind == "CATALOG" else "database"
                 return Describe(this=of, kind=kind, extended=extended)
+        if self.take("PROCEDURE"):
+            return Describe(this=self.table(), kind="procedure")
         self.take("TABLE")
         extended = self.take("EXTENDED") or self.take("FORMATTED")
         if self._curr and self._curr.text.upper() in ("SELECT", "WITH", "VALUES", "("):

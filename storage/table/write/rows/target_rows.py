@@ -305,16 +305,16 @@ class _KeyedRows:
         wanted = list(columns) or self._table.schema.primary_keys[:1]
         schema = _read_schema(self._table, wanted)
         reader = TableRead(self._whole, wanted, self._predicate)
+        self._starts = []
 
         def batches() -> Iterator[pa.RecordBatch]:
-            self._starts, start = [], 0
+            start = 0
             for split in self._splits:
                 self._starts.append(start)
                 for batch in reader.to_batches(split):
                     rows = pa.array(np.arange(start, start + batch.num_rows))
                     start += batch.num_rows
                     yield pa.RecordBatch.from_arrays([rows, *batch.columns], schema=schema)
-            self._starts.append(start)
 
         return _selected(schema, batches(), columns)
 
@@ -323,13 +323,15 @@ class _KeyedRows:
     ) -> list[CommitMessage]:
         known, new = _split_changes(changes)
         addresses = known.column(ROW).to_numpy()
-        bounds = np.searchsorted(addresses, self._starts)
+        # a statement may have left splits unread, that cannot hold rows that it changes
+        starts = [*self._starts[: len(self._splits)], np.iinfo(np.int64).max]
+        bounds = np.searchsorted(addresses, starts)
         reader = TableRead(self._whole, None, self._predicate)
         with TableWrite(self._table, user) as writer:
-            for number, split in enumerate(self._splits):
+            for number, split in enumerate(self._splits[: len(starts) - 1]):
                 if bounds[number] == bounds[number + 1]:
                     continue
-                start = self._starts[number]
+                start = starts[number]
                 for batch in reader.to_batches(split):
                     begin, end = np.searchsorted(addresses, [start, start + batch.num_rows])
                     if begin < end:
