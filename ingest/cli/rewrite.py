@@ -7,9 +7,10 @@ until they expire.
 """
 
 import functools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import csv, dataset, json
@@ -17,11 +18,14 @@ from pyarrow import csv, dataset, json
 from ingest.cli.commands import Arguments, Value, choose_one, command, flag, option, positional
 from ingest.cli.parameters import (
     DRY_RUN,
+    JSON,
     NAMES,
     ONE_TABLE,
     PARTITION,
     PATH,
     POSITIVE,
+    WAREHOUSE,
+    catalog_of,
     emit,
     emit_fact,
     partitions,
@@ -29,11 +33,13 @@ from ingest.cli.parameters import (
 )
 from ingest.cli.progress import ProgressLine, open_progress
 from ingest.observe.text_table import human_size
-from storage.errors import InvalidRequestError
+from storage.errors import InvalidRequestError, LakewardError
 from storage.table.compaction.rescale import RescaleProgress, rescaled_partitions
 from storage.table.compaction.rescale import rescale as rescale_rows
 from storage.table.compaction.rewrite_index import rewrite_file_index, unindexed_files
 from storage.table.inspect.analyze import analyze as compute_statistics
+from storage.table.materialized_table import MATERIALIZED_TABLE
+from storage.table.object_table import ObjectTable
 from storage.table.retention.repair import repair_hints
 from storage.table.table import FileStoreTable
 from storage.table.write.drop_partitions import (
@@ -44,12 +50,16 @@ from storage.table.write.drop_partitions import (
 )
 from storage.table.write.drop_partitions import truncate as truncate_rows
 
+if TYPE_CHECKING:
+    from storage.catalog.catalog import Catalog
+
 __all__ = [
     "analyze",
     "delete_rows",
     "drop_partition",
     "iceberg_sync",
     "overwrite",
+    "refresh",
     "repair",
     "rescale",
     "rewrite_index",
@@ -123,6 +133,20 @@ _REPAIR = """\
 Rewrite wrong or missing LATEST and EARLIEST hints.
 
 Lakeward does not rely on these hint files; other readers may."""
+
+_REFRESH = """\
+Refresh object tables and materialized tables.
+
+With TABLE: lists the objects of an object table, or runs the query of a materialized table, now.
+Without: refreshes the materialized tables of the warehouse that are due by the clock, which a
+scheduler can call where no daemon runs. A refresh is one commit; older snapshots stay readable."""
+
+_REFRESH_EXAMPLES = """\
+Examples:
+  lakeward table refresh /data/warehouse shop.images
+  lakeward table refresh /data/warehouse shop.sums --partition dt=2024-01-31
+  lakeward table refresh /data/warehouse
+"""
 
 _HEAD = ["partition", "files", "rows", "size"]
 
@@ -395,3 +419,53 @@ def iceberg_sync(arguments: Arguments) -> int:
     """Publish what is missing; every commit does so, too."""
     published = table_of(arguments).sync_iceberg()
     return emit(arguments, ["versions_published"], [[published]], "")
+
+
+@command(
+    "refresh",
+    _REFRESH,
+    WAREHOUSE,
+    positional("table", required=False, help="DATABASE.TABLE; all that are due unless given"),
+    option("--partition", PARTITION, "of a materialized table: only this partition"),
+    JSON,
+    examples=_REFRESH_EXAMPLES,
+)
+def refresh(arguments: Arguments) -> int:
+    """Refresh one table, or those that are due."""
+    from storage.sql import materialized
+
+    catalog = catalog_of(arguments)
+    if arguments.table is not None:
+        rows = _refreshed(catalog, arguments.table, arguments.partition)
+        return emit(arguments, ["table", "rows"], [[arguments.table, rows]], "")
+    if arguments.partition is not None:
+        raise InvalidRequestError("a partition of which table", hint="name the table")
+    done: list[list[Any]] = []
+    failed = 0
+    for name in materialized.materialized_tables(catalog):
+        try:
+            written = materialized.refresh_due(catalog, name)
+        except (LakewardError, OSError) as error:
+            failed += 1
+            print(f"{name}: {error}", file=sys.stderr)
+            continue
+        if written is not None:
+            done.append([name, written])
+    emit(arguments, ["table", "rows"], done, "nothing is due")
+    return 1 if failed else 0
+
+
+def _refreshed(catalog: "Catalog", name: str, partition: Any) -> int:
+    from storage.sql import materialized
+    from storage.sql.session import SqlSession
+
+    table = catalog.table(name)
+    if isinstance(table, ObjectTable) and partition is None:
+        return table.refresh()
+    if table.schema.options.get("type") == MATERIALIZED_TABLE:
+        return materialized.refresh(SqlSession(catalog, name.partition(".")[0]), table, partition)
+    raise InvalidRequestError(
+        "only object tables and materialized tables are refreshed, these without partition",
+        table=name,
+        type=table.schema.options.get("type", "table"),
+    )

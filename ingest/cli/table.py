@@ -83,12 +83,8 @@ _COMMANDS = (
             "analyze": "compute statistics for query engines",
             "repair": "rewrite wrong or missing LATEST and EARLIEST hints",
             "iceberg-sync": "bring the Iceberg metadata of a table to its newest snapshot",
+            "refresh": "refresh object tables and materialized tables",
         },
-    ),
-    Lazy(
-        "Change rows and files",
-        "ingest.cli.refresh",
-        {"refresh": "refresh object tables and materialized tables"},
     ),
 )
 

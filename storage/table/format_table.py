@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 __all__ = ["FormatScan", "FormatTable"]
 
 
+_PORTS = ("layout", "file_io", "clock", "ids", "schemas")
+"""What a table without snapshots has of `FileStoreTable`, as it is there."""
+
+
 class FormatTable:
     """A directory of files. Picklable; nothing is cached.
 
@@ -56,7 +60,10 @@ class FormatTable:
     def __getattr__(self, name: str) -> Any:
         from storage.table.table import FileStoreTable  # noqa: PLC0415 - the two know each other
 
-        if not name.startswith("_") and hasattr(FileStoreTable, name):
+        if name in _PORTS:
+            return getattr(self._core, name)
+        known = name in FileStoreTable.__dataclass_fields__ or hasattr(FileStoreTable, name)
+        if known and not name.startswith("_"):
             raise UnsupportedFeatureError(
                 f"a format table has no `{name}`",
                 detail="it is a directory of files, without snapshots",

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """`format("lakeward")` under Spark: batch reads, and streams that are stopped and go on."""
 
+import decimal
+
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.format.metadata.schema import new_schema
+from storage.format.types.type_text import parse_type
 from storage.table.branches import create_branch
 from storage.table.retention.consumers import all_consumers
 from storage.table.retention.expire import expire_snapshots
@@ -95,6 +101,21 @@ def test_time_travel_tags_branches_and_system_tables(spark, table):
 
 
 @pytest.mark.full
+def test_format_tables(spark, tmp_path):
+    types = {"a": "INT", "d": "DECIMAL(5, 2)", "p": "STRING"}
+    columns = [(name, parse_type(text)) for name, text in types.items()]
+    options = {"type": "format-table", "file.format": "json"}
+    schema = new_schema(columns, partition_keys=["p"], options=options, now_ms=0)
+    table = FileSystemCatalog(str(tmp_path)).create_table("db.t", schema)
+    given = [{"a": n, "d": decimal.Decimal(n), "p": "xy"[n % 2]} for n in range(4)]
+    table.append_rows([pa.RecordBatch.from_pylist(given, schema=schema.arrow_schema)])
+    read = spark.read.format("lakeward")
+    by_path = read.load(f"{tmp_path}/db.db/t")
+    assert rows(by_path) == [tuple(row.values()) for row in given]
+    by_name = read.option("warehouse", str(tmp_path)).option("table", "db.t").load()
+    assert [row[0] for row in rows(by_name.where("p = 'y'"))] == [1, 3]
+
+
 def test_mistakes_are_named(spark, table):
     with pytest.raises(AnalysisException, match=r"did you mean `scan\.snapshot-id`"):
         frame(spark, table, scan_snapshot__ids="1").collect()

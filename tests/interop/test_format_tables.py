@@ -15,6 +15,7 @@ import pytest
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.types.type_text import parse_type
+from storage.sql.session import SqlSession
 from storage.table.format_table import FormatTable
 from tests.interop.java_peer import JavaPeer
 from tests.interop.peers import peers_python
@@ -149,3 +150,17 @@ def test_pypaimon_reads_our_files_and_we_read_its(tmp_path: pathlib.Path, file_f
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     assert in_order(pa.parquet.read_table(out).to_pylist()) == rows
     assert in_order(table.to_arrow().to_pylist()) == in_order([*rows, *rows])
+
+
+def test_java_reads_our_materialized_tables(java: JavaPeer) -> None:
+    session = SqlSession(FileSystemCatalog(str(java.warehouse)), "db")
+    list(session.execute("CREATE TABLE source (k INT, v INT); INSERT INTO source VALUES (1, 2)"))
+    query = "SELECT k, SUM(v) AS total FROM source GROUP BY k"
+    create = f"CREATE MATERIALIZED TABLE sums FRESHNESS = INTERVAL '1' HOUR AS {query}"
+    list(session.execute(create))
+    assert java.read("db.sums").to_pylist() == [{"k": 1, "total": 2}]
+    options = dict(java.table("db.sums").options())
+    core = java.paimon.CoreOptions(options)
+    assert core.type().toString() == "materialized-table"
+    unit = java.paimon.CoreOptions.MATERIALIZED_TABLE_INTERVAL_FRESHNESS_TIME_UNIT
+    assert core.toConfiguration().get(unit).toString() == "HOUR"

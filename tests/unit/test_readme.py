@@ -42,6 +42,7 @@ def test_every_example_is_run():
         "hive.md": 3,
         "sql-changes.md": 1,
         "sql.md": 1,
+        "table-types.md": 2,
     }
 
 
@@ -63,6 +64,15 @@ def test_tables_from_python(tmp_path, monkeypatch):
     page = "tables-from-python.md"
     rows = example(tmp_path, monkeypatch, page)["orders"].to_arrow().to_pylist()
     assert [row["item"] for row in sorted(rows, key=lambda row: row["id"])] == ["tea", "cup"]
+
+
+def test_table_types(tmp_path, monkeypatch):
+    people = example(tmp_path, monkeypatch, "table-types.md")["people"]
+    assert people.to_arrow(columns=["name"]).to_pylist() == [{"name": "Ann"}]
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "a.png").touch()
+    pictures = example(tmp_path, monkeypatch, "table-types.md", 1)["pictures"]
+    assert pictures.to_arrow(columns=["name"]).to_pylist() == [{"name": "a.png"}]
 
 
 def test_a_filtered_read_of_a_table(tmp_path, monkeypatch):

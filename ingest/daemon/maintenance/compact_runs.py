@@ -165,7 +165,7 @@ def selected(catalog: Catalog, selection: Selection) -> list[str]:
     return list(dict.fromkeys(kept))
 
 
-def _is_format_table(catalog: FileSystemCatalog, name: str) -> bool:
+def _is_format_table(catalog: Catalog, name: str) -> bool:
     """Whether a table is a directory of files, which has nothing to compact or expire."""
     schema = catalog.schemas(name).latest()
     return schema is not None and schema.options.get("type") == "format-table"

@@ -9,7 +9,10 @@ import pytest
 from changelog.spark_source.batch_scan import batch_scan
 from changelog.spark_source.data_source import LakewardDataSource
 from changelog.spark_source.scans import counts_of
-from storage.errors import InvalidRequestError, NotFoundError
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.errors import InvalidRequestError, NotFoundError, UnsupportedFeatureError
+from storage.format.metadata.schema import new_schema
+from storage.format.types.type_text import parse_type
 from storage.table.branches import create_branch
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
 from storage.table.scan.predicate_text import parse_predicate
@@ -155,3 +158,23 @@ def test_mistakes_are_named(table):
             batch_scan(table, system, ["nope"])
         with pytest.raises(InvalidRequestError, match="no such column"):
             batch_scan(table, system, None, parse_predicate("nope = 1"))
+
+
+def test_a_format_table_is_read_file_by_file(tmp_path):
+    schema = new_schema(
+        [("a", parse_type("INT")), ("p", parse_type("STRING"))],
+        partition_keys=["p"],
+        options={"type": "format-table", "file.format": "csv"},
+        now_ms=0,
+    )
+    table = FileSystemCatalog(str(tmp_path)).create_table("db.t", schema)
+    given = [{"a": number, "p": "xy"[number % 2]} for number in range(4)]
+    table.append_rows([pa.RecordBatch.from_pylist(given, schema=schema.arrow_schema)])
+    scan = pickle.loads(pickle.dumps(batch_scan(table, columns=["a"])))
+    splits = scan.plan(parse_predicate("p = 'y'"))
+    counts = counts_of(splits)
+    assert (counts.splits, counts.partitions, counts.files, counts.bytes) == (1, 1, 1, 4)
+    found = pa.Table.from_batches(scan.read(splits[0], parse_predicate("a > 1")))
+    assert found.to_pylist() == [{"a": 3}]
+    with pytest.raises(UnsupportedFeatureError, match="neither system tables"):
+        batch_scan(table, "files")
