@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saying that a partition is done: that its rows may be read by whoever waited for them.
+"""Marking partitions as done: their rows are complete, and jobs that wait for them may start.
 
 A partition is done when it got no rows for `partition.idle-time-to-done` since its last rows, or
 since the end of its time (`partition.time-interval` after the time that its values spell), whatever
