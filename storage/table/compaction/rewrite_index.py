@@ -23,8 +23,9 @@ from storage.format.metadata.file_meta import (
     DataIncrement,
     ManifestEntry,
 )
+from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.schema import TableSchema
-from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.options.options import require_writable
 from storage.table.commit.commit import CommitResult, FileStoreCommit
 from storage.table.commit.commit_loop import Attempt, run_until_committed
@@ -94,8 +95,16 @@ def unindexed_files(
     snapshot = table.latest_snapshot()
     if snapshot is None:
         return []
-    entries = (one for one in live_entries(table, snapshot) if wanted(one.partition))
+    entries = _indexable(table, snapshot, wanted)
     return [one for one in entries if _lacking(table, one, specs, rebuild=rebuild)[1]]
+
+
+def _indexable(
+    table: TableCore, snapshot: Snapshot, wanted: Callable[[bytes], bool]
+) -> list[ManifestEntry]:
+    """The files of some partitions; not postponed ones, which no filter reads."""
+    entries = live_entries(table, snapshot)
+    return [one for one in entries if wanted(one.partition) and one.bucket != POSTPONE_BUCKET]
 
 
 def _messages(
@@ -111,7 +120,7 @@ def _messages(
         return []
     messages: list[CommitMessage] = []
     with discarded_on(table, messages):
-        entries = [one for one in live_entries(table, snapshot) if wanted(one.partition)]
+        entries = _indexable(table, snapshot, wanted)
         for number, entry in enumerate(entries, start=1):
             after = _indexed(table, entry, specs, rebuild=rebuild)
             if after is not None:

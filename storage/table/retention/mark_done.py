@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saying that a partition is done: that its rows may be read by whoever waited for them.
+"""Marking partitions as done: their rows are complete, and jobs that wait for them may start.
 
 A partition is done when it got no rows for `partition.idle-time-to-done` since its last rows, or
 since the end of its time (`partition.time-interval` after the time that its values spell), whatever
@@ -33,6 +33,7 @@ from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.table.commit.live_files import delta_entries, live_state
 from storage.table.core import TableCore
 from storage.table.retention.expire_partitions import partition_time, partition_values
+from storage.table.write.overwritten import partition_matcher
 
 __all__ = ["DoneTrigger", "PartitionRegistry", "mark_partitions_done", "success_times"]
 
@@ -63,8 +64,8 @@ def mark_partitions_done(
 
     Args:
         table: the table.
-        partitions: the value of each partition column, as in the name of its directory; None is
-            null.
+        partitions: the value of each partition column; None is null. A partition without rows gets
+            the directory that the texts of its values name.
         registry: of the catalog, where it knows partitions.
         now_ms: current time [epoch ms]; None: of the table's clock.
 
@@ -72,7 +73,8 @@ def mark_partitions_done(
         Directories of the partitions, below that of the table.
 
     Raises:
-        InvalidRequestError: no partition is named, or a partition column is missing or unknown.
+        InvalidRequestError: no partition is named, or a partition column is missing, is unknown,
+            or cannot have the value.
         UnsupportedFeatureError: an action cannot be carried out; names the option.
         StorageUnavailableError: an action failed; call again.
     """
@@ -84,6 +86,9 @@ def mark_partitions_done(
             table=table.layout.root,
         )
     default = table.options.partition_default_name
+    latest = table.latest_snapshot()
+    live = {} if latest is None else live_state(table, latest).buckets
+    live_partitions = sorted({partition for partition, _ in live})
     paths = []
     for values in partitions:
         if set(values) != set(keys):
@@ -92,6 +97,11 @@ def mark_partitions_done(
                 hint=f"give {', '.join(keys)}",
                 given=", ".join(values),
             )
+        matches = partition_matcher(table, values)
+        found = next((one for one in live_partitions if matches(one)), None)
+        if found is not None:
+            paths.append(table.partition_path(found))
+            continue
         texts = {key: default if values[key] is None else str(values[key]) for key in keys}
         paths.append("/".join(f"{escape(key)}={escape(text)}" for key, text in texts.items()))
     for path in paths:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Partitions that are done: when, what is done then, and what after a restart."""
 
+import datetime
 import http.server
 import json
 import pathlib
@@ -208,6 +209,25 @@ def test_a_catalog_gets_done_partitions_and_events(tmp_path: pathlib.Path) -> No
         ("mark", [{"dt": "a/b", "hh": "5"}]),
     ]
     assert (pathlib.Path(table.layout.root) / "dt=a%2Fb" / "hh=5" / "_SUCCESS").exists()
+
+
+@pytest.mark.parametrize("legacy", ["true", "false"])
+def test_values_are_those_of_the_columns(tmp_path: pathlib.Path, legacy: str) -> None:
+    table = make_table(
+        tmp_path,
+        columns=(("d", "DATE"), ("k", "BIGINT")),
+        keys=("d", "k"),
+        partitions=("d",),
+        options={"partition.legacy-name": legacy},
+    )
+    day = datetime.date(2024, 1, 31)
+    write(table, 1, [("+I", day, 1), ("+I", day.replace(day=1), 2)])
+    name = "d=19753" if legacy == "true" else "d=2024-01-31"
+    for value in (day, "2024-01-31"):
+        assert table.mark_partitions_done([{"d": value}]) == [name]
+    assert sum(done_of(table).values()) == 1
+    with pytest.raises(InvalidRequestError, match="not a value"):
+        table.mark_partitions_done([{"d": "soon"}])
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Postponed buckets: written in the order of arrival, invisible, compacted into real buckets."""
 
+import contextlib
 import dataclasses
 import pathlib
 import re
+from typing import Literal
 
 import pytest
 
@@ -11,6 +13,7 @@ from storage.clock import ManualClock
 from storage.errors import InvalidOptionError, LakewardError, UnsupportedFeatureError
 from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import CommitKind
+from storage.io.local import LocalFileIO
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction.compact_plan import CompactRequest, plan_compaction
 from storage.table.compaction.compact_table import CompactReport, compact_table
@@ -19,6 +22,7 @@ from storage.table.read.stored_rows import stored_rows
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.write.postpone import bucket_counts
+from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table
 from tests.changelog_kit import changes_of
 from tests.inline_executor import InlineExecutor
@@ -27,6 +31,7 @@ from tests.table_kit import (
     make_table,
     named_files,
     prepared,
+    reopened,
     rows_batch,
     rows_of,
     write,
@@ -224,6 +229,37 @@ def test_a_compaction_that_lost_its_race_is_made_again(tmp_path: pathlib.Path) -
     assert rows_of(table)[3] == (3, "late")
     assert data_files(table) == named_files(table)[0]
     check_table(table, rows=True)
+
+
+@pytest.mark.parametrize("mode", ["before", "after", "torn"])
+def test_a_compaction_that_is_killed_is_made_whole_by_the_next(
+    tmp_path: pathlib.Path, mode: Literal["before", "after", "torn"]
+) -> None:
+    old = [(k, "a") for k in range(10)]
+    new = sorted([(k, "b" if k < 3 else "a") for k in range(10)] + [(77, "c")], key=repr)
+
+    def filled(name: str) -> FileStoreTable:
+        table = make_table(tmp_path / name, options={**POSTPONED, "changelog-producer": "lookup"})
+        write(table, 1, [("+I", *row) for row in old])
+        compacted(table)
+        write(table, 2, [("+U", k, "b") for k in range(3)])
+        write(table, 3, [("+I", 77, "c")])
+        return table
+
+    counting = FaultyFileIO(LocalFileIO(durable=False))
+    compacted(reopened(filled("whole"), file_io=counting))
+    for step in range(1, len(counting.operations), 7):
+        table = filled(str(step))
+        faulty = FaultyFileIO(LocalFileIO(durable=False), Fault(step, mode))
+        with contextlib.suppress(SimulatedCrash):
+            compact_table(reopened(table, file_io=faulty), CompactRequest(), InlineExecutor())
+        assert rows_of(reopened(table)) in (old, new)
+        check_table(reopened(table), rows=True)
+        compacted(reopened(table))
+        assert rows_of(reopened(table)) == new
+        changes = [one for number in table.snapshots.ids() for one in changes_of(table, number)]
+        assert len(changes) == 10 + 6 + 1
+        check_table(reopened(table), rows=True)
 
 
 def test_a_batch_write_goes_to_real_buckets_at_once(tmp_path: pathlib.Path) -> None:
