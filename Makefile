@@ -19,7 +19,7 @@ SOAK ?= steady races
 # subprocesses of tests (daemons, Spark's Python workers) must not compile the sources each time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup peers check format test-tools test test-all bench soak fuzz drills dashboards screenshots demo quickstart docs image-tools image-check image-root sbom helm-tools helm-check clean
+.PHONY: help setup peers check format test-tools test test-all bench bench-peers soak fuzz drills dashboards screenshots demo quickstart docs image-tools image-check image-root sbom helm-tools helm-check clean
 
 help: ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -98,6 +98,9 @@ test-all: setup peers ## everything, long profiles included
 bench: setup $(PEERS)/.ready ## measure against the floor and against peers; prints ratios, writes JSON
 	$(BIN)/python -m tests.bench
 
+bench-peers: setup ## Lakeward and Flink + Paimon in turns over the same topic (an hour; Flink from Maven); JSON in tests/bench/out
+	$(BIN)/python -m tests.bench.peers
+
 soak: setup ## SOAK="steady races", MINUTES each: half load, nothing may grow; and compaction, expiry, kills beside it; JSON in build/
 	for kind in $(SOAK); do $(BIN)/python -m tests.soak $$kind --minutes $(MINUTES) || exit 1; done
 
@@ -148,4 +151,4 @@ docs: setup ## regenerate the reference pages
 	$(BIN)/python -m deploy.chart_files --write
 
 clean: ## remove what these words made
-	rm -rf $(VENV) $(PEERS) $(SPARK_PEER) $(IMAGE_TOOLS) $(HELM_TOOLS) .cache/paimon .cache/helm demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(SPARK_PEER) $(IMAGE_TOOLS) $(HELM_TOOLS) .cache/paimon .cache/flink .cache/helm demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -44,8 +44,7 @@ from ingest.daemon.requests.registry import Pipeline
 from ingest.daemon.requests.request_handler import RequestHandler
 from ingest.daemon.retry import Retrier, RetryPolicy
 from ingest.daemon.signals import ABANDON_S, DaemonSignals, end_process_in
-from ingest.daemon.spark_query import end_query, require_jvm, start_query
-from ingest.daemon.spark_start import SparkStart, parallelism
+from ingest.daemon.spark_query import SparkStart, end_query, parallelism, require_jvm, start_query
 from ingest.errors import ExitCode, GivenUpError, exit_code_of, kind_of
 from ingest.logs import set_levels
 from ingest.observe.observe import Observer, ShownSettings

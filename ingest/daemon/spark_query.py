@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's part of a running pipeline: the query, its end, and whether Spark lives."""
+"""Spark's part of a pipeline: its start (`spark_start`), the query, its end, whether it lives."""
 
 import contextlib
 from pathlib import Path
@@ -10,10 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from ingest.config.settings import Settings
+from ingest.daemon.spark_start import SparkStart, parallelism
 from ingest.errors import SparkGoneError
 from ingest.pipeline.sink import MicroBatchSink
 
-__all__ = ["end_query", "require_jvm", "start_query"]
+__all__ = ["SparkStart", "end_query", "parallelism", "require_jvm", "start_query"]
 
 
 def start_query(

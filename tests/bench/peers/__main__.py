@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m tests.bench.peers`: Lakeward and Flink + Paimon take turns over the same topic.
+
+Every run's table is compared value by value with the model. Where Flink cannot be set up (Maven, a
+Java compiler), Lakeward runs alone and that is said. A figure is a median of rounds; ratios are
+taken round by round. The load of the machine is in the JSON: on a busy one trust CPU alone.
+"""
+
+import argparse
+import dataclasses
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.bench import events, workload
+from tests.bench.daemon_runs import kafka_source, require_state, run_daemon
+from tests.bench.machine import facts
+from tests.bench.measure import Figure, compared
+from tests.bench.peers.flink import run_flink, set_up
+from tests.bench.peers.measured import Measured, commit_times
+from tests.bench.report import print_part, write_json
+from tests.e2e.kafka_broker import local_broker
+from tests.interop.artifacts import ArtifactUnavailableError
+
+_OUT = Path(__file__).parents[1] / "out" / "peers.json"
+_SIZE = workload.Size(inserts=1_000_000, batches=30, changes=100_000)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How tables are written.
+
+    Attributes:
+        options: of the table.
+        largest: records of a batch of ours.
+        interval_s: seconds between Flink's checkpoints.
+        goal: ratio of events per CPU second in the steady state.
+    """
+
+    options: dict[str, str]
+    largest: int = 1_000_000
+    interval_s: int = 10
+    goal: float = 3.0
+
+
+_SETTINGS = {
+    "write-only": Setting(options={"write-only": "true"}),
+    "compact": Setting(options={}, largest=250_000, interval_s=2, goal=2.5),
+    "lookup": Setting(options={"changelog-producer": "lookup"}),
+}
+
+
+def main() -> int:
+    """Run all settings; 0 whether or not goals are met."""
+    given = _arguments()
+    size = _SIZE.quick() if given.quick else _SIZE
+    machine, parts = facts(), {}
+    try:
+        set_up()
+        peer = True
+    except ArtifactUnavailableError as error:
+        print(f"Flink is not set up, Lakeward runs alone: {error}", file=sys.stderr)
+        peer = False
+    with local_broker() as bootstrap, TemporaryDirectory(prefix="lakeward-peers-") as scratch:
+        events.fill_topic(bootstrap, workload.Orders(size))
+        for name in given.only or _SETTINGS:
+            load, began = os.getloadavg(), time.perf_counter()
+            ways = {"Lakeward": _ours(Path(scratch), bootstrap, size, _SETTINGS[name])}
+            if peer:
+                ways["Flink"] = _flink(Path(scratch), bootstrap, size, _SETTINGS[name])
+            runs = _in_turns(ways, 1 if given.quick else given.rounds)
+            figures = _figures(runs, _SETTINGS[name])
+            seconds = time.perf_counter() - began
+            print_part(name, figures, seconds)
+            kept = {way: [dataclasses.asdict(run) for run in each] for way, each in runs.items()}
+            parts[name] = {"load_average": load, "figures": figures, "runs": kept}
+            machine["load_average_end"] = os.getloadavg()
+            write_json(given.out, machine, parts, quick=given.quick)
+    print(f"\nwritten to {given.out}")
+    return 0
+
+
+def _in_turns(ways: dict[str, Callable[[], Measured]], rounds: int) -> dict[str, list[Measured]]:
+    runs: dict[str, list[Measured]] = {name: [] for name in ways}
+    for turn in range(rounds):
+        for name in list(ways) if turn % 2 == 0 else reversed(list(ways)):
+            runs[name].append(ways[name]())
+    return runs
+
+
+def _figures(runs: dict[str, list[Measured]], setting: Setting) -> list[Figure]:
+    figures = []
+    for what in runs["Lakeward"][0].rates:
+        ours, theirs = (
+            [run.rates[what] for run in runs.get(way, ())] for way in ("Lakeward", "Flink")
+        )
+        goal = setting.goal if what == "steady, CPU" else 2.0
+        figures.append(
+            compared(what, ours, theirs, versus="Flink", unit="events/s", goal=goal)
+            if theirs
+            else Figure(name=what, value=statistics.median(ours), unit="events/s", samples=ours)
+        )
+    for way, each in runs.items():
+        for what, unit in (("first_commit_s", "s"), ("peak_mb", "MB")):
+            values = [getattr(run, what) for run in each]
+            figure = Figure(
+                name=f"{way}: {what.rpartition('_')[0].replace('_', ' ')}",
+                value=statistics.median(values),
+                unit=unit,
+                samples=values,
+                lower=True,
+            )
+            figures.append(figure)
+    return figures
+
+
+def _ours(
+    scratch: Path, bootstrap: str, size: workload.Size, setting: Setting
+) -> Callable[[], Measured]:
+    expected = events.expected(size)
+
+    def run() -> Measured:
+        began = time.time()
+        options = {key.replace("-", "_"): value for key, value in setting.options.items()}
+        largest = min(setting.largest, size.inserts)
+        done, catalog = run_daemon(
+            scratch / "run", kafka_source(bootstrap), max_records=largest, **options
+        )
+        require_state(catalog, expected)
+        commits = commit_times(catalog)
+        return Measured(
+            events=done.events,
+            whole_s=done.whole_s,
+            whole_cpu_s=sum(done.batches[-1]["cpu_s"].values()),
+            steady_events=done.warm_events,
+            steady_s=done.warm_s,
+            steady_cpu_s=sum(done.warm_cpu_s.values()),
+            first_commit_s=commits[0] - began,
+            commits=len(commits),
+            peak_mb=done.usage.peak_mb,
+        )
+
+    return run
+
+
+def _flink(
+    scratch: Path, bootstrap: str, size: workload.Size, setting: Setting
+) -> Callable[[], Measured]:
+    expected = events.expected(size)
+
+    def run() -> Measured:
+        done, catalog = run_flink(
+            scratch / "run",
+            bootstrap,
+            events.TOPIC,
+            first=size.inserts,
+            interval_s=setting.interval_s,
+            options=setting.options,
+        )
+        got = catalog.table(events.TABLE).to_arrow().select(workload.ARROW_SCHEMA.names)
+        workload.require_equal(got, expected, "Flink")
+        return done
+
+    return run
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.peers", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one round over a tenth of the events")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=_SETTINGS, action="append")
+    parser.add_argument("--out", type=Path, default=_OUT)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
