@@ -32,7 +32,6 @@ __all__ = [
     "decode_all",
     "is_plain_name",
     "is_value",
-    "make_plan",
     "member_type",
 ]
 
@@ -66,7 +65,16 @@ _NUMBERS = (Kind.NUMBER, Kind.LOOSE_NUMBER)
 
 
 class RowPlan:
-    """See the module. Built by `make_plan`; does not change.
+    """See the module; does not change.
+
+    Made once per shape, in about a millisecond.
+
+    Args:
+        target: the table.
+        source: the source table.
+        columns: in schema order.
+        key_names: primary key, all among the columns' members.
+        null_only: see Attributes.
 
     Attributes:
         target: the table; its schema is None while the table does not exist.
@@ -78,8 +86,6 @@ class RowPlan:
         known: names of the columns and of their members: none of them is new in an event.
         null_only: names beyond the columns that appear with null values only.
         matched: (table, member, column) of columns whose members are spelt otherwise.
-        emits: whether rows are given out; a plan for a shape that the target does not cover yet
-            only recognises its events.
         decode_row: a row image to its struct.
         decode_key: the key columns of a row image alone, whatever else is in it.
         getters: one per column: row struct to value.
@@ -92,8 +98,7 @@ class RowPlan:
         source: SourceTable,
         columns: Sequence[PlanColumn],
         key_names: Sequence[str],
-        null_only: Sequence[str],
-        emits: bool,
+        null_only: Sequence[str] = (),
     ) -> None:
         self.target = target
         self.source = source
@@ -103,7 +108,6 @@ class RowPlan:
         self.key_names = tuple(key_names)
         self.key = tuple(self.index[name] for name in key_names)
         self.null_only = tuple(name for name in dict.fromkeys(null_only) if name not in self.index)
-        self.emits = emits
         self.matched = frozenset(
             (target.identifier, column.renamed, column.name)
             for column in columns
@@ -178,30 +182,6 @@ class RowPlan:
             return {name: bytes(found.get(name, b"null")) for name in self.key_names}
         key = self._raw_key(image)
         return {self.columns[i].member: bytes(getattr(key, f"f{i}")) for i in self.key}
-
-
-def make_plan(
-    target: Target,
-    source: SourceTable,
-    columns: Sequence[PlanColumn],
-    key_names: Sequence[str],
-    *,
-    null_only: Sequence[str] = (),
-    emits: bool = True,
-) -> RowPlan:
-    """Generate the structs of a shape.
-
-    Args:
-        target: the table.
-        source: the source table.
-        columns: in schema order.
-        key_names: primary key, all among the columns' members.
-        null_only: see `RowPlan`.
-        emits: see `RowPlan`.
-
-    Cost: about a millisecond; made once per shape.
-    """
-    return RowPlan(target, source, columns, key_names, null_only, emits)
 
 
 def is_plain_name(name: str) -> bool:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ingest.decode.column_names import ColumnNames, folded, spelt, why_no_column
-from ingest.decode.decode_plan import PlanColumn, RowPlan, make_plan
+from ingest.decode.decode_plan import PlanColumn, RowPlan
 from ingest.decode.events import (
     AsksTypes,
     ObservedField,
@@ -264,7 +264,7 @@ class Shape:
         null_only = (
             [*self._null_only, *self._missing] if self.block is not None else self._null_only
         )
-        self.plan = make_plan(
+        self.plan = RowPlan(
             target,
             self.source,
             columns,
@@ -427,7 +427,7 @@ class Shape:
         if self.plan is not None:
             key = list(self.plan.key_names)
         if key or self.keyless:
-            self.pending_plan = make_plan(self.target, self.source, columns, key, emits=False)
+            self.pending_plan = RowPlan(self.target, self.source, columns, key)
 
     def learn_nulls(self, tokens: Tokens) -> None:
         """Take note of columns that the table lacks and that came with null."""

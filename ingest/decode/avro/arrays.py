@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.decode.avro.values import float_value
-from ingest.decode.types.conversions import convert
+from ingest.decode.bisection import failing_positions
+from ingest.decode.types.conversions import CONVERSION_ERRORS, convert
 from ingest.decode.types.decimal_columns import (
     ConversionError,
     decimals_from_text,
@@ -32,7 +33,7 @@ from storage.format.avro.columns import Leaf, ListNode, MapNode, Node, RowNode
 from storage.format.avro.kinds import INTEGERS, kind_of, nullable, width_of
 from storage.format.types.types import ArrayType, AtomicType, MapType, RowType, TypeRoot
 
-__all__ = ["NodeMaker", "convert_array", "plain"]
+__all__ = ["NodeMaker", "convert_array", "convert_sound", "plain"]
 
 _ANY = AtomicType(TypeRoot.BIGINT)
 """Nodes name a Paimon type for the reader of data files; it is ignored here."""
@@ -251,3 +252,21 @@ def _json_value(tree: Any, value: Any) -> Any:
     if kind == "map":
         return {pair["key"]: _json_value(inner["values"], pair["value"]) for pair in value}
     return value
+
+
+def convert_sound(codec: Codec, tree: object, array: pa.Array, refused: set[int]) -> pa.Array:
+    """As `convert_array`, with null for bad values, whose rows are added to `refused`."""
+
+    def attempt(low: int, high: int) -> None:
+        piece = array.take(pa.array(np.arange(low, high)))  # no offset, which a slice would have
+        convert_array(codec, tree, piece)
+
+    try:
+        return convert_array(codec, tree, array)
+    except CONVERSION_ERRORS:
+        bad = failing_positions(attempt, len(array), CONVERSION_ERRORS)
+    refused.update(bad)
+    where = np.arange(len(array))
+    absent = np.zeros(len(array), np.bool_)
+    absent[bad] = True
+    return convert_array(codec, tree, array.take(pa.array(where, mask=absent)))

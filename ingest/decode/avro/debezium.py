@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.avro.arrays import convert_array
+from ingest.decode.avro.arrays import convert_sound
 from ingest.decode.avro.framing import Framing, FramingError, Part, usual_subject
 from ingest.decode.avro.lanes import (
     LEAST_MESSAGES,
@@ -36,7 +36,6 @@ from ingest.decode.avro.lanes import (
 from ingest.decode.avro.origin import AvroOrigins
 from ingest.decode.avro.records import AvroRecords
 from ingest.decode.avro.writer_schemas import WriterSchema, WriterSchemas
-from ingest.decode.bisection import failing_positions
 from ingest.decode.decode_plan import RowPlan
 from ingest.decode.dialects.recognition import said_of_text
 from ingest.decode.events import DecodeResult, Resolver, SourceTable
@@ -50,7 +49,6 @@ from ingest.decode.outcome import Outcome
 from ingest.decode.registry.client import RegisteredSchema, SchemaId
 from ingest.decode.row_batches import ConvertedRows, convert_columns, new_rows_lacking
 from ingest.decode.shapes import Fate, FreshShapes, Shape
-from ingest.decode.types.conversions import CONVERSION_ERRORS
 from ingest.decode.types.semantic_types import Codec
 from ingest.decode.types.unavailable import Placeholder
 from ingest.source.records import RawBatch
@@ -79,7 +77,7 @@ def converted_rows(plan: RowPlan, rows: RowColumns, placeholder: Placeholder) ->
         source = rows.arrays.get(member)
         if source is None:
             return pa.nulls(count, codec.arrow)
-        return _converted(codec, rows.fields[member], source, refused)
+        return convert_sound(codec, rows.fields[member], source, refused)
 
     found = convert_columns(plan, count, column_of, placeholder)
     refused = ~rows.present
@@ -94,22 +92,6 @@ def converted_rows(plan: RowPlan, rows: RowColumns, placeholder: Placeholder) ->
 def _valid(array: pa.Array) -> _Mask:
     mask: _Mask = array.is_valid().to_numpy(zero_copy_only=False)
     return mask
-
-
-def _converted(codec: Codec, tree: object, array: pa.Array, refused: set[int]) -> pa.Array:
-    def attempt(low: int, high: int) -> None:
-        piece = array.take(pa.array(np.arange(low, high)))  # no offset, which a slice would have
-        convert_array(codec, tree, piece)
-
-    try:
-        return convert_array(codec, tree, array)
-    except CONVERSION_ERRORS:
-        bad = failing_positions(attempt, len(array), CONVERSION_ERRORS)
-    refused.update(bad)
-    where = np.arange(len(array))
-    absent = np.zeros(len(array), np.bool_)
-    absent[bad] = True
-    return convert_array(codec, tree, array.take(pa.array(where, mask=absent)))
 
 
 def key_changes(plan: RowPlan, events: EventColumns) -> _Mask:

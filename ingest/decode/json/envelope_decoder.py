@@ -275,7 +275,8 @@ class _Decoding:
                     break  # layouts of the new plan are learned from its first events
                 indices, owners = rows.events, np.arange(len(rows))
                 if layouts.anatomy.is_array:
-                    indices, owners = np.unique(rows.events, return_inverse=True)
+                    firsts = rows.firsts
+                    indices, owners = rows.events[firsts], np.cumsum(firsts) - 1
                 places = positions
                 if len(indices) < len(positions):
                     places = [positions[index] for index in indices.tolist()]

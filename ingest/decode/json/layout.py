@@ -391,7 +391,7 @@ class Layouts:
             if events.sizes[at] <= _MOST_BYTES:
                 starts = np.append(events.starts[at:to], ends[to - 1]) - before
                 rows = self._walked(scan, events.buffer[before:], starts, at)
-                taken += len(np.unique(rows.events))
+                taken += int(np.count_nonzero(rows.firsts))
                 yield rows
             at = to
         if taken * 8 < len(events):
@@ -573,6 +573,11 @@ class WalkedRows:
 
     def __len__(self) -> int:
         return len(self.events)
+
+    @property
+    def firsts(self) -> np.ndarray:
+        """Mask of rows that are the first of their events."""
+        return np.r_[True, self.events[1:] != self.events[:-1]][: len(self)]
 
     @property
     def ops(self) -> str:

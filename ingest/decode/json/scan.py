@@ -473,9 +473,11 @@ def _walk(  # noqa: C901 - a step is a branch
             return 0
         at += size
         kind, slot = steps[step, _KIND], steps[step, _SLOT]
-        if kind == END:
+        if kind <= LOOSE:
+            at = _column(data, at, end, kind, slot, row, spans, numbers)
+        elif kind == END:
             return max(rows, 1) if at == end else 0
-        if kind == ANY:
+        elif kind == ANY:
             nested = at >= end or data[at] in (123, 91)
             at = _value_end(data, at, end) if nested else _scalar_end(data, at, end)
         elif kind == OP:
@@ -519,8 +521,6 @@ def _walk(  # noqa: C901 - a step is a branch
                 return 0
             rows = count
             row = first
-        else:
-            at = _column(data, at, end, kind, slot, row, spans, numbers)
         if at < 0:
             return 0
         step += 1
@@ -637,11 +637,13 @@ def scan(data, starts, texts, steps, layouts, words, names, keys, op_slot, spans
             required = layouts[which, KEEPS_KEY] == 2
             if layouts[which, KEEPS_KEY] and not _keep_keys(data, row, rows, keys, spans, required):
                 break
-            for k in range(row, row + rows):
+            found[row] = event
+            numbers[op_slot, row] = op
+            for k in range(row + 1, row + rows):
                 found[k] = event
                 numbers[op_slot, k] = op
-                for side in (0, 1):
-                    spans[op_slot + 1, side, k] = spans[op_slot + 1, side, row]
+                spans[op_slot + 1, 0, k] = spans[op_slot + 1, 0, row]
+                spans[op_slot + 1, 1, k] = spans[op_slot + 1, 1, row]
                 numbers[op_slot + 1, k] = numbers[op_slot + 1, row]
             row += rows
             last = which

@@ -33,7 +33,7 @@ _WORTH_LOADING = 50_000
 
 
 class Wire(enum.IntEnum):
-    """How the scan reads a column's values, null besides."""
+    """How the scan reads a column's values, null besides; `LOOSE` is the greatest number."""
 
     TOKEN = 0
     """Anything: its text is decoded value by value."""
