@@ -18,7 +18,7 @@ from storage.table.core import TableCore
 from storage.table.iceberg.manifests import DATA, DELETES
 from storage.table.iceberg.puffin import Blob
 from storage.table.iceberg.types import bound, partition_value
-from storage.table.read.deletion_vectors import DeletionFile, deletion_files
+from storage.table.read.deletion_vectors import DeletionFile, all_deletion_files
 
 __all__ = ["Contents", "VisibleFile"]
 
@@ -81,16 +81,14 @@ class Contents:
             differs,
         )
 
-    def vectors(self, snapshot: Snapshot, files: Iterable[VisibleFile]) -> dict[str, DeletionFile]:
-        """Deletion vectors of visible files by path."""
-        of_bucket = deletion_files(self._table, snapshot)
-        found = {}
-        for file in files:
-            entry = file.entry
-            known = of_bucket((entry.partition, entry.bucket)).get(entry.file.file_name)
-            if known is not None:
-                found[file.path] = known
-        return found
+    def vectors(self, snapshot: Snapshot) -> dict[str, DeletionFile]:
+        """Deletion vectors by path of the data file; also of files that are not visible."""
+        table = self._table
+        return {
+            table.data_path(*bucket, name): vector
+            for bucket, vectors in all_deletion_files(table, snapshot)
+            for name, vector in vectors.items()
+        }
 
     @staticmethod
     def _of(entries: Iterable[ManifestEntry], kind: FileKind) -> Iterator[ManifestEntry]:

@@ -233,7 +233,7 @@ class IcebergTwin:
             files = [data_file(one, self._table.schema, self._table.schemas.read) for one in added]
             kept.append(writer.write([writer.added(one) for one in files], DATA))
         kept = writer.merged(kept, DATA)
-        marked = self._marked(writer, snapshot, kept, deletes, added, removed)
+        marked = self._marked(writer, snapshot, kept, deletes, removed)
         version.manifests = [*kept, *marked]
         counts = writer.counts
         totals = _totals(version.manifests)
@@ -288,7 +288,6 @@ class IcebergTwin:
         snapshot: Snapshot,
         data: Sequence[_Manifest],
         deletes: Sequence[_Manifest],
-        added: Sequence[VisibleFile],
         removed: set[str],
     ) -> list[_Manifest]:
         """Delete manifests of the snapshot: of every data file the newest vector alone."""
@@ -300,7 +299,17 @@ class IcebergTwin:
             for entry in self.entries(manifest)
             if entry["status"] != DELETED
         }
-        wanted = self._wanted_vectors(snapshot, data, known, added)
+        files = {
+            entry["data_file"]["file_path"]: entry["data_file"]
+            for manifest in data
+            for entry in self.entries(manifest)
+            if entry["status"] != DELETED
+        }
+        wanted = {
+            path: vector
+            for path, vector in self._contents.vectors(snapshot).items()
+            if path in files
+        }
         fresh = {
             path: vector
             for path, vector in wanted.items()
@@ -311,26 +320,8 @@ class IcebergTwin:
         stale = {path for path in known if path in fresh or path not in wanted or path in removed}
         kept = writer.without(deletes, stale)
         if fresh:
-            partitions = {
-                entry["data_file"]["file_path"]: entry["data_file"]
-                for manifest in data
-                for entry in self.entries(manifest)
-                if entry["status"] != DELETED
-            }
-            kept.append(
-                writer.write(list(self._vectors(writer, snapshot, fresh, partitions)), DELETES)
-            )
+            kept.append(writer.write(list(self._vectors(writer, snapshot, fresh, files)), DELETES))
         return writer.merged(kept, DELETES)
-
-    def _wanted_vectors(
-        self,
-        snapshot: Snapshot,
-        data: Sequence[_Manifest],
-        known: Mapping[str, _Entry],
-        added: Sequence[VisibleFile],
-    ) -> Mapping[str, DeletionFile]:
-        files = self._contents.files(snapshot) if snapshot.index_manifest else ()
-        return self._contents.vectors(snapshot, files)
 
     def _vectors(
         self,

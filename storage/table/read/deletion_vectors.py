@@ -8,7 +8,7 @@ buckets have any number of index files, and a change writes anew those it touche
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ __all__ = [
     "BucketVectors",
     "DeletionFile",
     "VectorChange",
+    "all_deletion_files",
     "deletion_files",
     "drop_vectors",
     "load_vectors",
@@ -72,23 +73,33 @@ def deletion_files(
         CorruptDataError: it is damaged, or names two vectors of one data file.
     """
     grouped = index_files(table, snapshot, IndexType.DELETION_VECTORS)
+    return lambda bucket: _of_bucket(table, bucket, grouped.get(bucket, ()))
 
-    def of_bucket(bucket: BucketId) -> Mapping[str, DeletionFile]:
-        found: dict[str, DeletionFile] = {}
-        for file in grouped.get(bucket, ()):
-            path = index_path(table, *bucket, file)
-            for vector in file.deletion_vectors or ():
-                if vector.data_file_name in found:
-                    raise CorruptDataError(
-                        "a data file has two deletion vectors",
-                        path=path,
-                        offset=vector.offset,
-                        file=vector.data_file_name,
-                    )
-                found[vector.data_file_name] = _located(path, vector)
-        return found
 
-    return of_bucket
+def all_deletion_files(
+    table: TableCore, snapshot: Snapshot
+) -> Iterator[tuple[BucketId, Mapping[str, DeletionFile]]]:
+    """The deletion vectors of every bucket that has some. Errors as of `deletion_files`."""
+    grouped = index_files(table, snapshot, IndexType.DELETION_VECTORS)
+    return ((bucket, _of_bucket(table, bucket, files)) for bucket, files in grouped.items())
+
+
+def _of_bucket(
+    table: TableCore, bucket: BucketId, files: Iterable[IndexFileMeta]
+) -> Mapping[str, DeletionFile]:
+    found: dict[str, DeletionFile] = {}
+    for file in files:
+        path = index_path(table, *bucket, file)
+        for vector in file.deletion_vectors or ():
+            if vector.data_file_name in found:
+                raise CorruptDataError(
+                    "a data file has two deletion vectors",
+                    path=path,
+                    offset=vector.offset,
+                    file=vector.data_file_name,
+                )
+            found[vector.data_file_name] = _located(path, vector)
+    return found
 
 
 def _located(path: str, vector: DeletionVectorMeta) -> DeletionFile:
