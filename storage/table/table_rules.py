@@ -18,9 +18,9 @@ from storage.format.types.default_values import read_defaults
 from storage.lsm.merge_rules import check_merging
 from storage.options.options import TableOptions, option_value
 from storage.table.bucket_mode import check_bucket_keys
+from storage.table.iceberg import check_iceberg
 from storage.table.materialized_table import check_formatters
 from storage.table.object_schema import check_object_table
-from storage.table.iceberg import check_iceberg
 from storage.table.retention.auto_tags import TagPeriod, zone_named
 from storage.table.retention.expire_partitions import partition_time
 from storage.table.scan.format_files import check_format_table
