@@ -101,7 +101,7 @@ def _run_configured(arguments: Arguments, given: "Resolved") -> int:
     if arguments.dry_run and not arguments.recover_offsets:
         raise InvalidRequestError("--dry-run goes with --recover-offsets only")
     if arguments.recover_offsets:
-        from ingest.cli.recover import recover_offsets
+        from ingest.cli.stream import recover_offsets
 
         recover_offsets(settings, dry_run=arguments.dry_run, take_over=arguments.take_over)
         if arguments.dry_run:

@@ -4,7 +4,7 @@
 import pytest
 
 from ingest.cli import main as cli
-from ingest.cli.recover import recover_offsets
+from ingest.cli.stream import recover_offsets
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
 from storage.catalog.filesystem import FileSystemCatalog
