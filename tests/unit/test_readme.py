@@ -35,6 +35,7 @@ def test_every_example_is_run():
         "README.md": 1,
         "tables-from-python.md": 3,
         "changelog.md": 2,
+        "catalogs.md": 2,
         "hive.md": 3,
     }
 
