@@ -55,6 +55,7 @@ __all__ = [
     "configuration",
     "emit",
     "emit_fact",
+    "open_catalog",
     "partitions",
     "resolved",
     "selected_catalog",
@@ -235,10 +236,25 @@ def settings_at(arguments: Arguments) -> "Settings | None":
     return load_settings([text if text == "-" else Path(text) for text in arguments.config])
 
 
+def open_catalog(location: str, options: Mapping[str, str] | None = None) -> "Catalog":
+    """Open a catalog by its warehouse, or by the YAML file of its options.
+
+    Args:
+        location: a warehouse, or the path of a file `*.yaml` or `*.yml` (`read_catalog_file`).
+        options: of the store and the catalog, over those of the file.
+    """
+    from ingest.config.settings_sources import read_catalog_file
+    from storage.catalog.catalog import Catalog
+
+    given = dict(options or {})
+    if location.endswith((".yaml", ".yml")):
+        given = {**read_catalog_file(location), **given}
+        location = given.pop("warehouse", "")
+    return Catalog.open(location, given)
+
+
 def catalog_at(arguments: Arguments, settings: "Settings | None") -> "Catalog":
     """Open the catalog of `warehouse_or_config`."""
-    from ingest.config.catalog_file import open_catalog
-
     given = dict(arguments.store_option)
     if settings is None:
         return open_catalog(arguments.catalog or arguments.warehouse, given)
@@ -268,8 +284,6 @@ def chosen_tables(arguments: Arguments) -> "Selection":
 
 def catalog_of(arguments: Arguments) -> "Catalog":
     """Open the catalog of `WAREHOUSE`."""
-    from ingest.config.catalog_file import open_catalog
-
     return open_catalog(arguments.warehouse, dict(arguments.store_option))
 
 

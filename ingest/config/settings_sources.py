@@ -7,6 +7,7 @@ references are marked, so that no message shows them.
 """
 
 import dataclasses
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ __all__ = [
     "Interpolated",
     "flatten",
     "interpolate",
+    "read_catalog_file",
     "read_document",
     "shown",
 ]
@@ -193,6 +195,32 @@ def _file_text(path: str, where: str) -> str:
             hint="check the path and its permissions",
             key=where,
         ) from error
+
+
+def read_catalog_file(path: str) -> dict[str, str]:
+    """Read the options of a catalog: a YAML map of Paimon's names, `warehouse` among them.
+
+    Nested maps are dotted keys, `${NAME}` and `${file:}` are replaced.
+
+    Raises:
+        InvalidOptionError: it is no map of texts, or a reference cannot be resolved.
+        NotFoundError: there is no such file.
+    """
+    options: dict[str, str] = {}
+    _catalog_options(interpolate(read_document(path), os.environ), "", options)
+    return options
+
+
+def _catalog_options(value: object, key: str, options: dict[str, str]) -> None:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            _catalog_options(inner, _join(key, str(name)), options)
+    elif isinstance(value, bool):
+        options[key] = str(value).lower()
+    elif isinstance(value, str | int | float):
+        options[key] = str(value)
+    else:
+        raise InvalidOptionError("an option of a catalog is not a text", key=key, value=value)
 
 
 def shown(value: object) -> str:

@@ -28,7 +28,6 @@ from storage.errors import (
 from storage.format.metadata.layout import TableLayout
 from storage.format.metadata.name_rules import name_refused
 from storage.format.metadata.schema import TableSchema
-from storage.format.metadata.schema_changes import SchemaChange
 from storage.format.metadata.schema_store import SchemaStore
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.metadata.snapshot_store import SnapshotStore
@@ -36,6 +35,7 @@ from storage.io.file_io import FileIO
 from storage.io.resolve import is_local, resolve_file_io
 
 if TYPE_CHECKING:
+    from storage.format.metadata.schema_changes import SchemaChange
     from storage.table.environment import CatalogEnvironment
     from storage.table.table import FileStoreTable
 
@@ -410,7 +410,7 @@ class Catalog(abc.ABC):
         move_files()
 
     def alter_table(
-        self, identifier: str, changes: Sequence[SchemaChange], ignore_if_missing: bool = False
+        self, identifier: str, changes: "Sequence[SchemaChange]", ignore_if_missing: bool = False
     ) -> None:
         """Change the schema of a table, as one new version.
 

@@ -6,7 +6,7 @@ import re
 
 import yaml
 
-from ingest.config.catalog_file import read_catalog_file
+from ingest.config.settings_sources import read_catalog_file
 
 GUIDE = pathlib.Path(__file__).parents[4] / "docs" / "guides" / "catalogs.md"
 
