@@ -140,6 +140,7 @@ def test_every_configuration_is_one(tmp_path):
     assert len(blocks) >= 6
     (tmp_path / "registry").write_text("user:password", encoding="utf-8")
     (tmp_path / "s3").write_text("secret", encoding="utf-8")
+    (tmp_path / "catalog").write_text("secret", encoding="utf-8")
     base, more = tmp_path / "base.yaml", tmp_path / "more.yaml"
     base.write_text(blocks[0], encoding="utf-8")
     for block in blocks:

@@ -23,9 +23,9 @@ def test_the_first_example(tmp_path, capsys):
 def test_the_files_can_be_read(tmp_path):
     secret = tmp_path / "catalog"
     secret.write_text("hidden\n")
-    file, pipeline = blocks("yaml")
+    (file,), (pipeline,) = blocks("yml"), blocks("yaml")
     path = tmp_path / "catalog.yaml"
-    path.write_text(file.replace("/run/secrets", str(tmp_path)))
+    path.write_text(file.replace("/secrets", str(tmp_path)))
     options = read_catalog_file(str(path))
     assert options["jdbc.password"] == "hidden"
     assert options["warehouse"] == "s3://lake/warehouse"
