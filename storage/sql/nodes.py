@@ -84,8 +84,8 @@ class ColumnChange:
     """One change of ALTER TABLE.
 
     Attributes:
-        kind: `add`, `modify`, `type`, `drop`, `rename column`, `nullable`, `default`, `comment`, `place`,
-            `set`, `reset`, `rename`, `table comment`, `drop primary key`.
+        kind: `add`, `modify`, `type`, `drop`, `rename column`, `nullable`, `default`, `comment`,
+            `place`, `set`, `reset`, `rename`, `table comment`, `drop primary key`.
         column: what is added or modified.
         name: path of the column.
         value: new name, default, comment; None takes it away.
