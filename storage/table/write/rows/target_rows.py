@@ -355,7 +355,7 @@ class _KeyedRows:
             self._require_same_keys(picked, updated, action)
             options = self._table.options
             if options.changelog_producer == "input" and options.merge_engine == "deduplicate":
-                # the changelog holds what is written: an update is told by both of its images
+                # the changelog holds what is written: an update needs both of its images
                 writer.write(_of_kind(self._table, picked, RowKind.UPDATE_BEFORE))
             writer.write(_of_kind(self._table, updated, RowKind.UPDATE_AFTER))
 
