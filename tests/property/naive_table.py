@@ -179,7 +179,7 @@ class NaiveTable:
             assert old is not None
             return [("-D", old)]
         if self.engine == "first-row":
-            return [] if old is not None else [(kind, new)]
+            return [] if old is not None else [("+I", new)]
         if old is None:
             return [("+I", new)]
         ignored = self._options.get("changelog-producer.row-deduplicate-ignore-fields", "")
