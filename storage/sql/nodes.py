@@ -68,7 +68,6 @@ class ColumnDefinition:
         primary_key: whether the column says PRIMARY KEY.
         first: whether it is placed FIRST.
         after: column it is placed AFTER.
-        nullability: whether NULL or NOT NULL is written.
     """
 
     name: tuple[str, ...]
@@ -78,7 +77,6 @@ class ColumnDefinition:
     primary_key: bool = False
     first: bool = False
     after: str | None = None
-    nullability: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +84,8 @@ class ColumnChange:
     """One change of ALTER TABLE.
 
     Attributes:
-        kind: `add`, `modify`, `drop`, `rename column`, `nullable`, `default`, `comment`, `place`,
-            `set`, `reset`, `rename`, `table comment`, `drop primary key`.
+        kind: `add`, `modify`, `type`, `drop`, `rename column`, `nullable`, `default`, `comment`,
+            `place`, `set`, `reset`, `rename`, `table comment`, `drop primary key`.
         column: what is added or modified.
         name: path of the column.
         value: new name, default, comment; None takes it away.

@@ -164,7 +164,7 @@ def _expanded(
             for name, source in scope.sources.items()
             if isinstance(source, exp.Table)
             and _is_named(source)
-            and source.find_ancestor(exp.Query)
+            and source.parent_select is scope.expression
         }
         known = {name: _known_columns(relation) for name, relation in found.items()}
         for name, relation in found.items():

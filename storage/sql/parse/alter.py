@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ALTER, of Flink and of Spark."""
 
+import dataclasses
+
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
@@ -171,12 +173,7 @@ class AlterParser(Words):
         if changed and not self._at_alteration():
             column = self.column()
             (new,) = column.name
-            column = ColumnDefinition(
-                **{
-                    **{key: getattr(column, key) for key in column.__slots__},
-                    "name": (*name[:-1], new),
-                }
-            )
+            column = dataclasses.replace(column, name=(*name[:-1], new))
             modified = ColumnChange(kind="modify", column=column, name=column.name)
             if new == name[-1]:
                 return (modified,)

@@ -234,29 +234,27 @@ class Words(SparkParser):
                 hint="Paimon's tables have no computed columns here: compute the value in the"
                 " INSERT, or define a view",
             )
-        parts: dict[str, object] = {"name": name}
-        parts["type"] = self.data_type()
-        while self._column_part(parts):
-            pass
-        return ColumnDefinition(**parts)  # type: ignore[arg-type]
+        column = ColumnDefinition(name=name, type=self.data_type())
+        while (more := self._with_part(column)) is not None:
+            column = more
+        return column
 
-    def _column_part(self, parts: dict[str, object]) -> bool:
+    def _with_part(self, column: ColumnDefinition) -> ColumnDefinition | None:
+        """The column with what comes next; None: nothing of it."""
         if self.take("COMMENT"):
-            parts["comment"] = self.string("the comment of the column")
-        elif self.take("DEFAULT"):
-            parts["default"] = self.default()
-        elif self.take("PRIMARY", "KEY"):
+            return dataclasses.replace(column, comment=self.string("the comment of the column"))
+        if self.take("DEFAULT"):
+            return dataclasses.replace(column, default=self.default())
+        if self.take("PRIMARY", "KEY"):
             self.take("NOT", "ENFORCED")
-            parts["primary_key"] = True
-        elif self.take("FIRST"):
-            parts["first"] = True
-        elif self.take("AFTER"):
-            parts["after"] = self.name("a column").name
-        elif self.at("METADATA"):
+            return dataclasses.replace(column, primary_key=True)
+        if self.take("FIRST"):
+            return dataclasses.replace(column, first=True)
+        if self.take("AFTER"):
+            return dataclasses.replace(column, after=self.name("a column").name)
+        if self.at("METADATA"):
             raise self.fail("the end of the column", hint="metadata columns are not supported")
-        else:
-            return False
-        return True
+        return None
 
     def default(self) -> str:
         """The text of a default value."""

@@ -80,6 +80,16 @@ def test_outer_joins_push_only_what_refuses_nulls(session) -> None:
     assert session.last_rows(f"{join} b.v IS NULL").num_rows == 0
 
 
+def test_conditions_of_a_subquery_leave_outer_tables_alone(session) -> None:
+    text = "SELECT a.k, x.c FROM t a LEFT JOIN LATERAL (SELECT count(*) AS c FROM t b"
+    text += " WHERE b.k = a.k AND a.k = 1) x ON TRUE"
+    assert [predicate for _, predicate in scans(session, text)] == [None, None]
+    counts = session.last_rows(text).column("c").to_pylist()
+    assert sorted(counts) == [0] * 11 + [1]
+    shadowed = "WITH t AS (SELECT k FROM t WHERE k < 2) SELECT k FROM t WHERE k = 1"
+    assert session.last_rows(shadowed).to_pylist() == [{"k": 1}]
+
+
 def test_a_key_opens_one_file(tmp_path: pathlib.Path, session) -> None:
     store = FaultyFileIO(LocalFileIO(durable=False))
     counted = SqlSession(FileSystemCatalog(str(tmp_path), store), "db")
