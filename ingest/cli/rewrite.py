@@ -74,7 +74,7 @@ Examples:
 _DELETE = """\
 Delete the rows for which a condition is true.
 
-A primary-key table gets deletes for the keys of these rows, which streams and changelogs tell; an
+A primary-key table gets deletes for the keys of these rows, which streams and changelogs hold; an
 append table marks the rows by deletion vectors where it has them, else it writes the files that
 hold them anew. One commit, safe while a daemon runs: if others change the same rows meanwhile, the
 rows are looked for again. Where the condition is unknown (null), the row stays.

@@ -366,7 +366,7 @@ def drop_partition(session: "SqlSession", node: DropPartition) -> int:
 
 
 def _count(table: Any, partitions: Sequence[Mapping[str, Any]]) -> int:
-    """Rows of some partitions, or of all; read only where the metadata does not tell."""
+    """Rows of some partitions, or of all; read only where the metadata does not hold the count."""
     columns = (table.schema.primary_keys or table.schema.field_names)[:1]
     if not isinstance(table, FileStoreTable):
         rows = Or(tuple(And(tuple(map(_equal, one.items()))) for one in partitions))

@@ -129,7 +129,7 @@ class Writer:
                 f"{prefix}v > {draw.randrange(-40, 40)}",
                 f"{prefix}p = {self.value('p')} AND {prefix}k % 2 = 0",
                 f"{prefix}b",
-                f"{prefix}s IS NULL OR {prefix}d < 0",
+                f"({prefix}s IS NULL OR {prefix}d < 0)",
                 f"{prefix}t >= TIMESTAMP '2024-01-04 00:00:00' AND NOT {prefix}b",
                 f"{prefix}k IN ({low}, {low + 2}, {low + 5})",
                 f"{prefix}p IN ('a', 'c') AND {prefix}v IS NOT NULL",
@@ -169,7 +169,7 @@ def statement(writer: Writer, target: str, source: str) -> str:
         return f"UPDATE {target} SET {writer.assignments('')} WHERE {writer.condition('')}"
     on = " AND ".join(f"t.{name} = s.{name}" for name in writer.keys or ["k"])
     if not writer.keys and draw.random() < 0.4:
-        on += f" AND {writer.condition('t.')}"
+        on += f" AND ({writer.condition('t.')})"
     clauses = []
     for left in reversed(range(draw.randrange(1, 3))):
         some = left or draw.random() < 0.6  # a clause for all rows must be the last

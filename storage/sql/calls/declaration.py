@@ -230,5 +230,5 @@ def result_rows(**columns: Sequence[Any]) -> pa.Table:
 
 
 def succeeded() -> pa.Table:
-    """The row of procedures that tell nothing else."""
+    """The row of procedures without results of their own."""
     return result_rows(result=[SUCCESS])

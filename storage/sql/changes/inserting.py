@@ -62,7 +62,7 @@ def insert(session: "SqlSession", node: exp.Insert) -> int:
 
 
 def _rows_of(given: int | tuple[int, object]) -> int:
-    """How many rows were written; tables without snapshots tell nothing else."""
+    """How many rows were written; tables without snapshots return nothing else."""
     return given if isinstance(given, int) else given[0]
 
 

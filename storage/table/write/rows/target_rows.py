@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyroaring
 
-from storage.errors import CorruptDataError
+from storage.errors import CorruptDataError, UnsupportedFeatureError
 from storage.format.files.data_file import read_rows
 from storage.format.files.data_file_options import DataFileNames, DataFileOptions
 from storage.format.files.row_selection import Except, Only
@@ -28,11 +28,12 @@ from storage.format.metadata.file_meta import (
     DataIncrement,
     FileSource,
 )
+from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.format.types.default_values import fill_defaults, read_defaults
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.changelog.row_equality import equal_rows
-from storage.table.commit.live_files import BucketId, live_entries
+from storage.table.commit.live_files import BucketId, live_entries, live_state
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import BucketVectors, selections
 from storage.table.read.missing_files import explain_missing_files
@@ -298,6 +299,7 @@ class _KeyedRows:
         self._whole = dataclasses.replace(table, schema=schema)
         self._splits: tuple[Split, ...] = ()
         if snapshot is not None:
+            _require_buckets(table, snapshot)
             self._splits = TableScan(self._whole).with_filter(predicate).plan(snapshot).splits
         self._starts: list[int] = []
 
@@ -353,7 +355,7 @@ class _KeyedRows:
             self._require_same_keys(picked, updated, action)
             options = self._table.options
             if options.changelog_producer == "input" and options.merge_engine == "deduplicate":
-                # the changelog holds what is written: an update is told by both of its images
+                # the changelog holds what is written: an update needs both of its images
                 writer.write(_of_kind(self._table, picked, RowKind.UPDATE_BEFORE))
             writer.write(_of_kind(self._table, updated, RowKind.UPDATE_AFTER))
 
@@ -365,6 +367,16 @@ class _KeyedRows:
                 continue
             if not equal_rows(old.column(name), new.column(name)).all():
                 raise key_update(self._table, name)
+
+
+def _require_buckets(table: TableCore, snapshot: Snapshot) -> None:
+    """Check that no row waits for its bucket: it does not show, and would be written over."""
+    if any(bucket == POSTPONE_BUCKET for _, bucket in live_state(table, snapshot).buckets):
+        raise UnsupportedFeatureError(
+            "rows of the table wait for their buckets",
+            hint="compact the table first: CALL sys.compact('…')",
+            table=table.layout.root,
+        )
 
 
 def _read_schema(table: TableCore, columns: Sequence[str]) -> pa.Schema:

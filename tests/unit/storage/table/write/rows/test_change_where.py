@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import dataclasses
 import multiprocessing
 import pathlib
 from collections.abc import Callable
@@ -9,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from storage.errors import FileConflictError, InvalidRequestError, UnsupportedFeatureError
+from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import CommitKind
 from storage.format.types.types import VALUE_KIND
 from storage.table.commit.commit import FileStoreCommit
@@ -17,7 +19,7 @@ from storage.table.scan.scan import TableScan
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table
 from storage.testing.replay import changelog_faults, replay
-from tests.table_kit import data_files, make_table, reopened, rows_of, write
+from tests.table_kit import data_files, make_table, prepared, reopened, rows_of, write
 
 COLUMNS = (("k", "BIGINT"), ("p", "STRING"), ("v", "BIGINT"))
 MARKED = {"deletion-vectors.enabled": "true"}
@@ -202,6 +204,16 @@ def test_engines_without_updates_say_so(tmp_path: pathlib.Path, engine: str) -> 
     table = make_table(tmp_path, columns=COLUMNS, options={"merge-engine": engine})
     with pytest.raises(UnsupportedFeatureError, match=f"{engine} can not support batch update"):
         table.update_where({"v": 1}, None, "me")
+
+
+def test_rows_that_wait_for_their_buckets_are_not_written_over(tmp_path: pathlib.Path) -> None:
+    table = make_table(tmp_path, columns=COLUMNS)
+    (message,) = prepared(table, SIX)
+    waiting = dataclasses.replace(message, bucket=POSTPONE_BUCKET, total_buckets=POSTPONE_BUCKET)
+    table.new_commit("other").commit([waiting], 1)
+    with pytest.raises(UnsupportedFeatureError, match=r"wait for their buckets.*sys\.compact"):
+        table.update_where({"v": 1}, "k = 1", "me")
+    assert table.snapshots.latest_id() == 1
 
 
 def test_a_value_that_another_wrote_meanwhile_is_not_lost(
