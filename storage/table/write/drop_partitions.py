@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import ManifestEntry
+from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.table.commit.commit import CommitResult, FileStoreCommit
 from storage.table.commit.commit_loop import NOT_COMMITTED
@@ -21,6 +22,7 @@ from storage.table.commit.live_files import live_entries
 from storage.table.core import TableCore
 from storage.table.uncommitted import discarded_on
 from storage.table.write.overwritten import partition_matcher
+from storage.table.write.postpone import require_bucket_counts
 
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
@@ -152,13 +154,18 @@ def append_rows(
     """
     user = user or table.ids.uuid()
     count = 0
-    with table.new_write(user) as writer:
+    with table.new_write(user, batch=True) as writer:
         for batch in batches:
             writer.write(batch)
             count += batch.num_rows
         messages = writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)
     with discarded_on(table, messages, NOT_COMMITTED):
-        result = table.new_commit(user).commit(messages, BATCH_COMMIT_IDENTIFIER)
+        check = None
+        if table.options.bucket == POSTPONE_BUCKET:
+            check = require_bucket_counts(table, messages)
+        result = table.new_commit(user).commit(
+            messages, BATCH_COMMIT_IDENTIFIER, before_publish=check
+        )
     return count, result
 
 
