@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
-from sqlglot.optimizer.scope import traverse_scope
 
 from storage.catalog.catalog import Catalog
 from storage.format.metadata.schema import new_schema
@@ -23,6 +22,7 @@ from storage.sql.ddl import query_fields
 from storage.sql.dialect import parse_query
 from storage.sql.errors import refuse
 from storage.sql.session import SqlSession
+from storage.sql.views import complete_text
 from storage.table.materialized_table import (
     MATERIALIZED_TABLE,
     REFRESH_USER,
@@ -53,7 +53,7 @@ def create(session: SqlSession, node: nodes.CreateTable) -> int:
     if node.args["columns"]:
         refuse("columns of a materialized table come from its query", node, hint="leave them out")
     definition = MaterializedTable.of(
-        complete_names(session, node.args["query_text"]),
+        complete_text(session, node.args["query_text"], own_catalog=True),
         node.args.get("freshness"),
         node.args.get("refresh_mode"),
     )
@@ -176,38 +176,6 @@ def refresh_due(catalog: Catalog, identifier: str, now_ms: int | None = None) ->
     return sum(refresh(session, table, one) for one in different)
 
 
-def complete_names(session: SqlSession, text: str) -> str:
-    """The text of a query with the database in the name of every table, as it is stored.
-
-    Raises:
-        SqlError: it is no query, or names a table of another catalog.
-    """
-    edits: list[tuple[int, int, str]] = []
-    tree = parse_query(text)
-    tables = {
-        id(source): source
-        for scope in traverse_scope(tree)
-        for source in scope.sources.values()
-        if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
-    }
-    for table in tables.values():
-        name = table.this.meta["start"]
-        if table.catalog:
-            if table.catalog != session.catalog_name:
-                refuse(
-                    "a materialized table reads tables of its own catalog",
-                    table,
-                    catalog=table.catalog,
-                )
-            edits.append((table.args["catalog"].meta["start"], table.args["db"].meta["start"], ""))
-        elif not table.db:
-            database = session.database.replace("`", "``")
-            edits.append((name, name, f"`{database}`."))
-    for start, end, new in sorted(edits, reverse=True):
-        text = text[:start] + new + text[end:]
-    return text
-
-
 def _restricted(query: exp.Query, partition: Mapping[str, Any]) -> exp.Query:
     """The rows of a query that have some values."""
     conditions: list[exp.Expr] = []
@@ -243,7 +211,7 @@ def _new_query(
     added: list[SchemaChange] = [
         AddColumn((field.name,), field.type, None) for field in fields[len(old) :]
     ]
-    text = complete_names(session, node.args["query_text"])
+    text = complete_text(session, node.args["query_text"], own_catalog=True)
     return [*added, SetOption("materialized-table.definition-query", text)]
 
 

@@ -14,7 +14,6 @@ from storage.format.types.types import DataType
 
 __all__ = [
     "OPTIONS",
-    "QUERY_START",
     "AlterDatabase",
     "AlterMaterializedTable",
     "AlterTable",
@@ -45,10 +44,6 @@ __all__ = [
 
 OPTIONS = "options"
 """Key in `meta` of an `exp.Table`: what `/*+ OPTIONS(…) */` says of it."""
-
-
-QUERY_START = "query start"
-"""Key in `meta` of a query: where it begins in the text of all statements [characters]."""
 
 
 def table_options(table: exp.Table) -> dict[str, str]:

@@ -10,8 +10,8 @@ from sqlglot.optimizer.scope import traverse_scope
 from storage.catalog.view import View
 from storage.sql import nodes
 from storage.sql.ddl import query_fields
+from storage.sql.dialect import parse_query
 from storage.sql.errors import refuse
-from storage.sql.nodes import QUERY_START
 
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
@@ -38,7 +38,7 @@ def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
         ]
     view = View(
         fields=tuple(fields),
-        query=complete_text(session, node.args["query"], node.args["query_text"]),
+        query=complete_text(session, node.args["query_text"]),
         dialects={},
         comment=node.args.get("comment"),
         options=dict(node.args["options"]),
@@ -56,7 +56,7 @@ def alter_view(session: "SqlSession", node: nodes.AlterView) -> None:
         view = dataclasses.replace(
             catalog.view(identifier),
             fields=tuple(query_fields(session, query)),
-            query=complete_text(session, query, node.args["query_text"]),
+            query=complete_text(session, node.args["query_text"]),
         )
         catalog.alter_view(identifier, view)
         return
@@ -75,15 +75,37 @@ def alter_view(session: "SqlSession", node: nodes.AlterView) -> None:
     catalog.alter_view(identifier, dataclasses.replace(view, options=options))
 
 
-def complete_text(session: "SqlSession", query: exp.Query, text: str) -> str:
-    """The text of a query with the database in front of each table that has none."""
-    start = query.meta[QUERY_START]
-    places = {
-        source.this.meta["start"] - start
-        for scope in traverse_scope(query)
+def complete_text(session: "SqlSession", text: str, *, own_catalog: bool = False) -> str:
+    """The text of a query with the database in the name of every table, as it is stored.
+
+    Args:
+        session: its catalog is left out of names, its database put into those without.
+        text: a query.
+        own_catalog: refuse tables of other catalogs.
+
+    Raises:
+        SqlError: it is no query, or names a table of another catalog.
+    """
+    edits: list[tuple[int, int, str]] = []
+    sources = {
+        id(source): source
+        for scope in traverse_scope(parse_query(text))
         for source in scope.sources.values()
-        if isinstance(source, exp.Table) and not source.db and "start" in source.this.meta
+        if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
     }
-    for place in sorted(places, reverse=True):
-        text = f"{text[:place]}`{session.database}`.{text[place:]}"
+    for table in sources.values():
+        place = table.this.meta["start"]
+        if table.catalog == session.catalog_name:
+            edits.append((table.args["catalog"].meta["start"], table.args["db"].meta["start"], ""))
+        elif table.catalog and own_catalog:
+            refuse(
+                "a materialized table reads tables of its own catalog",
+                table,
+                catalog=table.catalog,
+            )
+        elif not table.db:
+            database = session.database.replace("`", "``")
+            edits.append((place, place, f"`{database}`."))
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
     return text

@@ -20,7 +20,7 @@ from storage.format.types.types import (
     RowType,
 )
 from storage.sql.errors import SqlError
-from storage.sql.nodes import OPTIONS, QUERY_START, ColumnDefinition, TableHint
+from storage.sql.nodes import OPTIONS, ColumnDefinition, TableHint
 from storage.sql.types import atomic_type
 
 __all__ = ["OptionPairs", "Words", "text_of"]
@@ -220,7 +220,6 @@ class Words(SparkParser):
         found = self._parse_statement()
         if not isinstance(found, exp.Query):
             raise self.fail("a query", token=start)
-        found.meta[QUERY_START] = start.start
         return found, self._find_sql(start, self._prev)
 
     # ------------------------------------------------------------------- columns and types

@@ -12,8 +12,9 @@ from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedF
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
-from storage.sql.materialized import complete_names, materialized_tables, refresh_due
+from storage.sql.materialized import materialized_tables, refresh_due
 from storage.sql.session import SqlSession
+from storage.sql.views import complete_text
 from storage.table.table import FileStoreTable
 from tests.table_kit import write
 
@@ -251,9 +252,9 @@ def test_names_are_completed(session: SqlSession, text: str, expected: str | Non
     if expected is None:
         expected = text.replace("FROM t", "FROM `shop`.t").replace("`my", "`shop`.`my")
         expected = expected.replace("AS m FROM a", "AS m FROM `shop`.a")
-    assert complete_names(session, text) == expected
+    assert complete_text(session, text) == expected
 
 
 def test_tables_of_other_catalogs_are_refused(session: SqlSession) -> None:
     with pytest.raises(InvalidRequestError, match="own catalog"):
-        complete_names(session, "SELECT * FROM other.shop.a")
+        complete_text(session, "SELECT * FROM other.shop.a", own_catalog=True)
