@@ -442,7 +442,7 @@ def refresh(arguments: Arguments) -> int:
         raise InvalidRequestError("a partition of which table", hint="name the table")
     done: list[list[Any]] = []
     failed = 0
-    for name in materialized.materialized_tables(catalog):
+    for name in catalog.tables_of_type(MATERIALIZED_TABLE):
         try:
             written = materialized.refresh_due(catalog, name)
         except (LakewardError, OSError) as error:

@@ -13,7 +13,7 @@ import abc
 import dataclasses
 import importlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from storage.catalog.options import (
@@ -450,6 +450,14 @@ class Catalog(abc.ABC):
     def _environment(self, identifier: str) -> "CatalogEnvironment | None":
         """What the catalog takes part in when a table is changed."""
         return None
+
+    def tables_of_type(self, type_: str, database: str | None = None) -> Iterator[str]:
+        """Names of the tables of a type, such as `materialized-table`; of one database if given."""
+        for name in self.list_databases() if database is None else [database]:
+            for table in self.list_tables(name):
+                schema = self.schemas(f"{name}.{table}").latest()
+                if schema is not None and schema.options.get("type") == type_:
+                    yield f"{name}.{table}"
 
     def newest_snapshot(self, identifier: str) -> Snapshot | None:
         """The newest snapshot of a table, of the branch that its options name; None: no commit yet.

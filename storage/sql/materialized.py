@@ -7,7 +7,7 @@ partition, in one commit. What is stored and when a refresh is due is in
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,7 +24,6 @@ from storage.sql.errors import refuse
 from storage.sql.session import SqlSession
 from storage.sql.views import complete_text
 from storage.table.materialized_table import (
-    MATERIALIZED_TABLE,
     REFRESH_USER,
     MaterializedTable,
     last_refresh_ms,
@@ -33,7 +32,7 @@ from storage.table.materialized_table import (
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
 
-__all__ = ["alter", "create", "materialized_tables", "refresh", "refresh_due"]
+__all__ = ["alter", "create", "refresh", "refresh_due"]
 
 
 def create(session: SqlSession, node: nodes.CreateTable) -> int:
@@ -130,16 +129,6 @@ def refresh(
         user = f"{REFRESH_USER}-{table.ids.uuid()}"
         count, _ = table.overwrite_rows(rows, partition=partition or {}, user=user)
     return count
-
-
-def materialized_tables(catalog: Catalog, database: str | None = None) -> Iterator[str]:
-    """Names of the materialized tables of a catalog, or of a database of it."""
-    for name in catalog.list_databases() if database is None else [database]:
-        for table in catalog.list_tables(name):
-            identifier = f"{name}.{table}"
-            schema = catalog.schemas(identifier).latest()
-            if schema is not None and schema.options.get("type") == MATERIALIZED_TABLE:
-                yield identifier
 
 
 def refresh_due(catalog: Catalog, identifier: str, now_ms: int | None = None) -> int | None:

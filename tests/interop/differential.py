@@ -155,9 +155,6 @@ class _Side:
             for snapshot in new
             for change in change_rows(read_snapshot_changelog(self.table, snapshot.id), self.fields)
         ]
-        if self.table.options.merge_engine == "first-row":
-            # Java passes +U on, where its documents say insert-only
-            changes = [("+I" if kind == "+U" else kind, *row) for kind, *row in changes]
         entries = self.table.new_scan().live_entries(snapshots[-1]) if snapshots else []
         return _Outcome(
             rows=_comparable(rows, self.dealt),

@@ -163,12 +163,14 @@ class NaiveTable:
             before = self._seen(state.rows[: state.settled])
             kept = self._merged(state.rows, always=self.looks_up)
             after = kept.values if kept.kind in ADDS else None
-            changes.extend(self._emitted(before, after))
+            changes.extend(self._emitted(before, after, kept.kind))
             state.rows = [kept] if after is not None else []
             state.settled = len(state.rows)
         return changes
 
-    def _emitted(self, before: Values | None, after: Values | None) -> list[tuple[str, Row]]:
+    def _emitted(
+        self, before: Values | None, after: Values | None, kind: str
+    ) -> list[tuple[str, Row]]:
         old = None if before is None else self._row(before)
         new = None if after is None else self._row(after)
         if old is None and new is None:
@@ -177,7 +179,7 @@ class NaiveTable:
             assert old is not None
             return [("-D", old)]
         if self.engine == "first-row":
-            return [] if old is not None else [("+I", new)]
+            return [] if old is not None else [(kind, new)]
         if old is None:
             return [("+I", new)]
         ignored = self._options.get("changelog-producer.row-deduplicate-ignore-fields", "")

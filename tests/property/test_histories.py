@@ -82,7 +82,7 @@ def test_the_model_hides_rows_of_first_row_tables_until_they_are_compacted() -> 
     model.write([("+U", 1, "a"), ("+I", 1, "b")])
     model.flush()
     assert model.rows() == []
-    assert model.compact() == [("+I", (1, "a"))]
+    assert model.compact() == [("+U", (1, "a"))]
     model.write([("+I", 1, "c")])
     model.flush()
     assert model.compact() == []

@@ -31,7 +31,8 @@ def example(directory, monkeypatch, page, number=0):
 
 
 def test_every_example_is_run():
-    """The second of changelog.md by test_readme_spark, those of hive.md by tests of stores."""
+    """Elsewhere: the second of changelog.md by test_readme_spark, those of hive.md by tests of
+    stores, the second of iceberg.md by tests/interop/test_iceberg.py."""
     found = {page.name: page.read_text(encoding="utf-8").count("```python\n") for page in PAGES}
     found.pop("spark-source.md", None)
     found.pop("catalogs.md", None)  # by tests/unit/storage/catalog/test_guide.py
@@ -39,12 +40,17 @@ def test_every_example_is_run():
         "README.md": 1,
         "tables-from-python.md": 3,
         "changelog.md": 2,
-        "catalogs.md": 2,
         "hive.md": 3,
+        "iceberg.md": 2,
         "sql-changes.md": 1,
         "sql.md": 1,
         "table-types.md": 2,
     }
+
+
+def test_a_table_for_iceberg_readers(tmp_path, monkeypatch):
+    example(tmp_path, monkeypatch, "iceberg.md")
+    assert list(tmp_path.rglob("shop.db/items/schema/schema-0"))
 
 
 def test_statements_of_the_sql_guide(tmp_path):

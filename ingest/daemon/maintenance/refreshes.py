@@ -9,6 +9,7 @@ import logging
 from storage.catalog.catalog import Catalog
 from storage.clock import Clock
 from storage.errors import LakewardError
+from storage.table.materialized_table import MATERIALIZED_TABLE
 
 __all__ = ["REFRESH_EVERY_S", "MaterializedRefresh"]
 
@@ -51,12 +52,14 @@ class MaterializedRefresh:
         Returns:
             Rows written, by the tables that were refreshed.
         """
-        from storage.sql.materialized import materialized_tables, refresh_due  # noqa: PLC0415
-
         now_s = self._clock.monotonic_s()
         if self._searched_s is None or now_s - self._searched_s >= DISCOVER_EVERY_S:
             self._searched_s = now_s
-            self._names = list(materialized_tables(self._catalog))
+            self._names = list(self._catalog.tables_of_type(MATERIALIZED_TABLE))
+        if not self._names:
+            return {}
+        from storage.sql.materialized import refresh_due  # noqa: PLC0415
+
         refreshed = {}
         for name in self._names:
             try:

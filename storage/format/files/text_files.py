@@ -14,9 +14,8 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,6 +43,9 @@ from storage.format.types.types import (
     TypeRoot,
 )
 from storage.options.options import option_value
+
+if TYPE_CHECKING:
+    import duckdb
 
 __all__ = ["TEXT_FORMATS", "TextCodec", "text_codec"]
 
@@ -535,10 +537,12 @@ class _Duck(threading.local):
     """DuckDB of this thread; opened anew in a process that was forked."""
 
     def __init__(self) -> None:
+        import duckdb  # noqa: PLC0415 - few tables are text, and every process reads tables
+
         self._connection = duckdb.connect(config=dict(_DUCK))
         self._process = os.getpid()
 
-    def connection(self) -> duckdb.DuckDBPyConnection:
+    def connection(self) -> "duckdb.DuckDBPyConnection":
         if self._process != os.getpid():
             self.__init__()  # type: ignore[misc]
         return self._connection

@@ -37,6 +37,8 @@ from storage.options.options import option_value
 __all__ = ["TableSchema", "check_column_name", "check_keys", "new_schema", "number_type"]
 
 CURRENT_VERSION = 3
+_ICEBERG, _DISABLED = "metadata.iceberg.storage", "disabled"
+
 _KNOWN_KEYS = frozenset(
     {
         "version",
@@ -214,7 +216,8 @@ def new_schema(
     Raises:
         InvalidRequestError: no columns, a bad or repeated name, or keys that do not fit.
     """
-    ids = itertools.count(1)  # Iceberg engines refuse a field id of 0
+    # Paimon numbers from 0; Iceberg engines refuse a field id of 0
+    ids = itertools.count(int((options or {}).get(_ICEBERG, _DISABLED).lower() != _DISABLED))
     fields = []
     for column in columns:
         given = column if isinstance(column, DataField) else None

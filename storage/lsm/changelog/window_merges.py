@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from storage.format.types.types import VALUE_KIND, RowKind
+from storage.format.types.types import VALUE_KIND
 from storage.lsm.changelog.leveled_rows import LeveledRows, Merged
 from storage.lsm.changelog.row_changes import ChangeRule, row_changes
 from storage.lsm.key_order import KeyGroups
@@ -85,9 +85,7 @@ class FirstRowMerge:
         key_names: key columns in key order.
         function: reduces the rows of each key, lone rows too.
         find: looks up older rows.
-        emits_changelog: new keys go into the changelog as inserts, whatever kind they arrived
-            with: the documents of every version of Paimon say that it is insert-only. (Its code
-            passes +U on, which a reader that takes inserts alone cannot use.)
+        emits_changelog: new keys go into the changelog, with the kinds they arrived with.
     """
 
     key_names: tuple[str, ...]
@@ -110,17 +108,10 @@ class FirstRowMerge:
                 old = np.flatnonzero(new)[found.keys]
                 new[old] = False
                 at[old] = -1
-        changes = None
-        if self.emits_changelog and new.any():
-            changes = _inserts(Outcome(after.rows, at[new]).batch())
+        changes = (
+            Outcome(after.rows, at[new]).batch() if self.emits_changelog and new.any() else None
+        )
         return Merged(Outcome(after.rows, at).batch(), changes)
-
-
-def _inserts(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows as inserts."""
-    position = rows.schema.get_field_index(VALUE_KIND)
-    kinds = pa.array(np.full(rows.num_rows, RowKind.INSERT, np.int8))
-    return rows.set_column(position, rows.schema.field(position), kinds)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

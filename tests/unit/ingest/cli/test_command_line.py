@@ -111,7 +111,7 @@ def complete(*words):
 
 def test_the_shell_completes_commands_options_and_choices():
     assert complete("qu") == ["quarantine"]
-    assert complete("table", "re") == ["rename", "rewrite-index", "rescale", "repair"]
+    assert complete("table", "re") == ["rename", "rewrite-index", "rescale", "repair", "refresh"]
     assert complete("status", "--ma") == ["--max-freshness"]
     assert complete("quarantine", "ls", "--state", "") == ["new", "replayed"]
 

@@ -161,7 +161,7 @@ def test_unusable_locations_are_refused(location):
         resolve_file_io(location)
 
 
-@pytest.mark.parametrize("location", ["oss://b/w", "hdfs://nn:8020/w", "ftp://b/w"])
+@pytest.mark.parametrize("location", ["oss://b/w", "viewfs://nn:8020/w", "ftp://b/w"])
 def test_other_stores_are_refused_with_a_hint(location):
     with pytest.raises(UnsupportedFeatureError, match="hint"):
         resolve_file_io(location)

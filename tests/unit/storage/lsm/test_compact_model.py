@@ -143,8 +143,7 @@ class Model:
                 return after, [], False
             if above is not None:
                 return None, [], False
-            # insert-only: the kind of the change is not that of the row
-            return after, [("+I", *after[2:])] if self.producer == "lookup" else [], False
+            return after, [after[1:]] if self.producer == "lookup" else [], False
         before = upper[0] if upper else None
         marks = False
         if young and before is None and above is not None:

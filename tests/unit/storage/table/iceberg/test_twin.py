@@ -59,7 +59,7 @@ def test_field_ids_begin_at_1(tmp_path):
 
 
 def test_a_table_that_gets_metadata_later_has_its_newest_snapshot_in_it(tmp_path):
-    table = make(tmp_path, {})
+    table = make(tmp_path, STORAGE).alter([RemoveOption("metadata.iceberg.storage")])
     fill(table)
     table = table.alter([SetOption("metadata.iceberg.storage", "table-location")])
     write(table, 9, [("+I", 1, "w")], full=True)
@@ -148,6 +148,12 @@ def test_options_that_do_not_fit_are_refused(tmp_path, options, error, text):
 def test_types_that_iceberg_lacks_are_refused_by_name(tmp_path):
     with pytest.raises(UnsupportedFeatureError, match="at"):
         make(tmp_path, STORAGE, columns=(("k", "INT"), ("at", "TIME")))
+
+
+def test_a_table_whose_field_ids_begin_at_0_is_refused(tmp_path):
+    table = make(tmp_path, {})
+    with pytest.raises(UnsupportedFeatureError, match="begin at 0"):
+        table.alter([SetOption("metadata.iceberg.storage", "table-location")])
 
 
 def test_a_change_of_type_that_iceberg_lacks_is_refused(tmp_path):

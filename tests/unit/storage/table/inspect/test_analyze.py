@@ -93,7 +93,7 @@ def test_a_column_of_nulls(tmp_path):
     table = make_table(tmp_path)
     write(table, 1, [("+I", 1, None)])
     assert of(table, "v") == ColumnStatistics(
-        column_id=2, distinct_count=0, null_count=1, avg_len=20, max_len=20
+        column_id=1, distinct_count=0, null_count=1, avg_len=20, max_len=20
     )
 
 
