@@ -129,6 +129,8 @@ def test_enter_runs_whole_statements_only() -> None:
 
 
 def test_following_prints_changes_with_their_kinds(session) -> None:
+    often = "'continuous.discovery-interval' = '10 ms'"
+
     def followed(text: str, polls: int = 1) -> tuple[int, list[dict]]:
         parts: list[str] = []
         left = iter(range(polls))
@@ -136,13 +138,14 @@ def test_following_prints_changes_with_their_kinds(session) -> None:
         code = follow(session, text, Output("json", write=parts.append), until)
         return code, [json.loads(part) for part in parts]
 
-    assert followed("SELECT v FROM t WHERE k > 1") == (
+    assert followed(f"SELECT v FROM t /*+ OPTIONS({often}) */ WHERE k > 1") == (
         0,
         [{"columns": ["_row_kind", "v"], "rows": [["+I", "b"], ["+I", "c"]]}],
     )
-    later = "SELECT * FROM t /*+ OPTIONS('scan.snapshot-id' = '2') */"
+    later = f"SELECT * FROM t /*+ OPTIONS({often}, 'scan.snapshot-id' = '2') */"
     assert followed(later)[1] == [{"columns": ["_row_kind", "k", "v"], "rows": [["+I", 3, "c"]]}]
-    assert followed("SELECT * FROM t /*+ OPTIONS('scan.mode' = 'latest') */") == (0, [])
+    latest = f"SELECT * FROM t /*+ OPTIONS({often}, 'scan.mode' = 'latest') */"
+    assert followed(latest) == (0, [])
     for refused in ("SELECT count(*) FROM t", "SELECT a.k FROM t a JOIN t b ON a.k = b.k"):
         code, (document,) = followed(refused)
         assert code == 78
