@@ -41,7 +41,7 @@ $(PEERS)/.ready: tests/interop/requirements-peers.txt
 $(SPARK_PEER)/.ready: tests/interop/requirements-spark-peer.txt tests/interop/artifacts.py | $(VENV)/.ready
 	@test -x $(SPARK_PEER)/bin/python || $(PYTHON) -m venv $(SPARK_PEER)
 	$(SPARK_PEER)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/interop/requirements-spark-peer.txt
-	$(BIN)/python -m tests.interop.artifacts spark
+	$(BIN)/python -m tests.interop.artifacts spark iceberg
 	@touch $@
 
 $(JAVA_PEER): tests/interop/artifacts.py | $(VENV)/.ready

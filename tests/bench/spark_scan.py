@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 
@@ -52,6 +53,8 @@ def _throughput(rows: int, rounds: int, scratch: Path) -> list[Figure]:
     table = _compacted(rows, scratch / "scan")
     path = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [path, str(AUTOMATIC)]))
+    # as users have it: in the daemon's own home sources are not found by their names
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     spark = build_session("bench", master="local[2,4]", conf=_USERS, parallelism=2)
     try:
         return _against_parquet(spark, table, rows, rounds)

@@ -4,6 +4,7 @@
 import os
 import pathlib
 
+import pyspark
 import pytest
 
 from ingest.daemon.session import build_session, default_master
@@ -21,6 +22,9 @@ def spark():
     """One Spark for all tests that do not kill it."""
     path = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [path, str(AUTOMATIC)]))
-    session = build_session("lakeward-tests", master=default_master(), conf={}, parallelism=2)
+    # Spark's own home, as users have it: in the daemon's, sources are not found by their names
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(pathlib.Path(pyspark.__file__).parent))
+        session = build_session("lakeward-tests", master=default_master(), conf={}, parallelism=2)
     yield session
     session.stop()

@@ -15,13 +15,24 @@ import tempfile
 
 import pyspark
 
-__all__ = ["CORE", "POSTGRES_JDBC", "SPARK", "SQLITE_JDBC", "ArtifactUnavailableError", "jar"]
+__all__ = [
+    "CORE",
+    "ICEBERG",
+    "POSTGRES_JDBC",
+    "SPARK",
+    "SQLITE_JDBC",
+    "ArtifactUnavailableError",
+    "jar",
+]
 
 CORE = ("org.apache.paimon", "paimon-flink-2.0", "2.0.0")
 """Apache Paimon's Java implementation, whole: table API, formats, code generation."""
 
 SPARK = ("org.apache.paimon", "paimon-spark-3.5", "0.9.0")
 """Apache Paimon's Spark connector, for Spark 3.5."""
+
+ICEBERG = ("org.apache.iceberg", "iceberg-spark-runtime-3.5_2.12", "1.10.1")
+"""Apache Iceberg for the same Spark."""
 
 SQLITE_JDBC = ("org.xerial", "sqlite-jdbc", "3.50.3.0")
 POSTGRES_JDBC = ("org.postgresql", "postgresql", "42.7.7")
@@ -85,6 +96,7 @@ def _run(command: list[str], folder: pathlib.Path) -> None:
 BY_NAME = {
     "core": CORE,
     "spark": SPARK,
+    "iceberg": ICEBERG,
     "sqlite-jdbc": SQLITE_JDBC,
     "postgres-jdbc": POSTGRES_JDBC,
 }

@@ -40,6 +40,9 @@ def session(settings: dict[str, Any]) -> Any:
         "spark.sql.catalog.paimon.warehouse": f"file://{settings['warehouse']}",
         "spark.sql.catalog.paimon.cache-enabled": "false",
         "spark.sql.defaultCatalog": "paimon",
+        "spark.sql.catalog.iceberg": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.iceberg.type": "hadoop",
+        "spark.sql.catalog.iceberg.warehouse": f"file://{settings['scratch']}/iceberg",
         "spark.log.level": "ERROR",
     }
     builder: Any = SparkSession.builder.appName("peer")

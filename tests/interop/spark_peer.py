@@ -46,8 +46,8 @@ START_S = 120.0
 ANSWER_S = 180.0
 
 
-def installed() -> tuple[str, pathlib.Path]:
-    """The interpreter with Spark, and the connector's jar.
+def installed() -> tuple[str, str]:
+    """The interpreter with Spark, and the jars of Paimon's and Iceberg's connectors, by comma.
 
     Raises:
         ArtifactUnavailableError: one is missing.
@@ -56,7 +56,8 @@ def installed() -> tuple[str, pathlib.Path]:
     python = os.environ.get("LAKEWARD_SPARK_PEER_PYTHON", default)
     if not pathlib.Path(python).exists():
         raise artifacts.ArtifactUnavailableError(f"{python} is missing: run `make peers`")
-    return python, artifacts.jar(artifacts.SPARK, fetch=False)
+    jars = (artifacts.SPARK, artifacts.ICEBERG)
+    return python, ",".join(str(artifacts.jar(jar, fetch=False)) for jar in jars)
 
 
 class SparkFailedError(AssertionError):
@@ -78,13 +79,13 @@ class SparkPeer:
         Raises:
             ArtifactUnavailableError: the jar or the virtualenv is missing.
         """
-        python, jar = installed()
+        python, jars = installed()
         warehouse, scratch = folder / "warehouse", folder / "scratch"
         warehouse.mkdir()
         scratch.mkdir()
         own = {"PYSPARK_PYTHON": python, "SPARK_HOME": "", "SPARK_LOCAL_IP": "127.0.0.1"}
         child = Child([python, str(SCRIPT)], {key: value for key, value in own.items() if value})
-        settings = {"jar": str(jar), "warehouse": str(warehouse), "scratch": str(scratch)}
+        settings = {"jar": jars, "warehouse": str(warehouse), "scratch": str(scratch)}
         child.ask(settings, START_S)
         return SparkPeer(child, warehouse, scratch)
 

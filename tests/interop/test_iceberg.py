@@ -28,6 +28,7 @@ from storage.format.types.types import VALUE_KIND
 from storage.table.inspect.system.registry import system_table
 from storage.table.table import FileStoreTable
 from tests.interop.peers import iceberg_rows
+from tests.interop.spark_peer import SparkPeer
 from tests.table_kit import make_table, reopened
 
 pytestmark = pytest.mark.interop
@@ -278,6 +279,22 @@ def run(kind: Kind, seed: int, directory: pathlib.Path, steps: int) -> None:
 @pytest.mark.parametrize("kind", [KINDS[2], KINDS[4]], ids=lambda kind: kind.name)
 def test_engines_see_our_rows_at_every_commit(kind: Kind, tmp_path: pathlib.Path) -> None:
     run(kind, 1, tmp_path, steps=8)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_spark_sees_our_rows(kind: Kind, spark: SparkPeer, tmp_path: pathlib.Path) -> None:
+    if dict(kind.options)["metadata.iceberg.storage"] != "table-location":
+        pytest.skip("Spark finds the other places by catalogs")
+    history = _History(kind, 7, tmp_path)
+    while history.table.latest_snapshot() is None or history.identifier < 8:
+        history.step()
+    for reference in _references(history):
+        expected = history.known[reference]
+        version = reference if reference.isdigit() else f"'{reference}'"
+        text = f"SELECT * FROM iceberg.`{history.table.layout.root}` VERSION AS OF {version}"
+        found = spark.query(text)
+        assert _plain(found, expected) == _plain(expected, expected), (kind, reference)
 
 
 @pytest.mark.full
