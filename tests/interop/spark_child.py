@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Apache Paimon's Spark connector, run by the interpreter that has its Spark installed.
 
-Takes one JSON object a line: `{"views": {name: Parquet file}, "statements": [SQL, …], "query": SQL
+Takes one JSON object a line: `{"views": {name: Parquet file}, "iceberg": {name: [directory of an
+Iceberg table, options of the read]}, "statements": [SQL, …], "query": SQL
 or null, "output": Parquet file for the query's rows}`; the answer is a line `{"error": null or a
 text}`. The first line is `{"jar": …, "warehouse": …, "scratch": …}`. Nothing of Lakeward is
 imported here. Spark 3.5 adds the `--add-opens` flags that a JVM of 17 needs by itself.
@@ -40,9 +41,6 @@ def session(settings: dict[str, Any]) -> Any:
         "spark.sql.catalog.paimon.warehouse": f"file://{settings['warehouse']}",
         "spark.sql.catalog.paimon.cache-enabled": "false",
         "spark.sql.defaultCatalog": "paimon",
-        "spark.sql.catalog.iceberg": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.iceberg.type": "hadoop",
-        "spark.sql.catalog.iceberg.warehouse": f"file://{settings['scratch']}/iceberg",
         "spark.log.level": "ERROR",
     }
     builder: Any = SparkSession.builder.appName("peer")
@@ -56,6 +54,8 @@ def session(settings: dict[str, Any]) -> Any:
 def answer(spark: Any, order: dict[str, Any]) -> None:
     for name, path in order.get("views", {}).items():
         spark.read.parquet(path).createOrReplaceTempView(name)
+    for name, (path, options) in order.get("iceberg", {}).items():
+        spark.read.format("iceberg").options(**options).load(path).createOrReplaceTempView(name)
     for statement in order.get("statements", ()):
         spark.sql(statement)
     if order.get("query"):

@@ -120,14 +120,20 @@ class SparkPeer:
         schema = pa.schema([pa.field(field.name, arrow_type(field.type)) for field in fields])
         return found.select(schema.names).cast(schema)
 
-    def query(self, text: str) -> pa.Table:
+    def query(
+        self, text: str, iceberg: Mapping[str, tuple[str, Mapping[str, str]]] | None = None
+    ) -> pa.Table:
         """Rows of a query, in the types of Spark's Parquet files.
+
+        Args:
+            text: SQL.
+            iceberg: views of the query: directories of Iceberg tables with options of the read.
 
         Raises:
             SparkFailedError: it failed.
         """
         output = tempfile.mktemp(prefix="read-", dir=self._scratch)
-        self._ask({"query": text, "output": output})
+        self._ask({"query": text, "output": output, "iceberg": iceberg or {}})
         found = pq.read_table(output)
         pathlib.Path(output).unlink()
         return found

@@ -291,9 +291,9 @@ def test_spark_sees_our_rows(kind: Kind, spark: SparkPeer, tmp_path: pathlib.Pat
         history.step()
     for reference in _references(history):
         expected = history.known[reference]
-        version = reference if reference.isdigit() else f"'{reference}'"
-        text = f"SELECT * FROM iceberg.`{history.table.layout.root}` VERSION AS OF {version}"
-        found = spark.query(text)
+        option = "snapshot-id" if reference.isdigit() else "tag"
+        view = {"t": (history.table.layout.root, {option: reference})}
+        found = spark.query("SELECT * FROM t", iceberg=view)
         assert _plain(found, expected) == _plain(expected, expected), (kind, reference)
 
 
