@@ -5,26 +5,38 @@ The shuffle moves a few large binary rows instead of millions of small ones, for
 micro-batch in one job. Chunks of other kinds carry what the driver must know:
 schema deltas and the counters of each source range. Quarantined records travel as ordinary change
 chunks of the quarantine table.
+
+Where all tasks run on one machine the rows of large chunks stay in files of this machine, and the
+shuffle moves their places (docs/adr/ingest/0039).
 """
 
+import contextlib
 import dataclasses
 import enum
+import os
 import pickle
+import shutil
+import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
 from ingest.decode.events import OFFSET_COLUMN
 
 if TYPE_CHECKING:  # else processes that only plan would import the tables
+    from pyspark import SparkContext
+
     from ingest.pipeline.range_report import RangeReport
 
 __all__ = [
     "CHUNK_ARROW_SCHEMA",
     "OFFSET_COLUMN",
     "Chunk",
+    "ChunkFile",
     "ChunkKind",
+    "chunk_folder",
     "chunks_of",
     "encode_chunk",
     "encode_report",
@@ -49,12 +61,16 @@ CHUNK_ARROW_SCHEMA = pa.schema(
 """`owner` names the table for slot planning; `(topic, source_partition, first_offset)` is the order
 of a bucket's chunks, because Spark's shuffle keeps none (SPARK.md §5)."""
 
+_STORED_BYTES = 64 << 10
+"""Smaller chunks are not worth a file [bytes]."""
+
 
 class ChunkKind(enum.IntEnum):
     """Kind of the content of a chunk."""
 
     CHANGES = 0
     REPORT = 1
+    PLACE = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +86,8 @@ class Chunk:
         topic: source topic.
         source_partition: source partition.
         first_offset: smallest offset in the payload.
-        payload: Arrow IPC stream of one record batch (changes), or a pickled `RangeReport`.
+        payload: Arrow IPC stream of one record batch (changes), a pickled `RangeReport`, or the
+            place of changes: start, size and path of such a stream in a file.
     """
 
     kind: ChunkKind
@@ -103,6 +120,82 @@ def ipc_batch(payload: pa.Buffer | bytes) -> pa.RecordBatch:
         return reader.read_next_batch()
 
 
+@contextlib.contextmanager
+def chunk_folder(context: "SparkContext", turn: int) -> Iterator[str]:
+    """Make the directory for the chunk files of one run of a batch, and remove it with them.
+
+    Args:
+        context: of the session; only in local mode are all tasks on this machine.
+        turn: any number; several local directories take turns by it.
+
+    Yields:
+        Its path below Spark's local directory; "" where chunks must travel in rows: with executors
+        elsewhere, and where Spark is to encrypt what it writes.
+    """
+    conf = context.getConf()
+    places = os.environ.get("SPARK_LOCAL_DIRS") or conf.get("spark.local.dir") or ""
+    encrypted = conf.get("spark.io.encryption.enabled", "false") == "true"
+    if not (context.master == "local" or context.master.startswith("local[")) or encrypted:
+        yield ""
+        return
+    known = [place.strip() for place in places.split(",") if place.strip()]
+    place = known[turn % len(known)] if known else tempfile.gettempdir()
+    folder = tempfile.mkdtemp(prefix="chunks-", dir=place)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class ChunkFile:
+    """Rows of a task's chunks: in a file where there is a folder for it, else in the chunks.
+
+    The JVM copies each row of Spark's eight times between two Python processes, and keeps it on its
+    heap meanwhile; the place of rows is small, and a reader maps them.
+
+    Args:
+        folder: see `chunk_folder`.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._path = ""
+        self._file: pa.OSFile | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def put(self, rows: pa.RecordBatch) -> tuple[ChunkKind, bytes | pa.Buffer]:
+        """Return kind and payload of the chunk of these rows; readers may follow at once."""
+        if not self._folder or rows.nbytes < _STORED_BYTES:
+            return ChunkKind.CHANGES, ipc_bytes(rows)
+        if self._file is None:  # another attempt of the task has a file of its own
+            handle, self._path = tempfile.mkstemp(dir=self._folder)
+            os.close(handle)
+            self._file = pa.OSFile(self._path, "wb")
+        start = self._file.tell()
+        with pa.ipc.new_stream(self._file, rows.schema) as writer:
+            writer.write_batch(rows)
+        return ChunkKind.PLACE, f"{start} {self._file.tell() - start} {self._path}".encode()
+
+
+def _rows_at(place: bytes) -> pa.Buffer:
+    """Map the rows of a place; they outlive the file's removal."""
+    start, size, path = place.decode().split(" ", 2)
+    with pa.memory_map(path) as file:
+        file.seek(int(start))
+        return file.read_buffer(int(size))
+
+
 def encode_chunk(chunk: Chunk) -> pa.RecordBatch:
     """Return a chunk as a one-row batch of `CHUNK_ARROW_SCHEMA`."""
     size = len(chunk.payload)
@@ -132,15 +225,18 @@ def encode_report(report: "RangeReport") -> pa.RecordBatch:
 
 
 def chunks_of(batch: pa.RecordBatch) -> Iterator[Chunk]:
-    """Return the chunks of a batch from Spark; payloads stay views into the batch.
+    """Return the chunks of a batch from Spark; payloads are views into the batch or into files.
 
     Control plane: one object per chunk of megabytes, not per row.
     """
     payloads = batch.column("payload")
     rows = batch.drop_columns(["payload"]).to_pylist()
     for index, row in enumerate(rows):
+        kind, payload = ChunkKind(row["kind"]), payloads[index].as_buffer()
+        if kind is ChunkKind.PLACE:
+            kind, payload = ChunkKind.CHANGES, _rows_at(payload.to_pybytes())
         yield Chunk(
-            kind=ChunkKind(row["kind"]),
+            kind=kind,
             table=row["table"],
             partition=row["partition"],
             bucket=row["bucket"],
@@ -148,5 +244,5 @@ def chunks_of(batch: pa.RecordBatch) -> Iterator[Chunk]:
             topic=row["topic"],
             source_partition=row["source_partition"],
             first_offset=row["first_offset"],
-            payload=payloads[index].as_buffer(),
+            payload=payload,
         )

@@ -39,10 +39,9 @@ from ingest.errors import blames_record
 from ingest.pipeline.chunk import (
     OFFSET_COLUMN,
     Chunk,
-    ChunkKind,
+    ChunkFile,
     encode_chunk,
     encode_report,
-    ipc_bytes,
 )
 from ingest.pipeline.decoding import Decoding, decoding_of
 from ingest.pipeline.deletions.truncates import deletes_of
@@ -92,9 +91,10 @@ def map_task(
     text = None if context is None else context.getLocalProperty(PLAN_PROPERTY)
     plan = BatchPlan.from_property(text)
     begun = TaskUse.now()
-    side = MapSide(decoding_of(options["pipeline"]), plan)
-    for piece in ranges:
-        yield from side.read(piece, open_range(piece, source))
+    with ChunkFile(plan.chunk_folder) as file:
+        side = MapSide(decoding_of(options["pipeline"]), plan, file)
+        for piece in ranges:
+            yield from side.read(piece, open_range(piece, source))
     side.note_positions()
     side.report.use = begun.until_now()
     yield encode_report(side.report)
@@ -106,9 +106,10 @@ class MapSide:
     Args:
         decoding: the pipeline's decoder.
         plan: the run this task belongs to.
+        file: where the rows of large chunks go; None: into the chunks.
     """
 
-    def __init__(self, decoding: Decoding, plan: BatchPlan) -> None:
+    def __init__(self, decoding: Decoding, plan: BatchPlan, file: ChunkFile | None = None) -> None:
         settings = decoding.settings
         decoding.use(plan)
         self.report = RangeReport()
@@ -121,6 +122,7 @@ class MapSide:
         self._by_source = settings.events.ordering == SOURCE
         self._gathered: dict[str, list[pa.RecordBatch]] = {}
         self._gathered_bytes = 0
+        self._file = ChunkFile("") if file is None else file
 
     def read(self, piece: SourceRange, batches: Iterable[RawBatch]) -> Iterator[pa.RecordBatch]:
         """Decode one range and split it into chunks."""
@@ -318,8 +320,9 @@ class MapSide:
             self.report.spent("sort", time.perf_counter() - started)
             for partition, bucket, part in cut:
                 for payload in slices(part):
+                    kind, content = self._file.put(payload)
                     chunk = Chunk(
-                        kind=ChunkKind.CHANGES,
+                        kind=kind,
                         table=name,
                         partition=partition,
                         bucket=bucket,
@@ -327,7 +330,7 @@ class MapSide:
                         topic=piece.topic,
                         source_partition=piece.partition,
                         first_offset=int(payload.column(OFFSET_COLUMN).to_numpy()[0]),
-                        payload=ipc_bytes(payload),
+                        payload=content,
                     )
                     yield encode_chunk(chunk)
 

@@ -77,6 +77,7 @@ class BatchPlan:
         write_only: tables whose writers override their option `write-only` (`compaction`).
         cuts: truncation points of this run.
         unwritable: records whose rows an earlier run of the batch could not write.
+        chunk_folder: directory for rows of large chunks; "" if chunks carry them (`chunk_folder`).
     """
 
     batch_id: int
@@ -96,6 +97,7 @@ class BatchPlan:
     write_only: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     cuts: Mapping[str, Cut] = dataclasses.field(default_factory=dict)
     unwritable: tuple[Unwritable, ...] = ()
+    chunk_folder: str = ""
 
     def floor(self, table: str, topic: str, partition: int) -> int:
         """Return the offset below which a table's rows of a source partition are dropped."""
@@ -147,6 +149,7 @@ class BatchPlan:
             "write_only": self.write_only,
             "cuts": {name: cut.to_plain() for name, cut in self.cuts.items()},
             "unwritable": [dataclasses.astuple(each) for each in self.unwritable],
+            "chunk_folder": self.chunk_folder,
         }
         data = zlib.compress(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS), 1)
         return base64.b85encode(data).decode("ascii")
@@ -184,4 +187,5 @@ def _parse(text: str) -> BatchPlan:
         write_only=raw["write_only"],
         cuts={name: Cut(*each) for name, each in raw["cuts"].items()},
         unwritable=tuple(Unwritable(*each) for each in raw["unwritable"]),
+        chunk_folder=raw["chunk_folder"],
     )

@@ -35,7 +35,7 @@ from pyspark.sql import functions as F
 from ingest.errors import SchemaStopError, TruncateStopError
 from ingest.pipeline.batch_report import BatchReport
 from ingest.pipeline.batch_summary import summary
-from ingest.pipeline.chunk import ChunkKind
+from ingest.pipeline.chunk import ChunkKind, chunk_folder
 from ingest.pipeline.deletions.emptying import emptying_plan
 from ingest.pipeline.deletions.truncates import refuse_truncates
 from ingest.pipeline.history_writer import HistoryWriter
@@ -257,12 +257,15 @@ class MicroBatchSink:
         )
 
     def _run(self, frame: DataFrame, plan: BatchPlan) -> JobOutcome:
-        frame.sparkSession.sparkContext.setLocalProperty(PLAN_PROPERTY, plan.to_property())
-        rows = (
-            self._distributed(frame, plan)
-            .mapInArrow(reducer(self._book.warehouse), RESULT_SPARK_SCHEMA)
-            .collect()
-        )
+        context = frame.sparkSession.sparkContext
+        with chunk_folder(context, plan.batch_id) as folder:
+            plan = dataclasses.replace(plan, chunk_folder=folder)
+            context.setLocalProperty(PLAN_PROPERTY, plan.to_property())
+            rows = (
+                self._distributed(frame, plan)
+                .mapInArrow(reducer(self._book.warehouse), RESULT_SPARK_SCHEMA)
+                .collect()
+            )
         reports: list[RangeReport] = []
         results: list[BucketResult] = []
         for kind, payload in rows:
