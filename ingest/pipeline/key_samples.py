@@ -18,6 +18,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from ingest.decode.events import OFFSET_COLUMN, ChangeBatch
 from ingest.source.records import RawBatch
@@ -110,9 +111,10 @@ class KeySamples:
             kinds = change.rows.column(VALUE_KIND).to_numpy()
             deletes = kinds == int(RowKind.DELETE)
             if deletes.any():
-                self._deleted(raw, _places(raw, change, deletes))
+                self._deleted(raw, raw.with_headers(_places(raw, change, deletes)))
             if wanted:
-                self._created(raw, _places(raw, change, kinds == int(RowKind.INSERT)))
+                created = _places(raw, change, kinds == int(RowKind.INSERT))
+                self._created(raw, created.tolist())
 
     def _of(self, topic: str) -> KeyUpdates:
         return self.moved.setdefault(topic, KeyUpdates())
@@ -146,10 +148,11 @@ class KeySamples:
             mine.full |= moved.full
 
 
-def _places(raw: RawBatch, change: ChangeBatch, chosen: np.ndarray) -> list[int]:
+def _places(
+    raw: RawBatch, change: ChangeBatch, chosen: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.int64]:
     offsets = change.rows.column(OFFSET_COLUMN).to_numpy()[chosen]
-    found: list[int] = np.searchsorted(np.array(raw.offsets, np.int64), offsets).tolist()
-    return found
+    return np.searchsorted(np.array(raw.offsets, np.int64), offsets)
 
 
 class KeyTracker:

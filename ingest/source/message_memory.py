@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 from ingest.compiled.cache import cached
 from ingest.source.records import PADDING
 
-__all__ = ["copy", "measure", "release"]
+__all__ = ["copy", "measure", "note_headers", "release"]
 
 _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _AT_OFFSET = 24, 32, 40, 48, 56
 _OFFSET, _VALUE_AT, _VALUE_SIZE, _KEY_AT, _KEY_SIZE, _ERROR = range(6)
@@ -67,6 +67,18 @@ def _call(typing, function, argument):
     return types.none(types.int64, types.int64), generate
 
 
+@intrinsic
+def _ask(typing, function, argument, result):
+    """Call the C function `int32_t f(void *, void *)` at an address."""
+
+    def generate(context, builder, signature, arguments):
+        word = ir.IntType(64)
+        form = ir.FunctionType(ir.IntType(32), [word, word])
+        return builder.call(builder.inttoptr(arguments[0], form.as_pointer()), arguments[1:])
+
+    return types.int32(types.int64, types.int64, types.int64), generate
+
+
 @cached("int64(uint64[::1], int64[:, ::1])")
 def measure(messages, table):
     """Fill `table`, whose rows are: offset, value at, value size, key at, key size, error.
@@ -109,6 +121,16 @@ def copy(messages, table, buffer):
             )
         if table[_KEY_SIZE, i] > 0:
             _copy_bytes(base + table[_KEY_AT, i], _word(message + _KEY), table[_KEY_SIZE, i])
+
+
+@cached("void(uint64[::1], int64, uint64[::1], boolean[::1])")
+def note_headers(messages, headers, scratch, found):
+    """Note in `found` for which messages `rd_kafka_message_headers` (at `headers`) finds any.
+
+    `scratch` is one word, which the calls write.
+    """
+    for i in range(len(messages)):
+        found[i] = _ask(headers, np.int64(messages[i]), np.int64(scratch.ctypes.data)) == 0
 
 
 @cached("void(uint64[::1], int64)")

@@ -73,6 +73,7 @@ class _Library:
         )
         destroy = self._function("rd_kafka_message_destroy", None, _POINTER)
         self.destroy_address = int(ctypes.cast(destroy, _POINTER).value or 0)
+        self.headers_address = int(ctypes.cast(self.headers, _POINTER).value or 0)
 
     def _function(self, name: str, result: Any, *arguments: Any) -> Any:
         function = getattr(self._loaded, name)
@@ -160,6 +161,11 @@ class _Messages(Sequence[RecordExtras]):
     def __len__(self) -> int:
         return len(self.pointers)
 
+    def with_headers(self, places: npt.NDArray[np.int64]) -> list[int]:
+        """Those of some messages that have headers."""
+        found: list[int] = places[self._queue.has_headers(self.pointers[places])].tolist()
+        return found
+
     @overload
     def __getitem__(self, at: int) -> RecordExtras: ...
 
@@ -201,6 +207,13 @@ class PartitionQueue:
                 raise InternalError("a record came past the queue of its partition")
             block.events.append((error, polled.offset()))
         return block
+
+    def has_headers(self, pointers: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Whether each message has headers."""
+        found = np.empty(len(pointers), np.bool_)
+        scratch = np.empty(1, np.uint64)
+        self._compiled.note_headers(pointers, self.library.headers_address, scratch, found)
+        return found
 
     def release(self, pointers: npt.NDArray[np.uint64]) -> None:
         """Give messages back to librdkafka."""

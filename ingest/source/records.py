@@ -226,6 +226,11 @@ class RawBatch:
             return []
         return [(name, _header_bytes(value)) for name, value in pairs]
 
+    def with_headers(self, indices: npt.NDArray[np.int64]) -> list[int]:
+        """Those of some rows that may have headers, without an object per row where possible."""
+        select = getattr(self._messages, "with_headers", None)
+        return indices.tolist() if select is None else select(indices)
+
     def timestamp_ms(self, index: int) -> int:
         """Timestamp of row `index` [epoch ms], or `NO_TIMESTAMP`."""
         return self.timestamp(index)[1]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from confluent_kafka import (
     OFFSET_END,
@@ -199,6 +200,8 @@ def test_keys_tombstones_headers_and_timestamps(cluster):
     assert (list(batch.keys), batch.values) == ([b"gone", None], [None, b"x"])
     assert batch.headers(0) == [("a", b"1"), ("n", b"")]
     assert batch.headers(1) == []
+    native = isinstance(batch._messages, native_messages._Messages)
+    assert batch.with_headers(np.array([1, 0])) == ([0] if native else [1, 0])
     assert batch.timestamp_ms(0) == 17
     assert batch.timestamp_ms(1) > 1_600_000_000_000
     assert list(batches) == []
