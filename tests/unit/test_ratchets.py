@@ -47,7 +47,6 @@ DATA_PLANE = (
     "storage/table/write/cross_partition.py",
     "storage/table/write/dynamic_bucket.py",
     "storage/table/write/key_index.py",
-    "storage/table/write/key_migration.py",
     "storage/table/write/rows_by_bucket.py",
     "ingest/pipeline/map_side.py",
     "ingest/pipeline/reduce_side.py",
