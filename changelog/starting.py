@@ -13,8 +13,15 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.table.core import TableCore
 from storage.table.retention.consumers import read_consumer
 from storage.table.scan.scan import TableScan
-from storage.table.scan.scan_mode import ScanMode, check_streaming, scan_mode_of
-from storage.table.scan.time_travel import TimeTravel, first_since, newest_compacted, travel_of
+from storage.table.scan.time_travel import (
+    ScanMode,
+    TimeTravel,
+    check_streaming,
+    first_since,
+    newest_compacted,
+    scan_mode_of,
+    travel_of,
+)
 
 __all__ = [
     "Beginning",

@@ -16,7 +16,7 @@ from storage.errors import InvalidRequestError
 from storage.table.retention.consumers import delete_consumer, write_consumer
 from storage.table.scan.predicate import Predicate
 from storage.table.scan.scan import ChangeSplit, Split
-from storage.table.scan.scan_mode import ScanMode, scan_mode_of
+from storage.table.scan.time_travel import ScanMode, scan_mode_of
 from storage.table.table import FileStoreTable
 
 __all__ = ["START", "RangeLimit", "StreamPosition", "StreamRange"]

@@ -26,7 +26,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from changelog.spark_source.batch_scan import batch_scan, catalog_scan
-from changelog.spark_source.push_down import pushed_predicate
 from changelog.spark_source.row_view import StreamView, streamed_table
 from changelog.spark_source.scans import BatchScan, ScanSplit, counts_of
 from changelog.spark_source.sink import RowSink, partition_values
@@ -40,6 +39,7 @@ from changelog.spark_source.source_options import (
 from changelog.spark_source.spark_types import (
     arrow_schema_of,
     chosen_columns,
+    pushed_predicate,
     spark_batches,
     spark_schema,
 )

@@ -45,8 +45,7 @@ from storage.table.commit.publish import AlreadyCommitted, BeforePublish, Publis
 from storage.table.core import TableCore
 from storage.table.inspect.statistics import Statistics, write_statistics
 from storage.table.uncommitted import delete_files
-from storage.table.write.kept_keys import require_keys_replaced
-from storage.table.write.overwritten import overwritten_partitions
+from storage.table.write.overwritten import overwritten_partitions, require_keys_replaced
 
 __all__ = ["CommitResult", "FileStoreCommit"]
 
