@@ -35,8 +35,7 @@ from storage.table.compaction.append_compact import merge_packs
 from storage.table.compaction.compact_plan import BucketWork, CompactRequest, plan_compaction
 from storage.table.read.missing_files import explain_missing_files
 from storage.table.uncommitted import delete_uncommitted
-from storage.table.write.append_write import BucketDeletions
-from storage.table.write.bucket_writers import bucket_context, open_bucket
+from storage.table.write.bucket_writers import open_bucket
 from storage.table.write.postpone import at_buckets, require_bucket_counts
 from storage.table.write.replay import compact_postponed
 
@@ -529,6 +528,4 @@ def _packed(
     live = {entry.file.file_name: entry.file for entry in entries}
     if any(name not in live for name in pack):
         raise NotFoundError("files of a planned compaction were removed", files=len(pack))
-    deletions = BucketDeletions.of(table, snapshot, work.partition, work.bucket)
-    context = bucket_context(table, work.partition, work.bucket)
-    return merge_packs(table, context, [[live[name] for name in pack]], deletions)
+    return merge_packs(table, snapshot, work.partition, [[live[name] for name in pack]])

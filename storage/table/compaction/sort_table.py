@@ -18,24 +18,19 @@ import functools
 import itertools
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from storage.errors import CommitConflictError, InvalidRequestError
-from storage.format.files.data_file import BATCH_ROWS, RowFileWriter, read_rows
-from storage.format.files.data_file_options import DataFileNames, DataFileOptions
-from storage.format.files.row_selection import RowSelection
+from storage.format.files.data_file import BATCH_ROWS
+from storage.format.files.data_file_options import DataFileNames
 from storage.format.metadata.file_meta import (
     CommitMessage,
-    CompactIncrement,
-    DataFileMeta,
-    FileSource,
 )
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.format.types.types import AtomicType
-from storage.lsm.bucket import BucketContext
 from storage.lsm.key_order import sort_permutation
 from storage.options.options import require_writable
 from storage.table.bucket_mode import UNAWARE_BUCKET, BucketMode, bucket_mode
@@ -46,11 +41,11 @@ from storage.table.compaction.compact_plan import BucketWork, CompactionPlan, Co
 from storage.table.compaction.compact_table import CompactProgress, CompactReport
 from storage.table.compaction.rescale import PartitionRewrite, RescaledPartition
 from storage.table.compaction.sort_codes import SortCodes, SortOrder
-from storage.table.read.deletion_vectors import VectorChange
+from storage.table.read.deletion_vectors import BucketVectors
 from storage.table.retention.expire_partitions import partition_values
 from storage.table.scan.scan import Split
 from storage.table.table import FileStoreTable
-from storage.table.write.append_write import BucketDeletions
+from storage.table.write.append_write import compaction_message, read_files, write_files
 from storage.table.write.bucket_writers import bucket_context
 from storage.table.write.drop_partitions import PartitionFiles, live_partitions
 
@@ -256,75 +251,17 @@ def _sorted(
     if not files:
         return None
     context = bucket_context(table, partition, UNAWARE_BUCKET)
-    deletions = BucketDeletions.of(table, snapshot, partition, UNAWARE_BUCKET)
+    deletions = BucketVectors.of(table, snapshot, partition, UNAWARE_BUCKET)
     rows = _Rows(
         schema=context.schema.arrow_schema,
-        read=functools.partial(_read_files, context, files, deletions),
+        read=functools.partial(read_files, context, files, deletions.selections(files)),
         count=sum(file.row_count for file in files),
         size=sum(file.file_size for file in files),
     )
-    after = _written(context, rows.in_order(columns, order), files[0].min_sequence_number)
-    change = VectorChange()
-    if deletions is not None:
-        change = deletions.without([file.file_name for file in files])
-    return CommitMessage(
-        partition=partition,
-        bucket=UNAWARE_BUCKET,
-        total_buckets=table.options.bucket,
-        compact=CompactIncrement(
-            compact_before=tuple(files),
-            compact_after=after,
-            new_index_files=change.new,
-            deleted_index_files=change.deleted,
-        ),
-    )
-
-
-def _read_files(
-    context: BucketContext,
-    files: Sequence[DataFileMeta],
-    deletions: BucketDeletions | None,
-    columns: Sequence[str] | None,
-) -> Iterator[pa.RecordBatch]:
-    """Rows in the order of the files; without deleted rows."""
-    kept: Mapping[str, RowSelection] = {}
-    if deletions is not None:
-        kept = deletions.selections(file.file_name for file in files)
-    for file in files:
-        yield from read_rows(
-            context.file_io,
-            file.external_path or context.path_of(file),
-            file,
-            context.schemas(file.schema_id),
-            context.schema,
-            columns,
-            batch_rows=BATCH_ROWS,
-            selection=kept.get(file.file_name),
-        )
-
-
-def _written(
-    context: BucketContext, batches: Iterable[pa.RecordBatch], first_sequence: int
-) -> tuple[DataFileMeta, ...]:
-    """New files with rows in their order."""
-    writer = RowFileWriter(
-        context.file_io,
-        context.directory,
-        context.schema,
-        id_source=context.id_source,
-        clock=context.clock,
-        options=DataFileOptions.of(context.options),
-        names=DataFileNames(context.id_source),
-        first_sequence=first_sequence,
-        source=FileSource.COMPACT,
-    )
-    try:
-        for batch in batches:
-            writer.write(batch)
-        return writer.close()
-    except BaseException:
-        writer.abort()
-        raise
+    ordered, first = rows.in_order(columns, order), files[0].min_sequence_number
+    after = write_files(context, ordered, DataFileNames(table.ids), first)
+    change = deletions.without(file.file_name for file in files)
+    return compaction_message(context, files, after, change=change)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -18,7 +18,12 @@ import pyroaring
 from storage.errors import CorruptDataError
 from storage.format.files.row_selection import Bitmap, Except
 from storage.format.index.deletion_vector import bin_bytes, decode, in_form, roll, widened
-from storage.format.metadata.file_meta import DeletionVectorMeta, IndexFileMeta, IndexType
+from storage.format.metadata.file_meta import (
+    DataFileMeta,
+    DeletionVectorMeta,
+    IndexFileMeta,
+    IndexType,
+)
 from storage.format.metadata.snapshot import Snapshot
 from storage.io.file_io import FileIO
 from storage.table.commit.index_files import (
@@ -36,7 +41,6 @@ __all__ = [
     "VectorChange",
     "all_deletion_files",
     "deletion_files",
-    "drop_vectors",
     "load_vectors",
     "selections",
 ]
@@ -199,15 +203,27 @@ class BucketVectors:
     def of(
         table: TableCore, snapshot: Snapshot | None, partition: bytes, bucket: int
     ) -> "BucketVectors":
-        """The vectors of a bucket in a snapshot."""
-        grouped = index_files(table, snapshot, IndexType.DELETION_VECTORS)
-        return BucketVectors(table, partition, bucket, grouped.get((partition, bucket), ()))
+        """The vectors of a bucket in a snapshot; none on a table without deletion vectors."""
+        files: Sequence[IndexFileMeta] = ()
+        if table.options.deletion_vectors_enabled:
+            grouped = index_files(table, snapshot, IndexType.DELETION_VECTORS)
+            files = grouped.get((partition, bucket), ())
+        return BucketVectors(table, partition, bucket, files)
+
+    def __contains__(self, data_file: object) -> bool:
+        """Whether a data file has a vector in the state that was read; reads nothing."""
+        return data_file in self._held_by
 
     def vector_of(self, data_file: str) -> Bitmap | None:
         """The deleted rows of a data file; not to be changed."""
         if data_file in self._held_by and data_file not in self._changed:
             self._load(self._held_by[data_file])
         return self._vectors.get(data_file)
+
+    def selections(self, files: Iterable[DataFileMeta]) -> dict[str, Except]:
+        """What is left of those data files that lost rows, by name."""
+        found = ((file.file_name, self.vector_of(file.file_name)) for file in files)
+        return {name: Except(vector) for name, vector in found if vector}
 
     def mark(self, data_file: str, positions: npt.NDArray[np.integer] | Iterable[int]) -> int:
         """Mark rows of a data file as deleted.
@@ -238,6 +254,16 @@ class BucketVectors:
         if self.vector_of(data_file) is not None:
             self._changed.add(data_file)
             del self._vectors[data_file]
+
+    def without(self, data_files: Iterable[str]) -> VectorChange:
+        """Index files without the vectors of data files that a compaction removes.
+
+        For the increment of the message that removes the data files: the commit fails when rows of
+        them were deleted since the snapshot.
+        """
+        for name in data_files:
+            self.drop(name)
+        return self.finish()
 
     def changes(self) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
         """Write what changed since the last call: the new index files, and those they replace.
@@ -309,28 +335,3 @@ def _holders(files: Iterable[IndexFileMeta]) -> dict[str, str]:
         for file in files
         for vector in file.deletion_vectors or ()
     }
-
-
-def drop_vectors(
-    table: TableCore,
-    snapshot: Snapshot | None,
-    partition: bytes,
-    bucket: int,
-    data_files: Iterable[str],
-) -> VectorChange:
-    """Index files without the vectors of data files that a compaction or overwrite removes.
-
-    For the increment of the message that removes the data files: the commit fails when rows of
-    them were deleted since the snapshot.
-
-    Args:
-        table: the table.
-        snapshot: the one that the data files were read from.
-        partition: framed partition.
-        bucket: bucket id.
-        data_files: names of the data files that go.
-    """
-    vectors = BucketVectors.of(table, snapshot, partition, bucket)
-    for name in data_files:
-        vectors.drop(name)
-    return vectors.finish()

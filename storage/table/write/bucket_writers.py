@@ -20,7 +20,7 @@ from storage.table.bucket_mode import BucketMode, require_buckets, unexpected_mo
 from storage.table.commit.live_files import live_entries, live_files
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import BucketVectors
-from storage.table.write.append_write import AppendWriter, BucketDeletions
+from storage.table.write.append_write import AppendWriter
 from storage.table.write.postpone import PostponeWriter
 
 __all__ = ["BucketWriter", "bucket_context", "open_bucket", "open_merge_tree_writer"]
@@ -89,7 +89,7 @@ def open_bucket(
         context,
         tuple(entry.file for entry in entries),
         compaction=compaction,
-        deletions=BucketDeletions.of(table, snapshot, partition, bucket),
+        deletions=_vectors(table, partition, bucket, snapshot),
     )
 
 
@@ -109,9 +109,8 @@ def open_merge_tree_writer(
     entries = _live_entries(table, partition, bucket, snapshot)
     files = tuple(entry.file for entry in entries)
     context = bucket_context(table, partition, bucket)
-    if table.options.deletion_vectors_enabled:
-        vectors = BucketVectors.of(table, snapshot, partition, bucket)
-        context = dataclasses.replace(context, deletions=vectors)
+    vectors = _vectors(table, partition, bucket, snapshot)
+    context = dataclasses.replace(context, deletions=vectors)
     if table.options.needs_lookup:
         lookup = BucketLookup.of(context, store or process_store())
         context = dataclasses.replace(context, lookup=lookup)
@@ -132,6 +131,15 @@ def bucket_context(table: TableCore, partition: bytes, bucket: int) -> BucketCon
         clock=table.clock,
         id_source=table.ids,
     )
+
+
+def _vectors(
+    table: TableCore, partition: bytes, bucket: int, snapshot: Snapshot | None
+) -> BucketVectors | None:
+    """The deletion vectors of a bucket; None on a table without any."""
+    if not table.options.deletion_vectors_enabled:
+        return None
+    return BucketVectors.of(table, snapshot, partition, bucket)
 
 
 def _require(table: TableCore) -> BucketMode:

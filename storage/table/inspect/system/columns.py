@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making the Arrow table of a system table from one dictionary per row.
+"""The columns of a system table, declared as text, and its Arrow table from one dictionary per row.
 
 Rows here are objects of metadata: one per snapshot, file or bucket, never one per row of data.
 """
@@ -14,26 +14,38 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.table.core import TableCore
 from storage.table.scan.time_travel import chosen_snapshot
 
-__all__ = ["BOOLEAN", "INT", "LONG", "TEXT", "TIME", "columns", "local_time", "shown_snapshot"]
+__all__ = ["local_time", "schema_of", "shown_snapshot", "table_of"]
 
-BOOLEAN, INT, LONG, TEXT = pa.bool_(), pa.int32(), pa.int64(), pa.string()
-TIME = pa.timestamp("ms")
-"""TIMESTAMP(3): a wall clock without zone."""
+_VECTOR = pa.struct(
+    [
+        pa.field("f0", pa.string(), nullable=False),
+        pa.field("f1", pa.int32(), nullable=False),
+        pa.field("f2", pa.int32(), nullable=False),
+        pa.field("_CARDINALITY", pa.int64()),
+    ]
+)
+_TYPES = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "text": pa.string(),
+    "time": pa.timestamp("ms"),  # TIMESTAMP(3): a wall clock without zone
+    "texts": pa.list_(pa.field("element", pa.string())),
+    "vectors": pa.list_(pa.field("element", _VECTOR)),
+}
 
 
-def columns(
-    required: Mapping[str, pa.DataType], rows: Iterable[Mapping[str, Any]], *, nullable: str = ""
-) -> pa.Table:
-    """A table of some columns.
+def schema_of(declared: str) -> pa.Schema:
+    """The columns of a table: `name type`, separated by commas; `type?` where it may be null."""
+    pairs = (column.split() for column in declared.split(","))
+    return pa.schema(
+        [pa.field(name, _TYPES[type_.rstrip("?")], type_.endswith("?")) for name, type_ in pairs]
+    )
 
-    Args:
-        required: type of each column, in order.
-        rows: values by column.
-        nullable: names of the columns that may be null, separated by blanks.
-    """
-    optional = frozenset(nullable.split())
-    fields = [pa.field(name, type_, name in optional) for name, type_ in required.items()]
-    return pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(fields))
+
+def table_of(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """A table of rows that are given as values by column; a column that a row lacks is null."""
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
 
 
 def local_time(epoch_ms: int | None) -> int | None:

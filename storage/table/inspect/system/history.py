@@ -16,7 +16,7 @@ from storage.format.metadata.tag import list_tags
 from storage.format.types.type_text import field_to_json
 from storage.table.branches import branch_names
 from storage.table.core import TableCore
-from storage.table.inspect.system.columns import LONG, TEXT, TIME, columns, local_time
+from storage.table.inspect.system.columns import local_time, schema_of, table_of
 from storage.table.retention.consumers import all_consumers
 from storage.table.tags import all_tags
 
@@ -29,47 +29,24 @@ __all__ = [
     "tags_table",
 ]
 
-_SNAPSHOTS = {
-    "snapshot_id": LONG,
-    "schema_id": LONG,
-    "commit_user": TEXT,
-    "commit_identifier": LONG,
-    "commit_kind": TEXT,
-    "commit_time": TIME,
-    "base_manifest_list": TEXT,
-    "delta_manifest_list": TEXT,
-    "changelog_manifest_list": TEXT,
-    "total_record_count": LONG,
-    "delta_record_count": LONG,
-    "changelog_record_count": LONG,
-    "watermark": LONG,
-    "next_row_id": LONG,
-    "operation": TEXT,
-    "writer_version": TEXT,
-}
-_SNAPSHOTS_OPTIONAL = (
-    "changelog_manifest_list total_record_count delta_record_count changelog_record_count "
-    "watermark next_row_id operation writer_version"
-)
-_SCHEMAS = {
-    "schema_id": LONG,
-    "fields": TEXT,
-    "partition_keys": TEXT,
-    "primary_keys": TEXT,
-    "options": TEXT,
-    "comment": TEXT,
-    "update_time": TIME,
-}
-_TAGS = {
-    "tag_name": TEXT,
-    "snapshot_id": LONG,
-    "schema_id": LONG,
-    "commit_time": TIME,
-    "record_count": LONG,
-    "create_time": TIME,
-    "time_retained": TEXT,
-    "branches": TEXT,
-}
+_SNAPSHOTS = schema_of("""
+    snapshot_id long, schema_id long, commit_user text, commit_identifier long, commit_kind text,
+    commit_time time, base_manifest_list text, delta_manifest_list text,
+    changelog_manifest_list text?, total_record_count long?, delta_record_count long?,
+    changelog_record_count long?, watermark long?, next_row_id long?, operation text?,
+    writer_version text?
+""")
+_SCHEMAS = schema_of("""
+    schema_id long, fields text, partition_keys text, primary_keys text, options text,
+    comment text?, update_time time
+""")
+_OPTIONS = schema_of("key text, value text")
+_TAGS = schema_of("""
+    tag_name text, snapshot_id long, schema_id long, commit_time time, record_count long?,
+    create_time time?, time_retained text?, branches text
+""")
+_BRANCHES = schema_of("branch_name text, create_time time")
+_CONSUMERS = schema_of("consumer_id text, next_snapshot_id long")
 
 
 def snapshots_table(table: TableCore) -> pa.Table:
@@ -82,7 +59,7 @@ def snapshots_table(table: TableCore) -> pa.Table:
             one = table.snapshots.recall(snapshot_id)
         except NotFoundError:
             continue
-        row = {name: getattr(one, name, None) for name in _SNAPSHOTS}
+        row = {name: getattr(one, name, None) for name in _SNAPSHOTS.names}
         row |= {
             "snapshot_id": one.id,
             "commit_kind": one.commit_kind.value,
@@ -91,7 +68,7 @@ def snapshots_table(table: TableCore) -> pa.Table:
             "writer_version": one.extra.get("writerVersion"),
         }
         rows.append(row)
-    return columns(_SNAPSHOTS, rows, nullable=_SNAPSHOTS_OPTIONAL)
+    return table_of(_SNAPSHOTS, rows)
 
 
 def schemas_table(table: TableCore) -> pa.Table:
@@ -108,14 +85,14 @@ def schemas_table(table: TableCore) -> pa.Table:
         }
         for schema in map(table.schemas.read, table.schemas.ids())
     )
-    return columns(_SCHEMAS, rows, nullable="comment")
+    return table_of(_SCHEMAS, rows)
 
 
 def options_table(table: TableCore) -> pa.Table:
     """The options that the newest schema sets."""
     newest = table.schemas.latest() or table.schema
     rows = [{"key": key, "value": value} for key, value in newest.options.items()]
-    return columns({"key": TEXT, "value": TEXT}, rows)
+    return table_of(_OPTIONS, rows)
 
 
 def tags_table(table: TableCore) -> pa.Table:
@@ -138,7 +115,7 @@ def tags_table(table: TableCore) -> pa.Table:
         }
         for tag in sorted(all_tags(table), key=lambda tag: tag.name)
     ]
-    return columns(_TAGS, rows, nullable="record_count create_time time_retained")
+    return table_of(_TAGS, rows)
 
 
 def _branches_by_tag(table: TableCore) -> dict[str, list[str]]:
@@ -161,7 +138,7 @@ def branches_table(table: TableCore) -> pa.Table:
         {"branch_name": name, "create_time": local_time(written.get(f"branch-{name}", 0))}
         for name in branch_names(table)
     ]
-    return columns({"branch_name": TEXT, "create_time": TIME}, rows)
+    return table_of(_BRANCHES, rows)
 
 
 def consumers_table(table: TableCore) -> pa.Table:
@@ -170,7 +147,7 @@ def consumers_table(table: TableCore) -> pa.Table:
         {"consumer_id": name, "next_snapshot_id": next_id}
         for name, next_id in all_consumers(table).items()
     ]
-    return columns({"consumer_id": TEXT, "next_snapshot_id": LONG}, rows)
+    return table_of(_CONSUMERS, rows)
 
 
 def _json(value: object) -> str:

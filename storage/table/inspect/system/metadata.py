@@ -15,58 +15,27 @@ from storage.format.types.type_text import type_name
 from storage.table.commit.index_files import index_entries
 from storage.table.core import TableCore
 from storage.table.inspect.statistics import read_statistics
-from storage.table.inspect.system.columns import INT, LONG, TEXT, columns, shown_snapshot
+from storage.table.inspect.system.columns import schema_of, shown_snapshot, table_of
 from storage.table.inspect.system.texts import partition_text
 from storage.table.read.missing_files import explain_missing_files
 
 __all__ = ["aggregation_fields_table", "manifests_table", "statistics_table", "table_indexes_table"]
 
-_MANIFESTS = {
-    "file_name": TEXT,
-    "file_size": LONG,
-    "num_added_files": LONG,
-    "num_deleted_files": LONG,
-    "schema_id": LONG,
-    "min_partition_stats": TEXT,
-    "max_partition_stats": TEXT,
-    "min_row_id": LONG,
-    "max_row_id": LONG,
-}
-_VECTOR = pa.struct(
-    [
-        pa.field("f0", TEXT, nullable=False),
-        pa.field("f1", INT, nullable=False),
-        pa.field("f2", INT, nullable=False),
-        pa.field("_CARDINALITY", LONG),
-    ]
-)
-_INDEXES = {
-    "partition": TEXT,
-    "bucket": INT,
-    "index_type": TEXT,
-    "file_name": TEXT,
-    "file_size": LONG,
-    "row_count": LONG,
-    "dv_ranges": pa.list_(pa.field("element", _VECTOR)),
-    "row_range_start": LONG,
-    "row_range_end": LONG,
-    "index_field_id": INT,
-    "index_field_name": TEXT,
-}
-_STATISTICS = {
-    "snapshot_id": LONG,
-    "schema_id": LONG,
-    "mergedRecordCount": LONG,
-    "mergedRecordSize": LONG,
-    "colstat": TEXT,
-}
-_AGGREGATION = {
-    "field_name": TEXT,
-    "field_type": TEXT,
-    "function": TEXT,
-    "function_options": TEXT,
-    "comment": TEXT,
-}
+_MANIFESTS = schema_of("""
+    file_name text, file_size long, num_added_files long, num_deleted_files long, schema_id long,
+    min_partition_stats text?, max_partition_stats text?, min_row_id long?, max_row_id long?
+""")
+_INDEXES = schema_of("""
+    partition text?, bucket int, index_type text, file_name text, file_size long, row_count long,
+    dv_ranges vectors?, row_range_start long?, row_range_end long?, index_field_id int?,
+    index_field_name text?
+""")
+_STATISTICS = schema_of("""
+    snapshot_id long, schema_id long, mergedRecordCount long?, mergedRecordSize long?, colstat text?
+""")
+_AGGREGATION = schema_of("""
+    field_name text, field_type text, function text?, function_options text?, comment text?
+""")
 
 
 def manifests_table(table: TableCore) -> pa.Table:
@@ -82,13 +51,12 @@ def manifests_table(table: TableCore) -> pa.Table:
             low, high = (stats.min_values, stats.max_values) if bounded else (None, None)
             rows.append(
                 {
-                    **{name: getattr(meta, name, None) for name in _MANIFESTS},
+                    **{name: getattr(meta, name, None) for name in _MANIFESTS.names},
                     "min_partition_stats": None if low is None else _partition(table, low),
                     "max_partition_stats": None if high is None else _partition(table, high),
                 }
             )
-    optional = "min_partition_stats max_partition_stats min_row_id max_row_id"
-    return columns(_MANIFESTS, rows, nullable=optional)
+    return table_of(_MANIFESTS, rows)
 
 
 def table_indexes_table(table: TableCore) -> pa.Table:
@@ -122,8 +90,7 @@ def table_indexes_table(table: TableCore) -> pa.Table:
                     "dv_ranges": shown,
                 }
             )
-    optional = "partition dv_ranges row_range_start row_range_end index_field_id index_field_name"
-    return columns(_INDEXES, rows, nullable=optional)
+    return table_of(_INDEXES, rows)
 
 
 def statistics_table(table: TableCore) -> pa.Table:
@@ -142,7 +109,7 @@ def statistics_table(table: TableCore) -> pa.Table:
                 "colstat": _as_jackson(written.get("colStats") or {}),
             }
         )
-    return columns(_STATISTICS, rows, nullable="mergedRecordCount mergedRecordSize colstat")
+    return table_of(_STATISTICS, rows)
 
 
 def _as_jackson(value: Mapping[str, Any]) -> str:
@@ -172,7 +139,7 @@ def aggregation_fields_table(table: TableCore) -> pa.Table:
                 "comment": field.description,
             }
         )
-    return columns(_AGGREGATION, rows, nullable="function function_options comment")
+    return table_of(_AGGREGATION, rows)
 
 
 def _partition(table: TableCore, partition: bytes) -> str:

@@ -20,7 +20,7 @@ import pyroaring
 
 from storage.errors import CorruptDataError, UnsupportedFeatureError
 from storage.format.files.data_file import read_rows
-from storage.format.files.data_file_options import DataFileNames, DataFileOptions
+from storage.format.files.data_file_options import DataFileNames
 from storage.format.files.row_selection import Except, Only
 from storage.format.metadata.file_meta import (
     CommitMessage,
@@ -263,21 +263,15 @@ class _AppendRows:
     ) -> DataIncrement:
         """Each file anew by itself, so that the order of rows in a bucket stays."""
         context = bucket_context(self._table, *where)
-        options, names = DataFileOptions.of(self._table.options), DataFileNames(self._table.ids)
+        names = DataFileNames(self._table.ids)
         new: list[DataFileMeta] = []
         try:
             for file, positions in files:
                 if len(positions) == file.meta.row_count:
                     continue
                 kept = Except(pyroaring.BitMap64(positions.astype(np.uint64)))
-                new += rewrite_files(
-                    context,
-                    [file.meta],
-                    options,
-                    names,
-                    {file.meta.file_name: kept},
-                    FileSource.APPEND,
-                )
+                selection = {file.meta.file_name: kept}
+                new += rewrite_files(context, [file.meta], names, selection, FileSource.APPEND)
         except BaseException:
             context.delete_files(new)
             raise
