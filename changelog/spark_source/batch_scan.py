@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from changelog.spark_source.row_view import RowView, is_view
-from changelog.spark_source.scans import BatchScan, MetadataSplit, check_columns, selected
+from changelog.spark_source.scans import MetadataSplit, check_columns, selected
 from storage.catalog.catalog import Catalog
 from storage.catalog.system_tables import catalog_system_table
 from storage.errors import NotFoundError, UnsupportedFeatureError
 from storage.table.format_table import FormatTable
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
 from storage.table.inspect.system.row_tables import read_optimized_scan
+from storage.table.scan.arrow_scan import ArrowScan
 from storage.table.scan.predicate import Predicate, both, mask
 from storage.table.scan.row_scan import RowScan
 from storage.table.scan.scan import TableScan
@@ -33,7 +34,7 @@ def batch_scan(
     predicate: Predicate | None = None,
     *,
     kinds: bool = False,
-) -> BatchScan:
+) -> ArrowScan:
     """A read of a table or of one of its system tables.
 
     Args:
@@ -57,7 +58,7 @@ def batch_scan(
             )
         return table.scan(predicate, columns)
     name = None if system is None else system.lower()
-    scan: BatchScan
+    scan: ArrowScan
     if name is None and kinds:
         scan = RowView(table, None, columns, predicate)
     elif name is None or name == "ro":
@@ -82,7 +83,7 @@ def catalog_scan(
     name: str,
     columns: Sequence[str] | None = None,
     predicate: Predicate | None = None,
-) -> BatchScan:
+) -> ArrowScan:
     """A read of a system table of a catalog.
 
     Args:
@@ -108,7 +109,7 @@ class ReadOptimizedScan(RowScan):
         return read_optimized_scan(table)
 
 
-class MetadataScan:
+class MetadataScan(ArrowScan):
     """A system table made of metadata, of a table or of a catalog: one split.
 
     Args:
@@ -137,12 +138,14 @@ class MetadataScan:
         """The columns wanted."""
         return self._schema
 
-    def plan(self, predicate: Predicate | None) -> Sequence[MetadataSplit]:
-        """See `BatchScan`."""
+    def plan(self, predicate: Predicate | None = None) -> Sequence[MetadataSplit]:
+        """See `ArrowScan`."""
         return [MetadataSplit()]
 
-    def read(self, split: MetadataSplit, predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
-        """See `BatchScan`."""
+    def read(
+        self, split: MetadataSplit, predicate: Predicate | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """See `ArrowScan`."""
         wanted = both(self._predicate, predicate)
         for batch in self._whole().combine_chunks().to_batches():
             rows = batch if wanted is None else batch.filter(mask(wanted, batch))

@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from changelog.spark_source.batch_scan import batch_scan, catalog_scan
 from changelog.spark_source.row_view import StreamView, streamed_table
-from changelog.spark_source.scans import BatchScan, ScanSplit, counts_of
+from changelog.spark_source.scans import ScanSplit, counts_of
 from changelog.spark_source.sink import RowSink, partition_values
 from changelog.spark_source.source_options import (
     LIMITS,
@@ -47,6 +47,7 @@ from changelog.spark_source.stream_reader import ChangeStreamReader
 from changelog.spark_source.writers import BatchWriter, CommitName, StreamWriter
 from changelog.stream_range import RangeLimit
 from storage.errors import InvalidOptionError
+from storage.table.scan.arrow_scan import ArrowScan
 from storage.table.scan.predicate import And, Predicate
 from storage.table.table import FileStoreTable
 
@@ -63,7 +64,7 @@ class ScanReader(DataSourceReader):
         schema: Spark's.
     """
 
-    def __init__(self, scan: BatchScan, schema: StructType) -> None:
+    def __init__(self, scan: ArrowScan, schema: StructType) -> None:
         self._scan = scan
         self._arrow = arrow_schema_of(schema)
         self._pushed: Predicate | None = None
@@ -176,7 +177,7 @@ class LakewardDataSource(DataSource):
 
     def _scan(
         self, columns: Sequence[str] | None = None, predicate: Predicate | None = None
-    ) -> BatchScan:
+    ) -> ArrowScan:
         parsed = self._parsed
         if parsed.catalog_table is not None:
             return catalog_scan(parsed.catalog(), parsed.catalog_table, columns, predicate)

@@ -22,6 +22,7 @@ from storage.table.inspect.system.row_tables import (
     shows_sequence_numbers,
 )
 from storage.table.read.read import TableRead, additions
+from storage.table.scan.arrow_scan import ArrowScan
 from storage.table.scan.predicate import And, Predicate, both, columns_of, conjuncts, mask
 from storage.table.scan.scan import ChangeSplit, Split, TableScan
 from storage.table.scan.time_travel import travel_of
@@ -42,8 +43,8 @@ def streamed_table(table: FileStoreTable) -> FileStoreTable:
     return table if travel_of(table.schema.options).to_newest else table.latest()
 
 
-class RowView:
-    """A view of rows or changes of a table; a `BatchScan`. Picklable.
+class RowView(ArrowScan):
+    """A view of rows or changes of a table; an `ArrowScan`. Picklable.
 
     Args:
         table: with the options that choose what is read.
@@ -92,14 +93,14 @@ class RowView:
         early = tuple(part for part in parts if columns_of(part) <= own)
         return And(early) if early else None
 
-    def plan(self, predicate: Predicate | None) -> Sequence[Split | ChangeSplit]:
-        """See `BatchScan`."""
+    def plan(self, predicate: Predicate | None = None) -> Sequence[Split | ChangeSplit]:
+        """See `ArrowScan`."""
         return TableScan(self.table).with_filter(self.early(predicate)).splits()
 
     def read(
         self, split: Split | ChangeSplit, predicate: Predicate | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """See `BatchScan`."""
+        """See `ArrowScan`."""
         wanted = both(self._predicate, predicate)
         for batch in self._shown(split, predicate):
             rows = batch if wanted is None else batch.filter(mask(wanted, batch))

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every batch read has: a schema, a plan of splits, the rows of a split.
+"""What batch reads of every kind need: their splits, and checks of columns.
 
 A scan travels to the workers with the query, its splits one by one. Knows nothing of Spark.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -16,7 +15,6 @@ from storage.table.scan.predicate import Predicate, columns_of
 from storage.table.scan.scan import ChangeSplit, Split
 
 __all__ = [
-    "BatchScan",
     "MetadataSplit",
     "ScanCounts",
     "ScanSplit",
@@ -49,24 +47,6 @@ class ScanCounts:
     partitions: int
     files: int
     bytes: int
-
-
-class BatchScan(Protocol):
-    """A read of something that looks like a table. Picklable."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of the rows, in the form of `storage`."""
-
-    def plan(self, predicate: Predicate | None) -> Sequence[ScanSplit]:
-        """The splits that hold rows for which the predicate is true.
-
-        Args:
-            predicate: besides that of the scan.
-        """
-
-    def read(self, split: Any, predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
-        """The rows of a split of this scan for which both predicates are true."""
 
 
 def counts_of(splits: Sequence[ScanSplit]) -> ScanCounts:

@@ -65,11 +65,11 @@ class CommitResult:
         attempts: publications tried, both snapshots together; 0 when nothing was to do.
     """
 
-    append_snapshot_id: int | None
-    compact_snapshot_id: int | None
-    already_committed: bool
-    compaction_dropped: bool
-    attempts: int
+    append_snapshot_id: int | None = None
+    compact_snapshot_id: int | None = None
+    already_committed: bool = False
+    compaction_dropped: bool = False
+    attempts: int = 0
 
 
 class FileStoreCommit:
@@ -190,7 +190,7 @@ class FileStoreCommit:
         if wanted is None:
             wanted = overwritten_partitions(self._table, partition, partitions_of(messages))
         if wanted is None:
-            return _result(None, None, dropped=False, attempts=0)
+            return CommitResult()
         removal = dataclasses.replace(
             append, kind=CommitKind.OVERWRITE, changelog=(), removes=wanted
         )
@@ -311,7 +311,7 @@ class FileStoreCommit:
             latest, attempts = published.snapshot, published.attempts
             append_id = published.snapshot.id
         if compact.empty:
-            return _result(append_id, None, dropped=False, attempts=attempts)
+            return CommitResult(append_snapshot_id=append_id, attempts=attempts)
         try:
             published = self._publisher.publish(
                 compact, request, latest, check=True, after_append=append_id is not None
@@ -322,8 +322,10 @@ class FileStoreCommit:
             if append_id is None and isinstance(error, CommitConflictError):
                 raise
             return self._dropped(messages, append_id, attempts, error)
-        return _result(
-            append_id, published.snapshot.id, dropped=False, attempts=attempts + published.attempts
+        return CommitResult(
+            append_snapshot_id=append_id,
+            compact_snapshot_id=published.snapshot.id,
+            attempts=attempts + published.attempts,
         )
 
     def _dropped(
@@ -339,7 +341,9 @@ class FileStoreCommit:
             extra={"table": self._table.layout.root, "reason": str(reason)},
         )
         delete_files(self._table, compact_files(messages), compact_index_files(messages))
-        return _result(append_id, None, dropped=True, attempts=attempts + 1)
+        return CommitResult(
+            append_snapshot_id=append_id, compaction_dropped=True, attempts=attempts + 1
+        )
 
     def _replayed(
         self, messages: Sequence[CommitMessage], record: CommitRecord, attempts: int
@@ -391,15 +395,3 @@ class FileStoreCommit:
             for name in (entry.file.file_name, *entry.file.extra_files)
         }
         return files, index
-
-
-def _result(
-    append_id: int | None, compact_id: int | None, *, dropped: bool, attempts: int
-) -> CommitResult:
-    return CommitResult(
-        append_snapshot_id=append_id,
-        compact_snapshot_id=compact_id,
-        already_committed=False,
-        compaction_dropped=dropped,
-        attempts=attempts,
-    )

@@ -495,7 +495,12 @@ class Publisher:
         try:
             entries = self._entries(changes, latest)
             if check and latest is not None:
-                self._check(latest, entries, changes.kind)
+                check_conflicts(
+                    self._live(latest),
+                    entries,
+                    key_of=self._table.key_of,
+                    overwrite=changes.kind is CommitKind.OVERWRITE,
+                )
             elif latest is not None and latest.schema_id > self._table.schema.id:
                 _check_buckets(self._table, latest, entries)
             index = self._index(changes, latest, entries)
@@ -569,16 +574,6 @@ class Publisher:
             return live_entries(self._table, latest, partition=partition, bucket=bucket)
 
         return live
-
-    def _check(
-        self, latest: Snapshot, entries: tuple[ManifestEntry, ...], kind: CommitKind
-    ) -> None:
-        check_conflicts(
-            self._live(latest),
-            entries,
-            key_of=self._table.key_of,
-            overwrite=kind is CommitKind.OVERWRITE,
-        )
 
     def _write_delta(
         self, attempt: _Attempt, entries: tuple[ManifestEntry, ...], changes: Changes

@@ -171,17 +171,10 @@ def _with_postponed(
 
 def has_key(rows: pa.RecordBatch, keys: pa.RecordBatch, names: list[str]) -> npt.NDArray[np.bool_]:
     """Which rows have one of some keys; both have the key columns."""
-    columns = [
-        pa.concat_arrays([pc.cast(keys.column(n), rows.column(n).type), rows.column(n)])
-        for n in names
-    ]
-    groups = sort_and_group(pa.RecordBatch.from_arrays(columns, names=names), names)
-    total = keys.num_rows + rows.num_rows
-    order = np.arange(total) if groups.order is None else groups.order
+    order, starts, counts = _groups(keys, rows, names)
     of_key = order < keys.num_rows
-    in_group = np.add.reduceat(of_key, groups.starts).astype(bool)
-    counts = np.diff(np.r_[groups.starts, total])
-    found = np.zeros(total, bool)
+    in_group = np.add.reduceat(of_key, starts).astype(bool)
+    found = np.zeros(len(order), bool)
     found[order] = np.repeat(in_group, counts)
     return found[keys.num_rows :]
 
@@ -199,15 +192,23 @@ def _common(
     keys: pa.RecordBatch, others: pa.RecordBatch, names: list[str]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Pairs of row numbers with equal keys; keys are distinct on both sides."""
+    order, starts, counts = _groups(keys, others, names)
+    pairs = starts[counts == 2]
+    return order[pairs], order[pairs + 1] - keys.num_rows
+
+
+def _groups(
+    keys: pa.RecordBatch, others: pa.RecordBatch, names: list[str]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Row numbers of keys and then others by key; where each key begins, and its rows."""
     columns = [
         pa.concat_arrays([pc.cast(keys.column(n), others.column(n).type), others.column(n)])
         for n in names
     ]
-    both = pa.RecordBatch.from_arrays(columns, names=names)
-    groups = sort_and_group(both, names)
-    order = np.arange(both.num_rows) if groups.order is None else groups.order
-    pairs = groups.starts[np.diff(np.r_[groups.starts, both.num_rows]) == 2]
-    return order[pairs], order[pairs + 1] - keys.num_rows
+    groups = sort_and_group(pa.RecordBatch.from_arrays(columns, names=names), names)
+    total = keys.num_rows + others.num_rows
+    order = np.arange(total) if groups.order is None else groups.order
+    return order, groups.starts, np.diff(np.r_[groups.starts, total])
 
 
 def _nothing(table: TableCore) -> StoredRows:

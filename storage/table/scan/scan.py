@@ -24,7 +24,6 @@ import enum
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from storage.clock import epoch_of_local_ms
 from storage.errors import InvalidRequestError
@@ -46,7 +45,7 @@ from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import DeletionFile, deletion_files
 from storage.table.read.missing_files import explain_missing_files
 from storage.table.scan.incremental import chosen_changes, is_incremental
-from storage.table.scan.predicate import And, Compare, Op, Predicate, conjuncts
+from storage.table.scan.predicate import And, Predicate, conjuncts
 from storage.table.scan.scan_pruning import Pruning
 from storage.table.scan.time_travel import chosen_snapshot
 
@@ -211,11 +210,6 @@ class TableScan:
         return dataclasses.replace(
             self, predicate=And((*conjuncts(self.predicate), *conjuncts(predicate)))
         )
-
-    def with_partition_filter(self, values: Mapping[str, Any]) -> "TableScan":
-        """Only the partitions with these values."""
-        equal = tuple(Compare(Op.EQ, name, value) for name, value in values.items())
-        return self.with_filter(And(equal))
 
     def with_bucket(self, *buckets: int) -> "TableScan":
         """Only these buckets."""

@@ -5,6 +5,7 @@ Source: SEMANTICS.md §C.8 ("Batch meaning"), §I. At most one way of choosing m
 that `scan.mode` names, or that the options imply, says which options may stand beside each other.
 """
 
+import bisect
 import contextlib
 import dataclasses
 import datetime
@@ -318,14 +319,10 @@ def first_since(table: TableCore, time_ms: int) -> int | None:
     if not snapshots:
         return None
     ids = [*(one for one in table.changelogs.ids() if one < snapshots[0]), *snapshots]
-    low, high = 0, len(ids)
-    while low < high:
-        middle = (low + high) // 2
-        if _either(table, ids[middle], snapshots[0]).time_ms < time_ms:
-            low = middle + 1
-        else:
-            high = middle
-    return ids[low] if low < len(ids) else ids[-1] + 1
+    found = bisect.bisect_left(
+        ids, time_ms, key=lambda one: _either(table, one, snapshots[0]).time_ms
+    )
+    return ids[found] if found < len(ids) else ids[-1] + 1
 
 
 def _either(table: TableCore, snapshot_id: int, earliest: int) -> Snapshot:
@@ -357,20 +354,18 @@ def _at_time(table: TableCore, time_ms: int) -> Snapshot:
 def _at_watermark(table: TableCore, watermark: int) -> Snapshot:
     """Watermarks never go back, but snapshots before the first may have none."""
     ids = table.snapshots.ids()
-    low, high = 0, len(ids)
-    while low < high:
-        middle = (low + high) // 2
-        mark = table.snapshots.read(ids[middle]).watermark
-        if mark is None or mark < watermark:
-            low = middle + 1
-        else:
-            high = middle
-    if low == len(ids):
+
+    def reached(snapshot_id: int) -> bool:
+        mark = table.snapshots.read(snapshot_id).watermark
+        return mark is not None and mark >= watermark
+
+    found = bisect.bisect_left(ids, True, key=reached)
+    if found == len(ids):
         raise NotFoundError(
             f"There is currently no snapshot later than or equal to watermark[{watermark}]",
             table=table.layout.root,
         )
-    return table.snapshots.read(ids[low])
+    return table.snapshots.read(ids[found])
 
 
 def _at_version(table: TableCore, version: str) -> Snapshot:

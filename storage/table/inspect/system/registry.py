@@ -33,7 +33,7 @@ from storage.table.inspect.system.row_tables import (
 )
 from storage.table.table import FileStoreTable
 
-__all__ = ["STREAMABLE", "SYSTEM_TABLES", "system_table"]
+__all__ = ["SYSTEM_TABLES", "system_table"]
 
 SYSTEM_TABLES: Mapping[str, Callable[[FileStoreTable], pa.Table]] = {
     "snapshots": snapshots_table,
@@ -55,9 +55,6 @@ SYSTEM_TABLES: Mapping[str, Callable[[FileStoreTable], pa.Table]] = {
     "file_key_ranges": file_key_ranges_table,
 }
 """Reader by name, without the `$`."""
-
-STREAMABLE = frozenset({"audit_log", "binlog"})
-"""Those that can also be followed; `ro` too, of a table without primary key."""
 
 
 def system_table(

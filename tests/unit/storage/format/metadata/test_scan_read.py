@@ -153,7 +153,7 @@ def test_partitions_and_buckets_are_pruned(tmp_path: pathlib.Path) -> None:
     write(table, 1, rows)
     scan = table.new_scan()
     assert len({split.partition for split in scan.plan().splits}) == 3
-    plan = scan.with_partition_filter({"p": "b"}).plan()
+    plan = scan.with_filter(parse_predicate("p = 'b'")).plan()
     assert {split.partition_path for split in plan.splits} == {"p=b"}
     plan = scan.with_filter(parse_predicate("p <> 'b' and k = 7")).plan()
     assert {split.partition_path for split in plan.splits} == {"p=a", "p=c"}
