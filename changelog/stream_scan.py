@@ -267,7 +267,6 @@ def read_changelog(
     Progress of a `consumer-id` moves on when the batches of a snapshot have all been taken.
 
     Args:
-        table: the table.
         mode: instead of `scan.mode`.
         options: further table options, such as `scan.snapshot-id` or `consumer-id`.
         columns: columns wanted, in the order wanted; None = all.

@@ -87,7 +87,6 @@ def catalog_scan(
     """A read of a system table of a catalog.
 
     Args:
-        catalog: the catalog.
         name: without `sys.`.
         columns: in the order wanted; None: all.
         predicate: rows wanted; None: all.

@@ -61,7 +61,6 @@ class ScanReader(DataSourceReader):
 
     Args:
         scan: whose columns are those of the schema, in the same order.
-        schema: Spark's.
     """
 
     def __init__(self, scan: ArrowScan, schema: StructType) -> None:

@@ -47,7 +47,6 @@ class TaskFiles:
     """What one task wrote.
 
     Attributes:
-        task: number of its partition.
         messages: one per bucket.
     """
 
@@ -59,7 +58,6 @@ class RowSink:
     """Writes rows of columns that a job has into a table. Picklable.
 
     Args:
-        table: the table.
         columns: of the job's rows, in the form in which they come; `_row_kind` may be among them.
         overwrite: put the rows in the place of what is there.
         partition: what an overwrite replaces, by partition column; None: as
@@ -95,10 +93,6 @@ class RowSink:
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
         """Write the rows of a task.
 
-        Args:
-            task: number of its partition.
-            batches: its rows.
-
         Raises:
             InvalidRequestError: a value does not fit its column, or a row has no kind.
         """
@@ -121,8 +115,6 @@ class RowSink:
 
         Args:
             files: of the tasks.
-            user: commit user.
-            identifier: commit identifier.
             batch: whether the rows are those of a batch job.
 
         Raises:

@@ -57,7 +57,6 @@ def pushed_predicate(found: Filter, schema: pa.Schema) -> Predicate | None:
     """What a filter means.
 
     Args:
-        found: the filter.
         schema: columns in the form of `storage`.
 
     Returns:

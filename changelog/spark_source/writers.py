@@ -79,7 +79,6 @@ class BatchWriter(DataSourceArrowWriter):
     """Appends, upserts or overwrites once.
 
     Args:
-        sink: of the table.
         name: of the commit; None: a new one.
         unnamed: commit user where there is no name.
     """
@@ -105,11 +104,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Commits each micro-batch at most once.
-
-    Args:
-        sink: of the table.
-    """
+    """Commits each micro-batch at most once."""
 
     def __init__(self, sink: RowSink) -> None:
         self._sink = sink

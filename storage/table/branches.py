@@ -36,7 +36,6 @@ def create_branch(
     """Make a branch of the table: empty, or at a tag or snapshot of it.
 
     Args:
-        table: the table.
         name: of the branch; not blank, not `main`, not only digits, a valid file name.
         tag: its snapshot becomes the first of the branch, which gets the tag too.
         snapshot_id: instead, the snapshot that becomes the first.

@@ -102,8 +102,6 @@ def require_fixed(schema: TableSchema, options: TableOptions, who: str) -> None:
     """Check that the bucket of a row follows from the row alone.
 
     Args:
-        schema: of the table.
-        options: of the table.
         who: cannot do without, for the message.
 
     Raises:

@@ -36,14 +36,8 @@ class TableCore:
     """One table at one version of its schema. Picklable; caches do not travel.
 
     Attributes:
-        file_io: store of bytes.
-        layout: paths.
         schema: rows are read and written as this schema says.
-        clock: time.
-        ids: names.
-        snapshots: snapshots of the table.
         schemas: all versions of its schema.
-        manifests: manifests and manifest lists.
         environment: what its catalog takes part in; None: the table is its files.
     """
 

@@ -477,7 +477,6 @@ class FormatScan(ArrowScan):
     """Rows of a format table that were chosen and not read yet. Picklable.
 
     Args:
-        table: the table.
         columns: in the order wanted; None = all.
         predicate: rows wanted; None = all.
 

@@ -244,7 +244,6 @@ class FileStoreTable(TableOperations):
         """A writer of rows of any bucket.
 
         Args:
-            commit_user: who will commit.
             compaction: whether to compact what is due.
             overwrite: for `FileStoreCommit.overwrite`: take every bucket to be empty.
             share: see `TableWrite`.

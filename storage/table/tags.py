@@ -33,7 +33,6 @@ def create_tag(
     """Make a tag; of several concurrent calls one makes it.
 
     Args:
-        table: the table, at a branch.
         name: of the tag; not blank, a valid file name.
         snapshot_id: what it keeps; None: the newest snapshot.
         time_retained_ms: how long it lives [ms]; None: until it is deleted.

@@ -55,7 +55,6 @@ class TableUpkeep:
         """Do what is due.
 
         Args:
-            table: the table, at a branch.
             now_ms: current time [epoch ms]; None: what the table's clock says.
             keep_from: smallest snapshot id that a reader besides consumers still needs.
             batch: whether a batch job has just committed.
@@ -114,8 +113,6 @@ def after_commit(
     A failure is logged and does not raise: the commit stands, and the next one tries again.
 
     Args:
-        table: the table, at a branch.
-        messages: what was committed.
         batch: whether a batch job has just ended.
     """
     if table.options.write_only:

@@ -36,7 +36,6 @@ def check_table(table: TableCore, *, rows: bool = False) -> None:
     """Check all snapshots from EARLIEST to the newest.
 
     Args:
-        table: the table.
         rows: read also deletion vectors, and the keys of the newest snapshot.
 
     Raises:
@@ -293,8 +292,6 @@ def vector_contents(
     """Describe what is wrong with the deletion vectors in an index file.
 
     Args:
-        table: the table.
-        path: of the index file.
         file: what the index manifest says of it.
         row_counts: rows of the live data files of the bucket, by name.
     """
@@ -322,7 +319,6 @@ def repeated_keys(table: TableCore, snapshot: Snapshot) -> Iterator[str]:
     """Describe keys that readers who do not merge see twice; reads the key columns.
 
     Args:
-        table: the table.
         snapshot: the newest.
     """
     keys = list(table.schema.primary_keys)

@@ -76,7 +76,6 @@ class FileStoreCommit:
     """Commits of one user to one table. Not thread-safe; make one per thread.
 
     Args:
-        table: the table.
         commit_user: identity of the writing job; with the identifier it names a commit.
         new_since: a snapshot from before the user was thought of, which saves looking for its
             commits among older ones; None: it may have committed before.

@@ -40,7 +40,6 @@ def run_until_committed(
     An attempt is lost when its compaction is dropped, or it raises one of `retried`.
 
     Args:
-        table: the table.
         prepare: plans and writes from the newest state; None: there is nothing to commit.
         attempts: most attempts.
         retried: errors after which another attempt may succeed; of `NOT_COMMITTED`.

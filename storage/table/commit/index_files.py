@@ -144,9 +144,7 @@ def write_deletion_vectors(
     """Write deletion vectors as one index file; none make a file that says so.
 
     Args:
-        table: the table.
         partition: framed partition.
-        bucket: bucket id.
         vectors: by data file name, each in the form it is to be written in.
     """
     data, metas = encode_file(vectors)

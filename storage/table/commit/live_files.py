@@ -196,7 +196,6 @@ def live_buckets(
     kept; from the second on whole manifests are, so that many small reads stay cheap.
 
     Args:
-        table: the table.
         snapshot: the state to read.
         wanted: decides about a bucket; the same for all files of one that have one bucket count.
         keeps_manifest: whether a manifest may hold a wanted entry.

@@ -61,11 +61,7 @@ __all__ = [
 
 
 class Outcome:
-    """Creates snapshot files and says for certain whether they are part of the history.
-
-    Args:
-        table: the table.
-    """
+    """Creates snapshot files and says for certain whether they are part of the history."""
 
     def __init__(self, table: TableCore) -> None:
         self._table = table
@@ -75,7 +71,6 @@ class Outcome:
         """Create a snapshot; False when it is lost for certain.
 
         Args:
-            snapshot: to be published.
             latest: the snapshot it builds on.
 
         Raises:
@@ -256,8 +251,6 @@ def merge_manifests(
 
     Args:
         metas: manifests of a snapshot's base list, then of its delta list.
-        store: reads and writes manifests.
-        policy: when to merge.
 
     Returns:
         The manifests of the next base list, which fold to the same state, and the names of those
@@ -333,7 +326,6 @@ class Request:
     """What both snapshots of a commit have in common.
 
     Attributes:
-        identifier: commit identifier.
         properties: to set.
         watermark: event time [epoch ms], or None.
         before_publish: called with the newest snapshot before each publication.
@@ -350,7 +342,6 @@ class Published:
     """A snapshot that is visible.
 
     Attributes:
-        snapshot: it.
         attempts: publications tried.
     """
 
@@ -402,8 +393,6 @@ class Publisher:
     """Publishes snapshots of one commit user; see the module for the protocol.
 
     Args:
-        table: the table.
-        user: commit user.
         history: answers whether a commit is there.
     """
 
@@ -425,7 +414,6 @@ class Publisher:
         """Publish one snapshot on top of the newest.
 
         Args:
-            changes: its content.
             request: what the commit asks for.
             latest: the newest snapshot as far as known; tried first.
             check: whether to look for conflicts.
@@ -709,7 +697,6 @@ def _check_buckets(table: TableCore, latest: Snapshot, entries: Iterable[Manifes
     Args:
         table: at the schema of the files.
         latest: the newest snapshot, of a newer schema.
-        entries: of the append.
 
     Raises:
         CommitConflictError: a partition has another number of buckets; nothing was committed.

@@ -27,7 +27,6 @@ def compact_unaware(
     """Merge the small files of a table without buckets: a message to commit per partition.
 
     Args:
-        table: the table.
         snapshot: its files are merged.
         full: merge any two small files, not only `compaction.min.file-num`.
         partition: only this one (framed).

@@ -73,8 +73,6 @@ class BucketFailure:
 
     Attributes:
         partition: directory part of its partition; empty when unpartitioned.
-        bucket: bucket id.
-        error: why.
     """
 
     partition: str
@@ -159,8 +157,6 @@ class CompactReport:
         """Take in the messages of a commit whose compactions were not dropped.
 
         Args:
-            messages: of the commit.
-            result: of the commit.
             buckets: that were planned; None: one for each message.
         """
         if result.compact_snapshot_id is not None:
@@ -245,7 +241,6 @@ def compact_table(
 
     Args:
         table: any kind of table.
-        request: what is wanted.
         executor: carries out the buckets: threads, or processes (the table pickles).
         parallelism: buckets in work at a time; memory grows with it.
         user_prefix: begins the names of the commit users; each commit has a user of its own.

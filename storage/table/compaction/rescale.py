@@ -119,7 +119,6 @@ def rescale(
     """Give a table another number of buckets, and its rows their new place.
 
     Args:
-        table: the table, at a branch.
         buckets: their new number.
         partitions: values of some partition columns each: only partitions that have all values of
             one of them; the others cannot be written until they are rescaled too. Empty: all.
@@ -154,7 +153,6 @@ class PartitionRewrite:
 
     Args:
         table: may compact, with the buckets that are wanted.
-        work: the partitions.
         partitions: those that are compacted first, where compaction must have seen all rows.
         on_progress: called now and then.
         rows: gives the rows of splits in the order in which they are written; None: as they are.

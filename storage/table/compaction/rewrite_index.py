@@ -216,7 +216,6 @@ def next_index_name(data_file: str, last: str | None) -> str:
     `<data file>.index`, then `<data file>-1.index`, `<data file>-2.index` and so on.
 
     Args:
-        data_file: its name.
         last: name of the index file it has; None = it has none.
     """
     if last is None:

@@ -132,8 +132,6 @@ def sort_table(
 
     Args:
         table: with `bucket` = -1, at a branch.
-        columns: to sort by.
-        order: how.
         request: which partitions; None: all.
         on_progress: called after every partition; it counts as one bucket.
         stopping: polled before every partition.
@@ -269,7 +267,6 @@ class _Rows:
     """The rows of a partition, which can be read again.
 
     Attributes:
-        schema: of the rows.
         read: gives them, or some of their columns.
         count: about how many there are.
         size: of their files [bytes].

@@ -76,7 +76,6 @@ def analyze(
     Safe beside other writers: statistics say of which snapshot they are.
 
     Args:
-        table: the table, at a branch.
         columns: of which statistics are wanted besides the number of rows; None = of all columns
             that can have any.
         on_progress: called with splits read, and splits to read.

@@ -111,7 +111,6 @@ def read_statistics(table: TableCore, snapshot: Snapshot | None = None) -> Stati
     """The statistics that a snapshot names.
 
     Args:
-        table: the table.
         snapshot: None: the newest.
 
     Returns:

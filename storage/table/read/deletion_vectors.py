@@ -55,7 +55,6 @@ class DeletionFile:
     """Where the deletion vector of a data file lies. Picklable.
 
     Attributes:
-        path: of the index file.
         offset: of the vector in it [bytes].
         length: as the index manifest records it [bytes].
         cardinality: deleted rows; None when unknown.
@@ -114,7 +113,6 @@ def load_vectors(file_io: FileIO, files: Mapping[str, DeletionFile]) -> dict[str
     """Read vectors, each index file once.
 
     Args:
-        file_io: the store.
         files: by data file name.
 
     Raises:
@@ -182,9 +180,7 @@ class BucketVectors:
     from the newest snapshot. Vectors are read when they are needed.
 
     Args:
-        table: the table.
         partition: framed partition.
-        bucket: bucket id.
         files: the live index files of the bucket, as `index_files` gives them.
     """
 
@@ -229,7 +225,6 @@ class BucketVectors:
         """Mark rows of a data file as deleted.
 
         Args:
-            data_file: its name.
             positions: 0-based, in any order; also some that are marked already.
 
         Returns:

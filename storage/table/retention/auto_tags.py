@@ -210,7 +210,6 @@ def expire_tags(table: TableCore, *, now_ms: int) -> list[str]:
     """Remove tags that have outlived their time, with the files that only they name.
 
     Args:
-        table: the table, at a branch.
         now_ms: current time [epoch ms].
 
     Returns:

@@ -83,7 +83,6 @@ def write_consumer(table: TableCore, consumer_id: str, next_snapshot: int) -> No
     """Set how far a consumer has come; makes it if need be.
 
     Args:
-        table: the table, at a branch.
         consumer_id: not blank, a valid file name.
         next_snapshot: the first snapshot it has not read, from 1; it may not be there yet.
 
@@ -123,7 +122,6 @@ def expire_consumers(table: TableCore, *, now_ms: int, age_ms: int) -> list[str]
     """Remove consumers whose files have not been written for a time.
 
     Args:
-        table: the table.
         now_ms: current time [epoch ms].
         age_ms: `consumer.expiration-time` [ms].
 

@@ -76,7 +76,6 @@ class ExpiredFiles:
     """Removes what only some snapshots name.
 
     Attributes:
-        table: the table.
         expired: snapshots that expire, ascending.
         removing: snapshots that removed the data files that go, ascending.
         stop: oldest snapshot that stays.
@@ -301,7 +300,6 @@ def expire_snapshots(
     Safe beside commits, reads of kept snapshots, and other passes.
 
     Args:
-        table: the table.
         now_ms: current time [epoch ms]; None: of the table's clock.
         keep_from: smallest id that a reader besides the table's consumers still needs.
         retain_min: instead of `snapshot.num-retained.min`.
@@ -424,7 +422,6 @@ def expire_changelogs(
     Safe beside commits, streaming reads of what is kept, and other passes.
 
     Args:
-        table: the table, at a branch.
         now_ms: current time [epoch ms]; None: of the table's clock.
         keep_from: smallest id that a reader besides the table's consumers still needs.
         delete_all: remove all of them, also those that readers still need.

@@ -85,7 +85,6 @@ def expirable_partitions(table: TableCore, *, now_ms: int) -> dict[bytes, str]:
     """The partitions (framed) that `expire_partitions` would drop now, with their names.
 
     Args:
-        table: the table, at a branch.
         now_ms: current time [epoch ms].
 
     Returns:
@@ -130,7 +129,6 @@ def expire_partitions(
     """Drop the partitions whose time has come.
 
     Args:
-        table: the table, at a branch.
         now_ms: current time [epoch ms]; None: of the table's clock.
         user: who commits; None: a new user.
 

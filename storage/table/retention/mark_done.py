@@ -63,7 +63,6 @@ def mark_partitions_done(
     """Carry out the actions of `partition.mark-done-action` for partitions.
 
     Args:
-        table: the table.
         partitions: the value of each partition column; None is null. A partition without rows gets
             the directory that the texts of its values name.
         registry: of the catalog, where it knows partitions.
@@ -113,7 +112,6 @@ def success_times(table: TableCore, paths: Sequence[str]) -> dict[str, int]:
     """When partitions were marked as done last, as their success files say [epoch ms].
 
     Args:
-        table: the table.
         paths: directories of partitions, below that of the table; those without file are left out.
     """
 
@@ -156,7 +154,6 @@ class DoneTrigger:
         """Mark what is done by now.
 
         Args:
-            table: the table, at a branch.
             now_ms: current time [epoch ms].
             ended: whether a batch job has just ended: with `partition.end-input-to-done` all
                 pending partitions are done.

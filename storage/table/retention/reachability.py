@@ -101,8 +101,6 @@ def documents(
     Snapshots are read first: one that is tagged, or leaves its changelog, is found either way.
 
     Args:
-        table: the table.
-        branch: name of the branch.
         snapshots: those that matter; None: all of the branch.
 
     Raises:
@@ -278,7 +276,6 @@ class Removal:
         """Add what a document names but for data files, as far as it is there.
 
         Args:
-            snapshot: the document.
             lists: its lists of data files, with their manifests.
             changelog: its changelog files, their list and manifests.
             state: its index files, index manifest and statistics.
@@ -364,7 +361,6 @@ def remove_unreachable(
     over then is an orphan.
 
     Args:
-        table: the table, at a branch.
         expired: deleted documents: their changelogs, manifests, index files and statistics go.
         data: data files that they named.
         own: what stays in the branch, as far as it could name these files.

@@ -36,7 +36,6 @@ def repair_hints(table: TableCore, *, dry_run: bool = False) -> list[HintRepair]
     """Write the hints that are missing or wrong.
 
     Args:
-        table: the table, at a branch.
         dry_run: only report.
 
     Returns:

@@ -45,7 +45,6 @@ def rollback_to(
     The schema stays as it is.
 
     Args:
-        table: the table, at a branch.
         snapshot_id: the snapshot; when it has expired a tag of it will do.
         tag: instead, the tag whose snapshot it is.
         timestamp_ms: instead, the newest that was committed at or before this time [epoch ms].

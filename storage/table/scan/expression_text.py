@@ -54,7 +54,6 @@ class Literal:
     """A constant as written.
 
     Attributes:
-        kind: what it is.
         text: the digits, or what stands between the quotes; `3 DAY` of an interval.
         start: first character.
         end: after the last character.

@@ -67,7 +67,6 @@ class FormatSplit:
     """One file.
 
     Attributes:
-        path: of the file.
         size: of it [bytes].
         partition: values of the partition columns, one row; without columns if there are none.
     """
@@ -231,8 +230,6 @@ def read_file(
     """Some columns of the rows of a file, those that it has.
 
     Args:
-        table: the table.
-        split: the file.
         stored: columns wanted, none of them of the partition.
         wanted: rows that are wanted; others may be among those given.
 

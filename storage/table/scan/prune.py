@@ -57,7 +57,6 @@ def could_match(
     """Whether some row may make the predicate true. False only when none can.
 
     Args:
-        predicate: any.
         ranges: what is known of a column; None = nothing.
         types: Arrow type of each column that `ranges` knows.
     """

@@ -71,7 +71,6 @@ class Split:
         snapshot_id: snapshot it belongs to.
         partition: framed BinaryRow.
         partition_path: directory part of the partition.
-        bucket: bucket id.
         sections: ascending by key; the runs of each are merged.
         raw: whether no section needs merging.
         deletion_vectors: where the vectors of the files lie, by file name; files without a
@@ -146,7 +145,6 @@ class ChangeSplit:
         snapshot_id: the snapshot that brought them.
         partition: framed BinaryRow.
         partition_path: directory part of the partition.
-        bucket: bucket id.
         form: how the files become changes.
         files: what was added, in the order in which it was written.
         before: what it replaced.
@@ -180,7 +178,6 @@ class TableScan:
     """Description of a scan; the `with_` methods give changed copies.
 
     Attributes:
-        table: the table.
         snapshot_id: snapshot to read; None = the newest.
         predicate: rows wanted; what the plan cannot decide is left to the reader.
         buckets: buckets wanted; None = all.
@@ -545,7 +542,6 @@ def changelog_entries(table: TableCore, snapshot: Snapshot) -> tuple[ManifestEnt
     """The changelog files of a snapshot.
 
     Args:
-        table: the table.
         snapshot: one of its snapshots, or long-lived changelogs.
 
     Returns:

@@ -200,7 +200,6 @@ def rewrite_files(
     """Write the rows of files anew, one after another.
 
     Args:
-        context: the bucket.
         files: in the order of their rows; the first gives the first sequence number.
         names: of the new files.
         kept: which rows of a file to write, by name; of others all.
@@ -277,7 +276,6 @@ def compaction_message(
     """The message of files that a bucket got, and of files that compaction replaced.
 
     Args:
-        context: the bucket.
         before: files that compaction removes.
         after: files in their place.
         new: other new files.

@@ -58,9 +58,7 @@ def open_bucket(
     """A writer of one bucket that continues from its live files in a snapshot.
 
     Args:
-        table: the table.
         partition: framed.
-        bucket: bucket id.
         snapshot: None: the bucket is taken to be empty.
         compaction: whether to compact what is due.
         store: local copies of data files, for compactions that look up; None: those of the

@@ -299,7 +299,6 @@ class CrossPartitionBuckets:
     Belongs to one process; only one job may write such a table.
 
     Args:
-        table: the table.
         directory: for the index; is made and removed. None: below the system's temporary one.
     """
 

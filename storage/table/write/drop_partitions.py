@@ -65,7 +65,6 @@ def live_partitions(
     """The partitions that have all values of one of some specifications, by name.
 
     Args:
-        table: the table, at a branch.
         partitions: values of some partition columns each; a text is read as a value of the
             column, None is null. Empty: every partition.
 
@@ -109,7 +108,6 @@ def drop_partitions(
     """Remove the rows of partitions that have all values of one of some specifications.
 
     Args:
-        table: the table, at a branch.
         partitions: as of `live_partitions`, at least one; one without values is not allowed.
         user: who commits; None: a new user.
 
@@ -141,7 +139,6 @@ def append_rows(
     """Write rows in one commit.
 
     Args:
-        table: the table, at a branch.
         batches: as of `overwrite_rows`.
         user: who commits; None: a new user.
 
@@ -179,7 +176,6 @@ def overwrite_rows(
     """Write rows and let them take the place of what is live when they are committed.
 
     Args:
-        table: the table, at a branch.
         batches: value columns, and `_VALUE_KIND` where there is anything but inserts.
         partition: values of some partition columns: exactly the partitions that have them are
             replaced, also when there are no rows. None: what the table's options say.

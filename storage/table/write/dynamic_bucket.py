@@ -326,7 +326,6 @@ class DynamicBuckets:
     handed over.
 
     Args:
-        table: the table.
         share: of the keys and buckets; the rows of one bucket must reach one writer.
         fresh: start without the indexes of the table, for an overwrite.
     """

@@ -36,7 +36,6 @@ def require_keys_replaced(
     Args:
         table: with keys that may move between partitions.
         latest: the state that is overwritten.
-        messages: of the new rows.
         replaces: which partitions (framed) lose their rows.
 
     Raises:
@@ -87,7 +86,6 @@ def overwritten_partitions(
     """Decides which partitions (framed) an overwrite replaces; None: there is nothing to do.
 
     Args:
-        table: the table.
         partition: values of some partition columns, in the static form of an overwrite.
         written: partitions that receive new files.
 
@@ -114,7 +112,6 @@ def partition_matcher(table: TableCore, values: Mapping[str, Any]) -> Callable[[
     """Whether a framed partition has some values; exact, unlike pruning.
 
     Args:
-        table: the table.
         values: by partition column; a text is read as a value of the column, None is null.
 
     Raises:

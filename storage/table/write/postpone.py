@@ -67,7 +67,6 @@ class PostponeWriter:
     """Writer of the postponed bucket of a partition; a `BucketWriter`.
 
     Args:
-        context: the bucket.
         commit_user: who commits; part of the names of the files.
         live: files of the bucket in the snapshot that the commit builds on.
     """

@@ -58,7 +58,6 @@ def place_staged(
     """Give staged rows their place.
 
     Args:
-        table: the table.
         staged: of writers of `staging(table)`, in the order in which their rows count. Their files
             are removed, unless the rows stay postponed.
         overwrite: what is there is replaced.

@@ -59,8 +59,6 @@ class TableWrite:
     for it (`lookup-wait` = false), level 0 is left to later commits or to a compaction job.
 
     Args:
-        table: the table.
-        commit_user: who will commit.
         compaction: whether to compact what is due after flushes.
         overwrite: start every bucket empty, for messages given to `FileStoreCommit.overwrite`.
         share: of the keys, where dynamic buckets are assigned by several processes; the rows
@@ -437,7 +435,6 @@ def buckets_due(
     the others; it does nothing where nothing is to be done.
 
     Args:
-        table: the table.
         snapshot: the one the commit builds on; None = none, and no bucket is due.
         identifier: of the commit; None = of no stream.
         resuming: also buckets whose level 0 should have been compacted by earlier commits, as

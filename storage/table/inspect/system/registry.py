@@ -63,7 +63,6 @@ def system_table(
     """The rows of a system table.
 
     Args:
-        table: the table, at a branch.
         name: without the `$`.
         options: dynamic options of the table, as those of time travel.
 

@@ -54,7 +54,6 @@ def audit_log_batch(table: TableCore, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Rows of `$audit_log`.
 
     Args:
-        table: the table.
         batch: columns of the table with `_VALUE_KIND`, and `_SEQUENCE_NUMBER` where it is shown.
     """
     schema = audit_log_schema(table)
@@ -71,7 +70,6 @@ def binlog_batches(
     """Rows of `$binlog`; a -U and the row after it become one row with both images.
 
     Args:
-        table: the table.
         batches: as for `audit_log_batch`, in the order of the changes.
         pairs: whether to pack pairs, as reads of changes do.
     """

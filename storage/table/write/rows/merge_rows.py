@@ -75,10 +75,8 @@ def merge(
 
     Args:
         table: of the merge engines deduplicate and partial-update, or without a primary key.
-        source: the rows.
         on: columns of both; rows with equal values are partners, null equals nothing.
         clauses: in the order in which they are asked.
-        commit_user: who commits.
         identifier: as for `FileStoreCommit.commit`.
 
     Raises:

@@ -81,7 +81,6 @@ def change_rows(
         table: the table; `row_rules` says which statements it takes.
         change: decides on the rows of a state; called again for every attempt.
         actions: what its changes refer to by number.
-        commit_user: who commits.
         columns: that `change` gets.
         predicate: a condition that every row to be changed meets; `change` may get others, too.
         identifier: as for `FileStoreCommit.commit`: the changes are made at most once for a user
@@ -198,7 +197,6 @@ def _require_unchanged(
     """Check that what the statement read is still so.
 
     Args:
-        table: the table.
         user: the statement's own.
         read: the snapshot it read.
         latest: the newest one.

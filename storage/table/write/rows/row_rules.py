@@ -71,7 +71,6 @@ def require_updatable(table: TableCore, columns: Iterable[str]) -> None:
     """Check that columns of rows of a table can be set.
 
     Args:
-        table: the table.
         columns: the columns that are set.
 
     Raises:

@@ -87,7 +87,6 @@ class TargetRows(Protocol):
             changes: `ROW`, `ACTION` and columns in the types of the table; no address twice,
                 each with an action.
             actions: by number.
-            user: who commits.
         """
 
 
@@ -97,7 +96,6 @@ def target_rows(
     """The rows of a state.
 
     Args:
-        table: the table.
         snapshot: None: before the first one.
         predicate: a condition that every row to be changed meets; None: there is none.
     """
