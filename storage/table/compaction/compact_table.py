@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
 
 __all__ = [
+    "WRITER_OPTIONS",
     "BucketFailure",
     "CompactProgress",
     "CompactReport",
@@ -63,7 +64,7 @@ _TRIES = 4
 _COMMIT_TRIES = 3
 """How often a commit of unknown outcome, or one that others outran, is repeated."""
 
-_WRITER_OPTIONS: dict[str, str | None] = {"write-only": "false", "lookup-wait": "true"}
+WRITER_OPTIONS: dict[str, str | None] = {"write-only": "false", "lookup-wait": "true"}
 """A dedicated compaction does what the table's writers may leave to it."""
 
 
@@ -257,7 +258,7 @@ def compact_table(
         StorageUnavailableError: the store failed at planning or at a commit. What is committed
             stays; of the commit in question the outcome may be unknown.
     """
-    compactable = table.with_options(_WRITER_OPTIONS)
+    compactable = table.with_options(WRITER_OPTIONS)
     job = _Job(compactable, request, executor, parallelism, user_prefix, on_progress, stopping)
     return job.run()
 

@@ -30,7 +30,7 @@ from storage.table.commit.commit_loop import Attempt, run_until_committed
 from storage.table.commit.index_files import index_entries
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction.compact_plan import CompactRequest
-from storage.table.compaction.compact_table import compact_table
+from storage.table.compaction.compact_table import WRITER_OPTIONS, compact_table
 from storage.table.core import TableCore
 from storage.table.scan.scan import Split
 from storage.table.table import FileStoreTable
@@ -47,7 +47,6 @@ __all__ = [
 ]
 
 _TRIES = 5
-_WRITER_OPTIONS: dict[str, str | None] = {"write-only": "false", "lookup-wait": "true"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +137,10 @@ def rescale(
         table = table.alter([SetOption("bucket", str(buckets))])
     done: list[RescaledPartition] = []
     while work:
-        writable = at_buckets(table.with_options(_WRITER_OPTIONS), buckets)
-        job = PartitionRewrite(writable, work, tuple(partitions), on_progress)
-        for one in work:
+        writable = at_buckets(table.with_options(WRITER_OPTIONS), buckets)
+        files = [one.files for one in work]
+        job = PartitionRewrite(writable, files, tuple(partitions), on_progress)
+        for one in files:
             job.partition(one)
         done += work
         # a writer that did not know may have begun a partition meanwhile
@@ -161,7 +161,7 @@ class PartitionRewrite:
     def __init__(
         self,
         table: FileStoreTable,
-        work: Sequence[RescaledPartition],
+        work: Sequence[PartitionFiles],
         partitions: tuple[Mapping[str, Any], ...],
         on_progress: Callable[[RescaleProgress], None] = lambda _: None,
         rows: Callable[[Sequence[Split]], Iterator[pa.RecordBatch]] | None = None,
@@ -171,14 +171,14 @@ class PartitionRewrite:
         self._table = table
         self._work = work
         self._on_progress = on_progress
-        self._rows = sum(one.files.rows for one in work)
+        self._rows = sum(one.rows for one in work)
         self._snapshot: Snapshot | None = None
         self._splits: dict[bytes, list[Split]] = {}
         self._done = 0
         self._done_rows = 0
         self._retries = 0
 
-    def partition(self, one: RescaledPartition) -> CommitResult | None:
+    def partition(self, one: PartitionFiles) -> CommitResult | None:
         """Write a partition anew.
 
         Raises:
@@ -193,7 +193,7 @@ class PartitionRewrite:
         try:
             committed = run_until_committed(
                 self._table,
-                lambda: self._attempt(one.files.partition),
+                lambda: self._attempt(one.partition),
                 attempts=_TRIES,
                 retried=(_ChangedError,),
                 on_lost=lost,
@@ -203,7 +203,7 @@ class PartitionRewrite:
                 "others changed the partition each time it was read",
                 hint="let its writers pause (`lakeward pause`), then rescale again",
                 table=self._table.layout.root,
-                partition=one.files.name,
+                partition=one.name,
             ) from error
         self._done += 1
         self._report_progress()

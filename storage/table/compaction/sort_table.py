@@ -38,8 +38,8 @@ from storage.table.commit.commit import FileStoreCommit
 from storage.table.commit.commit_loop import Attempt, run_until_committed
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction.compact_plan import BucketWork, CompactionPlan, CompactRequest
-from storage.table.compaction.compact_table import CompactProgress, CompactReport
-from storage.table.compaction.rescale import PartitionRewrite, RescaledPartition
+from storage.table.compaction.compact_table import WRITER_OPTIONS, CompactProgress, CompactReport
+from storage.table.compaction.rescale import PartitionRewrite
 from storage.table.compaction.sort_codes import SortCodes, SortOrder
 from storage.table.read.deletion_vectors import BucketVectors
 from storage.table.retention.expire_partitions import partition_values
@@ -61,7 +61,6 @@ _SAMPLE = 1 << 17
 """Rows of a partition that decide where ranges end."""
 
 _TRIES = 4
-_WRITER_OPTIONS: dict[str, str | None] = {"write-only": "false", "lookup-wait": "true"}
 
 
 def check_sortable(table: FileStoreTable, columns: Sequence[str]) -> None:
@@ -172,7 +171,7 @@ def _sort_buckets(
     report: CompactReport,
 ) -> None:
     """Give the keys of a partition their buckets anew, in the order of the rows."""
-    newest = table.latest().with_options(_WRITER_OPTIONS)
+    newest = table.latest().with_options(WRITER_OPTIONS)
 
     def rows(splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         def read(names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
@@ -187,11 +186,10 @@ def _sort_buckets(
         )
         return source.in_order(columns, order)
 
-    whole = RescaledPartition(files=one, before=-1, buckets=-1)
     partitions = [partition_values(table, one.partition)] if table.schema.partition_keys else []
-    job = PartitionRewrite(newest, [whole], tuple(partitions), rows=rows)
+    job = PartitionRewrite(newest, [one], tuple(partitions), rows=rows)
     try:
-        result = job.partition(whole)
+        result = job.partition(one)
     except CommitConflictError:
         report.lost += 1
         return

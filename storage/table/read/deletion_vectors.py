@@ -27,6 +27,7 @@ from storage.format.metadata.file_meta import (
 from storage.format.metadata.snapshot import Snapshot
 from storage.io.file_io import FileIO
 from storage.table.commit.index_files import (
+    IndexChange,
     by_file_name,
     index_files,
     index_path,
@@ -38,7 +39,6 @@ from storage.table.core import TableCore
 __all__ = [
     "BucketVectors",
     "DeletionFile",
-    "VectorChange",
     "all_deletion_files",
     "deletion_files",
     "load_vectors",
@@ -159,19 +159,6 @@ def selections(file_io: FileIO, files: Iterable[tuple[str, DeletionFile]]) -> di
     return {name: Except(bitmap) for name, bitmap in vectors.items() if bitmap}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class VectorChange:
-    """Index files for an increment of a commit message; both empty when nothing changed.
-
-    Attributes:
-        new: written; the caller removes them unless it commits them.
-        deleted: the live ones that they replace. The commit fails when others replaced them.
-    """
-
-    new: tuple[IndexFileMeta, ...] = ()
-    deleted: tuple[IndexFileMeta, ...] = ()
-
-
 class BucketVectors:
     """The deletion vectors of one bucket, being changed. Not thread-safe.
 
@@ -250,7 +237,7 @@ class BucketVectors:
             self._changed.add(data_file)
             del self._vectors[data_file]
 
-    def without(self, data_files: Iterable[str]) -> VectorChange:
+    def without(self, data_files: Iterable[str]) -> IndexChange:
         """Index files without the vectors of data files that a compaction removes.
 
         For the increment of the message that removes the data files: the commit fails when rows of
@@ -290,9 +277,9 @@ class BucketVectors:
         self._changed = set()
         return new, deleted
 
-    def finish(self) -> VectorChange:
+    def finish(self) -> IndexChange:
         """The same as `changes`."""
-        return VectorChange(*self.changes())
+        return IndexChange(*self.changes())
 
     def _write(self, vectors: Mapping[str, Bitmap]) -> tuple[IndexFileMeta, ...]:
         groups: list[Mapping[str, Bitmap]] = [vectors]

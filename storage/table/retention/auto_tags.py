@@ -175,11 +175,8 @@ def create_automatic_tags(table: TableCore) -> list[str]:
             schedule = later
         except NotFoundError:
             continue  # it expired meanwhile
-    most = options.tag_num_retained_max
-    if made and most is not None:
-        tags = sorted((tag for _, tag in _automatic(table, period)), key=_by_snapshot)
-        for tag in tags[: max(0, len(tags) - most)]:
-            delete_tag(table, tag.name)
+    if made:
+        _delete_beyond_limit(table, [tag for _, tag in _automatic(table, period)])
     return made
 
 
@@ -199,10 +196,7 @@ def create_batch_tag(table: TableCore) -> str | None:
     name = options.tag_batch_customized_name or f"batch-write-{day:%Y-%m-%d}"
     delete_tag(table, name)
     create_tag(table, name, latest.id, time_retained_ms=options.tag_default_time_retained_ms)
-    if options.tag_num_retained_max is not None:
-        tags = sorted(all_tags(table), key=_by_snapshot)
-        for tag in tags[: max(0, len(tags) - options.tag_num_retained_max)]:
-            delete_tag(table, tag.name)
+    _delete_beyond_limit(table, all_tags(table))
     return name
 
 
@@ -251,8 +245,12 @@ def _automatic(table: TableCore, period: TagPeriod) -> list[tuple[datetime.datet
     return sorted(known, key=lambda one: one[0])
 
 
-def _by_snapshot(tag: Tag) -> tuple[int, str]:
-    return (tag.snapshot.id, tag.name)
+def _delete_beyond_limit(table: TableCore, tags: list[Tag]) -> None:
+    """Delete those of the oldest snapshots beyond `tag.num-retained-max`."""
+    most = table.options.tag_num_retained_max
+    ordered = sorted(tags, key=lambda tag: (tag.snapshot.id, tag.name))
+    for tag in ordered[: 0 if most is None else max(0, len(tags) - most)]:
+        delete_tag(table, tag.name)
 
 
 def _time_of(snapshot: Snapshot, options: TableOptions) -> datetime.datetime | None:

@@ -256,6 +256,19 @@ class TimeTravel:
         return table.latest_snapshot()
 
 
+_WAYS = {
+    _SNAPSHOT_ID: "snapshot_id",
+    "scan.tag-name": "tag",
+    "scan.version": "version",
+    _TIMESTAMP: "timestamp_ms",
+    _TIMESTAMP_MS: "timestamp_ms",
+    "scan.watermark": "watermark",
+    _FILES_SINCE: "files_since_ms",
+    _SINCE: "since_ms",
+}
+"""What each option of a state chooses by."""
+
+
 def travel_of(options: Mapping[str, str]) -> TimeTravel:
     """What table options choose.
 
@@ -266,23 +279,9 @@ def travel_of(options: Mapping[str, str]) -> TimeTravel:
     if key is None or mode in _CHANGES:
         return TimeTravel(compacted=mode is ScanMode.COMPACTED_FULL)
     value = option_value(options, key)
-    match key:
-        case "scan.tag-name":
-            return TimeTravel(tag=value)
-        case "scan.version":
-            return TimeTravel(version=value)
-        case "scan.timestamp":
-            return TimeTravel(timestamp_ms=local_time_ms(key, value))
-        case "scan.timestamp-millis":
-            return TimeTravel(timestamp_ms=value)
-        case "scan.watermark":
-            return TimeTravel(watermark=value)
-        case "scan.file-creation-time-millis":
-            return TimeTravel(files_since_ms=value)
-        case "scan.creation-time-millis":
-            return TimeTravel(since_ms=value)
-        case _:
-            return TimeTravel(snapshot_id=value)
+    if key == _TIMESTAMP:
+        value = local_time_ms(key, value)
+    return TimeTravel(**{_WAYS[key]: value})
 
 
 def chosen_snapshot(table: TableCore) -> tuple[Snapshot | None, int | None]:

@@ -27,8 +27,9 @@ from storage.format.types.types import RowKind
 from storage.lsm.bucket import BucketContext
 from storage.lsm.commit_cadence import merges_everything
 from storage.lsm.write_rules import accept_rows
+from storage.table.commit.index_files import IndexChange
 from storage.table.compaction.append_picks import pick_all, pick_ordered
-from storage.table.read.deletion_vectors import BucketVectors, VectorChange
+from storage.table.read.deletion_vectors import BucketVectors
 
 __all__ = ["AppendWriter", "compaction_message", "read_files", "rewrite_files", "write_files"]
 
@@ -271,7 +272,7 @@ def compaction_message(
     before: Iterable[DataFileMeta],
     after: Iterable[DataFileMeta],
     new: Iterable[DataFileMeta] = (),
-    change: VectorChange | None = None,
+    change: IndexChange | None = None,
 ) -> CommitMessage:
     """The message of files that a bucket got, and of files that compaction replaced.
 
@@ -281,7 +282,7 @@ def compaction_message(
         new: other new files.
         change: what becomes of deletion vectors; None: nothing.
     """
-    vectors = change or VectorChange()
+    vectors = change or IndexChange()
     return CommitMessage(
         partition=context.partition,
         bucket=context.bucket,

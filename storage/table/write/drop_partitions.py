@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from storage.errors import InvalidRequestError
-from storage.format.metadata.file_meta import ManifestEntry
+from storage.format.metadata.file_meta import CommitMessage, ManifestEntry
 from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.table.commit.commit import CommitResult, FileStoreCommit
@@ -26,6 +26,7 @@ from storage.table.write.postpone import require_bucket_counts
 
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
+    from storage.table.write.write import TableWrite
 
 __all__ = [
     "PartitionFiles",
@@ -150,12 +151,7 @@ def append_rows(
         As `FileStoreCommit.commit`.
     """
     user = user or table.ids.uuid()
-    count = 0
-    with table.new_write(user, batch=True) as writer:
-        for batch in batches:
-            writer.write(batch)
-            count += batch.num_rows
-        messages = writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)
+    count, messages = _written(table.new_write(user, batch=True), batches, BATCH_COMMIT_IDENTIFIER)
     with discarded_on(table, messages, NOT_COMMITTED):
         check = None
         if table.options.bucket == POSTPONE_BUCKET:
@@ -191,17 +187,24 @@ def overwrite_rows(
     if partition is not None:
         table = table.with_options({"dynamic-partition-overwrite": "false"})
     user = user or table.ids.uuid()
-    count = 0
-    with table.new_write(user, overwrite=True, batch=True) as writer:
-        for batch in batches:
-            writer.write(batch)
-            count += batch.num_rows
-        messages = writer.prepare_commit()
+    count, messages = _written(table.new_write(user, overwrite=True, batch=True), batches)
     with discarded_on(table, messages, (*NOT_COMMITTED, InvalidRequestError)):
         result = table.new_commit(user).overwrite(
             messages, BATCH_COMMIT_IDENTIFIER, partition=partition
         )
     return count, result
+
+
+def _written(
+    write: "TableWrite", batches: Iterable[pa.RecordBatch], identifier: int | None = None
+) -> tuple[int, list[CommitMessage]]:
+    """Write all rows; how many, and what is to be committed."""
+    count = 0
+    with write as writer:
+        for batch in batches:
+            writer.write(batch)
+            count += batch.num_rows
+        return count, writer.prepare_commit(identifier)
 
 
 def _commit(table: TableCore, user: str | None) -> FileStoreCommit:

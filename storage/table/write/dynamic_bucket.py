@@ -18,14 +18,18 @@ from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import IndexFileMeta
 from storage.format.row.bucket import murmur_rows
 from storage.options.options import MAX_DYNAMIC_BUCKETS, TableOptions
-from storage.table.commit.index_files import index_path, read_hash_index, write_hash_index
+from storage.table.commit.index_files import (
+    IndexChange,
+    index_path,
+    read_hash_index,
+    write_hash_index,
+)
 from storage.table.commit.live_files import BucketId
 from storage.table.core import TableCore
 
 __all__ = [
     "AssignerShare",
     "DynamicBuckets",
-    "IndexChange",
     "PartitionIndex",
     "assigners_of",
 ]
@@ -304,19 +308,6 @@ def _distinct(
     return ordered[starts], rows[starts], inverse
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class IndexChange:
-    """The index file of one bucket after it got new keys.
-
-    Attributes:
-        new: holds all hashes of the bucket.
-        replaced: the file that it takes the place of, if there was one.
-    """
-
-    new: IndexFileMeta
-    replaced: IndexFileMeta | None
-
-
 class DynamicBuckets:
     """The HASH indexes of the partitions that one writer touches.
 
@@ -399,19 +390,22 @@ class DynamicBuckets:
                     hashes = index.hashes_of(bucket)
                     new = write_hash_index(self._table, partition, bucket, hashes)
                     replaced = self._files[partition].get(bucket)
-                    written[(partition, bucket)] = IndexChange(new, replaced)
+                    deleted = () if replaced is None else (replaced,)
+                    written[(partition, bucket)] = IndexChange((new,), deleted)
         except BaseException:
             self.delete(written)
             raise
         for (partition, bucket), change in written.items():
-            self._files[partition][bucket] = change.new
+            self._files[partition][bucket] = change.new[0]
             self._indexes[partition].changed.clear()
         return written
 
     def delete(self, written: Mapping[BucketId, IndexChange]) -> None:
         """Remove new index files that will not be committed."""
         self._table.delete_quietly(
-            index_path(self._table, *bucket, change.new) for bucket, change in written.items()
+            index_path(self._table, *bucket, file)
+            for bucket, change in written.items()
+            for file in change.new
         )
 
     def _load(self, partition: bytes) -> PartitionIndex:

@@ -23,14 +23,14 @@ from storage.lsm.write_rules import without_ignored
 from storage.options.options import TableOptions, require_writable
 from storage.table.bucket_mode import BucketMode, require_buckets
 from storage.table.commit.commit_history import CommitHistory
-from storage.table.commit.index_files import index_files
+from storage.table.commit.index_files import IndexChange, index_files
 from storage.table.commit.live_files import BucketId, live_buckets, live_entries
 from storage.table.compaction.append_compact import compact_unaware
 from storage.table.core import TableCore
 from storage.table.uncommitted import delete_uncommitted, discarded_on, without_changelog
 from storage.table.write.bucket_writers import BucketWriter, open_bucket
 from storage.table.write.cross_partition import CrossPartitionBuckets
-from storage.table.write.dynamic_bucket import AssignerShare, DynamicBuckets, IndexChange
+from storage.table.write.dynamic_bucket import AssignerShare, DynamicBuckets
 from storage.table.write.replay import into_buckets
 from storage.table.write.rows_by_bucket import (
     bucket_groups,
@@ -412,9 +412,8 @@ def _with_indexes(
     for message in messages:
         change = changes.get((message.partition, message.bucket))
         if change is not None:
-            replaced = () if change.replaced is None else (change.replaced,)
             data = dataclasses.replace(
-                message.data, new_index_files=(change.new,), deleted_index_files=replaced
+                message.data, new_index_files=change.new, deleted_index_files=change.deleted
             )
             message = dataclasses.replace(message, data=data)
         found.append(message)
