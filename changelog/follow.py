@@ -139,11 +139,7 @@ class Follower:
             return ()
 
     def change_count(self, snapshot: Snapshot) -> int:
-        """About how many changes a snapshot brought, without reading its manifests [rows].
-
-        Returns:
-            0 only where there are none.
-        """
+        """About how many changes a snapshot brought [rows], without manifests; 0: none."""
         if self._reads_overwrite(snapshot):
             return max(1, abs(snapshot.delta_record_count))
         if self._produces:

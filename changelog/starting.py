@@ -187,11 +187,7 @@ def _from_snapshot(table: TableCore, snapshot_id: int, *, full: bool = False) ->
 
 
 def earliest_id(table: TableCore) -> int | None:
-    """Id of the oldest snapshot whose changes are left, long-lived changelogs included.
-
-    Returns:
-        The id; None on a table without snapshots.
-    """
+    """Id of the oldest snapshot, or long-lived changelog; None on a table without snapshots."""
     earliest = table.snapshots.earliest_id()
     if earliest is None:
         return None

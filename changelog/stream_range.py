@@ -123,12 +123,9 @@ class StreamRange:
         return StreamPosition(next_id=(self._table.snapshots.latest_id() or 0) + 1)
 
     def advance(self, position: StreamPosition, limit: RangeLimit | None = None) -> StreamPosition:
-        """Where the range that begins at a position ends.
+        """Where the range that begins at a position ends; the same if nothing is to be read now.
 
         A range with a whole state holds nothing else.
-
-        Returns:
-            The same position where nothing is to be read now.
 
         Raises:
             DataLossError: the next snapshot has expired or was rolled back; says what to do.

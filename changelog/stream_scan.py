@@ -143,10 +143,7 @@ class StreamScan:
         return self._last is not None and self._last.starting
 
     def plan(self) -> StreamPlan | None:
-        """What is to be read next.
-
-        Returns:
-            None when there is nothing (yet), see `ended`.
+        """What is to be read next; None when there is nothing (yet), see `ended`.
 
         Raises:
             DataLossError: the next snapshot has expired or was rolled back; says what to do.
@@ -262,7 +259,7 @@ def read_changelog(
     predicate: Predicate | None = None,
     wait: bool = False,
 ) -> Iterator[ChangelogBatch]:
-    """The changes of a table as a stream of record batches.
+    """The changes of a table as a stream of record batches, snapshot by snapshot.
 
     Progress of a `consumer-id` moves on when the batches of a snapshot have all been taken.
 
@@ -273,9 +270,6 @@ def read_changelog(
         predicate: rows wanted; None = all.
         wait: poll for more every `continuous.discovery-interval` instead of ending at what is
             there now.
-
-    Yields:
-        Batches, snapshot by snapshot.
 
     Raises:
         InvalidOptionError: options contradict each other, or choose what no stream can begin with.

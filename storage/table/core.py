@@ -144,9 +144,5 @@ class TableCore:
         return self.layout.data_file(self.partition_path(partition), bucket, name)
 
     def delete_quietly(self, paths: Iterable[str]) -> int:
-        """Remove unreferenced files. One that cannot be removed stays as an orphan.
-
-        Returns:
-            How many existed and were removed.
-        """
+        """Remove unreferenced files, and count them; one that cannot be removed stays."""
         return self.file_io.delete_many(paths)

@@ -213,7 +213,6 @@ class FormatFiles:
 
 
 def _accepted(batch: pa.RecordBatch, schema: TableSchema, options: TableOptions) -> pa.RecordBatch:
-    """Rows in the columns of the table."""
     if VALUE_KIND not in batch.schema.names:
         kinds = pa.array(np.zeros(batch.num_rows, np.int8))
         batch = batch.append_column(VALUE_KIND, kinds)
@@ -368,13 +367,10 @@ class FormatTable:
         return pa.Table.from_batches([one.partition for one in found], schema=schema)
 
     def append_rows(self, batches: Iterable[pa.RecordBatch]) -> int:
-        """Add rows.
+        """Add rows, and count them.
 
         Args:
             batches: value columns, found by name.
-
-        Returns:
-            How many.
 
         Raises:
             InvalidRequestError: a row does not fit, or is no insert.
@@ -393,7 +389,7 @@ class FormatTable:
         partition: Mapping[str, Any] | None = None,
         user: str | None = None,
     ) -> int:
-        """Write rows in place of those of the table, or of partitions.
+        """Write rows in place of those of the table, or of partitions, and count them.
 
         Args:
             batches: value columns, found by name.
@@ -401,9 +397,6 @@ class FormatTable:
                 are replaced. None: of a partitioned table those that get rows, unless
                 `dynamic-partition-overwrite` is false; else all.
             user: without meaning here.
-
-        Returns:
-            How many rows were written.
 
         Raises:
             InvalidRequestError: a row does not fit, is no insert, or belongs to no partition that
@@ -453,7 +446,6 @@ class FormatTable:
         return removed
 
     def _files(self, chosen: Callable[[bytes], bool]) -> list[str]:
-        """Data files of partitions (framed)."""
         return [
             split.path
             for directory in directories(self._core, None)

@@ -186,7 +186,6 @@ def check_formatters(schema: TableSchema) -> None:
 
 
 def _formatters(schema: TableSchema) -> dict[str, str]:
-    """Patterns of `strftime` by column."""
     found = {}
     for key, text in schema.options.items():
         named = _FORMATTER.fullmatch(key)

@@ -94,11 +94,7 @@ def rename_tag(table: TableCore, name: str, new_name: str) -> None:
 
 
 def delete_tag(table: TableCore, name: str) -> bool:
-    """Remove a tag, and the files that only it named.
-
-    Returns:
-        False when there is no such tag.
-    """
+    """Remove a tag, and the files that only it named; False when there is no such tag."""
     _check_name(name)
     try:
         tag = get_tag(table, name)

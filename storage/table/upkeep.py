@@ -52,16 +52,13 @@ class TableUpkeep:
         batch: bool = False,
         dedicated: bool = False,
     ) -> int:
-        """Do what is due.
+        """Do what is due, and count the snapshots that were removed.
 
         Args:
             now_ms: current time [epoch ms]; None: what the table's clock says.
             keep_from: smallest snapshot id that a reader besides consumers still needs.
             batch: whether a batch job has just committed.
             dedicated: whether the caller is who looks after tables that are `write-only`.
-
-        Returns:
-            How many snapshots were removed.
 
         Raises:
             LakewardError: a step failed; call again.

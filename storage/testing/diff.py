@@ -85,7 +85,6 @@ def diff_states(
 
 
 def _as_state(rows: pa.Table, key_names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Rows as one sorted KeyValueBatch."""
     for batch in rows.combine_chunks().to_batches():
         order = sort_and_group(batch, key_names).order
         ordered = batch if order is None else batch.take(pa.array(order))

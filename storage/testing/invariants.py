@@ -102,7 +102,6 @@ def violations(table: TableCore, *, rows: bool = False) -> Iterator[str]:
 def _long_lived(
     table: TableCore, schema_ids: Container[int], oldest: int, seen: set[tuple[bytes, int, str]]
 ) -> Iterator[str]:
-    """Violations of the changelogs that are older than the oldest snapshot."""
     first = table.changelogs.earliest_id()
     if first is None:
         return
@@ -244,7 +243,6 @@ def _changelog(table: TableCore, snapshot: Snapshot) -> list[ManifestEntry]:
 def _kept_elsewhere(
     table: TableCore, seen: set[tuple[bytes, int, str]], seen_index: set[str]
 ) -> Iterator[str]:
-    """Violations of what tags and other branches keep."""
     others = other_documents(table)
     tagged = [tag.snapshot for tag in documents(table, table.layout.branch).tags]
     for snapshot in (*tagged, *(one for other in others for one in other.states)):
@@ -311,7 +309,6 @@ def vector_contents(
 
 
 def _fits(vector: Bitmap, rows: int) -> bool:
-    """Whether a vector marks any rows, and only such as are there."""
     return 0 < len(vector) <= rows and vector.max() < rows
 
 

@@ -123,9 +123,6 @@ class FileStoreCommit:
                 stop the commit (fencing).
             ignore_empty: do not make an APPEND snapshot when nothing was written.
 
-        Returns:
-            What became of it.
-
         Raises:
             CommitConflictError: other writers were faster as often as `commit.max-retries`
                 allows; nothing was committed, the messages may be committed again.

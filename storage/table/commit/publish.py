@@ -219,14 +219,11 @@ def wants_full(metas: Sequence[ManifestFileMeta], policy: MergePolicy) -> bool:
 def plan_minor(
     metas: Sequence[ManifestFileMeta], policy: MergePolicy
 ) -> list[tuple[ManifestFileMeta, ...]]:
-    """Cut manifests into consecutive groups; a group of one stays as it is.
+    """Cut manifests, in their order, into consecutive groups; a group of one stays as it is.
 
     Args:
         metas: base list before delta list, in order.
         policy: sizes and counts.
-
-    Returns:
-        All manifests in their order, grouped.
     """
     groups: list[tuple[ManifestFileMeta, ...]] = []
     open_group: list[ManifestFileMeta] = []

@@ -79,10 +79,7 @@ def unaware_packs(
 def merge_packs(
     table: TableCore, snapshot: Snapshot, partition: bytes, packs: list[list[DataFileMeta]]
 ) -> CommitMessage:
-    """Merge each pack of files of a partition into new files, without deleted rows.
-
-    Returns:
-        The message that takes the files of all packs out.
+    """Merge packs of files of a partition, without deleted rows; the message takes the files out.
 
     Raises:
         StorageUnavailableError: the store failed; what was written is removed.

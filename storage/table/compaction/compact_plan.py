@@ -223,7 +223,6 @@ def _piece(
     *,
     packed: bool = False,
 ) -> BucketWork:
-    """The work on files of the bucket of an entry."""
     return BucketWork(
         partition=entry.partition,
         bucket=entry.bucket,

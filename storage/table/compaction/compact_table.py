@@ -264,8 +264,6 @@ def compact_table(
 
 
 class _Job:
-    """One run of `compact_table`."""
-
     def __init__(
         self,
         table: "FileStoreTable",
@@ -354,7 +352,6 @@ class _Job:
             self._ready.append((task, outcome.messages))
 
     def _due(self) -> bool:
-        """Whether what is ready is to be committed now."""
         if not self._ready:
             return False
         waited = self._clock.monotonic_s() - self._ready_since_s
@@ -405,7 +402,6 @@ class _Job:
     def _stale(
         self, snapshot: Snapshot | None, task: _Task, messages: tuple[CommitMessage, ...]
     ) -> bool:
-        """Whether a compaction has lost its race already."""
         if snapshot is None:
             return True
         for message in messages:

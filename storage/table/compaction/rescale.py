@@ -123,9 +123,6 @@ def rescale(
             one of them; the others cannot be written until they are rescaled too. Empty: all.
         on_progress: called now and then.
 
-    Returns:
-        What was written anew.
-
     Raises:
         InvalidRequestError: the table has no fixed number of buckets, the number is not positive,
             or a column is no partition key or cannot have the value.
@@ -290,7 +287,6 @@ _State = tuple[frozenset[tuple[int, int, str]], frozenset[tuple[int, str]]]
 
 
 def _state(table: TableCore, snapshot: Snapshot, partition: bytes) -> _State:
-    """The files and index files of a partition."""
     entries = live_entries(table, snapshot, partition=partition)
     index = index_entries(table, snapshot)
     return (

@@ -50,7 +50,7 @@ def rewrite_file_index(
     rebuild: bool = False,
     on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> CommitResult | None:
-    """Build the file indexes that files lack, and commit.
+    """Build the file indexes that files lack, and commit; None when no file lacks an index.
 
     Indexes that a file has already are kept, also of columns the options do not name (any more).
 
@@ -59,9 +59,6 @@ def rewrite_file_index(
         partition: values of some partition columns; None = the whole table.
         rebuild: build all wanted indexes anew, as after a change of their settings.
         on_progress: called with files examined, and files to examine.
-
-    Returns:
-        What became of the commit; None when no file lacks an index.
 
     Raises:
         InvalidRequestError: a column is no partition key.
@@ -200,7 +197,6 @@ def _built(
     schema: TableSchema,
     specs: Sequence[FileIndexSpec],
 ) -> _Payloads:
-    """Indexes of all physical rows of a file, whatever their kind."""
     names = {spec.column for spec in specs}
     fields = [field for field in schema.fields if field.name in names]
     builder = FileIndexBuilder(fields, specs)

@@ -170,7 +170,6 @@ def _sort_buckets(
     order: SortOrder,
     report: CompactReport,
 ) -> None:
-    """Give the keys of a partition their buckets anew, in the order of the rows."""
     newest = table.latest().with_options(WRITER_OPTIONS)
 
     def rows(splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
@@ -276,7 +275,6 @@ class _Rows:
     size: int
 
     def in_order(self, columns: Sequence[str], order: SortOrder) -> Iterator[pa.RecordBatch]:
-        """The rows in their new order."""
         codes = self._codes(columns, order)
         for part in self._ranges(columns, codes):
             yield from _in_order(part, columns, codes)
@@ -313,7 +311,6 @@ class _Rows:
                 path.unlink()
 
     def _ends(self, columns: Sequence[str], codes: SortCodes, parts: int) -> np.ndarray:
-        """Codes at which parts begin, after the first."""
         found = [_codes_of(batch, columns, codes) for batch in self.read(columns)]
         every = np.sort(np.concatenate(found))
         places = np.arange(1, parts) * len(every) // parts

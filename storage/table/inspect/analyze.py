@@ -71,7 +71,7 @@ def analyze(
     *,
     on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Analysis | None:
-    """Compute the statistics of the newest snapshot and commit them.
+    """Compute the statistics of the newest snapshot and commit them; None without snapshots.
 
     Safe beside other writers: statistics say of which snapshot they are.
 
@@ -79,9 +79,6 @@ def analyze(
         columns: of which statistics are wanted besides the number of rows; None = of all columns
             that can have any.
         on_progress: called with splits read, and splits to read.
-
-    Returns:
-        None on a table without snapshots.
 
     Raises:
         InvalidRequestError: a column is unknown, or cannot have statistics.

@@ -108,13 +108,10 @@ _TEXTS = frozenset({"min", "max"})
 
 
 def read_statistics(table: TableCore, snapshot: Snapshot | None = None) -> Statistics | None:
-    """The statistics that a snapshot names.
+    """The statistics that a snapshot names; None when it names none, or there is no snapshot.
 
     Args:
         snapshot: None: the newest.
-
-    Returns:
-        None when it names none, or there is no snapshot.
 
     Raises:
         FileNotFoundError: the file is missing, as after expiry.
@@ -129,10 +126,7 @@ def read_statistics(table: TableCore, snapshot: Snapshot | None = None) -> Stati
 
 
 def write_statistics(table: TableCore, statistics: Statistics) -> str:
-    """Write a statistics file that no snapshot names yet.
-
-    Returns:
-        Its name, for the ANALYZE commit.
+    """Write a statistics file that no snapshot names yet; its name is for the ANALYZE commit.
 
     Raises:
         InvalidRequestError: a column is not in the schema that was looked at.

@@ -201,13 +201,10 @@ def create_batch_tag(table: TableCore) -> str | None:
 
 
 def expire_tags(table: TableCore, *, now_ms: int) -> list[str]:
-    """Remove tags that have outlived their time, with the files that only they name.
+    """Remove tags that have outlived their time, and files only they name; returns their names.
 
     Args:
         now_ms: current time [epoch ms].
-
-    Returns:
-        Names of those removed.
     """
     return [name for name in outlived_tags(table, now_ms=now_ms) if delete_tag(table, name)]
 

@@ -119,14 +119,11 @@ def min_next_snapshot(table: TableCore) -> int | None:
 
 
 def expire_consumers(table: TableCore, *, now_ms: int, age_ms: int) -> list[str]:
-    """Remove consumers whose files have not been written for a time.
+    """Remove consumers whose files have not been written for a time; returns their names.
 
     Args:
         now_ms: current time [epoch ms].
         age_ms: `consumer.expiration-time` [ms].
-
-    Returns:
-        Names of those removed.
     """
     old = idle_consumers(table, now_ms=now_ms, age_ms=age_ms)
     return [name for name in old if delete_consumer(table, name)]

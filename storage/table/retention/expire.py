@@ -292,7 +292,7 @@ def expire_snapshots(
     limit: int | None = None,
     alone: bool = False,
 ) -> int:
-    """Remove snapshots whose time has come, and the files that only they name.
+    """Remove and count snapshots whose time has come, and the files that only they name.
 
     Before it consumers that have been idle too long, and then the same of long-lived changelogs,
     where the table's options say so.
@@ -307,9 +307,6 @@ def expire_snapshots(
         time_retained_ms: instead of `snapshot.time-retained` [ms].
         limit: instead of `snapshot.expire.limit`.
         alone: leave consumers and long-lived changelogs as they are.
-
-    Returns:
-        How many snapshots were removed.
 
     Raises:
         StorageUnavailableError: the store failed; call again.
@@ -417,7 +414,7 @@ def expire_changelogs(
     keep_from: int | None = None,
     delete_all: bool = False,
 ) -> int:
-    """Remove long-lived changelogs whose time has come, and the files that only they name.
+    """Remove and count long-lived changelogs whose time has come, and files that only they name.
 
     Safe beside commits, streaming reads of what is kept, and other passes.
 
@@ -425,9 +422,6 @@ def expire_changelogs(
         now_ms: current time [epoch ms]; None: of the table's clock.
         keep_from: smallest id that a reader besides the table's consumers still needs.
         delete_all: remove all of them, also those that readers still need.
-
-    Returns:
-        How many were removed.
 
     Raises:
         StorageUnavailableError: the store failed; call again.

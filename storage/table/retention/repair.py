@@ -32,13 +32,10 @@ class HintRepair:
 
 
 def repair_hints(table: TableCore, *, dry_run: bool = False) -> list[HintRepair]:
-    """Write the hints that are missing or wrong.
+    """Write the hints that are missing or wrong, and return what was wrong.
 
     Args:
         dry_run: only report.
-
-    Returns:
-        What was wrong; nothing when all is well.
 
     Raises:
         StorageUnavailableError: the store failed; call again.

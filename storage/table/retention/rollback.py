@@ -49,9 +49,6 @@ def rollback_to(
         tag: instead, the tag whose snapshot it is.
         timestamp_ms: instead, the newest that was committed at or before this time [epoch ms].
 
-    Returns:
-        The snapshot that is the newest now.
-
     Raises:
         InvalidRequestError: not exactly one of them is given.
         NotFoundError: there is no such snapshot or tag.

@@ -262,7 +262,6 @@ def read_file(
 def _row_groups(
     schema: TableSchema, stored: Sequence[DataField], wanted: Predicate | None
 ) -> Callable[[Mapping[str, Any]], bool] | None:
-    """Which row groups may hold a wanted row."""
     names = {field.name for field in stored}
     parts = [part for part in conjuncts(wanted) if columns_of(part) <= names]
     if not parts:

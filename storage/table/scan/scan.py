@@ -362,7 +362,6 @@ class TableScan:
     def _buckets(
         self, snapshot: Snapshot, pruning: Pruning
     ) -> Mapping[BucketId, Sequence[ManifestEntry]]:
-        """Live files by bucket, at least of those wanted."""
         if self.buckets is None and not pruning.chooses_buckets:
             return live_state(self.table, snapshot).buckets
         partitions: dict[bytes, bool] = {}
@@ -539,13 +538,10 @@ class TableScan:
 
 
 def changelog_entries(table: TableCore, snapshot: Snapshot) -> tuple[ManifestEntry, ...]:
-    """The changelog files of a snapshot.
+    """The changelog files of a snapshot: one ADD entry per file, in manifest order.
 
     Args:
         snapshot: one of its snapshots, or long-lived changelogs.
-
-    Returns:
-        One ADD entry per file, in manifest order; empty without a changelog manifest list.
 
     Raises:
         CorruptDataError: a manifest cannot be decoded.
@@ -579,7 +575,6 @@ def _singly(files: Iterable[DataFileMeta]) -> Iterator[Section]:
 def _marked(
     splits: Iterable[Split], vectors: Callable[[BucketId], Mapping[str, DeletionFile]]
 ) -> Iterator[Split]:
-    """Splits of one bucket with the deletion vectors of their files."""
     known: Mapping[str, DeletionFile] | None = None
     for split in splits:
         if known is None:

@@ -103,13 +103,10 @@ def check_streaming(schema: TableSchema, options: TableOptions) -> None:
 
 
 def scan_mode_of(options: Mapping[str, str]) -> tuple[ScanMode, str | None]:
-    """The mode of a read, and the key of the option that says where exactly it begins.
+    """The mode of a read, and the key of the option that says where it begins; None: it needs none.
 
     Args:
         options: of the table, dynamic ones included.
-
-    Returns:
-        The mode and the key, None where the mode needs none.
 
     Raises:
         InvalidOptionError: options that contradict each other, or an unknown mode.

@@ -198,16 +198,13 @@ def rewrite_files(
     kept: Mapping[str, RowSelection],
     source: FileSource = FileSource.COMPACT,
 ) -> tuple[DataFileMeta, ...]:
-    """Write the rows of files anew, one after another.
+    """Write the rows of files anew, one after another; no file if no row is left.
 
     Args:
         files: in the order of their rows; the first gives the first sequence number.
         names: of the new files.
         kept: which rows of a file to write, by name; of others all.
         source: recorded in the metadata.
-
-    Returns:
-        The new files; none if no row is left.
     """
     rows = read_files(context, files, kept)
     return write_files(context, rows, names, files[0].min_sequence_number, source)

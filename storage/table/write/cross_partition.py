@@ -261,7 +261,6 @@ def left_locations(
 
 
 def _with_partition(hashes: KeyHashes, numbers: npt.NDArray[np.int64]) -> KeyHashes:
-    """Hashes of keys in partitions."""
     mixed = hashes.copy()
     mixed[:, 1] ^= numbers.astype(np.uint64) * _ODD
     return mixed
@@ -332,13 +331,10 @@ class CrossPartitionBuckets:
         return self._index.lost
 
     def bootstrap(self, snapshot_id: int | None) -> int:
-        """Build the index from the keys of a snapshot; what it held before is forgotten.
+        """Build the index from the keys of a snapshot, and count them; what it held is forgotten.
 
         Args:
             snapshot_id: None: the table is taken to be empty.
-
-        Returns:
-            Number of keys.
 
         Raises:
             InvalidRequestError: a key is there twice.
@@ -536,7 +532,6 @@ class CrossPartitionBuckets:
         return batch
 
     def _keys_of(self, read: TableRead, split: Split) -> tuple[KeyHashes, pa.RecordBatch]:
-        """Key hashes of a split, and one row with its partition values."""
         found = [np.empty((0, 2), np.uint64)]
         values = None
         for batch in read.to_batches(split):
@@ -579,17 +574,14 @@ class _Partitions:
         return number
 
     def framed(self, number: int) -> bytes:
-        """The partition."""
         return self._framed[number]
 
     def values(self, numbers: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """Partition values of each number."""
         distinct, rows = np.unique(numbers, return_inverse=True)
         table = pa.concat_batches([self._rows[number] for number in distinct.tolist()])
         return table.take(pa.array(rows))
 
     def count(self, number: int, bucket: int, more: int) -> None:
-        """Note that a bucket has more or fewer keys."""
         counts = self._counts[number]
         counts[int(bucket)] = max(0, counts.get(int(bucket), 0) + int(more))
 

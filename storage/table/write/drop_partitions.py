@@ -198,7 +198,6 @@ def overwrite_rows(
 def _written(
     write: "TableWrite", batches: Iterable[pa.RecordBatch], identifier: int | None = None
 ) -> tuple[int, list[CommitMessage]]:
-    """Write all rows; how many, and what is to be committed."""
     count = 0
     with write as writer:
         for batch in batches:

@@ -88,16 +88,13 @@ class AssignerShare:
 def assigners_of(
     partition_hashes: Hashes, key_hashes: Hashes, *, channels: int, assigners: int
 ) -> Buckets:
-    """Which process assigns the bucket of each row.
+    """Which process assigns the bucket of each row: 0 to `channels` - 1.
 
     Args:
         partition_hashes: of each row's partition (`bucket.hash_rows`); or one for all.
         key_hashes: of each row's trimmed primary key.
         channels: processes.
         assigners: processes that share the keys of one partition.
-
-    Returns:
-        0 to `channels` - 1 per row.
     """
     start = np.abs(np.fmod(partition_hashes.astype(np.int64), channels))
     step = np.abs(np.fmod(key_hashes.astype(np.int64), assigners))
@@ -199,7 +196,6 @@ class PartitionIndex:
         return out
 
     def _place(self, new: Hashes) -> Buckets:
-        """Buckets for new hashes, in their order."""
         if self._spread == 1:
             return self._place_in(new, self._share.number, self._share.assigners)
         out = np.empty(len(new), np.int32)
@@ -428,7 +424,6 @@ class DynamicBuckets:
         return index
 
     def _mine(self, partition: bytes, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Which keys of a partition this process assigns."""
         found: npt.NDArray[np.bool_] = (
             self._share.numbers_of(partition, hashes) == self._share.number
         )

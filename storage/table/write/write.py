@@ -243,7 +243,6 @@ class TableWrite:
                 self._writer(*where)
 
     def _begin(self) -> None:
-        """Start a commit interval from the newest snapshot."""
         if self._begun:
             return
         latest = self._table.latest_snapshot()
@@ -458,7 +457,6 @@ def buckets_due(
 
 
 def _unmerged(entries: tuple[ManifestEntry, ...], options: TableOptions) -> bool:
-    """Whether some file is not in the last level."""
     last = max(options.num_levels - 1, *(entry.file.level for entry in entries))
     return any(entry.file.level != last for entry in entries)
 

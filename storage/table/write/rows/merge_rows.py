@@ -208,7 +208,6 @@ def _whole(values: pa.Array | pa.ChunkedArray | pa.Scalar, count: int) -> pa.Arr
 def _changes(
     rows: pa.Table, number: int | None, columns: Mapping[str, str | JoinedRows]
 ) -> pa.RecordBatch:
-    """Changes by one clause."""
     count = rows.num_rows
     arrays: dict[str, pa.Array] = {
         ROW: _whole(rows.column(ROW), count),

@@ -241,7 +241,6 @@ class _AppendRows:
     def _removal(
         self, where: BucketId, files: list[tuple[_File, npt.NDArray[np.int64]]]
     ) -> CommitMessage:
-        """The message that takes rows out of files of one bucket."""
         table, snapshot = self._table, self._snapshot
         assert snapshot is not None, "there are files"
         partition, bucket = where
@@ -394,7 +393,6 @@ def _split_changes(changes: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _by_action(part: pa.Table) -> Iterator[tuple[int, pa.Array]]:
-    """Places of the rows of each action."""
     codes = part.column(ACTION).to_numpy()
     for number in np.unique(codes):
         yield int(number), pa.array(np.flatnonzero(codes == number))
