@@ -44,10 +44,10 @@ from storage.table.commit.live_files import delta_entries, list_entries
 from storage.table.commit.publish import AlreadyCommitted, BeforePublish, Publisher, Request
 from storage.table.core import TableCore
 from storage.table.inspect.statistics import Statistics, write_statistics
-from storage.table.uncommitted import delete_files
+from storage.table.uncommitted import delete_files, discarded_on
 from storage.table.write.overwritten import overwritten_partitions, require_keys_replaced
 
-__all__ = ["CommitResult", "FileStoreCommit"]
+__all__ = ["NOT_COMMITTED", "Attempt", "CommitResult", "FileStoreCommit", "run_until_committed"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,6 +70,16 @@ class CommitResult:
     already_committed: bool = False
     compaction_dropped: bool = False
     attempts: int = 0
+
+
+Attempt = tuple[Sequence[CommitMessage], Callable[[], CommitResult]]
+"""Messages whose files are written, and what commits them."""
+
+Committed = tuple[Sequence[CommitMessage], CommitResult]
+"""Messages of the last attempt, and what became of their commit."""
+
+NOT_COMMITTED = (CommitConflictError, FileConflictError)
+"""Errors of a commit that say for certain that nothing was committed."""
 
 
 class FileStoreCommit:
@@ -391,3 +401,51 @@ class FileStoreCommit:
             for name in (entry.file.file_name, *entry.file.extra_files)
         }
         return files, index
+
+
+def run_until_committed(
+    table: TableCore,
+    prepare: Callable[[], Attempt | None],
+    *,
+    attempts: int,
+    retried: tuple[type[Exception], ...] = (),
+    on_lost: Callable[[], None] = lambda: None,
+) -> Committed | None:
+    """Make attempts until one is committed, or as many as allowed have lost.
+
+    For jobs that read a table, write files and commit them beside other writers. An attempt is lost
+    when its compaction is dropped, or it raises one of `retried`: its files are removed, and the
+    next one starts from what the other writer left. Where it is unknown whether the commit happened
+    (`StorageUnavailableError`), nothing is removed and nothing is tried again: the caller may
+    commit the same messages.
+
+    Args:
+        prepare: plans and writes from the newest state; None: there is nothing to commit.
+        attempts: most attempts.
+        retried: errors after which another attempt may succeed; of `NOT_COMMITTED`.
+        on_lost: called after each lost attempt, its files removed.
+
+    Returns:
+        None when there was nothing to commit. The compaction of the last attempt may be dropped.
+
+    Raises:
+        The error of the last attempt, or one that is not in `retried`.
+    """
+    committed: Committed | None = None
+    for number in range(attempts):
+        try:
+            attempt = prepare()
+            if attempt is None:
+                return None
+            messages, commit = attempt
+            with discarded_on(table, messages, NOT_COMMITTED):
+                committed = messages, commit()
+        except retried:
+            on_lost()
+            if number == attempts - 1:
+                raise
+            continue
+        if not committed[1].compaction_dropped:
+            break
+        on_lost()
+    return committed

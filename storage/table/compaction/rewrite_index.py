@@ -27,8 +27,7 @@ from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.options.options import require_writable
-from storage.table.commit.commit import CommitResult, FileStoreCommit
-from storage.table.commit.commit_loop import Attempt, run_until_committed
+from storage.table.commit.commit import Attempt, CommitResult, FileStoreCommit, run_until_committed
 from storage.table.commit.live_files import live_entries
 from storage.table.core import TableCore
 from storage.table.scan.file_index import INDEX_SUFFIX, index_file_of, index_source, reads_as_stored

@@ -34,8 +34,7 @@ from storage.format.types.types import AtomicType
 from storage.lsm.key_order import sort_permutation
 from storage.options.options import require_writable
 from storage.table.bucket_mode import UNAWARE_BUCKET, BucketMode, bucket_mode
-from storage.table.commit.commit import FileStoreCommit
-from storage.table.commit.commit_loop import Attempt, run_until_committed
+from storage.table.commit.commit import Attempt, FileStoreCommit, run_until_committed
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction.compact_plan import BucketWork, CompactionPlan, CompactRequest
 from storage.table.compaction.compact_table import WRITER_OPTIONS, CompactProgress, CompactReport

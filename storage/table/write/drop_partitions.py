@@ -16,8 +16,7 @@ from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import CommitMessage, ManifestEntry
 from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
-from storage.table.commit.commit import CommitResult, FileStoreCommit
-from storage.table.commit.commit_loop import NOT_COMMITTED
+from storage.table.commit.commit import NOT_COMMITTED, CommitResult, FileStoreCommit
 from storage.table.commit.live_files import live_entries
 from storage.table.core import TableCore
 from storage.table.uncommitted import discarded_on

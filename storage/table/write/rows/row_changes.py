@@ -23,8 +23,7 @@ from storage.errors import FileConflictError, InvalidRequestError, NotFoundError
 from storage.format.metadata.file_meta import CommitMessage
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.format.types.types import RowKind
-from storage.table.commit.commit import CommitResult, FileStoreCommit
-from storage.table.commit.commit_loop import Attempt, run_until_committed
+from storage.table.commit.commit import Attempt, CommitResult, FileStoreCommit, run_until_committed
 from storage.table.commit.live_files import BucketId, delta_entries
 from storage.table.core import TableCore
 from storage.table.scan.predicate import Predicate
