@@ -54,7 +54,10 @@ _LIKE_MARKS = frozenset("%_\\\n\r")
 
 
 def pushed_predicate(found: Filter, schema: pa.Schema) -> Predicate | None:
-    """What a filter means.
+    """Spark's filter as a predicate of `storage`, if that means exactly the same.
+
+    Left out are conditions on parts of a column, on types whose values change on the way to Spark
+    (finer than microseconds, TIME), and texts with the marks of LIKE.
 
     Args:
         schema: columns in the form of `storage`.

@@ -244,7 +244,9 @@ def plan_minor(
 def merge_manifests(
     metas: Sequence[ManifestFileMeta], store: ManifestStore, policy: MergePolicy
 ) -> tuple[list[ManifestFileMeta], list[str]]:
-    """Merge what is due.
+    """Merge what is due; never needed for correctness. Source: FORMAT.md §4.7.
+
+    Old manifests stay, because older snapshots name them until they expire.
 
     Args:
         metas: manifests of a snapshot's base list, then of its delta list.

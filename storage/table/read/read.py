@@ -48,7 +48,7 @@ from storage.table.read.deletion_vectors import DeletionFile, selections
 from storage.table.read.missing_files import explain_missing_files
 from storage.table.scan.file_index import FileIndexFilter
 from storage.table.scan.predicate import And, Predicate, columns_of, conjuncts, mask
-from storage.table.scan.prune import Range, could_match
+from storage.table.scan.prune import Range, could_match, row_group_range
 from storage.table.scan.scan import ChangeForm, ChangeSplit, Plan, Split
 
 __all__ = ["TableRead", "additions", "read_ahead"]
@@ -374,15 +374,7 @@ class TableRead:
                 source = old.get(field.id)
                 if source is None or not keeps_values(source.type, field.type):
                     return None
-                found = stored.get(source.name)
-                if found is None or not isinstance(found.minimum, int | str):
-                    return None
-                return Range(
-                    low=found.minimum,
-                    high=found.maximum,
-                    null_count=found.null_count,
-                    row_count=found.row_count,
-                )
+                return row_group_range(stored.get(source.name))
 
             return all(could_match(part, ranges, self._types) for part in parts)
 

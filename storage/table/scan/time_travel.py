@@ -3,6 +3,8 @@
 
 Source: SEMANTICS.md §C.8 ("Batch meaning"), §I. At most one way of choosing may be used; the mode
 that `scan.mode` names, or that the options imply, says which options may stand beside each other.
+The same options mean one state to a batch read, changes between two to an incremental one (§C.9),
+and a starting point to a stream (package `changelog`).
 """
 
 import bisect

@@ -44,6 +44,7 @@ __all__ = ["BucketRows", "CrossPartitionBuckets", "MovedRow"]
 
 BUCKET_BITS = 31
 BUCKET_MASK = (1 << BUCKET_BITS) - 1
+"""A location is a partition number and a bucket in one integer."""
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 """Spreads partition numbers over 64 bits, each its own."""

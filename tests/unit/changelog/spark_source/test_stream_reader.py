@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
+from changelog.spark_source.data_source import ChangeStreamReader
 from changelog.spark_source.row_view import StreamView, streamed_table
 from changelog.spark_source.spark_types import spark_schema
-from changelog.spark_source.stream_reader import ChangeStreamReader
 from changelog.stream_range import RangeLimit
 from storage.errors import InvalidRequestError, StorageUnavailableError, UnsupportedFeatureError
 from storage.table.retention.consumers import all_consumers
