@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from changelog.spark_source.row_view import RowView, is_view
-from changelog.spark_source.scans import MetadataSplit, check_columns, selected
+from changelog.spark_source.scans import MetadataSplit, selected
 from storage.catalog.catalog import Catalog
 from storage.catalog.system_tables import catalog_system_table
 from storage.errors import NotFoundError, UnsupportedFeatureError
@@ -19,7 +19,7 @@ from storage.table.format_table import FormatTable
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
 from storage.table.inspect.system.row_tables import read_optimized_scan
 from storage.table.scan.arrow_scan import ArrowScan
-from storage.table.scan.predicate import Predicate, both, mask
+from storage.table.scan.predicate import Predicate, both, columns_of, mask, require_known
 from storage.table.scan.row_scan import RowScan
 from storage.table.scan.scan import TableScan
 from storage.table.table import FileStoreTable
@@ -130,7 +130,7 @@ class MetadataScan(ArrowScan):
         schema = whole().schema
         self._schema = selected(schema, columns)
         self._predicate = predicate
-        check_columns(schema, predicate)
+        require_known(columns_of(predicate), schema.names)
 
     @property
     def schema(self) -> pa.Schema:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from changelog.row_kinds import row_kind_schema, with_row_kinds
-from changelog.spark_source.scans import check_columns, selected
+from changelog.spark_source.scans import selected
 from changelog.starting import require_whole_changes
 from storage.errors import UnsupportedFeatureError
 from storage.table.inspect.system.row_tables import (
@@ -23,7 +23,15 @@ from storage.table.inspect.system.row_tables import (
 )
 from storage.table.read.read import TableRead, additions
 from storage.table.scan.arrow_scan import ArrowScan
-from storage.table.scan.predicate import And, Predicate, both, columns_of, conjuncts, mask
+from storage.table.scan.predicate import (
+    And,
+    Predicate,
+    both,
+    columns_of,
+    conjuncts,
+    mask,
+    require_known,
+)
 from storage.table.scan.scan import ChangeSplit, Split, TableScan
 from storage.table.scan.time_travel import travel_of
 from storage.table.table import FileStoreTable
@@ -75,7 +83,7 @@ class RowView(ArrowScan):
         self._kinds = kinds
         self._numbered = shows_sequence_numbers(table)
         whole = self._whole()
-        check_columns(whole, predicate)
+        require_known(columns_of(predicate), whole.names)
         self._schema = selected(whole, columns)
         self._predicate = predicate
 

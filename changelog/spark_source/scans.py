@@ -9,16 +9,14 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from storage.errors import InvalidRequestError
 from storage.table.scan.format_files import FormatSplit
-from storage.table.scan.predicate import Predicate, columns_of
+from storage.table.scan.predicate import require_known
 from storage.table.scan.scan import ChangeSplit, Split
 
 __all__ = [
     "MetadataSplit",
     "ScanCounts",
     "ScanSplit",
-    "check_columns",
     "counts_of",
     "selected",
 ]
@@ -81,24 +79,5 @@ def selected(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
     """
     if columns is None:
         return schema
-    for name in columns:
-        if name not in schema.names:
-            raise _no_column(schema, name)
+    require_known(columns, schema.names)
     return pa.schema([schema.field(name) for name in columns])
-
-
-def check_columns(schema: pa.Schema, predicate: Predicate | None) -> None:
-    """Check that a filter names columns that are there.
-
-    Raises:
-        InvalidRequestError: it does not.
-    """
-    unknown = (columns_of(predicate) if predicate is not None else set()) - set(schema.names)
-    if unknown:
-        raise _no_column(schema, min(unknown))
-
-
-def _no_column(schema: pa.Schema, name: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        "no such column", hint=f"there are {', '.join(schema.names)}", column=name
-    )

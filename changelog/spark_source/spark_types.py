@@ -34,7 +34,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from storage.errors import InvalidRequestError, UnsupportedFeatureError
 from storage.table.scan import predicate as own
-from storage.table.scan.predicate import Op, Predicate, literal_scalar
+from storage.table.scan.predicate import Op, Predicate, literal_scalar, require_known
 
 __all__ = ["arrow_schema_of", "chosen_columns", "pushed_predicate", "spark_batches", "spark_schema"]
 
@@ -176,11 +176,9 @@ def chosen_columns(schema: spark.StructType, there: pa.Schema) -> tuple[str, ...
     Raises:
         InvalidRequestError: a column is not there, or of another type.
     """
+    names = tuple(field.name for field in schema.fields)
+    require_known(names, there.names)
     for field in schema.fields:
-        if field.name not in there.names:
-            raise InvalidRequestError(
-                "no such column", hint=f"there are {', '.join(there.names)}", column=field.name
-            )
         own = _spark_field(there.field(field.name)).dataType
         if own.simpleString() != field.dataType.simpleString():
             raise InvalidRequestError(
@@ -190,7 +188,7 @@ def chosen_columns(schema: spark.StructType, there: pa.Schema) -> tuple[str, ...
                 type=own.simpleString(),
                 wanted=field.dataType.simpleString(),
             )
-    return tuple(field.name for field in schema.fields)
+    return names
 
 
 def spark_batches(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -52,7 +52,7 @@ from storage.table.scan.format_files import (
     read_file,
     stored_fields,
 )
-from storage.table.scan.predicate import Predicate, both, columns_of, mask
+from storage.table.scan.predicate import Predicate, both, columns_of, mask, require_known
 from storage.table.scan.predicate_text import as_predicate
 from storage.table.write.drop_partitions import chosen_partitions
 from storage.table.write.rows_by_bucket import partition_codes, split_codes
@@ -489,13 +489,7 @@ class FormatScan(ArrowScan):
         self._table = table
         self._columns = tuple(table.schema.field_names if columns is None else columns)
         self._predicate = predicate
-        for name in (*self._columns, *(columns_of(predicate) if predicate is not None else ())):
-            if name not in table.schema.field_names:
-                raise InvalidRequestError(
-                    "no such column",
-                    hint=f"there are {', '.join(table.schema.field_names)}",
-                    column=name,
-                )
+        require_known((*self._columns, *columns_of(predicate)), table.schema.field_names)
 
     @property
     def schema(self) -> pa.Schema:
@@ -528,7 +522,7 @@ class FormatScan(ArrowScan):
         """
         wanted = both(self._predicate, predicate)
         schema = self._table.schema
-        names = {*self._columns, *(columns_of(wanted) if wanted is not None else ())}
+        names = {*self._columns, *columns_of(wanted)}
         needed = [field for field in schema.fields if field.name in names]
         stored = [field for field in needed if field.name not in schema.partition_keys]
         for batch in read_file(self._table.core, split, stored, wanted):

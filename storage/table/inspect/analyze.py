@@ -25,6 +25,7 @@ from storage.format.types.cast_columns import column_cast
 from storage.format.types.types import MAX_LENGTH, AtomicType, DataField, TypeRoot
 from storage.table.commit.live_files import live_entries
 from storage.table.inspect.statistics import ColumnStatistics, Statistics
+from storage.table.scan.predicate import require_known
 from storage.table.table import FileStoreTable
 
 __all__ = ["Analysis", "DistinctCount", "analyze", "compute_statistics"]
@@ -130,11 +131,8 @@ def _chosen(table: FileStoreTable, columns: Sequence[str] | None) -> list[DataFi
     if columns is None:
         return [field for field in table.schema.fields if isinstance(field.type, AtomicType)]
     known = {field.name: field for field in table.schema.fields}
+    require_known(columns, list(known))
     for name in columns:
-        if name not in known:
-            raise InvalidRequestError(
-                "no such column", hint=f"the table has {', '.join(known)}", column=name
-            )
         if not isinstance(known[name].type, AtomicType):
             raise InvalidRequestError("a column of this type has no statistics", column=name)
     return [known[name] for name in dict.fromkeys(columns)]

@@ -129,7 +129,7 @@ def update_where(
     everything = any(callable(value) for value in values.values())
     wanted: Sequence[str] = table.schema.field_names
     if not everything:
-        wanted = _in_order(table, frozenset() if predicate is None else columns_of(predicate))
+        wanted = _in_order(table, columns_of(predicate))
     return change_rows(
         table,
         change,
