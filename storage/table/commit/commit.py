@@ -164,7 +164,6 @@ class FileStoreCommit:
         *,
         partition: Mapping[str, Any] | None = None,
         replaces: Callable[[bytes], bool] | None = None,
-        properties: Mapping[str, str] | None = None,
         before_publish: BeforePublish | None = None,
     ) -> CommitResult:
         """Put new files in the place of whatever is live at commit time (SEMANTICS.md §F.4).
@@ -182,7 +181,6 @@ class FileStoreCommit:
             identifier: as for `commit`.
             partition: values of some partition columns; None is the null partition.
             replaces: decides instead which partitions (framed) lose their live files.
-            properties: as for `commit`.
             before_publish: as for `commit`.
 
         Raises:
@@ -208,7 +206,7 @@ class FileStoreCommit:
             removal,
             compact,
             identifier,
-            dict(properties or {}),
+            {},
             None,
             check=True,
             before_publish=before_publish,

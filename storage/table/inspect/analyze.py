@@ -9,7 +9,7 @@ read batch by batch, only the columns asked for.
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -69,8 +69,6 @@ class Analysis:
 def analyze(
     table: FileStoreTable,
     columns: Sequence[str] | None = (),
-    *,
-    on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Analysis | None:
     """Compute the statistics of the newest snapshot and commit them; None without snapshots.
 
@@ -79,7 +77,6 @@ def analyze(
     Args:
         columns: of which statistics are wanted besides the number of rows; None = of all columns
             that can have any.
-        on_progress: called with splits read, and splits to read.
 
     Raises:
         InvalidRequestError: a column is unknown, or cannot have statistics.
@@ -88,7 +85,7 @@ def analyze(
     snapshot = table.latest_snapshot()
     if snapshot is None:
         return None
-    statistics = compute_statistics(table, snapshot, columns, on_progress=on_progress)
+    statistics = compute_statistics(table, snapshot, columns)
     commit = table.new_commit(table.ids.uuid())
     result = commit.update_statistics(statistics, BATCH_COMMIT_IDENTIFIER)
     return Analysis(snapshot_id=result.append_snapshot_id or 0, statistics=statistics)
@@ -98,8 +95,6 @@ def compute_statistics(
     table: FileStoreTable,
     snapshot: Snapshot,
     columns: Sequence[str] | None = (),
-    *,
-    on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Statistics:
     """The statistics of a snapshot, in its schema. Arguments and errors as of `analyze`."""
     table = table.with_schema(snapshot.schema_id)
@@ -109,13 +104,11 @@ def compute_statistics(
     plan = table.new_scan().plan(snapshot)
     read = table.new_read(names)
     count = 0
-    for number, split in enumerate(plan.splits):
-        on_progress(number, len(plan.splits))
+    for split in plan.splits:
         for batch in read.to_batches(split):
             count += batch.num_rows
             for one in running:
                 one.add(batch.column(one.field.name))
-    on_progress(len(plan.splits), len(plan.splits))
     size = sum(entry.file.file_size for entry in live_entries(table, snapshot))
     total = snapshot.total_record_count or 0
     return Statistics(

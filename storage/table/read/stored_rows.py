@@ -20,7 +20,7 @@ from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.key_order import sort_and_group
 from storage.lsm.levels import Levels
 from storage.lsm.lookup.bucket_lookup import BucketLookup
-from storage.lsm.lookup.store import LookupStore, process_store
+from storage.lsm.lookup.store import process_store
 from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions import merge_function_for
 from storage.table.bucket_mode import BucketMode, bucket_mode
@@ -55,8 +55,6 @@ def stored_rows(
     partition: bytes | None,
     bucket: int | None,
     keys: pa.RecordBatch,
-    *,
-    store: LookupStore | None = None,
 ) -> StoredRows:
     """The rows that a snapshot holds for keys of one partition, or of the whole table.
 
@@ -66,14 +64,13 @@ def stored_rows(
         partition: framed; None: keys are in one partition each, any of the table.
         bucket: where the keys are; None: in any bucket of the partition, or in none yet.
         keys: the columns of the trimmed primary key, strictly ascending by key.
-        store: local copies of data files; None: those of the process.
 
     Raises:
         StorageUnavailableError: a file could not be read.
         CorruptDataError: a file violates the format.
     """
     if partition is not None and bucket is not None and _newest_row_wins(table):
-        return _searched(table, snapshot, partition, bucket, keys, store or process_store())
+        return _searched(table, snapshot, partition, bucket, keys)
     found = _merged(table, snapshot, partition, bucket, keys)
     if partition is None or bucket_mode(table.schema, table.options) is not BucketMode.POSTPONE:
         return found
@@ -91,7 +88,6 @@ def _searched(
     partition: bytes,
     bucket: int,
     keys: pa.RecordBatch,
-    store: LookupStore,
 ) -> StoredRows:
     context = bucket_context(table, partition, bucket)
     if table.options.deletion_vectors_enabled:
@@ -99,7 +95,7 @@ def _searched(
         context = dataclasses.replace(context, deletions=vectors)
     entries = live_entries(table, snapshot, partition=partition, bucket=bucket)
     levels = Levels.of((entry.file for entry in entries), 1, context.key_of)
-    found = BucketLookup.of(context, store).find(keys, levels.runs())
+    found = BucketLookup.of(context, process_store()).find(keys, levels.runs())
     if found.rows is None:
         return _nothing(table)
     kinds = found.rows.column(VALUE_KIND).to_numpy()

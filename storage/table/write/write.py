@@ -18,7 +18,6 @@ from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.commit_cadence import has_period, merges_everything, merges_level_0
-from storage.lsm.lookup.store import LookupStore
 from storage.lsm.write_rules import without_ignored
 from storage.options.options import TableOptions, require_writable
 from storage.table.bucket_mode import BucketMode, require_buckets
@@ -65,8 +64,6 @@ class TableWrite:
             of one bucket must reach one of them.
         index_directory: where the key index of a cross-partition table lies; None: below the
             system's temporary directory.
-        store: local copies of data files, for compactions that look up; None: those of the
-            process.
         skip_sequence_numbers: left free in every bucket, where several processes write the same
             buckets for one commit: rows of who leaves more free count as later. Only without
             compaction, and only as far as the numbers do not meet.
@@ -86,7 +83,6 @@ class TableWrite:
         overwrite: bool = False,
         share: AssignerShare | None = None,
         index_directory: pathlib.Path | None = None,
-        store: LookupStore | None = None,
         skip_sequence_numbers: int = 0,
         batch: bool = False,
     ) -> None:
@@ -96,7 +92,6 @@ class TableWrite:
         self._table = table
         self._compaction = compaction
         self._overwrite = overwrite
-        self._store = store
         self._alone = share is None
         self._resuming = True
         self._mode = require_buckets(table.schema, table.options)
@@ -259,7 +254,6 @@ class TableWrite:
                 bucket,
                 self._pinned,
                 compaction=self._compaction and self._placement.owns(bucket),
-                store=self._store,
                 commit_user=self.commit_user,
             )
             writer.skip_sequence_numbers(self._skipped_numbers)
