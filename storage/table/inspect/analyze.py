@@ -9,7 +9,7 @@ read batch by batch, only the columns asked for.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,8 +95,13 @@ def compute_statistics(
     table: FileStoreTable,
     snapshot: Snapshot,
     columns: Sequence[str] | None = (),
+    *,
+    on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Statistics:
-    """The statistics of a snapshot, in its schema. Arguments and errors as of `analyze`."""
+    """The statistics of a snapshot, in its schema. Arguments and errors as of `analyze`.
+
+    `on_progress` is called with splits read, and splits to read.
+    """
     table = table.with_schema(snapshot.schema_id)
     fields = _chosen(table, columns)
     running = [_RunningColumn(field) for field in fields]
@@ -104,11 +109,13 @@ def compute_statistics(
     plan = table.new_scan().plan(snapshot)
     read = table.new_read(names)
     count = 0
-    for split in plan.splits:
+    for number, split in enumerate(plan.splits):
+        on_progress(number, len(plan.splits))
         for batch in read.to_batches(split):
             count += batch.num_rows
             for one in running:
                 one.add(batch.column(one.field.name))
+    on_progress(len(plan.splits), len(plan.splits))
     size = sum(entry.file.file_size for entry in live_entries(table, snapshot))
     total = snapshot.total_record_count or 0
     return Statistics(
