@@ -40,8 +40,6 @@ DATA_PLANE = (
     "storage/table/scan/incremental.py",
     "storage/table/inspect/system/row_tables.py",
     "changelog/",
-    "storage/testing/diff.py",
-    "storage/testing/replay.py",
     "storage/table/write/write.py",
     "storage/table/write/append_write.py",
     "storage/table/write/cross_partition.py",

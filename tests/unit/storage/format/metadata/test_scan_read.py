@@ -14,7 +14,7 @@ from storage.io.local import LocalFileIO
 from storage.table.commit.live_files import clear_live_cache, live_files
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
-from storage.testing.faulty_io import FaultyFileIO
+from tests.faulty_io import FaultyFileIO
 from tests.table_kit import (
     data_files,
     make_table,

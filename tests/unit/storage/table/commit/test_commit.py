@@ -23,8 +23,8 @@ from storage.io.local import LocalFileIO
 from storage.table.commit.live_files import live_files
 from storage.table.retention.expire import expire_snapshots
 from storage.table.table import FileStoreTable
-from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table
+from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import (
     data_files,
     make_table,
