@@ -5,13 +5,13 @@ What `FileStoreTable.to_arrow` and `system_table` give in one, here with the pla
 reading. Knows nothing of Spark.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from changelog.spark_source.row_view import RowView, is_view
-from changelog.spark_source.scans import MetadataSplit, selected
+from changelog.spark_source.row_view import RowView, is_view, selected
 from storage.catalog.catalog import Catalog
 from storage.catalog.system_tables import catalog_system_table
 from storage.errors import NotFoundError, UnsupportedFeatureError
@@ -19,12 +19,62 @@ from storage.table.format_table import FormatTable
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
 from storage.table.inspect.system.row_tables import read_optimized_scan
 from storage.table.scan.arrow_scan import ArrowScan
+from storage.table.scan.format_files import FormatSplit
 from storage.table.scan.predicate import Predicate, both, columns_of, mask, require_known
 from storage.table.scan.row_scan import RowScan
-from storage.table.scan.scan import TableScan
+from storage.table.scan.scan import ChangeSplit, Split, TableScan
 from storage.table.table import FileStoreTable
 
-__all__ = ["batch_scan", "catalog_scan"]
+__all__ = ["MetadataSplit", "ScanCounts", "ScanSplit", "batch_scan", "catalog_scan", "counts_of"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MetadataSplit:
+    """The whole of a system table that is made of metadata."""
+
+
+ScanSplit = Split | ChangeSplit | FormatSplit | MetadataSplit
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScanCounts:
+    """What a plan reads.
+
+    Attributes:
+        splits: independent of each other.
+        partitions: partitions of the table.
+        files: data and changelog files.
+        bytes: their size.
+    """
+
+    splits: int
+    partitions: int
+    files: int
+    bytes: int
+
+
+def counts_of(splits: Sequence[ScanSplit]) -> ScanCounts:
+    """What some splits read."""
+    whole = [split for split in splits if isinstance(split, FormatSplit)]
+    if whole:
+        return ScanCounts(
+            splits=len(whole),
+            partitions=len({split.path.rpartition("/")[0] for split in whole}),
+            files=len(whole),
+            bytes=sum(split.size for split in whole),
+        )
+    of_files = [split for split in splits if isinstance(split, Split | ChangeSplit)]
+    files = [
+        file
+        for split in of_files
+        for file in (split.files if isinstance(split, Split) else (*split.before, *split.files))
+    ]
+    return ScanCounts(
+        splits=len(splits),
+        partitions=len({split.partition for split in of_files}),
+        files=len({file.file_name for file in files}),
+        bytes=sum(file.file_size for file in files),
+    )
 
 
 def batch_scan(

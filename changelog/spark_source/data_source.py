@@ -35,9 +35,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from changelog.spark_source.batch_scan import batch_scan, catalog_scan
+from changelog.spark_source.batch_scan import ScanSplit, batch_scan, catalog_scan, counts_of
 from changelog.spark_source.row_view import StreamView, streamed_table
-from changelog.spark_source.scans import ScanSplit, counts_of
 from changelog.spark_source.sink import RowSink, TaskFiles, partition_values
 from changelog.spark_source.source_options import (
     LIMITS,

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from changelog.row_kinds import row_kind_schema, with_row_kinds
-from changelog.spark_source.scans import selected
 from changelog.starting import require_whole_changes
 from storage.errors import UnsupportedFeatureError
 from storage.table.inspect.system.row_tables import (
@@ -36,7 +35,7 @@ from storage.table.scan.scan import ChangeSplit, Split, TableScan
 from storage.table.scan.time_travel import travel_of
 from storage.table.table import FileStoreTable
 
-__all__ = ["RowView", "StreamView", "is_view", "streamed_table"]
+__all__ = ["RowView", "StreamView", "is_view", "selected", "streamed_table"]
 
 _SCHEMAS = {"audit_log": audit_log_schema, "binlog": binlog_schema}
 
@@ -44,6 +43,18 @@ _SCHEMAS = {"audit_log": audit_log_schema, "binlog": binlog_schema}
 def is_view(name: str) -> bool:
     """Whether a system table shows the rows of its table."""
     return name in _SCHEMAS
+
+
+def selected(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """Some columns, in the order wanted; None: all.
+
+    Raises:
+        InvalidRequestError: there is no such column.
+    """
+    if columns is None:
+        return schema
+    require_known(columns, schema.names)
+    return pa.schema([schema.field(name) for name in columns])
 
 
 def streamed_table(table: FileStoreTable) -> FileStoreTable:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 
 from storage.errors import NotFoundError
-from storage.table.inspect.system import files, history, metadata, row_tables
+from storage.table.inspect.system import files, history, row_tables
 from storage.table.table import FileStoreTable
 
 __all__ = ["SYSTEM_TABLES", "system_table"]
@@ -22,12 +22,12 @@ SYSTEM_TABLES: Mapping[str, Callable[[FileStoreTable], pa.Table]] = {
     "tags": history.tags_table,
     "branches": history.branches_table,
     "consumers": history.consumers_table,
-    "manifests": metadata.manifests_table,
-    "aggregation_fields": metadata.aggregation_fields_table,
+    "manifests": history.manifests_table,
+    "aggregation_fields": history.aggregation_fields_table,
     "partitions": files.partitions_table,
     "buckets": files.buckets_table,
-    "statistics": metadata.statistics_table,
-    "table_indexes": metadata.table_indexes_table,
+    "statistics": history.statistics_table,
+    "table_indexes": history.table_indexes_table,
     "file_key_ranges": files.file_key_ranges_table,
 }
 """Reader by name, without the `$`."""
