@@ -35,6 +35,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from changelog.follow import START, RangeLimit, StreamPosition, StreamRange
 from changelog.spark_source.batch_scan import ScanSplit, batch_scan, catalog_scan, counts_of
 from changelog.spark_source.row_view import StreamView, streamed_table
 from changelog.spark_source.sink import RowSink, TaskFiles, partition_values
@@ -52,7 +53,6 @@ from changelog.spark_source.spark_types import (
     spark_batches,
     spark_schema,
 )
-from changelog.stream_range import START, RangeLimit, StreamPosition, StreamRange
 from storage.errors import InternalError, InvalidOptionError, RetryableError
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.table.scan.arrow_scan import ArrowScan

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""System tables of what describes a table: snapshots, schemas, tags, manifests, indexes, statistics.
+"""System tables of metadata: snapshots, schemas, tags, manifests, index files, statistics, options.
 
-Source: SEMANTICS.md §I; columns as in Java, in its order. Options of time travel choose the snapshot
-of `$manifests`, `$table_indexes` and `$statistics`.
+Source: SEMANTICS.md §I; columns as in Java, in its order. Options of time travel choose the
+snapshot of `$manifests`, `$table_indexes` and `$statistics`.
 """
 
 import dataclasses
