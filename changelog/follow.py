@@ -389,7 +389,7 @@ class StreamRange:
         """The same before the first range, which ends at a position, has been read.
 
         A whole state is kept under a name of its own until the range has been read: under the
-        stream's, one that begins anew would go on after the state instead of beginning with it.
+        stream's, one that begins anew would continue after the state instead of beginning with it.
         """
         consumer = self._table.options.consumer_id
         if consumer and end.first_id is not None:

@@ -66,8 +66,8 @@ class StreamScan:
            `reader` for its splits, again and again. None: nothing to read now, ask later; `ended`
            says that nothing will come any more.
         3. Keep `checkpoint()` when all that was planned has been read. `restore()` it in a new
-           scan to go on there; or, with a `consumer-id`, `notify_checkpoint_complete()` it, and
-           the next scan of that consumer goes on by itself.
+           scan to continue there; or, with a `consumer-id`, `notify_checkpoint_complete()` it, and
+           the next scan of that consumer continues by itself.
 
     The first answer is the whole state where the mode begins with one (`last_starting`), even if
     it is empty; every other one has at least one split.

@@ -38,8 +38,8 @@ __all__ = ["RowSink", "TaskFiles", "partition_values"]
 
 _TASK_NUMBERS = 1 << 24
 """Sequence numbers of one bucket that a task leaves to each one before it. A commit of 200 tasks
-takes 2^32, so one commit a second lasts for 68 years; a task with more rows of one bucket is told
-apart at the commit if it met the numbers of the next."""
+takes 2^32, so one commit a second lasts for 68 years; a task with more rows of one bucket is
+refused at the commit if its numbers meet those of the next."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

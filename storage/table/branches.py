@@ -106,7 +106,7 @@ def drop_branch(table: TableCore, name: str) -> None:
 def rename_branch(table: TableCore, name: str, new_name: str) -> None:
     """Give a branch another name, by copying its metadata.
 
-    Nobody may write to the branch meanwhile.
+    The branch must have no writers meanwhile.
 
     Raises:
         InvalidRequestError: the new name is bad or taken.

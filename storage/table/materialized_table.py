@@ -94,7 +94,7 @@ class MaterializedTable:
 
     @staticmethod
     def from_schema(schema: TableSchema) -> "MaterializedTable":
-        """The definition in the options of a schema, whoever wrote them.
+        """The definition in the options of a schema, of any writer.
 
         Raises:
             InvalidRequestError: the table is no materialized table, or lacks its query.

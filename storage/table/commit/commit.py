@@ -54,7 +54,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CommitResult:
-    """What became of a commit.
+    """The outcome of a commit.
 
     Attributes:
         append_snapshot_id: the snapshot with the new rows (kind APPEND or OVERWRITE); None when
@@ -76,7 +76,7 @@ Attempt = tuple[Sequence[CommitMessage], Callable[[], CommitResult]]
 """Messages whose files are written, and what commits them."""
 
 Committed = tuple[Sequence[CommitMessage], CommitResult]
-"""Messages of the last attempt, and what became of their commit."""
+"""Messages of the last attempt, and the outcome of their commit."""
 
 NOT_COMMITTED = (CommitConflictError, FileConflictError)
 """Errors of a commit that say for certain that nothing was committed."""

@@ -114,7 +114,7 @@ class CompactProgress:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class CompactReport:
-    """What became of a compaction.
+    """The outcome of a compaction.
 
     Attributes:
         buckets: buckets covered by the request.
@@ -250,7 +250,7 @@ def compact_table(
             are finished and committed.
 
     Returns:
-        What was done. A lost race and a bucket that fails do not raise: the others go on.
+        What was done. A lost race and a bucket that fails do not raise: the others continue.
 
     Raises:
         InvalidRequestError: a partition column is unknown or cannot have the value.

@@ -55,7 +55,7 @@ _STRING = AtomicType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """What became of an ANALYZE.
+    """The outcome of an ANALYZE.
 
     Attributes:
         snapshot_id: the ANALYZE snapshot.

@@ -162,8 +162,8 @@ def selections(file_io: FileIO, files: Iterable[tuple[str, DeletionFile]]) -> di
 class BucketVectors:
     """The deletion vectors of one bucket, being changed. Not thread-safe.
 
-    Protocol: `mark` rows and `drop` data files in any order, then `changes`, and so on. Whoever
-    gets the changes commits them before the next ones, or removes the new files and starts over
+    Protocol: `mark` rows and `drop` data files in any order, then `changes`, and so on. The caller
+    commits the changes before the next ones, or removes the new files and starts over
     from the newest snapshot. Vectors are read when they are needed.
 
     Args:

@@ -7,7 +7,7 @@ is later. The actions of `partition.mark-done-action` follow Paimon's: a success
 directory of the partition, a `.done` partition or a mark in a catalog that knows partitions, a
 report by HTTP. A partition that gets rows again is done again later.
 
-What is pending is read off the snapshots, so a process that starts anew goes on: of partitions with
+What is pending is read off the snapshots, so a restarted process continues: of partitions with
 a success file only rows count that are newer. Without success files it may report again what was
 reported before, never too little.
 """

@@ -277,7 +277,7 @@ def compaction_message(
         before: files that compaction removes.
         after: files in their place.
         new: other new files.
-        change: what becomes of deletion vectors; None: nothing.
+        change: of deletion vectors; None: none.
     """
     vectors = change or IndexChange()
     return CommitMessage(

@@ -143,7 +143,7 @@ def append_rows(
         user: who commits; None: a new user.
 
     Returns:
-        How many rows were written, and what became of the commit.
+        How many rows were written, and the outcome of the commit.
 
     Raises:
         InvalidRequestError: a row does not fit.
@@ -177,7 +177,7 @@ def overwrite_rows(
         user: who commits; None: a new user.
 
     Returns:
-        How many rows were written, and what became of the commit.
+        How many rows were written, and the outcome of the commit.
 
     Raises:
         InvalidRequestError: a row does not fit, or does not belong to the partition.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MERGE: rows of a source decide what becomes of the rows of a table with the same values.
+"""MERGE: rows of a source update, delete or complete the rows of a table with the same values.
 
 Source: Paimon's page "SQL write" of Spark, MERGE INTO. For each pair of a row of the table and a
 row of the source, and for each row without a partner, the first clause whose condition is true is
