@@ -201,7 +201,6 @@ class TaskMessage(WriterCommitMessage):
     """What a task reports to the driver.
 
     Attributes:
-        files: that it wrote.
         query: id of the streaming query that runs the task; None: none does.
         batch: number of its micro-batch; None: none does.
     """
@@ -248,7 +247,6 @@ class BatchWriter(DataSourceArrowWriter):
     say the rest. Without a name a commit that failed with unknown outcome may have happened.
 
     Args:
-        name: of the commit; None: a new one.
         unnamed: commit user where there is no name.
     """
 

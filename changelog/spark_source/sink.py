@@ -113,10 +113,6 @@ class RowSink:
     ) -> None:
         """Commit what all tasks wrote, then compact what is due.
 
-        Args:
-            files: of the tasks.
-            batch: whether the rows are those of a batch job.
-
         Raises:
             UnsupportedFeatureError: the tasks wrote what only one may; their files are removed.
             As `FileStoreCommit.commit`.

@@ -62,7 +62,6 @@ class MaterializedTable:
         """A definition as a statement gives it.
 
         Args:
-            query: with complete names.
             freshness: number and unit as texts; None: one hour.
             mode: `full`, `continuous` or None.
 
@@ -204,11 +203,7 @@ def _formatters(schema: TableSchema) -> dict[str, str]:
 
 
 def last_refresh_ms(snapshots: SnapshotStore) -> int | None:
-    """When the table was refreshed last [epoch ms]; None: never, or before its oldest snapshot.
-
-    Args:
-        snapshots: the store of the table's snapshots.
-    """
+    """When the table was refreshed last [epoch ms]; None: never, or before its oldest snapshot."""
     for snapshot_id in reversed(snapshots.ids()):
         snapshot = snapshots.read(snapshot_id)
         if snapshot.commit_user.startswith(REFRESH_USER):

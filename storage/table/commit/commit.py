@@ -419,7 +419,6 @@ def run_until_committed(
 
     Args:
         prepare: plans and writes from the newest state; None: there is nothing to commit.
-        attempts: most attempts.
         retried: errors after which another attempt may succeed; of `NOT_COMMITTED`.
         on_lost: called after each lost attempt, its files removed.
 

@@ -241,7 +241,6 @@ def compact_table(
     """Compact the buckets of a table that need it; also of a table that is `write-only`.
 
     Args:
-        table: any kind of table.
         executor: carries out the buckets: threads, or processes (the table pickles).
         parallelism: buckets in work at a time; memory grows with it.
         user_prefix: begins the names of the commit users; each commit has a user of its own.

@@ -117,10 +117,8 @@ def rescale(
     """Give a table another number of buckets, and its rows their new place.
 
     Args:
-        buckets: their new number.
         partitions: values of some partition columns each: only partitions that have all values of
             one of them; the others cannot be written until they are rescaled too. Empty: all.
-        on_progress: called now and then.
 
     Raises:
         InvalidRequestError: the table has no fixed number of buckets, the number is not positive,
@@ -150,7 +148,6 @@ class PartitionRewrite:
     Args:
         table: may compact, with the buckets that are wanted.
         partitions: those that are compacted first, where compaction must have seen all rows.
-        on_progress: called now and then.
         rows: gives the rows of splits in the order in which they are written; None: as they are.
     """
 

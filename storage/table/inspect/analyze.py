@@ -55,12 +55,7 @@ _STRING = AtomicType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """The outcome of an ANALYZE.
-
-    Attributes:
-        snapshot_id: the ANALYZE snapshot.
-        statistics: what it names.
-    """
+    """The outcome of an ANALYZE."""
 
     snapshot_id: int
     statistics: Statistics

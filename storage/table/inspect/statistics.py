@@ -22,11 +22,9 @@ class ColumnStatistics:
     """What is known of one column. None = unknown.
 
     Attributes:
-        column_id: field id.
         distinct_count: different values, nulls apart.
         min: smallest value as text: of dates the day number, of others as CAST to STRING gives.
         max: largest value as text.
-        null_count: nulls.
         avg_len: mean size of a value [bytes].
         max_len: size of the largest value [bytes].
         extra: members that this version does not know, kept on rewriting.
@@ -48,7 +46,6 @@ class Statistics:
 
     Attributes:
         snapshot_id: the snapshot that was looked at.
-        schema_id: its schema.
         merged_record_count: rows as read.
         merged_record_size: their size [bytes].
         columns: by column name.

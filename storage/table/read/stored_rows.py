@@ -60,7 +60,6 @@ def stored_rows(
 
     Args:
         table: with a primary key.
-        snapshot: whose state.
         partition: framed; None: keys are in one partition each, any of the table.
         bucket: where the keys are; None: in any bucket of the partition, or in none yet.
         keys: the columns of the trimmed primary key, strictly ascending by key.

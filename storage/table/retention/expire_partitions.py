@@ -75,7 +75,6 @@ def choose_expired_partitions(
         names: by which they are ordered.
         now: current time, by the same clock.
         age: up to which a partition stays.
-        limit: most partitions.
     """
     old = [one for one, time in times.items() if time is not None and now - age > time]
     return sorted(old, key=names.__getitem__)[:limit]

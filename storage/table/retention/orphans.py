@@ -84,7 +84,6 @@ def remove_orphan_files(
 
     Args:
         older_than_ms: only files last written before this time [epoch ms]; None: a day ago.
-        dry_run: only report.
         on_progress: see `OrphanProgress`.
 
     Raises:

@@ -34,9 +34,6 @@ class HintRepair:
 def repair_hints(table: TableCore, *, dry_run: bool = False) -> list[HintRepair]:
     """Write the hints that are missing or wrong, and return what was wrong.
 
-    Args:
-        dry_run: only report.
-
     Raises:
         StorageUnavailableError: the store failed; call again.
     """

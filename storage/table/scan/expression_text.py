@@ -250,10 +250,7 @@ def expression_error(text: str, position: int, detail: str, hint: str = "") -> I
     """The error of an expression that is refused.
 
     Args:
-        text: the whole expression.
         position: character from 0; the message counts from 1.
-        detail: what is wrong there.
-        hint: what to write instead.
     """
     return InvalidRequestError(
         "an expression is refused",

@@ -138,9 +138,6 @@ class FileIndexFilter:
 def index_source(file_io: FileIO, path: str, file: DataFileMeta) -> Source | None:
     """The file index of a data file, wherever it lies; None when it has none.
 
-    Args:
-        path: of the data file.
-
     Raises:
         CorruptDataError: it has several, or the one it names is not there.
     """

@@ -202,9 +202,7 @@ def rewrite_files(
 
     Args:
         files: in the order of their rows; the first gives the first sequence number.
-        names: of the new files.
         kept: which rows of a file to write, by name; of others all.
-        source: recorded in the metadata.
     """
     rows = read_files(context, files, kept)
     return write_files(context, rows, names, files[0].min_sequence_number, source)
@@ -274,9 +272,6 @@ def compaction_message(
     """The message of files that a bucket got, and of files that compaction replaced.
 
     Args:
-        before: files that compaction removes.
-        after: files in their place.
-        new: other new files.
         change: of deletion vectors; None: none.
     """
     vectors = change or IndexChange()

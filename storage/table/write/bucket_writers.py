@@ -59,7 +59,6 @@ def open_bucket(
     Args:
         partition: framed.
         snapshot: None: the bucket is taken to be empty.
-        compaction: whether to compact what is due.
         commit_user: who will commit; names postponed files.
 
     Raises:

@@ -83,7 +83,6 @@ def into_buckets(
         table: a postponed table.
         staged: not committed, in the order in which their rows count. Their files are removed.
         snapshot: the state that the commit builds on.
-        overwrite: what is there is replaced.
 
     Returns:
         Messages to commit instead.
@@ -114,7 +113,6 @@ class _Writers:
         table: with the number of buckets of the partition.
         partition: framed.
         snapshot: the state to continue from; None: empty.
-        compaction: whether to compact what is due.
     """
 
     def __init__(

@@ -60,8 +60,6 @@ def place_staged(
     Args:
         staged: of writers of `staging(table)`, in the order in which their rows count. Their files
             are removed, unless the rows stay postponed.
-        overwrite: what is there is replaced.
-        batch: whether the rows are those of a batch job.
     """
     if bucket_mode(table.schema, table.options) is BucketMode.DYNAMIC:
         return _assigned(table, staged, overwrite=overwrite)

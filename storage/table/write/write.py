@@ -146,7 +146,6 @@ class TableWrite:
         Args:
             full: merge everything into the last level; otherwise only what is due.
             partition: only this one (framed).
-            bucket: only this one.
 
         Returns:
             Whether anything was compacted.

@@ -80,7 +80,6 @@ def change_rows(
         table: the table; `row_rules` says which statements it takes.
         change: decides on the rows of a state; called again for every attempt.
         actions: what its changes refer to by number.
-        columns: that `change` gets.
         predicate: a condition that every row to be changed meets; `change` may get others, too.
         identifier: as for `FileStoreCommit.commit`: the changes are made at most once for a user
             and identifier. None: every call is a commit of its own.
@@ -196,9 +195,6 @@ def _require_unchanged(
     """Check that what the statement read is still so.
 
     Args:
-        user: the statement's own.
-        read: the snapshot it read.
-        latest: the newest one.
         touched: buckets in which others must not have written rows; None: in any.
 
     Raises:
