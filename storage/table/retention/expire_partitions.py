@@ -19,7 +19,7 @@ from storage.options.options import TableOptions
 from storage.table.commit.commit import FileStoreCommit
 from storage.table.commit.live_files import live_state
 from storage.table.core import TableCore
-from storage.table.inspect.system.texts import field_text
+from storage.table.inspect.system.columns import field_text
 
 __all__ = [
     "choose_expired_partitions",

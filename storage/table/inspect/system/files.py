@@ -21,8 +21,15 @@ from storage.format.row.binary_row import decode_row
 from storage.table.commit.index_files import index_entries
 from storage.table.commit.live_files import live_state
 from storage.table.core import TableCore
-from storage.table.inspect.system.columns import schema_of, shown_snapshot, table_of
-from storage.table.inspect.system.texts import field_text, key_text, map_text, partition_text
+from storage.table.inspect.system.columns import (
+    field_text,
+    key_text,
+    map_text,
+    partition_text,
+    schema_of,
+    shown_snapshot,
+    table_of,
+)
 from storage.table.read.missing_files import explain_missing_files
 from storage.table.retention.mark_done import success_times
 

@@ -22,8 +22,13 @@ from storage.table.branches import branch_names
 from storage.table.commit.index_files import index_entries
 from storage.table.core import TableCore
 from storage.table.inspect.statistics import read_statistics
-from storage.table.inspect.system.columns import local_time, schema_of, shown_snapshot, table_of
-from storage.table.inspect.system.texts import partition_text
+from storage.table.inspect.system.columns import (
+    local_time,
+    partition_text,
+    schema_of,
+    shown_snapshot,
+    table_of,
+)
 from storage.table.read.missing_files import explain_missing_files
 from storage.table.retention.consumers import all_consumers
 from storage.table.tags import all_tags
