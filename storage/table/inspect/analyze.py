@@ -64,6 +64,8 @@ class Analysis:
 def analyze(
     table: FileStoreTable,
     columns: Sequence[str] | None = (),
+    *,
+    on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Analysis | None:
     """Compute the statistics of the newest snapshot and commit them; None without snapshots.
 
@@ -72,6 +74,7 @@ def analyze(
     Args:
         columns: of which statistics are wanted besides the number of rows; None = of all columns
             that can have any.
+        on_progress: called with splits read, and splits to read.
 
     Raises:
         InvalidRequestError: a column is unknown, or cannot have statistics.
@@ -80,7 +83,7 @@ def analyze(
     snapshot = table.latest_snapshot()
     if snapshot is None:
         return None
-    statistics = compute_statistics(table, snapshot, columns)
+    statistics = compute_statistics(table, snapshot, columns, on_progress=on_progress)
     commit = table.new_commit(table.ids.uuid())
     result = commit.update_statistics(statistics, BATCH_COMMIT_IDENTIFIER)
     return Analysis(snapshot_id=result.append_snapshot_id or 0, statistics=statistics)
@@ -93,10 +96,7 @@ def compute_statistics(
     *,
     on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Statistics:
-    """The statistics of a snapshot, in its schema. Arguments and errors as of `analyze`.
-
-    `on_progress` is called with splits read, and splits to read.
-    """
+    """The statistics of a snapshot, in its schema. Arguments and errors as of `analyze`."""
     table = table.with_schema(snapshot.schema_id)
     fields = _chosen(table, columns)
     running = [_RunningColumn(field) for field in fields]
