@@ -290,7 +290,7 @@ def _registry(registry: PartitionRegistry | None, action: str) -> PartitionRegis
     if registry is None:
         raise UnsupportedFeatureError(
             "Cannot mark done partition for table without metastore.",
-            hint="use success-file or http-report, or a catalog that knows partitions",
+            hint="use success-file or http-report; from Python, give a `registry` that knows them",
             option="partition.mark-done-action",
             value=action,
         )
