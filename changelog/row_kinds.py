@@ -1,24 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The column `_row_kind`, `+I`, `-U`, `+U` or `-D`, in place of the stored kinds. Pure."""
 
-import functools
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.errors import InvalidRequestError
 from storage.format.types.types import VALUE_KIND, RowKind
+from storage.table.inspect.system.row_tables import kind_texts
 
 __all__ = ["ROW_KIND", "row_kind_schema", "with_row_kinds", "with_stored_kinds"]
 
 ROW_KIND = "_row_kind"
-
-
-@functools.cache
-def _texts() -> pa.Array:
-    """By kind. Not made at import: the first array of Python objects imports pandas, a second."""
-    return pa.array([kind.short for kind in sorted(RowKind)], pa.string())
 
 
 def row_kind_schema(schema: pa.Schema) -> pa.Schema:
@@ -28,7 +21,7 @@ def row_kind_schema(schema: pa.Schema) -> pa.Schema:
 
 def with_row_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Changes, whose first column is `_VALUE_KIND`, as readers see them."""
-    kinds, schema = _texts().take(batch.column(0)), row_kind_schema(batch.schema)
+    kinds, schema = kind_texts().take(batch.column(0)), row_kind_schema(batch.schema)
     return pa.RecordBatch.from_arrays([kinds, *batch.columns[1:]], schema=schema)
 
 
@@ -42,7 +35,7 @@ def with_stored_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
     if position < 0:
         return batch
     texts = batch.column(position)
-    kinds = pc.index_in(texts, value_set=_texts())
+    kinds = pc.index_in(texts, value_set=kind_texts())
     if kinds.null_count:
         raise InvalidRequestError(
             "a row has no kind",

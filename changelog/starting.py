@@ -6,15 +6,23 @@ first snapshot is then treated as the mode says.
 """
 
 import dataclasses
-from typing import Protocol
+from collections.abc import Callable
+from functools import partial
 
 from storage.errors import InvalidOptionError, UnsupportedFeatureError
 from storage.format.metadata.snapshot import Snapshot
 from storage.table.core import TableCore
 from storage.table.retention.consumers import read_consumer
 from storage.table.scan.scan import TableScan
-from storage.table.scan.scan_mode import ScanMode, check_streaming, scan_mode_of
-from storage.table.scan.time_travel import TimeTravel, first_since, newest_compacted, travel_of
+from storage.table.scan.time_travel import (
+    ScanMode,
+    TimeTravel,
+    check_streaming,
+    first_since,
+    newest_compacted,
+    scan_mode_of,
+    travel_of,
+)
 
 __all__ = [
     "Beginning",
@@ -49,15 +57,11 @@ class Beginning:
     files_since_ms: int | None = None
 
 
-class StartingPoint(Protocol):
-    """Decides how a stream begins; called again while it cannot."""
+StartingPoint = Callable[[], Beginning | None]
+"""How a stream begins; None while the table has no snapshot, then it is called again.
 
-    def __call__(self) -> Beginning | None:
-        """How it begins; None while the table has no snapshot.
-
-        Raises:
-            NotFoundError: a snapshot expired meanwhile.
-        """
+Raises NotFoundError when a snapshot expired meanwhile.
+"""
 
 
 def require_whole_changes(table: TableCore) -> None:
@@ -101,21 +105,21 @@ def starting_point(table: TableCore) -> StartingPoint:
     if options.consumer_id and not options.consumer_ignore_progress:
         consumer = read_consumer(table, options.consumer_id)
         if consumer is not None:
-            return _FromSnapshot(table, consumer.next_snapshot)
+            return partial(_from_snapshot, table, consumer.next_snapshot)
     travel = travel_of(table.schema.options)
     match mode:
         case ScanMode.LATEST:
-            return _Latest(table, table.snapshots.latest_id())
+            return partial(_latest, table, table.snapshots.latest_id())
         case ScanMode.LATEST_FULL | ScanMode.COMPACTED_FULL | ScanMode.FROM_FILE_CREATION_TIME:
-            return _State(table, travel)
+            return partial(_state, table, travel)
         case ScanMode.FROM_TIMESTAMP if travel.timestamp_ms is not None:
-            return _FromTime(table, travel.timestamp_ms)
+            return partial(_from_time, table, travel.timestamp_ms)
         case ScanMode.FROM_CREATION_TIMESTAMP if travel.since_ms is not None:
-            return _FromCreation(table, travel.since_ms)
+            return partial(_from_creation, table, travel.since_ms)
         case ScanMode.FROM_SNAPSHOT if travel.snapshot_id is not None:
-            return _FromSnapshot(table, travel.snapshot_id)
+            return partial(_from_snapshot, table, travel.snapshot_id)
         case ScanMode.FROM_SNAPSHOT_FULL if travel.snapshot_id is not None:
-            return _FromSnapshot(table, travel.snapshot_id, full=True)
+            return partial(_from_snapshot, table, travel.snapshot_id, full=True)
     raise InvalidOptionError(
         f"Cannot scan from {(key or mode.value).removeprefix('scan.')} in streaming mode.",
         hint="begin a stream with a snapshot id, a time, or a whole state",
@@ -126,7 +130,7 @@ def starting_point(table: TableCore) -> StartingPoint:
 
 def from_state(table: TableCore, snapshot_id: int) -> StartingPoint:
     """Begin with the whole state of a snapshot, which must be there."""
-    return _State(table, TimeTravel(snapshot_id=snapshot_id))
+    return partial(_state, table, TimeTravel(snapshot_id=snapshot_id))
 
 
 def first_scan(table: TableCore, beginning: Beginning) -> TableScan:
@@ -144,88 +148,46 @@ def first_scan(table: TableCore, beginning: Beginning) -> TableScan:
             return scan.with_all_levels()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _State:
-    table: TableCore
-    travel: TimeTravel
-
-    def __call__(self) -> Beginning | None:
-        if self.travel.compacted:
-            state = newest_compacted(self.table)
-        else:
-            state = self.travel.resolve(self.table)
-        if state is None:
-            return None
-        return Beginning(state.id + 1, state, self.travel.files_since_ms)
+def _state(table: TableCore, travel: TimeTravel) -> Beginning | None:
+    state = newest_compacted(table) if travel.compacted else travel.resolve(table)
+    return None if state is None else Beginning(state.id + 1, state, travel.files_since_ms)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Latest:
+def _latest(table: TableCore, opened_at: int | None) -> Beginning | None:
     """After the newest snapshot; with the first, if there was none when the stream was opened."""
-
-    table: TableCore
-    newest: int | None
-
-    def __call__(self) -> Beginning | None:
-        newest = self.table.snapshots.latest_id()
-        if newest is None:
-            return None
-        return Beginning(1 if self.newest is None else newest + 1)
+    newest = table.snapshots.latest_id()
+    if newest is None:
+        return None
+    return Beginning(1 if opened_at is None else newest + 1)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _FromTime:
-    table: TableCore
-    time_ms: int
-
-    def __call__(self) -> Beginning | None:
-        first = first_since(self.table, self.time_ms)
-        return None if first is None else Beginning(first)
+def _from_time(table: TableCore, time_ms: int) -> Beginning | None:
+    first = first_since(table, time_ms)
+    return None if first is None else Beginning(first)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _FromCreation:
+def _from_creation(table: TableCore, time_ms: int) -> Beginning | None:
     """With the first snapshot since a time; where it has expired, with the files made since."""
-
-    table: TableCore
-    time_ms: int
-
-    def __call__(self) -> Beginning | None:
-        table = self.table
-        first, earliest = first_since(table, self.time_ms), earliest_id(table)
-        newest = table.latest_snapshot()
-        if newest is None or first is None or earliest is None:
-            return None
-        if earliest < first <= newest.id:
-            return Beginning(first)
-        return Beginning(newest.id + 1, newest, self.time_ms)
+    first, earliest = first_since(table, time_ms), earliest_id(table)
+    newest = table.latest_snapshot()
+    if newest is None or first is None or earliest is None:
+        return None
+    if earliest < first <= newest.id:
+        return Beginning(first)
+    return Beginning(newest.id + 1, newest, time_ms)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _FromSnapshot:
+def _from_snapshot(table: TableCore, snapshot_id: int, *, full: bool = False) -> Beginning | None:
     """With a snapshot, or the oldest that is left if it has expired."""
-
-    table: TableCore
-    snapshot_id: int
-    full: bool = False
-
-    def __call__(self) -> Beginning | None:
-        table = self.table
-        earliest = table.snapshots.earliest_id() if self.full else earliest_id(table)
-        if earliest is None:
-            return None
-        first = max(self.snapshot_id, earliest)
-        if not self.full:
-            return Beginning(first)
-        return Beginning(first + 1, table.snapshots.read(first))
+    earliest = table.snapshots.earliest_id() if full else earliest_id(table)
+    if earliest is None:
+        return None
+    first = max(snapshot_id, earliest)
+    return Beginning(first + 1, table.snapshots.read(first)) if full else Beginning(first)
 
 
 def earliest_id(table: TableCore) -> int | None:
-    """Id of the oldest snapshot whose changes are left, long-lived changelogs included.
-
-    Returns:
-        The id; None on a table without snapshots.
-    """
+    """Id of the oldest snapshot, or long-lived changelog; None on a table without snapshots."""
     earliest = table.snapshots.earliest_id()
     if earliest is None:
         return None

@@ -66,8 +66,8 @@ class StreamScan:
            `reader` for its splits, again and again. None: nothing to read now, ask later; `ended`
            says that nothing will come any more.
         3. Keep `checkpoint()` when all that was planned has been read. `restore()` it in a new
-           scan to go on there; or, with a `consumer-id`, `notify_checkpoint_complete()` it, and
-           the next scan of that consumer goes on by itself.
+           scan to continue there; or, with a `consumer-id`, `notify_checkpoint_complete()` it, and
+           the next scan of that consumer continues by itself.
 
     The first answer is the whole state where the mode begins with one (`last_starting`), even if
     it is empty; every other one has at least one split.
@@ -143,10 +143,7 @@ class StreamScan:
         return self._last is not None and self._last.starting
 
     def plan(self) -> StreamPlan | None:
-        """What is to be read next.
-
-        Returns:
-            None when there is nothing (yet), see `ended`.
+        """What is to be read next; None when there is nothing (yet), see `ended`.
 
         Raises:
             DataLossError: the next snapshot has expired or was rolled back; says what to do.
@@ -262,21 +259,17 @@ def read_changelog(
     predicate: Predicate | None = None,
     wait: bool = False,
 ) -> Iterator[ChangelogBatch]:
-    """The changes of a table as a stream of record batches.
+    """The changes of a table as a stream of record batches, snapshot by snapshot.
 
     Progress of a `consumer-id` moves on when the batches of a snapshot have all been taken.
 
     Args:
-        table: the table.
         mode: instead of `scan.mode`.
         options: further table options, such as `scan.snapshot-id` or `consumer-id`.
         columns: columns wanted, in the order wanted; None = all.
         predicate: rows wanted; None = all.
         wait: poll for more every `continuous.discovery-interval` instead of ending at what is
             there now.
-
-    Yields:
-        Batches, snapshot by snapshot.
 
     Raises:
         InvalidOptionError: options contradict each other, or choose what no stream can begin with.

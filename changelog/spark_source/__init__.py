@@ -3,5 +3,5 @@
 
 The one room below `ingest` whose modules may import pyspark (adr/0002); `data_source` is the class
 that Spark knows. What needs no Spark is in `source_options`, `batch_scan` and
-`changelog.stream_range`.
+`changelog.follow`.
 """

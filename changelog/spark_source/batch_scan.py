@@ -5,25 +5,76 @@ What `FileStoreTable.to_arrow` and `system_table` give in one, here with the pla
 reading. Knows nothing of Spark.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from changelog.spark_source.row_view import RowView, is_view
-from changelog.spark_source.scans import BatchScan, MetadataSplit, check_columns, selected
+from changelog.spark_source.row_view import RowView, is_view, selected
 from storage.catalog.catalog import Catalog
 from storage.catalog.system_tables import catalog_system_table
 from storage.errors import NotFoundError, UnsupportedFeatureError
 from storage.table.format_table import FormatTable
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
 from storage.table.inspect.system.row_tables import read_optimized_scan
-from storage.table.scan.predicate import Predicate, both, mask
+from storage.table.scan.arrow_scan import ArrowScan
+from storage.table.scan.format_files import FormatSplit
+from storage.table.scan.predicate import Predicate, both, columns_of, mask, require_known
 from storage.table.scan.row_scan import RowScan
-from storage.table.scan.scan import TableScan
+from storage.table.scan.scan import ChangeSplit, Split, TableScan
 from storage.table.table import FileStoreTable
 
-__all__ = ["batch_scan", "catalog_scan"]
+__all__ = ["MetadataSplit", "ScanCounts", "ScanSplit", "batch_scan", "catalog_scan", "counts_of"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MetadataSplit:
+    """The whole of a system table that is made of metadata."""
+
+
+ScanSplit = Split | ChangeSplit | FormatSplit | MetadataSplit
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScanCounts:
+    """What a plan reads.
+
+    Attributes:
+        splits: independent of each other.
+        partitions: partitions of the table.
+        files: data and changelog files.
+        bytes: their size.
+    """
+
+    splits: int
+    partitions: int
+    files: int
+    bytes: int
+
+
+def counts_of(splits: Sequence[ScanSplit]) -> ScanCounts:
+    """What some splits read."""
+    whole = [split for split in splits if isinstance(split, FormatSplit)]
+    if whole:
+        return ScanCounts(
+            splits=len(whole),
+            partitions=len({split.path.rpartition("/")[0] for split in whole}),
+            files=len(whole),
+            bytes=sum(split.size for split in whole),
+        )
+    of_files = [split for split in splits if isinstance(split, Split | ChangeSplit)]
+    files = [
+        file
+        for split in of_files
+        for file in (split.files if isinstance(split, Split) else (*split.before, *split.files))
+    ]
+    return ScanCounts(
+        splits=len(splits),
+        partitions=len({split.partition for split in of_files}),
+        files=len({file.file_name for file in files}),
+        bytes=sum(file.file_size for file in files),
+    )
 
 
 def batch_scan(
@@ -33,7 +84,7 @@ def batch_scan(
     predicate: Predicate | None = None,
     *,
     kinds: bool = False,
-) -> BatchScan:
+) -> ArrowScan:
     """A read of a table or of one of its system tables.
 
     Args:
@@ -57,7 +108,7 @@ def batch_scan(
             )
         return table.scan(predicate, columns)
     name = None if system is None else system.lower()
-    scan: BatchScan
+    scan: ArrowScan
     if name is None and kinds:
         scan = RowView(table, None, columns, predicate)
     elif name is None or name == "ro":
@@ -82,11 +133,10 @@ def catalog_scan(
     name: str,
     columns: Sequence[str] | None = None,
     predicate: Predicate | None = None,
-) -> BatchScan:
+) -> ArrowScan:
     """A read of a system table of a catalog.
 
     Args:
-        catalog: the catalog.
         name: without `sys.`.
         columns: in the order wanted; None: all.
         predicate: rows wanted; None: all.
@@ -108,7 +158,7 @@ class ReadOptimizedScan(RowScan):
         return read_optimized_scan(table)
 
 
-class MetadataScan:
+class MetadataScan(ArrowScan):
     """A system table made of metadata, of a table or of a catalog: one split.
 
     Args:
@@ -130,19 +180,21 @@ class MetadataScan:
         schema = whole().schema
         self._schema = selected(schema, columns)
         self._predicate = predicate
-        check_columns(schema, predicate)
+        require_known(columns_of(predicate), schema.names)
 
     @property
     def schema(self) -> pa.Schema:
         """The columns wanted."""
         return self._schema
 
-    def plan(self, predicate: Predicate | None) -> Sequence[MetadataSplit]:
-        """See `BatchScan`."""
+    def plan(self, predicate: Predicate | None = None) -> Sequence[MetadataSplit]:
+        """See `ArrowScan`."""
         return [MetadataSplit()]
 
-    def read(self, split: MetadataSplit, predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
-        """See `BatchScan`."""
+    def read(
+        self, split: MetadataSplit, predicate: Predicate | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """See `ArrowScan`."""
         wanted = both(self._predicate, predicate)
         for batch in self._whole().combine_chunks().to_batches():
             rows = batch if wanted is None else batch.filter(mask(wanted, batch))

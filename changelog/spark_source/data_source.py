@@ -14,22 +14,31 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
     Filter,
     InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
-from changelog.spark_source.batch_scan import batch_scan, catalog_scan
-from changelog.spark_source.push_down import pushed_predicate
+from changelog.follow import START, RangeLimit, StreamPosition, StreamRange
+from changelog.spark_source.batch_scan import ScanSplit, batch_scan, catalog_scan, counts_of
 from changelog.spark_source.row_view import StreamView, streamed_table
-from changelog.spark_source.scans import BatchScan, ScanSplit, counts_of
-from changelog.spark_source.sink import RowSink, partition_values
+from changelog.spark_source.sink import RowSink, TaskFiles, partition_values
 from changelog.spark_source.source_options import (
     LIMITS,
     READ_CHANGELOG,
@@ -40,17 +49,275 @@ from changelog.spark_source.source_options import (
 from changelog.spark_source.spark_types import (
     arrow_schema_of,
     chosen_columns,
+    pushed_predicate,
     spark_batches,
     spark_schema,
 )
-from changelog.spark_source.stream_reader import ChangeStreamReader
-from changelog.spark_source.writers import BatchWriter, CommitName, StreamWriter
-from changelog.stream_range import RangeLimit
-from storage.errors import InvalidOptionError
+from storage.errors import InternalError, InvalidOptionError, RetryableError
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
+from storage.table.scan.arrow_scan import ArrowScan
 from storage.table.scan.predicate import And, Predicate
 from storage.table.table import FileStoreTable
 
-__all__ = ["LakewardDataSource", "ScanReader"]
+__all__ = [
+    "BatchWriter",
+    "ChangeStreamReader",
+    "CommitName",
+    "LakewardDataSource",
+    "ScanReader",
+    "StreamWriter",
+    "TaskMessage",
+]
+
+_Offset = dict[str, int | bool]
+
+_LOOK_EVERY_MS = 200
+"""An idle query without trigger interval polls every 10 ms (measured), too often for a store."""
+
+_HOLD_EVERY_MS = 60_000
+"""A consumer that is not written for `consumer.expiration-time` goes; idle streams live on."""
+
+
+class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the changes of a table: offsets are snapshot ids, one task per bucket.
+
+    What survives a crash is Spark's log of offsets alone. An offset says all that its range needs,
+    so a batch that was planned is read again as it was, or, if its snapshots have expired, not at
+    all. All changes of a key come in one task, in the order in which they happened; between tasks
+    there is no order. The table's `consumer-id` only keeps snapshots from expiring; it moves on
+    when Spark says that a batch is done, which is when it plans the next one.
+
+    Args:
+        view: what of them, and in which columns.
+        schema: Spark's, of the same columns in the same order.
+        limit: how much one batch takes in.
+    """
+
+    def __init__(self, view: StreamView, schema: StructType, limit: RangeLimit) -> None:
+        self._view = view
+        self._arrow = arrow_schema_of(schema)
+        self._limit = limit
+        self._ranges: StreamRange | None = None
+        self._drains = False
+        self._looked_ms = self._held_ms = 0
+        self._idle_at: StreamPosition | None = None
+        self._held: StreamPosition | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """Tasks read splits and need no position."""
+        return {**self.__dict__, "_ranges": None}
+
+    def initialOffset(self) -> _Offset:
+        """Before the beginning; what the beginning is, the first batch's end says."""
+        return START.to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Spark hands it back unless a trigger wants everything."""
+        if self._limit == RangeLimit():
+            return ReadAllAvailable()
+        return ReadMaxFiles(self._limit.snapshots or self._limit.rows or 1)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take in nothing that is not there now."""
+        self._drains = True
+        self._range.end_at_newest()
+
+    def latestOffset(self, start: _Offset, limit: ReadLimit) -> _Offset:
+        """The end of the next batch; `start` when there is nothing to read now.
+
+        Raises:
+            DataLossError: the next snapshot has expired, or the table was rolled back before it.
+        """
+        position = StreamPosition.from_json(start)
+        clock = self._view.table.clock
+        if position == self._idle_at and clock.now_ms() - self._looked_ms < _LOOK_EVERY_MS:
+            return start
+        wanted = RangeLimit() if isinstance(limit, ReadAllAvailable) else self._limit
+        try:
+            end = self._range.advance(position, wanted)
+            if position == START:
+                self._range.hold_beginning(end)
+            elif end == position:
+                self._keep_held(position)
+        except RetryableError as error:
+            if self._drains:
+                raise  # the same offset would say that everything was read
+            _LOG.warning("cannot poll for new snapshots", extra={"reason": str(error)})
+            end = position
+        self._looked_ms = clock.now_ms()
+        self._idle_at = end if end == position else None
+        return start if end == position else end.to_json()
+
+    def reportLatestOffset(self) -> _Offset | None:
+        """Where the table is now, for the progress of the query."""
+        if self._idle_at is not None:
+            return self._idle_at.to_json()
+        try:
+            return self._range.newest().to_json()
+        except RetryableError:
+            return None
+
+    def partitions(self, start: _Offset, end: _Offset) -> Sequence[InputPartition]:
+        """One task per bucket, of a whole state one per split."""
+        groups = self._range.splits(StreamPosition.from_json(start), StreamPosition.from_json(end))
+        return [InputPartition(group) for group in groups]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The changes of some splits, in order."""
+        for split in partition.value:
+            for batch in self._view.read(split):
+                yield from spark_batches(batch, self._arrow)
+
+    def commit(self, end: _Offset) -> None:
+        """A batch is done, and will not be read again."""
+        self._held = StreamPosition.from_json(end)
+        self._range.hold(self._held)
+        self._held_ms = self._view.table.clock.now_ms()
+
+    def stop(self) -> None:
+        """Nothing is held open."""
+
+    def _keep_held(self, position: StreamPosition) -> None:
+        """Write the consumer of an idle stream anew, at what Spark has said to be done."""
+        clock = self._view.table.clock
+        if self._held is not None and clock.now_ms() - self._held_ms >= _HOLD_EVERY_MS:
+            self._range.hold(self._held)
+            self._held_ms = clock.now_ms()
+
+    @property
+    def _range(self) -> StreamRange:
+        if self._ranges is None:
+            self._ranges = StreamRange(self._view.table, self._view.early())
+        return self._ranges
+
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+_USER_PREFIX = "spark-"
+
+
+@dataclasses.dataclass
+class TaskMessage(WriterCommitMessage):
+    """What a task reports to the driver.
+
+    Attributes:
+        query: id of the streaming query that runs the task; None: none does.
+        batch: number of its micro-batch; None: none does.
+    """
+
+    files: TaskFiles
+    query: str | None = None
+    batch: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CommitName:
+    """The name of a batch write.
+
+    Attributes:
+        user: commit user; of a micro-batch its query is added.
+        identifier: commit identifier; None: the number of the micro-batch.
+    """
+
+    user: str
+    identifier: int | None
+
+    def of(self, report: TaskMessage) -> tuple[str, int]:
+        """User and identifier.
+
+        Raises:
+            InvalidOptionError: there is no micro-batch, and no identifier.
+        """
+        if self.identifier is not None:
+            return self.user, self.identifier
+        if report.query is None or report.batch is None:
+            raise InvalidOptionError(
+                "a commit is named by its user and its number",
+                hint="give `commit.identifier`, too; only in a `foreachBatch` it is known",
+                user=self.user,
+            )
+        return f"{self.user}-{report.query}", report.batch
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Appends, upserts or overwrites once.
+
+    A job has a commit user of its own and happens as often as it is run, unless `commit.user` and
+    `commit.identifier` name it; in a `foreachBatch` `commit.user` is enough, query and micro-batch
+    say the rest. Without a name a commit that failed with unknown outcome may have happened.
+
+    Args:
+        unnamed: commit user where there is no name.
+    """
+
+    def __init__(self, sink: RowSink, name: CommitName | None, unnamed: str) -> None:
+        self._sink = sink
+        self._name = name or CommitName(unnamed, BATCH_COMMIT_IDENTIFIER)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of a task."""
+        return _written(self._sink, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit what all tasks wrote."""
+        reports = _reported(messages)
+        if reports:
+            user, identifier = self._name.of(reports[0])
+            self._sink.commit([one.files for one in reports], user, identifier)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what tasks wrote before one failed."""
+        _remove(self._sink, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Commits each micro-batch at most once.
+
+    A query is known by the id that its checkpoint holds: commit user `spark-<id>`, commit
+    identifier = number of the micro-batch. A batch that is repeated after a crash finds its commit
+    and changes nothing; a new checkpoint is a new user, whose numbers begin anew.
+    """
+
+    def __init__(self, sink: RowSink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of a task."""
+        return _written(self._sink, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Commit a micro-batch."""
+        reports = _reported(messages)
+        if not reports:
+            return
+        query = reports[0].query
+        if query is None:
+            raise InternalError("Spark does not say which query writes")
+        files = [one.files for one in reports]
+        self._sink.commit(files, _USER_PREFIX + query, batchId, batch=False)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Remove what tasks wrote before one failed."""
+        _remove(self._sink, messages)
+
+
+def _written(sink: RowSink, rows: Iterator[pa.RecordBatch]) -> TaskMessage:
+    context = TaskContext.get()
+    task = 0 if context is None else context.partitionId()
+    query = None if context is None else context.getLocalProperty(_QUERY_ID)
+    batch = None if context is None else context.getLocalProperty(_BATCH_ID)
+    return TaskMessage(sink.write(task, rows), query, None if batch is None else int(batch))
+
+
+def _reported(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
+    return [one for one in messages if isinstance(one, TaskMessage)]
+
+
+def _remove(sink: RowSink, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Spark also aborts when the commit fails, whose outcome may be unknown: then files stay."""
+    if any(one is None for one in messages):
+        sink.remove([one.files for one in _reported(messages)])
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,10 +327,9 @@ class ScanReader(DataSourceReader):
 
     Args:
         scan: whose columns are those of the schema, in the same order.
-        schema: Spark's.
     """
 
-    def __init__(self, scan: BatchScan, schema: StructType) -> None:
+    def __init__(self, scan: ArrowScan, schema: StructType) -> None:
         self._scan = scan
         self._arrow = arrow_schema_of(schema)
         self._pushed: Predicate | None = None
@@ -176,7 +442,7 @@ class LakewardDataSource(DataSource):
 
     def _scan(
         self, columns: Sequence[str] | None = None, predicate: Predicate | None = None
-    ) -> BatchScan:
+    ) -> ArrowScan:
         parsed = self._parsed
         if parsed.catalog_table is not None:
             return catalog_scan(parsed.catalog(), parsed.catalog_table, columns, predicate)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from changelog.row_kinds import row_kind_schema, with_row_kinds
-from changelog.spark_source.scans import check_columns, selected
 from changelog.starting import require_whole_changes
 from storage.errors import UnsupportedFeatureError
 from storage.table.inspect.system.row_tables import (
@@ -22,12 +21,21 @@ from storage.table.inspect.system.row_tables import (
     shows_sequence_numbers,
 )
 from storage.table.read.read import TableRead, additions
-from storage.table.scan.predicate import And, Predicate, both, columns_of, conjuncts, mask
+from storage.table.scan.arrow_scan import ArrowScan
+from storage.table.scan.predicate import (
+    And,
+    Predicate,
+    both,
+    columns_of,
+    conjuncts,
+    mask,
+    require_known,
+)
 from storage.table.scan.scan import ChangeSplit, Split, TableScan
 from storage.table.scan.time_travel import travel_of
 from storage.table.table import FileStoreTable
 
-__all__ = ["RowView", "StreamView", "is_view", "streamed_table"]
+__all__ = ["RowView", "StreamView", "is_view", "selected", "streamed_table"]
 
 _SCHEMAS = {"audit_log": audit_log_schema, "binlog": binlog_schema}
 
@@ -37,13 +45,25 @@ def is_view(name: str) -> bool:
     return name in _SCHEMAS
 
 
+def selected(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """Some columns, in the order wanted; None: all.
+
+    Raises:
+        InvalidRequestError: there is no such column.
+    """
+    if columns is None:
+        return schema
+    require_known(columns, schema.names)
+    return pa.schema([schema.field(name) for name in columns])
+
+
 def streamed_table(table: FileStoreTable) -> FileStoreTable:
     """The table a stream reads: where it begins does not choose the schema."""
     return table if travel_of(table.schema.options).to_newest else table.latest()
 
 
-class RowView:
-    """A view of rows or changes of a table; a `BatchScan`. Picklable.
+class RowView(ArrowScan):
+    """A view of rows or changes of a table; an `ArrowScan`. Picklable.
 
     Args:
         table: with the options that choose what is read.
@@ -74,7 +94,7 @@ class RowView:
         self._kinds = kinds
         self._numbered = shows_sequence_numbers(table)
         whole = self._whole()
-        check_columns(whole, predicate)
+        require_known(columns_of(predicate), whole.names)
         self._schema = selected(whole, columns)
         self._predicate = predicate
 
@@ -92,14 +112,14 @@ class RowView:
         early = tuple(part for part in parts if columns_of(part) <= own)
         return And(early) if early else None
 
-    def plan(self, predicate: Predicate | None) -> Sequence[Split | ChangeSplit]:
-        """See `BatchScan`."""
+    def plan(self, predicate: Predicate | None = None) -> Sequence[Split | ChangeSplit]:
+        """See `ArrowScan`."""
         return TableScan(self.table).with_filter(self.early(predicate)).splits()
 
     def read(
         self, split: Split | ChangeSplit, predicate: Predicate | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """See `BatchScan`."""
+        """See `ArrowScan`."""
         wanted = both(self._predicate, predicate)
         for batch in self._shown(split, predicate):
             rows = batch if wanted is None else batch.filter(mask(wanted, batch))

@@ -38,8 +38,8 @@ __all__ = ["RowSink", "TaskFiles", "partition_values"]
 
 _TASK_NUMBERS = 1 << 24
 """Sequence numbers of one bucket that a task leaves to each one before it. A commit of 200 tasks
-takes 2^32, so one commit a second lasts for 68 years; a task with more rows of one bucket is told
-apart at the commit if it met the numbers of the next."""
+takes 2^32, so one commit a second lasts for 68 years; a task with more rows of one bucket is
+refused at the commit if its numbers meet those of the next."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +47,6 @@ class TaskFiles:
     """What one task wrote.
 
     Attributes:
-        task: number of its partition.
         messages: one per bucket.
     """
 
@@ -59,7 +58,6 @@ class RowSink:
     """Writes rows of columns that a job has into a table. Picklable.
 
     Args:
-        table: the table.
         columns: of the job's rows, in the form in which they come; `_row_kind` may be among them.
         overwrite: put the rows in the place of what is there.
         partition: what an overwrite replaces, by partition column; None: as
@@ -95,10 +93,6 @@ class RowSink:
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
         """Write the rows of a task.
 
-        Args:
-            task: number of its partition.
-            batches: its rows.
-
         Raises:
             InvalidRequestError: a value does not fit its column, or a row has no kind.
         """
@@ -118,12 +112,6 @@ class RowSink:
         self, files: Sequence[TaskFiles], user: str, identifier: int, *, batch: bool = True
     ) -> None:
         """Commit what all tasks wrote, then compact what is due.
-
-        Args:
-            files: of the tasks.
-            user: commit user.
-            identifier: commit identifier.
-            batch: whether the rows are those of a batch job.
 
         Raises:
             UnsupportedFeatureError: the tasks wrote what only one may; their files are removed.

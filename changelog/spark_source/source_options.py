@@ -76,7 +76,6 @@ class SourceOptions:
         columns: wanted, in order; None: all.
         predicate: rows wanted; None: all.
         table_options: on top of the table's own.
-        store_options: of the object store.
         catalog_options: of the catalog, without `catalog.`.
         own: the other options of `OWN_OPTIONS`, by key.
     """
@@ -183,7 +182,6 @@ class SourceOptions:
         """Refuse options that would be ignored.
 
         Args:
-            keys: of these options.
             what: does not know them.
 
         Raises:

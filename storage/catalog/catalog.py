@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from storage.format.metadata.schema_changes import SchemaChange
-    from storage.table.environment import CatalogEnvironment
+    from storage.table.core import CatalogEnvironment
     from storage.table.table import FileStoreTable
 
 __all__ = [

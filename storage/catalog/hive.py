@@ -42,7 +42,7 @@ from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.io.file_io import FileIO
 from storage.io.resolve import is_local, resolve_file_io
 from storage.table.commit.live_files import live_entries
-from storage.table.environment import CatalogEnvironment
+from storage.table.core import CatalogEnvironment
 
 if TYPE_CHECKING:
     from storage.format.metadata.schema_changes import SchemaChange

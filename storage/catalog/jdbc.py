@@ -40,7 +40,7 @@ from storage.format.metadata.schema_changes import SchemaChange
 from storage.format.metadata.snapshot import Snapshot
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
-from storage.table.environment import CatalogEnvironment
+from storage.table.core import CatalogEnvironment
 
 if TYPE_CHECKING:
     from storage.table.core import TableCore

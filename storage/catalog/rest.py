@@ -36,8 +36,7 @@ from storage.format.types.type_text import field_to_json
 from storage.io.file_io import FileIO
 from storage.io.forwarding import ForwardingFileIO
 from storage.io.resolve import is_local, resolve_file_io
-from storage.table.core import TableCore
-from storage.table.environment import CatalogEnvironment
+from storage.table.core import CatalogEnvironment, TableCore
 from storage.table.table import FileStoreTable
 from storage.table.table_rules import check_table
 

@@ -17,41 +17,24 @@ from storage.clock import epoch_of_local_ms
 from storage.errors import NotFoundError
 from storage.io.object_store.options import redacted_options
 from storage.options.options import option_value
-from storage.table.inspect.system.columns import LONG, TEXT, columns
+from storage.table.inspect.system.columns import schema_of, table_of
 from storage.table.inspect.system.registry import system_table
 from storage.table.table import FileStoreTable
 
 __all__ = ["CATALOG_TABLES", "catalog_system_table"]
 
-_OPTIONS = {"key": TEXT, "value": TEXT}
-_TABLES = {
-    "database_name": TEXT,
-    "table_name": TEXT,
-    "table_type": TEXT,
-    "partitioned": pa.bool_(),
-    "primary_key": pa.bool_(),
-    "owner": TEXT,
-    "created_at": LONG,
-    "created_by": TEXT,
-    "updated_at": LONG,
-    "updated_by": TEXT,
-    "record_count": LONG,
-    "file_size_in_bytes": LONG,
-    "file_count": LONG,
-    "last_file_creation_time": LONG,
-}
-_PARTITIONS = {
-    "database_name": TEXT,
-    "table_name": TEXT,
-    "partition_name": TEXT,
-    "record_count": LONG,
-    "file_size_in_bytes": LONG,
-    "file_count": LONG,
-    "last_file_creation_time": LONG,
-    "done": pa.bool_(),
-}
+_OPTIONS = schema_of("key text, value text")
+_TABLES = schema_of("""
+    database_name text, table_name text, table_type text, partitioned boolean, primary_key boolean,
+    owner text?, created_at long?, created_by text?, updated_at long?, updated_by text?,
+    record_count long?, file_size_in_bytes long?, file_count long?, last_file_creation_time long?
+""")
+_PARTITIONS = schema_of("""
+    database_name text, table_name text, partition_name text, record_count long?,
+    file_size_in_bytes long?, file_count long?, last_file_creation_time long?, done boolean?
+""")
 _COUNTED = ("record_count", "file_size_in_bytes", "file_count")
-_ALL_OPTIONS = {"database_name": TEXT, "table_name": TEXT, **_OPTIONS}
+_ALL_OPTIONS = schema_of("database_name text, table_name text, key text, value text")
 
 
 def all_table_options_table(catalog: Catalog) -> pa.Table:
@@ -61,7 +44,7 @@ def all_table_options_table(catalog: Catalog) -> pa.Table:
         for database, name, table in _tables(catalog)
         for key, value in table.schema.options.items()
     ]
-    return columns(_ALL_OPTIONS, rows)
+    return table_of(_ALL_OPTIONS, rows)
 
 
 def tables_table(catalog: Catalog) -> pa.Table:
@@ -91,7 +74,7 @@ def tables_table(catalog: Catalog) -> pa.Table:
                 "last_file_creation_time": _epoch_ms(max(times, default=None)),
             }
         )
-    return columns(_TABLES, rows, nullable=" ".join(list(_TABLES)[5:]))
+    return table_of(_TABLES, rows)
 
 
 def partitions_table(catalog: Catalog) -> pa.Table:
@@ -109,7 +92,7 @@ def partitions_table(catalog: Catalog) -> pa.Table:
         if table.schema.partition_keys
         for one in _partitions(table) or ()
     ]
-    return columns(_PARTITIONS, rows, nullable=" ".join(list(_PARTITIONS)[3:]))
+    return table_of(_PARTITIONS, rows)
 
 
 def _tables(catalog: Catalog) -> Iterator[tuple[str, str, Any]]:
@@ -142,7 +125,7 @@ def _number(text: str | None) -> int | None:
 def catalog_options_table(catalog: Catalog) -> pa.Table:
     """The options that the catalog was opened with."""
     shown = redacted_options(catalog.options)
-    return columns(_OPTIONS, [{"key": key, "value": value} for key, value in shown.items()])
+    return table_of(_OPTIONS, [{"key": key, "value": value} for key, value in shown.items()])
 
 
 CATALOG_TABLES: Mapping[str, Callable[[Catalog], pa.Table]] = {

@@ -36,7 +36,6 @@ def create_branch(
     """Make a branch of the table: empty, or at a tag or snapshot of it.
 
     Args:
-        table: the table.
         name: of the branch; not blank, not `main`, not only digits, a valid file name.
         tag: its snapshot becomes the first of the branch, which gets the tag too.
         snapshot_id: instead, the snapshot that becomes the first.
@@ -107,7 +106,7 @@ def drop_branch(table: TableCore, name: str) -> None:
 def rename_branch(table: TableCore, name: str, new_name: str) -> None:
     """Give a branch another name, by copying its metadata.
 
-    Nobody may write to the branch meanwhile.
+    The branch must have no writers meanwhile.
 
     Raises:
         InvalidRequestError: the new name is bad or taken.

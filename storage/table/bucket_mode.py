@@ -3,7 +3,7 @@
 
 import enum
 
-from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
+from storage.errors import InvalidOptionError, UnsupportedFeatureError
 from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.schema import TableSchema
 from storage.options.options import TableOptions
@@ -16,7 +16,6 @@ __all__ = [
     "require_buckets",
     "require_fixed",
     "require_keyed_buckets",
-    "unexpected_mode",
 ]
 
 UNAWARE_BUCKET = 0
@@ -102,8 +101,6 @@ def require_fixed(schema: TableSchema, options: TableOptions, who: str) -> None:
     """Check that the bucket of a row follows from the row alone.
 
     Args:
-        schema: of the table.
-        options: of the table.
         who: cannot do without, for the message.
 
     Raises:
@@ -141,8 +138,3 @@ def require_keyed_buckets(schema: TableSchema, options: TableOptions) -> None:
             option="bucket",
             value=options.bucket,
         )
-
-
-def unexpected_mode(mode: BucketMode) -> InvalidRequestError:
-    """For code that was asked for what the mode of the table does not have."""
-    return InvalidRequestError("not possible for a table of this bucket mode", mode=mode.value)

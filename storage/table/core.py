@@ -5,9 +5,11 @@
 `table.FileStoreTable`.
 """
 
+import abc
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from storage.clock import Clock, IdSource
 from storage.errors import NotFoundError, UnsupportedFeatureError
@@ -15,6 +17,7 @@ from storage.format.metadata.changelog_store import ChangelogStore
 from storage.format.metadata.layout import TableLayout, partition_path
 from storage.format.metadata.manifest_store import ManifestStore
 from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema_changes import SchemaChange
 from storage.format.metadata.schema_store import SchemaStore
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.metadata.snapshot_store import SnapshotStore
@@ -23,12 +26,36 @@ from storage.io.file_io import FileIO
 from storage.lsm.key_order import key_decoder
 from storage.lsm.levels import KeyOf
 from storage.options.options import TableOptions
-from storage.table.environment import CatalogEnvironment
 
-__all__ = ["TableCore"]
+if TYPE_CHECKING:
+    from storage.table.table import FileStoreTable
+
+__all__ = ["CatalogEnvironment", "TableCore"]
 
 _LATEST_TRIES = 4
 """A newest snapshot that expires before it is read means that others commit; read again."""
+
+
+class CatalogEnvironment(abc.ABC):
+    """What the catalog of a table takes part in when the table itself is changed. Picklable.
+
+    Source: Paimon's `CatalogEnvironment`. A catalog that keeps more than names (columns of a Hive
+    table, properties of a JDBC table, the schema itself in a REST catalog) gives its tables one, so
+    that `table.alter` and a commit keep it true.
+
+    Attributes:
+        owns_snapshots: whether the catalog alone may add and remove snapshots and branches.
+    """
+
+    owns_snapshots: bool = False
+
+    @abc.abstractmethod
+    def alter(self, table: "FileStoreTable", changes: Sequence[SchemaChange]) -> "FileStoreTable":
+        """Change the schema. Returns and raises as `FileStoreTable.alter`."""
+
+    @abc.abstractmethod
+    def published(self, table: "TableCore", snapshot: Snapshot) -> None:
+        """Called after a snapshot has become visible; must not raise."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,14 +63,8 @@ class TableCore:
     """One table at one version of its schema. Picklable; caches do not travel.
 
     Attributes:
-        file_io: store of bytes.
-        layout: paths.
         schema: rows are read and written as this schema says.
-        clock: time.
-        ids: names.
-        snapshots: snapshots of the table.
         schemas: all versions of its schema.
-        manifests: manifests and manifest lists.
         environment: what its catalog takes part in; None: the table is its files.
     """
 
@@ -123,9 +144,5 @@ class TableCore:
         return self.layout.data_file(self.partition_path(partition), bucket, name)
 
     def delete_quietly(self, paths: Iterable[str]) -> int:
-        """Remove unreferenced files. One that cannot be removed stays as an orphan.
-
-        Returns:
-            How many existed and were removed.
-        """
+        """Remove unreferenced files, and count them; one that cannot be removed stays."""
         return self.file_io.delete_many(paths)

@@ -10,34 +10,236 @@ removes those that it found: a reader meanwhile may see both, and never fewer ro
 two states has.
 """
 
+import contextlib
+import dataclasses
+import io
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from storage.errors import InvalidRequestError, StorageUnavailableError, UnsupportedFeatureError
+from storage.errors import (
+    InternalError,
+    InvalidRequestError,
+    StorageUnavailableError,
+    UnsupportedFeatureError,
+)
+from storage.format.files.file_formats import open_sink
+from storage.format.files.text_files import TEXT_FORMATS
+from storage.format.metadata.layout import partition_path
 from storage.format.metadata.schema import TableSchema
-from storage.options.options import TableOptions
+from storage.format.row.binary_row import decode_row
+from storage.format.types.types import VALUE_KIND
+from storage.io.file_io import FileIO
+from storage.lsm.write_rules import accept_rows
+from storage.options.options import TableOptions, option_value
+from storage.table.core import TableCore
 from storage.table.scan.arrow_scan import ArrowScan
 from storage.table.scan.format_files import (
+    CODECS,
+    ONLY_VALUE,
     FormatSplit,
+    codec_of,
     completed,
+    compression_of,
     data_files,
     directories,
     framed,
     partition_schema,
     read_file,
+    stored_fields,
 )
-from storage.table.scan.predicate import Predicate, both, columns_of, mask
+from storage.table.scan.predicate import Predicate, both, columns_of, mask, require_known
 from storage.table.scan.predicate_text import as_predicate
 from storage.table.write.drop_partitions import chosen_partitions
-from storage.table.write.format_write import FormatFiles
+from storage.table.write.rows_by_bucket import partition_codes, split_codes
 
 if TYPE_CHECKING:
     from storage.format.metadata.schema_changes import SchemaChange
     from storage.table.table import FileStoreTable
 
 __all__ = ["FormatScan", "FormatTable"]
+
+
+_BATCH_ROWS = 65_536
+_SPOOLED_BYTES = 8 << 20
+"""Files up to this size are kept in memory until they are published [bytes]."""
+
+
+@dataclasses.dataclass(slots=True)
+class _File:
+    """A file that is being written, outside of the table."""
+
+    spool: BinaryIO
+    sink: Any
+    size: Callable[[], int]
+    rows: int = 0
+
+
+class FormatFiles:
+    """New files on their way: written elsewhere, then published. A context manager."""
+
+    def __init__(self, table: TableCore) -> None:
+        self._table = table
+        self._open: dict[bytes, _File] = {}
+        self._done: list[tuple[bytes, BinaryIO]] = []
+        self._stack = contextlib.ExitStack()
+        self._file_rows = table.options.target_file_rows
+        target = table.options.target_file_size
+        # as files of append tables: FORMAT.md §7.2
+        self._file_bytes = target if "target-file-size" in table.schema.options else 2 * target
+        self._compression = compression_of(table.schema)
+        self._uuid = table.ids.uuid()
+        text = table.options.file_format in TEXT_FORMATS
+        self._text = codec_of(table) if text else None
+        self.rows = 0
+
+    def __enter__(self) -> "FormatFiles":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def partitions(self) -> set[bytes]:
+        """Those that get rows (framed)."""
+        return {*self._open, *(partition for partition, _ in self._done)}
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take rows."""
+        schema = self._table.schema
+        rows = _accepted(batch, schema, self._table.options)
+        codes, framed, _ = partition_codes(rows, self._table)
+        stored = rows.select([field.name for field in stored_fields(schema)])
+        for code, indices in split_codes(codes):
+            part = stored if indices is None else stored.take(pa.array(indices))
+            for start in range(0, part.num_rows, _BATCH_ROWS):
+                self._append(framed[code], part.slice(start, _BATCH_ROWS))
+        self.rows += rows.num_rows
+
+    def require(self, replaced: Callable[[bytes], bool], partition: Mapping[str, Any]) -> None:
+        """Check that all rows belong to the partitions that are replaced."""
+        for one in self.partitions:
+            if not replaced(one):
+                raise InvalidRequestError(
+                    "a new row does not belong to this partition",
+                    hint="write only rows of the partition that is overwritten",
+                    partition=self._directory(one),
+                    overwritten=dict(partition),
+                )
+
+    def publish(self) -> None:
+        """Make all files visible, one after the other; all or, where the store allows it, none."""
+        for partition in list(self._open):
+            self._finish(partition)
+        file_io = self._table.file_io
+        published: list[str] = []
+        try:
+            for number, (partition, spool) in enumerate(self._done):
+                path = f"{self._directory(partition)}/{self._name(number)}"
+                spool.seek(0)
+                _put(file_io, path, spool.read())
+                published.append(path)
+        except BaseException:
+            file_io.delete_many(published)
+            raise
+
+    def _append(self, partition: bytes, rows: pa.RecordBatch) -> None:
+        while rows.num_rows:
+            file = self._open.get(partition) or self._new(partition)
+            room = rows.num_rows if self._file_rows is None else self._file_rows - file.rows
+            part, rows = rows.slice(0, room), rows.slice(room)
+            if self._text is not None:
+                file.sink.write(self._text.encode(part))
+            else:
+                file.sink.write(part.columns)
+            file.rows += part.num_rows
+            if file.size() >= self._file_bytes or file.rows == self._file_rows:
+                self._finish(partition)
+
+    def _new(self, partition: bytes) -> _File:
+        table = self._table
+        spool = cast("BinaryIO", tempfile.SpooledTemporaryFile(_SPOOLED_BYTES))  # noqa: SIM115
+        self._stack.enter_context(spool)
+        if self._text is None:
+            sink: Any = open_sink(
+                table.options.file_format,
+                spool,
+                stored_fields(table.schema),
+                compression=self._compression,
+                zstd_level=table.options.zstd_level,
+                options=table.schema.options,
+            )
+            file = _File(spool, sink, lambda: sink.size)
+        else:
+            sink = spool
+            if self._compression != "none":
+                kept = pa.PythonFile(_Kept(spool), "w")
+                sink = pa.CompressedOutputStream(kept, self._compression.replace("bzip2", "bz2"))
+            sink.write(self._text.header)
+            file = _File(spool, sink, spool.tell)
+        self._open[partition] = file
+        return file
+
+    def _finish(self, partition: bytes) -> None:
+        file = self._open.pop(partition)
+        if file.sink is not file.spool:
+            file.sink.close()
+        self._done.append((partition, file.spool))
+
+    def _directory(self, partition: bytes) -> str:
+        table = self._table
+        fields = table.schema.partition_fields
+        values = decode_row(partition, [field.type for field in fields]) if fields else ()
+        path = partition_path(
+            values,
+            fields,
+            default_name=table.options.partition_default_name,
+            # by name unless it is asked for: other engines look for `dt=2024-01-31`
+            legacy=table.schema.options.get("partition.legacy-name", "false") == "true",
+        )
+        if option_value(table.schema.options, ONLY_VALUE):
+            path = "/".join(part.partition("=")[2] for part in path.split("/"))
+        return f"{table.layout.root}/{path}" if path else table.layout.root
+
+    def _name(self, number: int) -> str:
+        table = self._table
+        ending = "" if self._text is None else CODECS.get(self._compression, "")
+        whole = f"{table.options.data_file_prefix}{self._uuid}-{number}.{table.options.file_format}"
+        return f"{whole}.{ending}" if ending else whole
+
+
+def _accepted(batch: pa.RecordBatch, schema: TableSchema, options: TableOptions) -> pa.RecordBatch:
+    if VALUE_KIND not in batch.schema.names:
+        kinds = pa.array(np.zeros(batch.num_rows, np.int8))
+        batch = batch.append_column(VALUE_KIND, kinds)
+    kinds, columns = accept_rows(batch, schema, options)
+    if pc.any(pc.not_equal(kinds, 0)).as_py():
+        raise InvalidRequestError(
+            "a format table takes inserts alone", hint="overwrite the table or a partition"
+        )
+    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
+
+
+class _Kept(io.RawIOBase):
+    """A file that stays open when what writes to it is closed."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._file.write(data)
+
+
+def _put(file_io: FileIO, path: str, data: bytes) -> None:
+    if not file_io.put_if_absent(path, data):
+        raise InternalError("a new file has the name of another", path=path)
 
 
 _PORTS = ("layout", "file_io", "clock", "ids", "schemas")
@@ -165,13 +367,10 @@ class FormatTable:
         return pa.Table.from_batches([one.partition for one in found], schema=schema)
 
     def append_rows(self, batches: Iterable[pa.RecordBatch]) -> int:
-        """Add rows.
+        """Add rows, and count them.
 
         Args:
             batches: value columns, found by name.
-
-        Returns:
-            How many.
 
         Raises:
             InvalidRequestError: a row does not fit, or is no insert.
@@ -190,7 +389,7 @@ class FormatTable:
         partition: Mapping[str, Any] | None = None,
         user: str | None = None,
     ) -> int:
-        """Write rows in place of those of the table, or of partitions.
+        """Write rows in place of those of the table, or of partitions, and count them.
 
         Args:
             batches: value columns, found by name.
@@ -198,9 +397,6 @@ class FormatTable:
                 are replaced. None: of a partitioned table those that get rows, unless
                 `dynamic-partition-overwrite` is false; else all.
             user: without meaning here.
-
-        Returns:
-            How many rows were written.
 
         Raises:
             InvalidRequestError: a row does not fit, is no insert, or belongs to no partition that
@@ -250,7 +446,6 @@ class FormatTable:
         return removed
 
     def _files(self, chosen: Callable[[bytes], bool]) -> list[str]:
-        """Data files of partitions (framed)."""
         return [
             split.path
             for directory in directories(self._core, None)
@@ -274,7 +469,6 @@ class FormatScan(ArrowScan):
     """Rows of a format table that were chosen and not read yet. Picklable.
 
     Args:
-        table: the table.
         columns: in the order wanted; None = all.
         predicate: rows wanted; None = all.
 
@@ -295,13 +489,7 @@ class FormatScan(ArrowScan):
         self._table = table
         self._columns = tuple(table.schema.field_names if columns is None else columns)
         self._predicate = predicate
-        for name in (*self._columns, *(columns_of(predicate) if predicate is not None else ())):
-            if name not in table.schema.field_names:
-                raise InvalidRequestError(
-                    "no such column",
-                    hint=f"there are {', '.join(table.schema.field_names)}",
-                    column=name,
-                )
+        require_known((*self._columns, *columns_of(predicate)), table.schema.field_names)
 
     @property
     def schema(self) -> pa.Schema:
@@ -334,7 +522,7 @@ class FormatScan(ArrowScan):
         """
         wanted = both(self._predicate, predicate)
         schema = self._table.schema
-        names = {*self._columns, *(columns_of(wanted) if wanted is not None else ())}
+        names = {*self._columns, *columns_of(wanted)}
         needed = [field for field in schema.fields if field.name in names]
         stored = [field for field in needed if field.name not in schema.partition_keys]
         for batch in read_file(self._table.core, split, stored, wanted):

@@ -62,7 +62,6 @@ class MaterializedTable:
         """A definition as a statement gives it.
 
         Args:
-            query: with complete names.
             freshness: number and unit as texts; None: one hour.
             mode: `full`, `continuous` or None.
 
@@ -94,7 +93,7 @@ class MaterializedTable:
 
     @staticmethod
     def from_schema(schema: TableSchema) -> "MaterializedTable":
-        """The definition in the options of a schema, whoever wrote them.
+        """The definition in the options of a schema, of any writer.
 
         Raises:
             InvalidRequestError: the table is no materialized table, or lacks its query.
@@ -186,7 +185,6 @@ def check_formatters(schema: TableSchema) -> None:
 
 
 def _formatters(schema: TableSchema) -> dict[str, str]:
-    """Patterns of `strftime` by column."""
     found = {}
     for key, text in schema.options.items():
         named = _FORMATTER.fullmatch(key)
@@ -205,11 +203,7 @@ def _formatters(schema: TableSchema) -> dict[str, str]:
 
 
 def last_refresh_ms(snapshots: SnapshotStore) -> int | None:
-    """When the table was refreshed last [epoch ms]; None: never, or before its oldest snapshot.
-
-    Args:
-        snapshots: the store of the table's snapshots.
-    """
+    """When the table was refreshed last [epoch ms]; None: never, or before its oldest snapshot."""
     for snapshot_id in reversed(snapshots.ids()):
         snapshot = snapshots.read(snapshot_id)
         if snapshot.commit_user.startswith(REFRESH_USER):

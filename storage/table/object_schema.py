@@ -40,7 +40,6 @@ def object_schema(
 
     Args:
         options: of the table, the location among them.
-        comment: of the table.
         now_ms: when it is made [epoch ms].
 
     Raises:

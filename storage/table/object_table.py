@@ -38,15 +38,12 @@ class ObjectTable(FileStoreTable):
         return str(option_value(self.schema.options, LOCATION))
 
     def refresh(self, *, file_io: FileIO | None = None, user: str | None = None) -> int:
-        """List the directory; its objects take the place of all rows.
+        """List the directory, and count its objects, which take the place of all rows.
 
         Args:
             file_io: the store of the directory; None: that of the table if it is the same, else
                 chosen by the location.
             user: who commits; None: a new user.
-
-        Returns:
-            How many objects there are.
 
         Raises:
             As `overwrite_rows`; InvalidRequestError, UnsupportedFeatureError: the location has no

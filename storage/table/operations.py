@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations on a table that are methods of `FileStoreTable`: the rooms' functions, bound."""
 
-from storage.format.metadata.file_meta import DataFileMeta
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.table import branches, tags, uncommitted
 from storage.table.bucket_mode import require_keyed_buckets
-from storage.table.commit.live_files import live_files
 from storage.table.core import TableCore
 from storage.table.iceberg import sync_iceberg
 from storage.table.retention import expire, mark_done, orphans, repair, rollback
@@ -53,18 +51,6 @@ class TableOperations(TableCore):
     rollback_to = rollback.rollback_to
     sync_iceberg = sync_iceberg
     repair_hints = repair.repair_hints
-
-    def bucket_files(
-        self, snapshot_id: int | None, partition: bytes, bucket: int
-    ) -> tuple[DataFileMeta, ...]:
-        """Live files of one bucket in a snapshot; None = before the first snapshot.
-
-        Raises:
-            NotFoundError: there is no such snapshot (any more).
-        """
-        if snapshot_id is None:
-            return ()
-        return live_files(self, self.snapshots.read(snapshot_id), partition, bucket)
 
     def bucket_writer(
         self, partition: bytes, bucket: int, snapshot_id: int | None

@@ -241,19 +241,7 @@ class FileStoreTable(TableOperations):
         index_directory: pathlib.Path | None = None,
         batch: bool = False,
     ) -> TableWrite:
-        """A writer of rows of any bucket.
-
-        Args:
-            commit_user: who will commit.
-            compaction: whether to compact what is due.
-            overwrite: for `FileStoreCommit.overwrite`: take every bucket to be empty.
-            share: see `TableWrite`.
-            index_directory: see `TableWrite`.
-            batch: whether the rows are those of a batch job; see `TableWrite`.
-
-        Raises:
-            UnsupportedFeatureError: an option asks for what this version would get wrong.
-        """
+        """A writer of rows of any bucket; arguments and errors as of `TableWrite`."""
         return TableWrite(
             self,
             commit_user,

@@ -24,8 +24,7 @@ from storage.table.object_schema import check_object_table
 from storage.table.retention.auto_tags import TagPeriod, zone_named
 from storage.table.retention.expire_partitions import partition_time
 from storage.table.scan.format_files import check_format_table
-from storage.table.scan.scan_mode import check_streaming
-from storage.table.scan.time_travel import travel_of
+from storage.table.scan.time_travel import check_streaming, travel_of
 
 __all__ = ["check_table"]
 

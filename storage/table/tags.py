@@ -33,7 +33,6 @@ def create_tag(
     """Make a tag; of several concurrent calls one makes it.
 
     Args:
-        table: the table, at a branch.
         name: of the tag; not blank, a valid file name.
         snapshot_id: what it keeps; None: the newest snapshot.
         time_retained_ms: how long it lives [ms]; None: until it is deleted.
@@ -95,11 +94,7 @@ def rename_tag(table: TableCore, name: str, new_name: str) -> None:
 
 
 def delete_tag(table: TableCore, name: str) -> bool:
-    """Remove a tag, and the files that only it named.
-
-    Returns:
-        False when there is no such tag.
-    """
+    """Remove a tag, and the files that only it named; False when there is no such tag."""
     _check_name(name)
     try:
         tag = get_tag(table, name)

@@ -52,17 +52,13 @@ class TableUpkeep:
         batch: bool = False,
         dedicated: bool = False,
     ) -> int:
-        """Do what is due.
+        """Do what is due, and count the snapshots that were removed.
 
         Args:
-            table: the table, at a branch.
             now_ms: current time [epoch ms]; None: what the table's clock says.
             keep_from: smallest snapshot id that a reader besides consumers still needs.
             batch: whether a batch job has just committed.
             dedicated: whether the caller is who looks after tables that are `write-only`.
-
-        Returns:
-            How many snapshots were removed.
 
         Raises:
             LakewardError: a step failed; call again.
@@ -114,8 +110,6 @@ def after_commit(
     A failure is logged and does not raise: the commit stands, and the next one tries again.
 
     Args:
-        table: the table, at a branch.
-        messages: what was committed.
         batch: whether a batch job has just ended.
     """
     if table.options.write_only:

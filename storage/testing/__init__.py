@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aids for tests of tables: faulty stores, invariants, differences and replays of changelogs."""
+"""What must hold for tables, for tests and for checks of tables."""

@@ -36,7 +36,6 @@ def check_table(table: TableCore, *, rows: bool = False) -> None:
     """Check all snapshots from EARLIEST to the newest.
 
     Args:
-        table: the table.
         rows: read also deletion vectors, and the keys of the newest snapshot.
 
     Raises:
@@ -103,7 +102,6 @@ def violations(table: TableCore, *, rows: bool = False) -> Iterator[str]:
 def _long_lived(
     table: TableCore, schema_ids: Container[int], oldest: int, seen: set[tuple[bytes, int, str]]
 ) -> Iterator[str]:
-    """Violations of the changelogs that are older than the oldest snapshot."""
     first = table.changelogs.earliest_id()
     if first is None:
         return
@@ -245,7 +243,6 @@ def _changelog(table: TableCore, snapshot: Snapshot) -> list[ManifestEntry]:
 def _kept_elsewhere(
     table: TableCore, seen: set[tuple[bytes, int, str]], seen_index: set[str]
 ) -> Iterator[str]:
-    """Violations of what tags and other branches keep."""
     others = other_documents(table)
     tagged = [tag.snapshot for tag in documents(table, table.layout.branch).tags]
     for snapshot in (*tagged, *(one for other in others for one in other.states)):
@@ -293,8 +290,6 @@ def vector_contents(
     """Describe what is wrong with the deletion vectors in an index file.
 
     Args:
-        table: the table.
-        path: of the index file.
         file: what the index manifest says of it.
         row_counts: rows of the live data files of the bucket, by name.
     """
@@ -314,7 +309,6 @@ def vector_contents(
 
 
 def _fits(vector: Bitmap, rows: int) -> bool:
-    """Whether a vector marks any rows, and only such as are there."""
     return 0 < len(vector) <= rows and vector.max() < rows
 
 
@@ -322,7 +316,6 @@ def repeated_keys(table: TableCore, snapshot: Snapshot) -> Iterator[str]:
     """Describe keys that readers who do not merge see twice; reads the key columns.
 
     Args:
-        table: the table.
         snapshot: the newest.
     """
     keys = list(table.schema.primary_keys)

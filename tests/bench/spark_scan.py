@@ -21,8 +21,7 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 
-from changelog.spark_source.batch_scan import batch_scan
-from changelog.spark_source.scans import counts_of
+from changelog.spark_source.batch_scan import batch_scan, counts_of
 from ingest.daemon.session import build_session
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.format.metadata.schema import new_schema

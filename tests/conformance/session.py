@@ -42,10 +42,10 @@ from storage.table.retention.rollback import rollback_to
 from storage.table.scan.predicate import Predicate
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag, delete_tag
-from storage.testing.faulty_io import FaultyFileIO
 from tests.changelog_kit import read_snapshot_changelog
 from tests.conformance.system_tables import Stream, system_table
 from tests.conformance.values import change_rows, input_batch
+from tests.faulty_io import FaultyFileIO
 from tests.golden.values import from_internal, from_text
 
 __all__ = ["TableSession"]

@@ -36,10 +36,10 @@ from storage.lsm.lookup.store import DIRECTORY_VARIABLE
 from storage.table.commit.index_files import clear_index_cache
 from storage.table.commit.live_files import clear_live_cache
 from storage.table.table import FileStoreTable
-from storage.testing.faulty_io import Fault, FaultMode, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table
 from tests.changelog_kit import read_snapshot_changelog
 from tests.crash.histories import History, Rows
+from tests.faulty_io import Fault, FaultMode, FaultyFileIO, SimulatedCrash
 from tests.table_kit import KINDS, make_table, reopened, rows_of
 
 MODES: tuple[FaultMode, ...] = ("before", "after", "torn", "lost_response", "error")

@@ -24,12 +24,12 @@ from storage.clock import ManualClock
 from storage.errors import NotFoundError, StorageUnavailableError
 from storage.io.object_store.object_store import ObjectStoreFileIO
 from storage.table.table import FileStoreTable
-from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table
 from tests.crash.deaths import forget_caches
 from tests.e2e.daemon_process import drain
 from tests.e2e.lossy_proxy import LossyProxy, Rule
 from tests.e2e.s3_server import options_for
+from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.interop.peers import peers_python
 from tests.table_kit import make_table, prepared, rows_of
 from tests.unit.storage.file_io_contract import FileIOContract, fail_while_writing

@@ -29,7 +29,7 @@ from storage.table.read.read import TableRead
 from storage.table.scan.scan import TableScan
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table
-from storage.testing.replay import replay
+from tests.changelog_replay import replay
 from tests.table_kit import make_table, reopened
 
 COLUMNS = (

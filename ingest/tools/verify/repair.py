@@ -50,7 +50,7 @@ from storage.clock import Clock
 from storage.errors import CommitConflictError, InvalidRequestError, RetryableError
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.format.types.types import VALUE_KIND, RowKind
-from storage.table.commit.commit_loop import NOT_COMMITTED
+from storage.table.commit.commit import NOT_COMMITTED
 from storage.table.table import FileStoreTable
 from storage.table.uncommitted import discarded_on
 

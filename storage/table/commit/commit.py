@@ -44,18 +44,17 @@ from storage.table.commit.live_files import delta_entries, list_entries
 from storage.table.commit.publish import AlreadyCommitted, BeforePublish, Publisher, Request
 from storage.table.core import TableCore
 from storage.table.inspect.statistics import Statistics, write_statistics
-from storage.table.uncommitted import delete_files
-from storage.table.write.kept_keys import require_keys_replaced
-from storage.table.write.overwritten import overwritten_partitions
+from storage.table.uncommitted import delete_files, discarded_on
+from storage.table.write.overwritten import overwritten_partitions, require_keys_replaced
 
-__all__ = ["CommitResult", "FileStoreCommit"]
+__all__ = ["NOT_COMMITTED", "Attempt", "CommitResult", "FileStoreCommit", "run_until_committed"]
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CommitResult:
-    """What became of a commit.
+    """The outcome of a commit.
 
     Attributes:
         append_snapshot_id: the snapshot with the new rows (kind APPEND or OVERWRITE); None when
@@ -66,18 +65,27 @@ class CommitResult:
         attempts: publications tried, both snapshots together; 0 when nothing was to do.
     """
 
-    append_snapshot_id: int | None
-    compact_snapshot_id: int | None
-    already_committed: bool
-    compaction_dropped: bool
-    attempts: int
+    append_snapshot_id: int | None = None
+    compact_snapshot_id: int | None = None
+    already_committed: bool = False
+    compaction_dropped: bool = False
+    attempts: int = 0
+
+
+Attempt = tuple[Sequence[CommitMessage], Callable[[], CommitResult]]
+"""Messages whose files are written, and what commits them."""
+
+Committed = tuple[Sequence[CommitMessage], CommitResult]
+"""Messages of the last attempt, and the outcome of their commit."""
+
+NOT_COMMITTED = (CommitConflictError, FileConflictError)
+"""Errors of a commit that say for certain that nothing was committed."""
 
 
 class FileStoreCommit:
     """Commits of one user to one table. Not thread-safe; make one per thread.
 
     Args:
-        table: the table.
         commit_user: identity of the writing job; with the identifier it names a commit.
         new_since: a snapshot from before the user was thought of, which saves looking for its
             commits among older ones; None: it may have committed before.
@@ -125,9 +133,6 @@ class FileStoreCommit:
                 stop the commit (fencing).
             ignore_empty: do not make an APPEND snapshot when nothing was written.
 
-        Returns:
-            What became of it.
-
         Raises:
             CommitConflictError: other writers were faster as often as `commit.max-retries`
                 allows; nothing was committed, the messages may be committed again.
@@ -159,7 +164,6 @@ class FileStoreCommit:
         *,
         partition: Mapping[str, Any] | None = None,
         replaces: Callable[[bytes], bool] | None = None,
-        properties: Mapping[str, str] | None = None,
         before_publish: BeforePublish | None = None,
     ) -> CommitResult:
         """Put new files in the place of whatever is live at commit time (SEMANTICS.md §F.4).
@@ -177,7 +181,6 @@ class FileStoreCommit:
             identifier: as for `commit`.
             partition: values of some partition columns; None is the null partition.
             replaces: decides instead which partitions (framed) lose their live files.
-            properties: as for `commit`.
             before_publish: as for `commit`.
 
         Raises:
@@ -191,7 +194,7 @@ class FileStoreCommit:
         if wanted is None:
             wanted = overwritten_partitions(self._table, partition, partitions_of(messages))
         if wanted is None:
-            return _result(None, None, dropped=False, attempts=0)
+            return CommitResult()
         removal = dataclasses.replace(
             append, kind=CommitKind.OVERWRITE, changelog=(), removes=wanted
         )
@@ -203,7 +206,7 @@ class FileStoreCommit:
             removal,
             compact,
             identifier,
-            dict(properties or {}),
+            {},
             None,
             check=True,
             before_publish=before_publish,
@@ -312,7 +315,7 @@ class FileStoreCommit:
             latest, attempts = published.snapshot, published.attempts
             append_id = published.snapshot.id
         if compact.empty:
-            return _result(append_id, None, dropped=False, attempts=attempts)
+            return CommitResult(append_snapshot_id=append_id, attempts=attempts)
         try:
             published = self._publisher.publish(
                 compact, request, latest, check=True, after_append=append_id is not None
@@ -323,8 +326,10 @@ class FileStoreCommit:
             if append_id is None and isinstance(error, CommitConflictError):
                 raise
             return self._dropped(messages, append_id, attempts, error)
-        return _result(
-            append_id, published.snapshot.id, dropped=False, attempts=attempts + published.attempts
+        return CommitResult(
+            append_snapshot_id=append_id,
+            compact_snapshot_id=published.snapshot.id,
+            attempts=attempts + published.attempts,
         )
 
     def _dropped(
@@ -340,7 +345,9 @@ class FileStoreCommit:
             extra={"table": self._table.layout.root, "reason": str(reason)},
         )
         delete_files(self._table, compact_files(messages), compact_index_files(messages))
-        return _result(append_id, None, dropped=True, attempts=attempts + 1)
+        return CommitResult(
+            append_snapshot_id=append_id, compaction_dropped=True, attempts=attempts + 1
+        )
 
     def _replayed(
         self, messages: Sequence[CommitMessage], record: CommitRecord, attempts: int
@@ -394,13 +401,48 @@ class FileStoreCommit:
         return files, index
 
 
-def _result(
-    append_id: int | None, compact_id: int | None, *, dropped: bool, attempts: int
-) -> CommitResult:
-    return CommitResult(
-        append_snapshot_id=append_id,
-        compact_snapshot_id=compact_id,
-        already_committed=False,
-        compaction_dropped=dropped,
-        attempts=attempts,
-    )
+def run_until_committed(
+    table: TableCore,
+    prepare: Callable[[], Attempt | None],
+    *,
+    attempts: int,
+    retried: tuple[type[Exception], ...] = (),
+    on_lost: Callable[[], None] = lambda: None,
+) -> Committed | None:
+    """Make attempts until one is committed, or as many as allowed have lost.
+
+    For jobs that read a table, write files and commit them beside other writers. An attempt is lost
+    when its compaction is dropped, or it raises one of `retried`: its files are removed, and the
+    next one starts from what the other writer left. Where it is unknown whether the commit happened
+    (`StorageUnavailableError`), nothing is removed and nothing is tried again: the caller may
+    commit the same messages.
+
+    Args:
+        prepare: plans and writes from the newest state; None: there is nothing to commit.
+        retried: errors after which another attempt may succeed; of `NOT_COMMITTED`.
+        on_lost: called after each lost attempt, its files removed.
+
+    Returns:
+        None when there was nothing to commit. The compaction of the last attempt may be dropped.
+
+    Raises:
+        The error of the last attempt, or one that is not in `retried`.
+    """
+    committed: Committed | None = None
+    for number in range(attempts):
+        try:
+            attempt = prepare()
+            if attempt is None:
+                return None
+            messages, commit = attempt
+            with discarded_on(table, messages, NOT_COMMITTED):
+                committed = messages, commit()
+        except retried:
+            on_lost()
+            if number == attempts - 1:
+                raise
+            continue
+        if not committed[1].compaction_dropped:
+            break
+        on_lost()
+    return committed

@@ -38,7 +38,6 @@ class Changes:
     """Content of one snapshot to be.
 
     Attributes:
-        kind: its kind.
         entries: ADD and DELETE entries of the delta.
         changelog: ADD entries of changelog files.
         index: DELETE and ADD entries of table index files.

@@ -48,8 +48,6 @@ class CommitHistory:
     at once is not looked at again.
 
     Args:
-        table: the table.
-        user: the commit user.
         new_since: a snapshot that is older than the user, so that nothing up to it is looked at.
     """
 
@@ -68,10 +66,6 @@ class CommitHistory:
 
     def find(self, identifier: int, latest: Snapshot | None) -> CommitRecord | None:
         """The commit with this identifier, or None when it was never made.
-
-        Args:
-            identifier: of the commit.
-            latest: the newest snapshot.
 
         Raises:
             InvalidRequestError: the user has committed a larger identifier, and not this one.

@@ -6,6 +6,7 @@ grouped from it is kept per process, found by its name. What one commit makes of
 `storage.format.metadata.index_manifest.combine`.
 """
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -22,6 +23,7 @@ from storage.table.commit.live_files import BucketId
 from storage.table.core import TableCore
 
 __all__ = [
+    "IndexChange",
     "by_file_name",
     "clear_index_cache",
     "index_entries",
@@ -33,6 +35,20 @@ __all__ = [
 ]
 
 _Grouped = Mapping[BucketId, tuple[IndexFileMeta, ...]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IndexChange:
+    """Index files for an increment of a commit message; both empty when nothing changed.
+
+    Attributes:
+        new: written; the caller removes them unless it commits them.
+        deleted: the live ones that they replace. The commit fails when others replaced them.
+    """
+
+    new: tuple[IndexFileMeta, ...] = ()
+    deleted: tuple[IndexFileMeta, ...] = ()
+
 
 _HELD_MANIFESTS = 16
 """Groupings held by a process: those of the newest snapshots of the tables it works on."""
@@ -144,9 +160,7 @@ def write_deletion_vectors(
     """Write deletion vectors as one index file; none make a file that says so.
 
     Args:
-        table: the table.
         partition: framed partition.
-        bucket: bucket id.
         vectors: by data file name, each in the form it is to be written in.
     """
     data, metas = encode_file(vectors)

@@ -17,6 +17,7 @@ from storage.errors import CorruptDataError, NotFoundError
 from storage.format.metadata.file_meta import DataFileMeta, ManifestEntry
 from storage.format.metadata.manifest import ManifestFileMeta, Wanted, fold
 from storage.format.metadata.snapshot import Snapshot
+from storage.lru import LruCache
 from storage.table.core import TableCore
 
 __all__ = [
@@ -97,7 +98,7 @@ class _StateCache:
     def __init__(self) -> None:
         self._states: collections.OrderedDict[_Key, LiveState] = collections.OrderedDict()
         self._ids: dict[str, dict[int, _Key]] = {}
-        self._asked: collections.OrderedDict[_Key, None] = collections.OrderedDict()
+        self._asked: LruCache[_Key, bool] = LruCache(_STATES_ASKED)
         self._held = 0
         self._lock = threading.Lock()
 
@@ -124,13 +125,9 @@ class _StateCache:
 
     def asked_before(self, key: _Key) -> bool:
         """Whether part of a state was asked for before; True from the second time on."""
-        with self._lock:
-            if key in self._asked:
-                return True
-            self._asked[key] = None
-            while len(self._asked) > _STATES_ASKED:
-                self._asked.popitem(last=False)
-            return False
+        known = key in self._asked
+        self._asked.put(key, True)
+        return known
 
     def nearest(self, root: str, snapshot_id: int) -> int | None:
         """Id of the newest held snapshot of a table or branch below an id."""
@@ -196,7 +193,6 @@ def live_buckets(
     kept; from the second on whole manifests are, so that many small reads stay cheap.
 
     Args:
-        table: the table.
         snapshot: the state to read.
         wanted: decides about a bucket; the same for all files of one that have one bucket count.
         keeps_manifest: whether a manifest may hold a wanted entry.

@@ -26,7 +26,7 @@ any more and the attempt starts over.
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -38,19 +38,279 @@ from storage.errors import (
 )
 from storage.format.metadata.file_meta import FileKind, IndexManifestEntry, ManifestEntry
 from storage.format.metadata.index_manifest import combine, removal
-from storage.format.metadata.manifest import ManifestFileMeta
+from storage.format.metadata.manifest import ManifestFileMeta, fold, merge_entries
+from storage.format.metadata.manifest_store import ManifestStore
 from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.table.commit.commit_changes import Changes
 from storage.table.commit.commit_history import CommitHistory, CommitRecord
 from storage.table.commit.conflict import check_conflicts, check_delta, check_vectors
 from storage.table.commit.index_files import by_file_name, index_entries
-from storage.table.commit.live_files import live_entries, live_state
-from storage.table.commit.manifest_merge import MergePolicy, merge_manifests
-from storage.table.commit.publish_outcome import Outcome, back_off
+from storage.table.commit.live_files import list_entries, live_entries, live_state
 from storage.table.core import TableCore
 from storage.table.iceberg import publish_iceberg
 
-__all__ = ["AlreadyCommitted", "BeforePublish", "Published", "Publisher", "Request"]
+__all__ = [
+    "AlreadyCommitted",
+    "BeforePublish",
+    "MergePolicy",
+    "Published",
+    "Publisher",
+    "Request",
+    "merge_manifests",
+]
+
+
+class Outcome:
+    """Creates snapshot files and says for certain whether they are part of the history."""
+
+    def __init__(self, table: TableCore) -> None:
+        self._table = table
+        self._withdrawn: set[str | None] = set()
+
+    def published(self, snapshot: Snapshot, latest: Snapshot | None) -> bool:
+        """Create a snapshot; False when it is lost for certain.
+
+        Args:
+            latest: the snapshot it builds on.
+
+        Raises:
+            StorageUnavailableError: it is unknown; nothing may be deleted.
+        """
+        return self._insist(snapshot, lambda: self._created(snapshot)) and self._insist(
+            snapshot, lambda: self._follows(snapshot, latest)
+        )
+
+    def _insist(self, snapshot: Snapshot, question: Callable[[], bool]) -> bool:
+        """Ask until the store answers.
+
+        Raises:
+            StorageUnavailableError: it never did; nothing may be deleted.
+        """
+        last = self._table.options.commit_max_retries
+        for number in range(last):
+            try:
+                return question()
+            except StorageUnavailableError as error:
+                _LOG.warning("the outcome of a commit is not known yet", exc_info=error)
+                back_off(self._table, number + 1)
+        try:
+            return question()
+        except StorageUnavailableError as error:
+            raise StorageUnavailableError(
+                "it is unknown whether a snapshot was published",
+                detail=str(error),
+                hint="commit the same messages again once the store answers: that is safe",
+                table=self._table.layout.root,
+                snapshot=snapshot.id,
+                user=snapshot.commit_user,
+                identifier=snapshot.commit_identifier,
+            ) from error
+
+    def _created(self, snapshot: Snapshot) -> bool:
+        """Create the snapshot file; False when the id is another's."""
+        snapshots = self._table.snapshots
+        if snapshots.put(snapshot):
+            return True
+        there = snapshots.read_again(snapshot.id)
+        if there is None:
+            raise StorageUnavailableError(
+                "a snapshot is there and is not",
+                snapshot=snapshot.id,
+                table=self._table.layout.root,
+            )
+        return there.uuid == snapshot.uuid
+
+    def _follows(self, snapshot: Snapshot, latest: Snapshot | None) -> bool:
+        """Whether the snapshot just created is part of the table's history.
+
+        Expiry removes ids from below. While the snapshot that ours builds on is there, no id
+        above it has been removed, so ours was free because it had never been. A rollback removes
+        ids from above, so an older id that is left while that snapshot is missing shows one.
+        """
+        snapshots = self._table.snapshots
+        if latest is not None and snapshots.read_again(latest.id) == latest:
+            return True
+        ids = snapshots.ids()
+        newer = [found for found in ids if found > snapshot.id]
+        if not newer and (latest is None or ids[:1] == [snapshot.id] or not ids):
+            return True
+        if not newer:  # a rollback took back what ours builds on; if ours too, it was made
+            asked = snapshot.uuid in self._withdrawn
+            self._withdrawn.add(snapshot.uuid)
+            return not (snapshots.delete(snapshot.id) or asked)
+        if newer[0] == snapshot.id + 1 and self._builds_on(newer[0], snapshot):
+            return True
+        _LOG.warning(
+            "a snapshot was created at an id that had expired; removing it and committing again",
+            extra={"table": self._table.layout.root, "snapshot": snapshot.id},
+        )
+        snapshots.delete(snapshot.id)
+        return False
+
+    def _builds_on(self, successor_id: int, snapshot: Snapshot) -> bool:
+        """Whether the base of a snapshot is the state of ours: no other writer made these files."""
+        store = self._table.manifests
+        try:
+            successor = self._table.snapshots.read_again(successor_id)
+            if successor is None:
+                return False
+            base = list_entries(self._table, store.read_list(successor.base_manifest_list))
+            before = _live_identities(base)
+            ours = {entry.identity for entry in live_state(self._table, snapshot).entries()}
+            index = {entry.file.file_name for entry in index_entries(self._table, snapshot)}
+            later = {entry.file.file_name for entry in index_entries(self._table, successor)}
+        except FileNotFoundError as error:  # both have expired meanwhile: the history decides
+            raise StorageUnavailableError(
+                "a snapshot expired right after it was published",
+                table=self._table.layout.root,
+                snapshot=snapshot.id,
+            ) from error
+        if before == ours and index and index.isdisjoint(later):
+            raise StorageUnavailableError(  # replaced, or made by another: the history decides
+                "a snapshot expired right after it was published",
+                table=self._table.layout.root,
+                snapshot=snapshot.id,
+            )
+        return before == ours
+
+
+def back_off(table: TableCore, number: int) -> None:
+    """Back off before attempt `number`: doubling, with jitter so that competing writers part."""
+    options = table.options
+    longest = min(
+        options.commit_min_retry_wait_ms * 2 ** (number - 1), options.commit_max_retry_wait_ms
+    )
+    jitter = int(table.ids.uuid()[:4], 16) / 0xFFFF
+    table.clock.sleep(longest * (0.5 + jitter / 2) / 1000)
+
+
+def _live_identities(entries: Iterable[ManifestEntry]) -> set[tuple[object, ...]]:
+    live: set[tuple[object, ...]] = set()
+    for entry in entries:
+        if entry.kind is FileKind.ADD:
+            live.add(entry.identity)
+        else:
+            live.discard(entry.identity)
+    return live
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MergePolicy:
+    """When manifests are merged.
+
+    Attributes:
+        target_size: `manifest.target-file-size` [bytes].
+        full_threshold: `manifest.full-compaction-threshold-size` [bytes].
+        min_count: `manifest.merge-min-count`.
+    """
+
+    target_size: int
+    full_threshold: int
+    min_count: int
+
+
+def wants_full(metas: Sequence[ManifestFileMeta], policy: MergePolicy) -> bool:
+    """Whether so much is small or holds deletions that everything affected is rewritten."""
+    changing = [meta for meta in metas if _must_change(meta, policy)]
+    size = sum(meta.file_size for meta in changing)
+    return len(changing) > 1 and size >= policy.full_threshold
+
+
+def plan_minor(
+    metas: Sequence[ManifestFileMeta], policy: MergePolicy
+) -> list[tuple[ManifestFileMeta, ...]]:
+    """Cut manifests, in their order, into consecutive groups; a group of one stays as it is.
+
+    Args:
+        metas: base list before delta list, in order.
+        policy: sizes and counts.
+    """
+    groups: list[tuple[ManifestFileMeta, ...]] = []
+    open_group: list[ManifestFileMeta] = []
+    size = 0
+    for meta in metas:
+        open_group.append(meta)
+        size += meta.file_size
+        if size >= policy.target_size:
+            groups.append(tuple(open_group))
+            open_group, size = [], 0
+    if len(open_group) >= policy.min_count:
+        groups.append(tuple(open_group))
+    else:
+        groups.extend((meta,) for meta in open_group)
+    return groups
+
+
+def merge_manifests(
+    metas: Sequence[ManifestFileMeta], store: ManifestStore, policy: MergePolicy
+) -> tuple[list[ManifestFileMeta], list[str]]:
+    """Merge what is due; never needed for correctness. Source: FORMAT.md §4.7.
+
+    Old manifests stay, because older snapshots name them until they expire.
+
+    Args:
+        metas: manifests of a snapshot's base list, then of its delta list.
+
+    Returns:
+        The manifests of the next base list, which fold to the same state, and the names of those
+        among them that were written now.
+
+    Raises:
+        FileNotFoundError: a manifest is missing: the snapshot expired meanwhile.
+    """
+    if wants_full(metas, policy):
+        return _full(metas, store, policy)
+    merged: list[ManifestFileMeta] = []
+    written: list[str] = []
+    groups = plan_minor(metas, policy)
+    store.preload_manifests(meta for group in groups if len(group) > 1 for meta in group)
+    for group in groups:
+        if len(group) == 1:
+            merged.append(group[0])
+            continue
+        entries = merge_entries(entry for meta in group for entry in _read(store, meta))
+        new = store.write_manifests(entries, policy.target_size)
+        merged.extend(new)
+        written.extend(meta.file_name for meta in new)
+    return merged, written
+
+
+def _full(
+    metas: Sequence[ManifestFileMeta], store: ManifestStore, policy: MergePolicy
+) -> tuple[list[ManifestFileMeta], list[str]]:
+    """Rewrite what is small, holds deletions or loses a file; large manifests else stay unread."""
+    store.preload_manifests(meta for meta in metas if _must_change(meta, policy))
+    removals = [
+        entry
+        for meta in metas
+        if meta.num_deleted_files > 0
+        for entry in _read(store, meta)
+        if entry.kind is FileKind.DELETE
+    ]
+    deleted = {entry.identity for entry in removals}
+    partitions = frozenset(entry.partition for entry in removals)
+    kept: list[ManifestFileMeta] = []
+    rewritten: list[ManifestEntry] = []
+    for meta in metas:
+        if not _must_change(meta, policy) and (
+            not store.may_hold_partition(meta, partitions)
+            or deleted.isdisjoint(entry.identity for entry in _read(store, meta))
+        ):
+            kept.append(meta)
+        else:
+            rewritten.extend(_read(store, meta))
+    new = store.write_manifests(fold(rewritten), policy.target_size)
+    return [*kept, *new], [meta.file_name for meta in new]
+
+
+def _must_change(meta: ManifestFileMeta, policy: MergePolicy) -> bool:
+    return meta.num_deleted_files > 0 or meta.file_size < policy.target_size
+
+
+def _read(store: ManifestStore, meta: ManifestFileMeta) -> tuple[ManifestEntry, ...]:
+    (entries,) = store.read_manifests([meta])
+    return entries
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,7 +325,6 @@ class Request:
     """What both snapshots of a commit have in common.
 
     Attributes:
-        identifier: commit identifier.
         properties: to set.
         watermark: event time [epoch ms], or None.
         before_publish: called with the newest snapshot before each publication.
@@ -82,7 +341,6 @@ class Published:
     """A snapshot that is visible.
 
     Attributes:
-        snapshot: it.
         attempts: publications tried.
     """
 
@@ -134,8 +392,6 @@ class Publisher:
     """Publishes snapshots of one commit user; see the module for the protocol.
 
     Args:
-        table: the table.
-        user: commit user.
         history: answers whether a commit is there.
     """
 
@@ -157,7 +413,6 @@ class Publisher:
         """Publish one snapshot on top of the newest.
 
         Args:
-            changes: its content.
             request: what the commit asks for.
             latest: the newest snapshot as far as known; tried first.
             check: whether to look for conflicts.
@@ -227,7 +482,12 @@ class Publisher:
         try:
             entries = self._entries(changes, latest)
             if check and latest is not None:
-                self._check(latest, entries, changes.kind)
+                check_conflicts(
+                    self._live(latest),
+                    entries,
+                    key_of=self._table.key_of,
+                    overwrite=changes.kind is CommitKind.OVERWRITE,
+                )
             elif latest is not None and latest.schema_id > self._table.schema.id:
                 _check_buckets(self._table, latest, entries)
             index = self._index(changes, latest, entries)
@@ -301,16 +561,6 @@ class Publisher:
             return live_entries(self._table, latest, partition=partition, bucket=bucket)
 
         return live
-
-    def _check(
-        self, latest: Snapshot, entries: tuple[ManifestEntry, ...], kind: CommitKind
-    ) -> None:
-        check_conflicts(
-            self._live(latest),
-            entries,
-            key_of=self._table.key_of,
-            overwrite=kind is CommitKind.OVERWRITE,
-        )
 
     def _write_delta(
         self, attempt: _Attempt, entries: tuple[ManifestEntry, ...], changes: Changes
@@ -446,7 +696,6 @@ def _check_buckets(table: TableCore, latest: Snapshot, entries: Iterable[Manifes
     Args:
         table: at the schema of the files.
         latest: the newest snapshot, of a newer schema.
-        entries: of the append.
 
     Raises:
         CommitConflictError: a partition has another number of buckets; nothing was committed.

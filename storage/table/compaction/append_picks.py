@@ -115,8 +115,6 @@ def pack_files(
     """Packs of files of one partition to merge, each for itself.
 
     Args:
-        files: the live files.
-        rules: see there.
         cardinality: deleted rows of a file by its name, None when unknown.
         vector_file: the index file that holds a data file's deletion vector, by data file name;
             None on a table without deletion vectors. Files whose vectors share an index file

@@ -20,7 +20,6 @@ from storage.table.bucket_mode import BucketMode, require_buckets
 from storage.table.commit.live_files import BucketId, live_buckets
 from storage.table.compaction.append_compact import unaware_packs
 from storage.table.core import TableCore
-from storage.table.write.append_write import BucketDeletions
 from storage.table.write.drop_partitions import chosen_partitions
 
 __all__ = ["BucketWork", "CompactRequest", "CompactionPlan", "plan_compaction"]
@@ -165,8 +164,7 @@ def _work(
         yield _piece(one, files, len(files), files, 0)
         return
     if mode is BucketMode.UNAWARE:
-        deletions = BucketDeletions.of(table, snapshot, one.partition, one.bucket)
-        for pack in unaware_packs(table, files, deletions, full=full):
+        for pack in unaware_packs(table, snapshot, one.partition, files, full=full):
             yield _piece(one, pack, len(pack), pack, 0, packed=True)
         return
     if not table.schema.primary_keys:
@@ -225,7 +223,6 @@ def _piece(
     *,
     packed: bool = False,
 ) -> BucketWork:
-    """The work on files of the bucket of an entry."""
     return BucketWork(
         partition=entry.partition,
         bucket=entry.bucket,

@@ -35,8 +35,7 @@ from storage.table.compaction.append_compact import merge_packs
 from storage.table.compaction.compact_plan import BucketWork, CompactRequest, plan_compaction
 from storage.table.read.missing_files import explain_missing_files
 from storage.table.uncommitted import delete_uncommitted
-from storage.table.write.append_write import BucketDeletions
-from storage.table.write.bucket_writers import bucket_context, open_bucket
+from storage.table.write.bucket_writers import open_bucket
 from storage.table.write.postpone import at_buckets, require_bucket_counts
 from storage.table.write.replay import compact_postponed
 
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
 
 __all__ = [
+    "WRITER_OPTIONS",
     "BucketFailure",
     "CompactProgress",
     "CompactReport",
@@ -64,7 +64,7 @@ _TRIES = 4
 _COMMIT_TRIES = 3
 """How often a commit of unknown outcome, or one that others outran, is repeated."""
 
-_WRITER_OPTIONS: dict[str, str | None] = {"write-only": "false", "lookup-wait": "true"}
+WRITER_OPTIONS: dict[str, str | None] = {"write-only": "false", "lookup-wait": "true"}
 """A dedicated compaction does what the table's writers may leave to it."""
 
 
@@ -74,8 +74,6 @@ class BucketFailure:
 
     Attributes:
         partition: directory part of its partition; empty when unpartitioned.
-        bucket: bucket id.
-        error: why.
     """
 
     partition: str
@@ -116,7 +114,7 @@ class CompactProgress:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class CompactReport:
-    """What became of a compaction.
+    """The outcome of a compaction.
 
     Attributes:
         buckets: buckets covered by the request.
@@ -160,8 +158,6 @@ class CompactReport:
         """Take in the messages of a commit whose compactions were not dropped.
 
         Args:
-            messages: of the commit.
-            result: of the commit.
             buckets: that were planned; None: one for each message.
         """
         if result.compact_snapshot_id is not None:
@@ -245,8 +241,6 @@ def compact_table(
     """Compact the buckets of a table that need it; also of a table that is `write-only`.
 
     Args:
-        table: any kind of table.
-        request: what is wanted.
         executor: carries out the buckets: threads, or processes (the table pickles).
         parallelism: buckets in work at a time; memory grows with it.
         user_prefix: begins the names of the commit users; each commit has a user of its own.
@@ -255,7 +249,7 @@ def compact_table(
             are finished and committed.
 
     Returns:
-        What was done. A lost race and a bucket that fails do not raise: the others go on.
+        What was done. A lost race and a bucket that fails do not raise: the others continue.
 
     Raises:
         InvalidRequestError: a partition column is unknown or cannot have the value.
@@ -263,14 +257,12 @@ def compact_table(
         StorageUnavailableError: the store failed at planning or at a commit. What is committed
             stays; of the commit in question the outcome may be unknown.
     """
-    compactable = table.with_options(_WRITER_OPTIONS)
+    compactable = table.with_options(WRITER_OPTIONS)
     job = _Job(compactable, request, executor, parallelism, user_prefix, on_progress, stopping)
     return job.run()
 
 
 class _Job:
-    """One run of `compact_table`."""
-
     def __init__(
         self,
         table: "FileStoreTable",
@@ -359,7 +351,6 @@ class _Job:
             self._ready.append((task, outcome.messages))
 
     def _due(self) -> bool:
-        """Whether what is ready is to be committed now."""
         if not self._ready:
             return False
         waited = self._clock.monotonic_s() - self._ready_since_s
@@ -410,7 +401,6 @@ class _Job:
     def _stale(
         self, snapshot: Snapshot | None, task: _Task, messages: tuple[CommitMessage, ...]
     ) -> bool:
-        """Whether a compaction has lost its race already."""
         if snapshot is None:
             return True
         for message in messages:
@@ -529,6 +519,4 @@ def _packed(
     live = {entry.file.file_name: entry.file for entry in entries}
     if any(name not in live for name in pack):
         raise NotFoundError("files of a planned compaction were removed", files=len(pack))
-    deletions = BucketDeletions.of(table, snapshot, work.partition, work.bucket)
-    context = bucket_context(table, work.partition, work.bucket)
-    return merge_packs(table, context, [[live[name] for name in pack]], deletions)
+    return merge_packs(table, snapshot, work.partition, [[live[name] for name in pack]])

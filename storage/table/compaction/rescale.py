@@ -25,12 +25,11 @@ from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.schema_changes import SetOption
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.table.bucket_mode import BucketMode, bucket_mode
-from storage.table.commit.commit import CommitResult, FileStoreCommit
-from storage.table.commit.commit_loop import Attempt, run_until_committed
+from storage.table.commit.commit import Attempt, CommitResult, FileStoreCommit, run_until_committed
 from storage.table.commit.index_files import index_entries
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction.compact_plan import CompactRequest
-from storage.table.compaction.compact_table import compact_table
+from storage.table.compaction.compact_table import WRITER_OPTIONS, compact_table
 from storage.table.core import TableCore
 from storage.table.scan.scan import Split
 from storage.table.table import FileStoreTable
@@ -47,7 +46,6 @@ __all__ = [
 ]
 
 _TRIES = 5
-_WRITER_OPTIONS: dict[str, str | None] = {"write-only": "false", "lookup-wait": "true"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,14 +117,8 @@ def rescale(
     """Give a table another number of buckets, and its rows their new place.
 
     Args:
-        table: the table, at a branch.
-        buckets: their new number.
         partitions: values of some partition columns each: only partitions that have all values of
             one of them; the others cannot be written until they are rescaled too. Empty: all.
-        on_progress: called now and then.
-
-    Returns:
-        What was written anew.
 
     Raises:
         InvalidRequestError: the table has no fixed number of buckets, the number is not positive,
@@ -139,9 +131,10 @@ def rescale(
         table = table.alter([SetOption("bucket", str(buckets))])
     done: list[RescaledPartition] = []
     while work:
-        writable = at_buckets(table.with_options(_WRITER_OPTIONS), buckets)
-        job = PartitionRewrite(writable, work, tuple(partitions), on_progress)
-        for one in work:
+        writable = at_buckets(table.with_options(WRITER_OPTIONS), buckets)
+        files = [one.files for one in work]
+        job = PartitionRewrite(writable, files, tuple(partitions), on_progress)
+        for one in files:
             job.partition(one)
         done += work
         # a writer that did not know may have begun a partition meanwhile
@@ -154,16 +147,14 @@ class PartitionRewrite:
 
     Args:
         table: may compact, with the buckets that are wanted.
-        work: the partitions.
         partitions: those that are compacted first, where compaction must have seen all rows.
-        on_progress: called now and then.
         rows: gives the rows of splits in the order in which they are written; None: as they are.
     """
 
     def __init__(
         self,
         table: FileStoreTable,
-        work: Sequence[RescaledPartition],
+        work: Sequence[PartitionFiles],
         partitions: tuple[Mapping[str, Any], ...],
         on_progress: Callable[[RescaleProgress], None] = lambda _: None,
         rows: Callable[[Sequence[Split]], Iterator[pa.RecordBatch]] | None = None,
@@ -173,14 +164,14 @@ class PartitionRewrite:
         self._table = table
         self._work = work
         self._on_progress = on_progress
-        self._rows = sum(one.files.rows for one in work)
+        self._rows = sum(one.rows for one in work)
         self._snapshot: Snapshot | None = None
         self._splits: dict[bytes, list[Split]] = {}
         self._done = 0
         self._done_rows = 0
         self._retries = 0
 
-    def partition(self, one: RescaledPartition) -> CommitResult | None:
+    def partition(self, one: PartitionFiles) -> CommitResult | None:
         """Write a partition anew.
 
         Raises:
@@ -195,7 +186,7 @@ class PartitionRewrite:
         try:
             committed = run_until_committed(
                 self._table,
-                lambda: self._attempt(one.files.partition),
+                lambda: self._attempt(one.partition),
                 attempts=_TRIES,
                 retried=(_ChangedError,),
                 on_lost=lost,
@@ -205,7 +196,7 @@ class PartitionRewrite:
                 "others changed the partition each time it was read",
                 hint="let its writers pause (`lakeward pause`), then rescale again",
                 table=self._table.layout.root,
-                partition=one.files.name,
+                partition=one.name,
             ) from error
         self._done += 1
         self._report_progress()
@@ -292,7 +283,6 @@ _State = tuple[frozenset[tuple[int, int, str]], frozenset[tuple[int, str]]]
 
 
 def _state(table: TableCore, snapshot: Snapshot, partition: bytes) -> _State:
-    """The files and index files of a partition."""
     entries = live_entries(table, snapshot, partition=partition)
     index = index_entries(table, snapshot)
     return (

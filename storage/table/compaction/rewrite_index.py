@@ -27,8 +27,7 @@ from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.options.options import require_writable
-from storage.table.commit.commit import CommitResult, FileStoreCommit
-from storage.table.commit.commit_loop import Attempt, run_until_committed
+from storage.table.commit.commit import Attempt, CommitResult, FileStoreCommit, run_until_committed
 from storage.table.commit.live_files import live_entries
 from storage.table.core import TableCore
 from storage.table.scan.file_index import INDEX_SUFFIX, index_file_of, index_source, reads_as_stored
@@ -50,7 +49,7 @@ def rewrite_file_index(
     rebuild: bool = False,
     on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> CommitResult | None:
-    """Build the file indexes that files lack, and commit.
+    """Build the file indexes that files lack, and commit; None when no file lacks an index.
 
     Indexes that a file has already are kept, also of columns the options do not name (any more).
 
@@ -59,9 +58,6 @@ def rewrite_file_index(
         partition: values of some partition columns; None = the whole table.
         rebuild: build all wanted indexes anew, as after a change of their settings.
         on_progress: called with files examined, and files to examine.
-
-    Returns:
-        What became of the commit; None when no file lacks an index.
 
     Raises:
         InvalidRequestError: a column is no partition key.
@@ -200,7 +196,6 @@ def _built(
     schema: TableSchema,
     specs: Sequence[FileIndexSpec],
 ) -> _Payloads:
-    """Indexes of all physical rows of a file, whatever their kind."""
     names = {spec.column for spec in specs}
     fields = [field for field in schema.fields if field.name in names]
     builder = FileIndexBuilder(fields, specs)
@@ -216,7 +211,6 @@ def next_index_name(data_file: str, last: str | None) -> str:
     `<data file>.index`, then `<data file>-1.index`, `<data file>-2.index` and so on.
 
     Args:
-        data_file: its name.
         last: name of the index file it has; None = it has none.
     """
     if last is None:

@@ -41,7 +41,6 @@ class SortCodes:
     """Codes of rows.
 
     Args:
-        order: which.
         samples: values of each column, most significant first; equally many, at least one.
     """
 

@@ -18,39 +18,33 @@ import functools
 import itertools
 import pathlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from storage.errors import CommitConflictError, InvalidRequestError
-from storage.format.files.data_file import BATCH_ROWS, RowFileWriter, read_rows
-from storage.format.files.data_file_options import DataFileNames, DataFileOptions
-from storage.format.files.row_selection import RowSelection
+from storage.format.files.data_file import BATCH_ROWS
+from storage.format.files.data_file_options import DataFileNames
 from storage.format.metadata.file_meta import (
     CommitMessage,
-    CompactIncrement,
-    DataFileMeta,
-    FileSource,
 )
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.format.types.types import AtomicType
-from storage.lsm.bucket import BucketContext
 from storage.lsm.key_order import sort_permutation
 from storage.options.options import require_writable
 from storage.table.bucket_mode import UNAWARE_BUCKET, BucketMode, bucket_mode
-from storage.table.commit.commit import FileStoreCommit
-from storage.table.commit.commit_loop import Attempt, run_until_committed
+from storage.table.commit.commit import Attempt, FileStoreCommit, run_until_committed
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction.compact_plan import BucketWork, CompactionPlan, CompactRequest
-from storage.table.compaction.compact_table import CompactProgress, CompactReport
-from storage.table.compaction.rescale import PartitionRewrite, RescaledPartition
+from storage.table.compaction.compact_table import WRITER_OPTIONS, CompactProgress, CompactReport
+from storage.table.compaction.rescale import PartitionRewrite
 from storage.table.compaction.sort_codes import SortCodes, SortOrder
-from storage.table.read.deletion_vectors import VectorChange
+from storage.table.read.deletion_vectors import BucketVectors
 from storage.table.retention.expire_partitions import partition_values
 from storage.table.scan.scan import Split
 from storage.table.table import FileStoreTable
-from storage.table.write.append_write import BucketDeletions
+from storage.table.write.append_write import compaction_message, read_files, write_files
 from storage.table.write.bucket_writers import bucket_context
 from storage.table.write.drop_partitions import PartitionFiles, live_partitions
 
@@ -66,7 +60,6 @@ _SAMPLE = 1 << 17
 """Rows of a partition that decide where ranges end."""
 
 _TRIES = 4
-_WRITER_OPTIONS: dict[str, str | None] = {"write-only": "false", "lookup-wait": "true"}
 
 
 def check_sortable(table: FileStoreTable, columns: Sequence[str]) -> None:
@@ -137,8 +130,6 @@ def sort_table(
 
     Args:
         table: with `bucket` = -1, at a branch.
-        columns: to sort by.
-        order: how.
         request: which partitions; None: all.
         on_progress: called after every partition; it counts as one bucket.
         stopping: polled before every partition.
@@ -178,8 +169,7 @@ def _sort_buckets(
     order: SortOrder,
     report: CompactReport,
 ) -> None:
-    """Give the keys of a partition their buckets anew, in the order of the rows."""
-    newest = table.latest().with_options(_WRITER_OPTIONS)
+    newest = table.latest().with_options(WRITER_OPTIONS)
 
     def rows(splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         def read(names: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
@@ -194,11 +184,10 @@ def _sort_buckets(
         )
         return source.in_order(columns, order)
 
-    whole = RescaledPartition(files=one, before=-1, buckets=-1)
     partitions = [partition_values(table, one.partition)] if table.schema.partition_keys else []
-    job = PartitionRewrite(newest, [whole], tuple(partitions), rows=rows)
+    job = PartitionRewrite(newest, [one], tuple(partitions), rows=rows)
     try:
-        result = job.partition(whole)
+        result = job.partition(one)
     except CommitConflictError:
         report.lost += 1
         return
@@ -256,75 +245,17 @@ def _sorted(
     if not files:
         return None
     context = bucket_context(table, partition, UNAWARE_BUCKET)
-    deletions = BucketDeletions.of(table, snapshot, partition, UNAWARE_BUCKET)
+    deletions = BucketVectors.of(table, snapshot, partition, UNAWARE_BUCKET)
     rows = _Rows(
         schema=context.schema.arrow_schema,
-        read=functools.partial(_read_files, context, files, deletions),
+        read=functools.partial(read_files, context, files, deletions.selections(files)),
         count=sum(file.row_count for file in files),
         size=sum(file.file_size for file in files),
     )
-    after = _written(context, rows.in_order(columns, order), files[0].min_sequence_number)
-    change = VectorChange()
-    if deletions is not None:
-        change = deletions.without([file.file_name for file in files])
-    return CommitMessage(
-        partition=partition,
-        bucket=UNAWARE_BUCKET,
-        total_buckets=table.options.bucket,
-        compact=CompactIncrement(
-            compact_before=tuple(files),
-            compact_after=after,
-            new_index_files=change.new,
-            deleted_index_files=change.deleted,
-        ),
-    )
-
-
-def _read_files(
-    context: BucketContext,
-    files: Sequence[DataFileMeta],
-    deletions: BucketDeletions | None,
-    columns: Sequence[str] | None,
-) -> Iterator[pa.RecordBatch]:
-    """Rows in the order of the files; without deleted rows."""
-    kept: Mapping[str, RowSelection] = {}
-    if deletions is not None:
-        kept = deletions.selections(file.file_name for file in files)
-    for file in files:
-        yield from read_rows(
-            context.file_io,
-            file.external_path or context.path_of(file),
-            file,
-            context.schemas(file.schema_id),
-            context.schema,
-            columns,
-            batch_rows=BATCH_ROWS,
-            selection=kept.get(file.file_name),
-        )
-
-
-def _written(
-    context: BucketContext, batches: Iterable[pa.RecordBatch], first_sequence: int
-) -> tuple[DataFileMeta, ...]:
-    """New files with rows in their order."""
-    writer = RowFileWriter(
-        context.file_io,
-        context.directory,
-        context.schema,
-        id_source=context.id_source,
-        clock=context.clock,
-        options=DataFileOptions.of(context.options),
-        names=DataFileNames(context.id_source),
-        first_sequence=first_sequence,
-        source=FileSource.COMPACT,
-    )
-    try:
-        for batch in batches:
-            writer.write(batch)
-        return writer.close()
-    except BaseException:
-        writer.abort()
-        raise
+    ordered, first = rows.in_order(columns, order), files[0].min_sequence_number
+    after = write_files(context, ordered, DataFileNames(table.ids), first)
+    change = deletions.without(file.file_name for file in files)
+    return compaction_message(context, files, after, change=change)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -332,7 +263,6 @@ class _Rows:
     """The rows of a partition, which can be read again.
 
     Attributes:
-        schema: of the rows.
         read: gives them, or some of their columns.
         count: about how many there are.
         size: of their files [bytes].
@@ -344,7 +274,6 @@ class _Rows:
     size: int
 
     def in_order(self, columns: Sequence[str], order: SortOrder) -> Iterator[pa.RecordBatch]:
-        """The rows in their new order."""
         codes = self._codes(columns, order)
         for part in self._ranges(columns, codes):
             yield from _in_order(part, columns, codes)
@@ -381,7 +310,6 @@ class _Rows:
                 path.unlink()
 
     def _ends(self, columns: Sequence[str], codes: SortCodes, parts: int) -> np.ndarray:
-        """Codes at which parts begin, after the first."""
         found = [_codes_of(batch, columns, codes) for batch in self.read(columns)]
         every = np.sort(np.concatenate(found))
         places = np.arange(1, parts) * len(every) // parts

@@ -25,6 +25,7 @@ from storage.format.types.cast_columns import column_cast
 from storage.format.types.types import MAX_LENGTH, AtomicType, DataField, TypeRoot
 from storage.table.commit.live_files import live_entries
 from storage.table.inspect.statistics import ColumnStatistics, Statistics
+from storage.table.scan.predicate import require_known
 from storage.table.table import FileStoreTable
 
 __all__ = ["Analysis", "DistinctCount", "analyze", "compute_statistics"]
@@ -54,12 +55,7 @@ _STRING = AtomicType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """What became of an ANALYZE.
-
-    Attributes:
-        snapshot_id: the ANALYZE snapshot.
-        statistics: what it names.
-    """
+    """The outcome of an ANALYZE."""
 
     snapshot_id: int
     statistics: Statistics
@@ -71,18 +67,14 @@ def analyze(
     *,
     on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Analysis | None:
-    """Compute the statistics of the newest snapshot and commit them.
+    """Compute the statistics of the newest snapshot and commit them; None without snapshots.
 
     Safe beside other writers: statistics say of which snapshot they are.
 
     Args:
-        table: the table, at a branch.
         columns: of which statistics are wanted besides the number of rows; None = of all columns
             that can have any.
         on_progress: called with splits read, and splits to read.
-
-    Returns:
-        None on a table without snapshots.
 
     Raises:
         InvalidRequestError: a column is unknown, or cannot have statistics.
@@ -134,11 +126,8 @@ def _chosen(table: FileStoreTable, columns: Sequence[str] | None) -> list[DataFi
     if columns is None:
         return [field for field in table.schema.fields if isinstance(field.type, AtomicType)]
     known = {field.name: field for field in table.schema.fields}
+    require_known(columns, list(known))
     for name in columns:
-        if name not in known:
-            raise InvalidRequestError(
-                "no such column", hint=f"the table has {', '.join(known)}", column=name
-            )
         if not isinstance(known[name].type, AtomicType):
             raise InvalidRequestError("a column of this type has no statistics", column=name)
     return [known[name] for name in dict.fromkeys(columns)]

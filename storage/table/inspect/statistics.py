@@ -22,11 +22,9 @@ class ColumnStatistics:
     """What is known of one column. None = unknown.
 
     Attributes:
-        column_id: field id.
         distinct_count: different values, nulls apart.
         min: smallest value as text: of dates the day number, of others as CAST to STRING gives.
         max: largest value as text.
-        null_count: nulls.
         avg_len: mean size of a value [bytes].
         max_len: size of the largest value [bytes].
         extra: members that this version does not know, kept on rewriting.
@@ -48,7 +46,6 @@ class Statistics:
 
     Attributes:
         snapshot_id: the snapshot that was looked at.
-        schema_id: its schema.
         merged_record_count: rows as read.
         merged_record_size: their size [bytes].
         columns: by column name.
@@ -108,14 +105,10 @@ _TEXTS = frozenset({"min", "max"})
 
 
 def read_statistics(table: TableCore, snapshot: Snapshot | None = None) -> Statistics | None:
-    """The statistics that a snapshot names.
+    """The statistics that a snapshot names; None when it names none, or there is no snapshot.
 
     Args:
-        table: the table.
         snapshot: None: the newest.
-
-    Returns:
-        None when it names none, or there is no snapshot.
 
     Raises:
         FileNotFoundError: the file is missing, as after expiry.
@@ -130,10 +123,7 @@ def read_statistics(table: TableCore, snapshot: Snapshot | None = None) -> Stati
 
 
 def write_statistics(table: TableCore, statistics: Statistics) -> str:
-    """Write a statistics file that no snapshot names yet.
-
-    Returns:
-        Its name, for the ANALYZE commit.
+    """Write a statistics file that no snapshot names yet; its name is for the ANALYZE commit.
 
     Raises:
         InvalidRequestError: a column is not in the schema that was looked at.

@@ -18,10 +18,16 @@ import pyroaring
 from storage.errors import CorruptDataError
 from storage.format.files.row_selection import Bitmap, Except
 from storage.format.index.deletion_vector import bin_bytes, decode, in_form, roll, widened
-from storage.format.metadata.file_meta import DeletionVectorMeta, IndexFileMeta, IndexType
+from storage.format.metadata.file_meta import (
+    DataFileMeta,
+    DeletionVectorMeta,
+    IndexFileMeta,
+    IndexType,
+)
 from storage.format.metadata.snapshot import Snapshot
 from storage.io.file_io import FileIO
 from storage.table.commit.index_files import (
+    IndexChange,
     by_file_name,
     index_files,
     index_path,
@@ -33,10 +39,8 @@ from storage.table.core import TableCore
 __all__ = [
     "BucketVectors",
     "DeletionFile",
-    "VectorChange",
     "all_deletion_files",
     "deletion_files",
-    "drop_vectors",
     "load_vectors",
     "selections",
 ]
@@ -51,7 +55,6 @@ class DeletionFile:
     """Where the deletion vector of a data file lies. Picklable.
 
     Attributes:
-        path: of the index file.
         offset: of the vector in it [bytes].
         length: as the index manifest records it [bytes].
         cardinality: deleted rows; None when unknown.
@@ -110,7 +113,6 @@ def load_vectors(file_io: FileIO, files: Mapping[str, DeletionFile]) -> dict[str
     """Read vectors, each index file once.
 
     Args:
-        file_io: the store.
         files: by data file name.
 
     Raises:
@@ -157,30 +159,15 @@ def selections(file_io: FileIO, files: Iterable[tuple[str, DeletionFile]]) -> di
     return {name: Except(bitmap) for name, bitmap in vectors.items() if bitmap}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class VectorChange:
-    """Index files for an increment of a commit message; both empty when nothing changed.
-
-    Attributes:
-        new: written; the caller removes them unless it commits them.
-        deleted: the live ones that they replace. The commit fails when others replaced them.
-    """
-
-    new: tuple[IndexFileMeta, ...] = ()
-    deleted: tuple[IndexFileMeta, ...] = ()
-
-
 class BucketVectors:
     """The deletion vectors of one bucket, being changed. Not thread-safe.
 
-    Protocol: `mark` rows and `drop` data files in any order, then `changes`, and so on. Whoever
-    gets the changes commits them before the next ones, or removes the new files and starts over
+    Protocol: `mark` rows and `drop` data files in any order, then `changes`, and so on. The caller
+    commits the changes before the next ones, or removes the new files and starts over
     from the newest snapshot. Vectors are read when they are needed.
 
     Args:
-        table: the table.
         partition: framed partition.
-        bucket: bucket id.
         files: the live index files of the bucket, as `index_files` gives them.
     """
 
@@ -199,9 +186,16 @@ class BucketVectors:
     def of(
         table: TableCore, snapshot: Snapshot | None, partition: bytes, bucket: int
     ) -> "BucketVectors":
-        """The vectors of a bucket in a snapshot."""
-        grouped = index_files(table, snapshot, IndexType.DELETION_VECTORS)
-        return BucketVectors(table, partition, bucket, grouped.get((partition, bucket), ()))
+        """The vectors of a bucket in a snapshot; none on a table without deletion vectors."""
+        files: Sequence[IndexFileMeta] = ()
+        if table.options.deletion_vectors_enabled:
+            grouped = index_files(table, snapshot, IndexType.DELETION_VECTORS)
+            files = grouped.get((partition, bucket), ())
+        return BucketVectors(table, partition, bucket, files)
+
+    def __contains__(self, data_file: object) -> bool:
+        """Whether a data file has a vector in the state that was read; reads nothing."""
+        return data_file in self._held_by
 
     def vector_of(self, data_file: str) -> Bitmap | None:
         """The deleted rows of a data file; not to be changed."""
@@ -209,11 +203,15 @@ class BucketVectors:
             self._load(self._held_by[data_file])
         return self._vectors.get(data_file)
 
+    def selections(self, files: Iterable[DataFileMeta]) -> dict[str, Except]:
+        """What is left of those data files that lost rows, by name."""
+        found = ((file.file_name, self.vector_of(file.file_name)) for file in files)
+        return {name: Except(vector) for name, vector in found if vector}
+
     def mark(self, data_file: str, positions: npt.NDArray[np.integer] | Iterable[int]) -> int:
         """Mark rows of a data file as deleted.
 
         Args:
-            data_file: its name.
             positions: 0-based, in any order; also some that are marked already.
 
         Returns:
@@ -238,6 +236,16 @@ class BucketVectors:
         if self.vector_of(data_file) is not None:
             self._changed.add(data_file)
             del self._vectors[data_file]
+
+    def without(self, data_files: Iterable[str]) -> IndexChange:
+        """Index files without the vectors of data files that a compaction removes.
+
+        For the increment of the message that removes the data files: the commit fails when rows of
+        them were deleted since the snapshot.
+        """
+        for name in data_files:
+            self.drop(name)
+        return self.finish()
 
     def changes(self) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
         """Write what changed since the last call: the new index files, and those they replace.
@@ -269,9 +277,9 @@ class BucketVectors:
         self._changed = set()
         return new, deleted
 
-    def finish(self) -> VectorChange:
+    def finish(self) -> IndexChange:
         """The same as `changes`."""
-        return VectorChange(*self.changes())
+        return IndexChange(*self.changes())
 
     def _write(self, vectors: Mapping[str, Bitmap]) -> tuple[IndexFileMeta, ...]:
         groups: list[Mapping[str, Bitmap]] = [vectors]
@@ -309,28 +317,3 @@ def _holders(files: Iterable[IndexFileMeta]) -> dict[str, str]:
         for file in files
         for vector in file.deletion_vectors or ()
     }
-
-
-def drop_vectors(
-    table: TableCore,
-    snapshot: Snapshot | None,
-    partition: bytes,
-    bucket: int,
-    data_files: Iterable[str],
-) -> VectorChange:
-    """Index files without the vectors of data files that a compaction or overwrite removes.
-
-    For the increment of the message that removes the data files: the commit fails when rows of
-    them were deleted since the snapshot.
-
-    Args:
-        table: the table.
-        snapshot: the one that the data files were read from.
-        partition: framed partition.
-        bucket: bucket id.
-        data_files: names of the data files that go.
-    """
-    vectors = BucketVectors.of(table, snapshot, partition, bucket)
-    for name in data_files:
-        vectors.drop(name)
-    return vectors.finish()

@@ -26,7 +26,6 @@ from typing import Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from storage.errors import InvalidRequestError
 from storage.format.files.column_mapping import keeps_values
 from storage.format.files.data_file import read_key_values, read_rows
 from storage.format.files.parquet.parquet import ColumnRange, RowGroupFilter
@@ -47,8 +46,8 @@ from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import DeletionFile, selections
 from storage.table.read.missing_files import explain_missing_files
 from storage.table.scan.file_index import FileIndexFilter
-from storage.table.scan.predicate import And, Predicate, columns_of, conjuncts, mask
-from storage.table.scan.prune import Range, could_match
+from storage.table.scan.predicate import And, Predicate, columns_of, conjuncts, mask, require_known
+from storage.table.scan.prune import Range, could_match, row_group_range
 from storage.table.scan.scan import ChangeForm, ChangeSplit, Plan, Split
 
 __all__ = ["TableRead", "additions", "read_ahead"]
@@ -130,14 +129,8 @@ class TableRead:
         self._defaults = read_defaults(schema)
         pushed = [p for p in conjuncts(predicate) if not columns_of(p) & self._defaults.keys()]
         self._index = FileIndexFilter(table, And(tuple(pushed)) if pushed else None)
-        filtered = columns_of(predicate) if predicate is not None else frozenset()
-        unknown = (filtered | set(self._columns)) - set(schema.field_names)
-        if unknown:
-            raise InvalidRequestError(
-                "no such column",
-                hint=f"the table has {', '.join(schema.field_names)}",
-                column=sorted(unknown)[0],
-            )
+        filtered = columns_of(predicate)
+        require_known(sorted(filtered | set(self._columns)), schema.field_names)
         self._types = {
             field.name: arrow_type(field.type)
             for field in schema.fields
@@ -374,15 +367,7 @@ class TableRead:
                 source = old.get(field.id)
                 if source is None or not keeps_values(source.type, field.type):
                     return None
-                found = stored.get(source.name)
-                if found is None or not isinstance(found.minimum, int | str):
-                    return None
-                return Range(
-                    low=found.minimum,
-                    high=found.maximum,
-                    null_count=found.null_count,
-                    row_count=found.row_count,
-                )
+                return row_group_range(stored.get(source.name))
 
             return all(could_match(part, ranges, self._types) for part in parts)
 

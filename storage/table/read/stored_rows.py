@@ -20,7 +20,7 @@ from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.key_order import sort_and_group
 from storage.lsm.levels import Levels
 from storage.lsm.lookup.bucket_lookup import BucketLookup
-from storage.lsm.lookup.store import LookupStore, process_store
+from storage.lsm.lookup.store import process_store
 from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions import merge_function_for
 from storage.table.bucket_mode import BucketMode, bucket_mode
@@ -55,25 +55,21 @@ def stored_rows(
     partition: bytes | None,
     bucket: int | None,
     keys: pa.RecordBatch,
-    *,
-    store: LookupStore | None = None,
 ) -> StoredRows:
     """The rows that a snapshot holds for keys of one partition, or of the whole table.
 
     Args:
         table: with a primary key.
-        snapshot: whose state.
         partition: framed; None: keys are in one partition each, any of the table.
         bucket: where the keys are; None: in any bucket of the partition, or in none yet.
         keys: the columns of the trimmed primary key, strictly ascending by key.
-        store: local copies of data files; None: those of the process.
 
     Raises:
         StorageUnavailableError: a file could not be read.
         CorruptDataError: a file violates the format.
     """
     if partition is not None and bucket is not None and _newest_row_wins(table):
-        return _searched(table, snapshot, partition, bucket, keys, store or process_store())
+        return _searched(table, snapshot, partition, bucket, keys)
     found = _merged(table, snapshot, partition, bucket, keys)
     if partition is None or bucket_mode(table.schema, table.options) is not BucketMode.POSTPONE:
         return found
@@ -91,7 +87,6 @@ def _searched(
     partition: bytes,
     bucket: int,
     keys: pa.RecordBatch,
-    store: LookupStore,
 ) -> StoredRows:
     context = bucket_context(table, partition, bucket)
     if table.options.deletion_vectors_enabled:
@@ -99,7 +94,7 @@ def _searched(
         context = dataclasses.replace(context, deletions=vectors)
     entries = live_entries(table, snapshot, partition=partition, bucket=bucket)
     levels = Levels.of((entry.file for entry in entries), 1, context.key_of)
-    found = BucketLookup.of(context, store).find(keys, levels.runs())
+    found = BucketLookup.of(context, process_store()).find(keys, levels.runs())
     if found.rows is None:
         return _nothing(table)
     kinds = found.rows.column(VALUE_KIND).to_numpy()
@@ -171,17 +166,10 @@ def _with_postponed(
 
 def has_key(rows: pa.RecordBatch, keys: pa.RecordBatch, names: list[str]) -> npt.NDArray[np.bool_]:
     """Which rows have one of some keys; both have the key columns."""
-    columns = [
-        pa.concat_arrays([pc.cast(keys.column(n), rows.column(n).type), rows.column(n)])
-        for n in names
-    ]
-    groups = sort_and_group(pa.RecordBatch.from_arrays(columns, names=names), names)
-    total = keys.num_rows + rows.num_rows
-    order = np.arange(total) if groups.order is None else groups.order
+    order, starts, counts = _groups(keys, rows, names)
     of_key = order < keys.num_rows
-    in_group = np.add.reduceat(of_key, groups.starts).astype(bool)
-    counts = np.diff(np.r_[groups.starts, total])
-    found = np.zeros(total, bool)
+    in_group = np.add.reduceat(of_key, starts).astype(bool)
+    found = np.zeros(len(order), bool)
     found[order] = np.repeat(in_group, counts)
     return found[keys.num_rows :]
 
@@ -199,15 +187,23 @@ def _common(
     keys: pa.RecordBatch, others: pa.RecordBatch, names: list[str]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Pairs of row numbers with equal keys; keys are distinct on both sides."""
+    order, starts, counts = _groups(keys, others, names)
+    pairs = starts[counts == 2]
+    return order[pairs], order[pairs + 1] - keys.num_rows
+
+
+def _groups(
+    keys: pa.RecordBatch, others: pa.RecordBatch, names: list[str]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Row numbers of keys and then others by key; where each key begins, and its rows."""
     columns = [
         pa.concat_arrays([pc.cast(keys.column(n), others.column(n).type), others.column(n)])
         for n in names
     ]
-    both = pa.RecordBatch.from_arrays(columns, names=names)
-    groups = sort_and_group(both, names)
-    order = np.arange(both.num_rows) if groups.order is None else groups.order
-    pairs = groups.starts[np.diff(np.r_[groups.starts, both.num_rows]) == 2]
-    return order[pairs], order[pairs + 1] - keys.num_rows
+    groups = sort_and_group(pa.RecordBatch.from_arrays(columns, names=names), names)
+    total = keys.num_rows + others.num_rows
+    order = np.arange(total) if groups.order is None else groups.order
+    return order, groups.starts, np.diff(np.r_[groups.starts, total])
 
 
 def _nothing(table: TableCore) -> StoredRows:

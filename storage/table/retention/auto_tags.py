@@ -175,11 +175,8 @@ def create_automatic_tags(table: TableCore) -> list[str]:
             schedule = later
         except NotFoundError:
             continue  # it expired meanwhile
-    most = options.tag_num_retained_max
-    if made and most is not None:
-        tags = sorted((tag for _, tag in _automatic(table, period)), key=_by_snapshot)
-        for tag in tags[: max(0, len(tags) - most)]:
-            delete_tag(table, tag.name)
+    if made:
+        _delete_beyond_limit(table, [tag for _, tag in _automatic(table, period)])
     return made
 
 
@@ -199,22 +196,15 @@ def create_batch_tag(table: TableCore) -> str | None:
     name = options.tag_batch_customized_name or f"batch-write-{day:%Y-%m-%d}"
     delete_tag(table, name)
     create_tag(table, name, latest.id, time_retained_ms=options.tag_default_time_retained_ms)
-    if options.tag_num_retained_max is not None:
-        tags = sorted(all_tags(table), key=_by_snapshot)
-        for tag in tags[: max(0, len(tags) - options.tag_num_retained_max)]:
-            delete_tag(table, tag.name)
+    _delete_beyond_limit(table, all_tags(table))
     return name
 
 
 def expire_tags(table: TableCore, *, now_ms: int) -> list[str]:
-    """Remove tags that have outlived their time, with the files that only they name.
+    """Remove tags that have outlived their time, and files only they name; returns their names.
 
     Args:
-        table: the table, at a branch.
         now_ms: current time [epoch ms].
-
-    Returns:
-        Names of those removed.
     """
     return [name for name in outlived_tags(table, now_ms=now_ms) if delete_tag(table, name)]
 
@@ -252,8 +242,12 @@ def _automatic(table: TableCore, period: TagPeriod) -> list[tuple[datetime.datet
     return sorted(known, key=lambda one: one[0])
 
 
-def _by_snapshot(tag: Tag) -> tuple[int, str]:
-    return (tag.snapshot.id, tag.name)
+def _delete_beyond_limit(table: TableCore, tags: list[Tag]) -> None:
+    """Delete those of the oldest snapshots beyond `tag.num-retained-max`."""
+    most = table.options.tag_num_retained_max
+    ordered = sorted(tags, key=lambda tag: (tag.snapshot.id, tag.name))
+    for tag in ordered[: 0 if most is None else max(0, len(tags) - most)]:
+        delete_tag(table, tag.name)
 
 
 def _time_of(snapshot: Snapshot, options: TableOptions) -> datetime.datetime | None:

@@ -83,7 +83,6 @@ def write_consumer(table: TableCore, consumer_id: str, next_snapshot: int) -> No
     """Set how far a consumer has come; makes it if need be.
 
     Args:
-        table: the table, at a branch.
         consumer_id: not blank, a valid file name.
         next_snapshot: the first snapshot it has not read, from 1; it may not be there yet.
 
@@ -120,15 +119,11 @@ def min_next_snapshot(table: TableCore) -> int | None:
 
 
 def expire_consumers(table: TableCore, *, now_ms: int, age_ms: int) -> list[str]:
-    """Remove consumers whose files have not been written for a time.
+    """Remove consumers whose files have not been written for a time; returns their names.
 
     Args:
-        table: the table.
         now_ms: current time [epoch ms].
         age_ms: `consumer.expiration-time` [ms].
-
-    Returns:
-        Names of those removed.
     """
     old = idle_consumers(table, now_ms=now_ms, age_ms=age_ms)
     return [name for name in old if delete_consumer(table, name)]

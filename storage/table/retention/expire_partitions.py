@@ -19,7 +19,7 @@ from storage.options.options import TableOptions
 from storage.table.commit.commit import FileStoreCommit
 from storage.table.commit.live_files import live_state
 from storage.table.core import TableCore
-from storage.table.inspect.system.texts import field_text
+from storage.table.inspect.system.columns import field_text
 
 __all__ = [
     "choose_expired_partitions",
@@ -75,7 +75,6 @@ def choose_expired_partitions(
         names: by which they are ordered.
         now: current time, by the same clock.
         age: up to which a partition stays.
-        limit: most partitions.
     """
     old = [one for one, time in times.items() if time is not None and now - age > time]
     return sorted(old, key=names.__getitem__)[:limit]
@@ -85,7 +84,6 @@ def expirable_partitions(table: TableCore, *, now_ms: int) -> dict[bytes, str]:
     """The partitions (framed) that `expire_partitions` would drop now, with their names.
 
     Args:
-        table: the table, at a branch.
         now_ms: current time [epoch ms].
 
     Returns:
@@ -130,7 +128,6 @@ def expire_partitions(
     """Drop the partitions whose time has come.
 
     Args:
-        table: the table, at a branch.
         now_ms: current time [epoch ms]; None: of the table's clock.
         user: who commits; None: a new user.
 

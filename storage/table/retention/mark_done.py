@@ -7,7 +7,7 @@ is later. The actions of `partition.mark-done-action` follow Paimon's: a success
 directory of the partition, a `.done` partition or a mark in a catalog that knows partitions, a
 report by HTTP. A partition that gets rows again is done again later.
 
-What is pending is read off the snapshots, so a process that starts anew goes on: of partitions with
+What is pending is read off the snapshots, so a restarted process continues: of partitions with
 a success file only rows count that are newer. Without success files it may report again what was
 reported before, never too little.
 """
@@ -63,7 +63,6 @@ def mark_partitions_done(
     """Carry out the actions of `partition.mark-done-action` for partitions.
 
     Args:
-        table: the table.
         partitions: the value of each partition column; None is null. A partition without rows gets
             the directory that the texts of its values name.
         registry: of the catalog, where it knows partitions.
@@ -113,7 +112,6 @@ def success_times(table: TableCore, paths: Sequence[str]) -> dict[str, int]:
     """When partitions were marked as done last, as their success files say [epoch ms].
 
     Args:
-        table: the table.
         paths: directories of partitions, below that of the table; those without file are left out.
     """
 
@@ -156,7 +154,6 @@ class DoneTrigger:
         """Mark what is done by now.
 
         Args:
-            table: the table, at a branch.
             now_ms: current time [epoch ms].
             ended: whether a batch job has just ended: with `partition.end-input-to-done` all
                 pending partitions are done.
@@ -293,7 +290,7 @@ def _registry(registry: PartitionRegistry | None, action: str) -> PartitionRegis
     if registry is None:
         raise UnsupportedFeatureError(
             "Cannot mark done partition for table without metastore.",
-            hint="use success-file or http-report, or a catalog that knows partitions",
+            hint="use success-file or http-report; from Python, give a `registry` that knows them",
             option="partition.mark-done-action",
             value=action,
         )

@@ -83,9 +83,7 @@ def remove_orphan_files(
     Safe beside readers, expiry and commits that take less time than the age limit.
 
     Args:
-        table: the table, at any branch.
         older_than_ms: only files last written before this time [epoch ms]; None: a day ago.
-        dry_run: only report.
         on_progress: see `OrphanProgress`.
 
     Raises:

@@ -101,8 +101,6 @@ def documents(
     Snapshots are read first: one that is tagged, or leaves its changelog, is found either way.
 
     Args:
-        table: the table.
-        branch: name of the branch.
         snapshots: those that matter; None: all of the branch.
 
     Raises:
@@ -278,7 +276,6 @@ class Removal:
         """Add what a document names but for data files, as far as it is there.
 
         Args:
-            snapshot: the document.
             lists: its lists of data files, with their manifests.
             changelog: its changelog files, their list and manifests.
             state: its index files, index manifest and statistics.
@@ -342,11 +339,7 @@ class Removal:
         self.manifests.difference_update(list_names(self._table, lists, strict=False))
 
     def run(self) -> int:
-        """Remove what is left; a file that cannot be removed stays as an orphan.
-
-        Returns:
-            How many files were removed.
-        """
+        """Remove and count what is left; a file that cannot be removed stays as an orphan."""
         table, layout = self._table, self._table.layout
         paths = [table.data_path(*file) for file in sorted(self.data)]
         removed = table.delete_quietly([*paths, *sorted(self.index)])
@@ -358,19 +351,15 @@ class Removal:
 def remove_unreachable(
     table: TableCore, expired: Iterable[Snapshot], data: Iterable[DataFile], own: Documents
 ) -> int:
-    """Remove the files of documents that were deleted, as far as nothing that stays names them.
+    """Remove and count the files of deleted documents that nothing that stays names.
 
     Nothing is removed when a document that stays cannot be read: it is expiring, and what is left
     over then is an orphan.
 
     Args:
-        table: the table, at a branch.
         expired: deleted documents: their changelogs, manifests, index files and statistics go.
         data: data files that they named.
         own: what stays in the branch, as far as it could name these files.
-
-    Returns:
-        How many files were removed.
     """
     removal = Removal(table, data)
     for snapshot in expired:

@@ -7,7 +7,6 @@ beside commits and expiry: after a hint is written the directory is looked at ag
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
 
 from storage.format.metadata.numbered_files import listed_ids, read_hint
 from storage.table.core import TableCore
@@ -33,14 +32,7 @@ class HintRepair:
 
 
 def repair_hints(table: TableCore, *, dry_run: bool = False) -> list[HintRepair]:
-    """Write the hints that are missing or wrong.
-
-    Args:
-        table: the table, at a branch.
-        dry_run: only report.
-
-    Returns:
-        What was wrong; nothing when all is well.
+    """Write the hints that are missing or wrong, and return what was wrong.
 
     Raises:
         StorageUnavailableError: the store failed; call again.
@@ -48,33 +40,30 @@ def repair_hints(table: TableCore, *, dry_run: bool = False) -> list[HintRepair]
     layout = table.layout
     snapshots, changelogs = (layout.snapshot_dir, "snapshot-"), (layout.changelog_dir, "changelog-")
     hints = (
-        (layout.latest_hint, snapshots, _largest),
-        (layout.earliest_hint, snapshots, _smallest),
-        (layout.changelog_latest_hint, changelogs, _largest),
-        (layout.changelog_earliest_hint, changelogs, _smallest),
+        (layout.latest_hint, snapshots, -1),
+        (layout.earliest_hint, snapshots, 0),
+        (layout.changelog_latest_hint, changelogs, -1),
+        (layout.changelog_earliest_hint, changelogs, 0),
     )
     found = (_repaired(table, *one, dry_run=dry_run) for one in hints)
     return [one for one in found if one is not None]
-
-
-def _largest(ids: Sequence[int]) -> int | None:
-    return max(ids, default=None)
-
-
-def _smallest(ids: Sequence[int]) -> int | None:
-    return min(ids, default=None)
 
 
 def _repaired(
     table: TableCore,
     hint: str,
     named: tuple[str, str],
-    end: Callable[[Sequence[int]], int | None],
+    position: int,
     *,
     dry_run: bool,
 ) -> HintRepair | None:
-    first = read_hint(table.file_io, hint)
-    right = end(listed_ids(table.file_io, *named))
+    """Repair a hint that is to name the id at a position of those listed, ascending."""
+
+    def wanted() -> int | None:
+        ids = listed_ids(table.file_io, *named)
+        return ids[position] if ids else None
+
+    first, right = read_hint(table.file_io, hint), wanted()
     if first == right and not (right is None and table.file_io.exists(hint)):
         return None
     for _ in range(0 if dry_run else _TRIES):
@@ -82,7 +71,7 @@ def _repaired(
             table.file_io.delete(hint)
         else:
             table.file_io.overwrite_bytes(hint, str(right).encode())
-        before, right = right, end(listed_ids(table.file_io, *named))
+        before, right = right, wanted()
         if right == before:
             break
     return HintRepair(path=hint, found=first, right=right)

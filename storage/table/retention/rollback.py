@@ -45,13 +45,9 @@ def rollback_to(
     The schema stays as it is.
 
     Args:
-        table: the table, at a branch.
         snapshot_id: the snapshot; when it has expired a tag of it will do.
         tag: instead, the tag whose snapshot it is.
         timestamp_ms: instead, the newest that was committed at or before this time [epoch ms].
-
-    Returns:
-        The snapshot that is the newest now.
 
     Raises:
         InvalidRequestError: not exactly one of them is given.

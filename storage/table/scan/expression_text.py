@@ -54,7 +54,6 @@ class Literal:
     """A constant as written.
 
     Attributes:
-        kind: what it is.
         text: the digits, or what stands between the quotes; `3 DAY` of an interval.
         start: first character.
         end: after the last character.
@@ -251,10 +250,7 @@ def expression_error(text: str, position: int, detail: str, hint: str = "") -> I
     """The error of an expression that is refused.
 
     Args:
-        text: the whole expression.
         position: character from 0; the message counts from 1.
-        detail: what is wrong there.
-        hint: what to write instead.
     """
     return InvalidRequestError(
         "an expression is refused",

@@ -87,7 +87,6 @@ class FileIndexFilter:
 
         Args:
             path: of the data file; a separate index lies beside it.
-            file: its metadata.
 
         Raises:
             CorruptDataError: the index is damaged, or not there although the metadata names it.
@@ -138,11 +137,6 @@ class FileIndexFilter:
 
 def index_source(file_io: FileIO, path: str, file: DataFileMeta) -> Source | None:
     """The file index of a data file, wherever it lies; None when it has none.
-
-    Args:
-        file_io: the store.
-        path: of the data file.
-        file: its metadata.
 
     Raises:
         CorruptDataError: it has several, or the one it names is not there.

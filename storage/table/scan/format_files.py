@@ -29,7 +29,7 @@ from storage.format.types.types import AtomicType, DataField, TypeRoot
 from storage.options.options import TableOptions, option_value
 from storage.table.core import TableCore
 from storage.table.scan.predicate import Predicate, columns_of, conjuncts, mask
-from storage.table.scan.prune import Range, could_match
+from storage.table.scan.prune import could_match, row_group_range
 from storage.table.write.rows_by_bucket import partition_codes
 
 __all__ = [
@@ -67,7 +67,6 @@ class FormatSplit:
     """One file.
 
     Attributes:
-        path: of the file.
         size: of it [bytes].
         partition: values of the partition columns, one row; without columns if there are none.
     """
@@ -231,8 +230,6 @@ def read_file(
     """Some columns of the rows of a file, those that it has.
 
     Args:
-        table: the table.
-        split: the file.
         stored: columns wanted, none of them of the partition.
         wanted: rows that are wanted; others may be among those given.
 
@@ -265,7 +262,6 @@ def read_file(
 def _row_groups(
     schema: TableSchema, stored: Sequence[DataField], wanted: Predicate | None
 ) -> Callable[[Mapping[str, Any]], bool] | None:
-    """Which row groups may hold a wanted row."""
     names = {field.name for field in stored}
     parts = [part for part in conjuncts(wanted) if columns_of(part) <= names]
     if not parts:
@@ -273,18 +269,10 @@ def _row_groups(
     types = {field.name: field.type for field in schema.arrow_schema}
 
     def keep(found: Mapping[str, Any]) -> bool:
-        def ranges(name: str) -> Range | None:
-            one = found.get(name)
-            if one is None or not isinstance(one.minimum, int | str):
-                return None
-            return Range(
-                low=one.minimum,
-                high=one.maximum,
-                null_count=one.null_count,
-                row_count=one.row_count,
-            )
-
-        return all(could_match(part, ranges, types) for part in parts)
+        return all(
+            could_match(part, lambda name: row_group_range(found.get(name)), types)
+            for part in parts
+        )
 
     return keep
 

@@ -12,7 +12,7 @@ from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.options.options import option_value
 from storage.table.core import TableCore
 from storage.table.retention.auto_tags import TagPeriod
-from storage.table.scan.scan_mode import ScanMode, local_time_ms, option_number, scan_mode_of
+from storage.table.scan.time_travel import ScanMode, local_time_ms, option_number, scan_mode_of
 from storage.table.tags import all_tags, get_tag
 
 __all__ = ["ChosenChanges", "chosen_changes", "is_incremental"]

@@ -9,7 +9,7 @@ Owns the meaning of a filter: SQL's three-valued logic, with floats compared as 
 import dataclasses
 import decimal
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ __all__ = [
     "literal_scalar",
     "mask",
     "normalised",
+    "require_known",
 ]
 
 
@@ -132,15 +133,30 @@ class Not:
 Predicate = Compare | In | Between | IsNull | Like | And | Or | Not
 
 
-def columns_of(predicate: Predicate) -> frozenset[str]:
+def columns_of(predicate: Predicate | None) -> frozenset[str]:
     """Names of the columns that a predicate reads."""
     match predicate:
+        case None:
+            return frozenset()
         case And(parts) | Or(parts):
             return frozenset().union(*(columns_of(part) for part in parts))
         case Not(part):
             return columns_of(part)
         case _:
             return frozenset({predicate.column})
+
+
+def require_known(columns: Iterable[str], known: Sequence[str]) -> None:
+    """Check that columns are there.
+
+    Raises:
+        InvalidRequestError: names the first that is not.
+    """
+    for name in columns:
+        if name not in known:
+            raise InvalidRequestError(
+                "no such column", hint=f"there are {', '.join(known)}", column=name
+            )
 
 
 def conjuncts(predicate: Predicate | None) -> tuple[Predicate, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from storage.format.files.parquet.row_groups import ColumnRange
 from storage.format.row.row_codec import Timestamp
 from storage.table.scan.predicate import (
     And,
@@ -24,7 +25,7 @@ from storage.table.scan.predicate import (
     normalised,
 )
 
-__all__ = ["Range", "could_match", "row_value"]
+__all__ = ["Range", "could_match", "row_group_range", "row_value"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,18 @@ class Range:
         return self.row_count is not None and self.null_count == self.row_count
 
 
+def row_group_range(stored: ColumnRange | None) -> Range | None:
+    """What the statistics of a row group say, where they have the form of decoded rows."""
+    if stored is None or not isinstance(stored.minimum, int | str):
+        return None
+    return Range(
+        low=stored.minimum,
+        high=stored.maximum,
+        null_count=stored.null_count,
+        row_count=stored.row_count,
+    )
+
+
 def could_match(
     predicate: Predicate,
     ranges: Callable[[str], Range | None],
@@ -57,7 +70,6 @@ def could_match(
     """Whether some row may make the predicate true. False only when none can.
 
     Args:
-        predicate: any.
         ranges: what is known of a column; None = nothing.
         types: Arrow type of each column that `ranges` knows.
     """

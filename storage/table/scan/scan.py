@@ -24,7 +24,6 @@ import enum
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from storage.clock import epoch_of_local_ms
 from storage.errors import InvalidRequestError
@@ -46,7 +45,7 @@ from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import DeletionFile, deletion_files
 from storage.table.read.missing_files import explain_missing_files
 from storage.table.scan.incremental import chosen_changes, is_incremental
-from storage.table.scan.predicate import And, Compare, Op, Predicate, conjuncts
+from storage.table.scan.predicate import And, Predicate, conjuncts
 from storage.table.scan.scan_pruning import Pruning
 from storage.table.scan.time_travel import chosen_snapshot
 
@@ -72,7 +71,6 @@ class Split:
         snapshot_id: snapshot it belongs to.
         partition: framed BinaryRow.
         partition_path: directory part of the partition.
-        bucket: bucket id.
         sections: ascending by key; the runs of each are merged.
         raw: whether no section needs merging.
         deletion_vectors: where the vectors of the files lie, by file name; files without a
@@ -147,7 +145,6 @@ class ChangeSplit:
         snapshot_id: the snapshot that brought them.
         partition: framed BinaryRow.
         partition_path: directory part of the partition.
-        bucket: bucket id.
         form: how the files become changes.
         files: what was added, in the order in which it was written.
         before: what it replaced.
@@ -181,7 +178,6 @@ class TableScan:
     """Description of a scan; the `with_` methods give changed copies.
 
     Attributes:
-        table: the table.
         snapshot_id: snapshot to read; None = the newest.
         predicate: rows wanted; what the plan cannot decide is left to the reader.
         buckets: buckets wanted; None = all.
@@ -211,11 +207,6 @@ class TableScan:
         return dataclasses.replace(
             self, predicate=And((*conjuncts(self.predicate), *conjuncts(predicate)))
         )
-
-    def with_partition_filter(self, values: Mapping[str, Any]) -> "TableScan":
-        """Only the partitions with these values."""
-        equal = tuple(Compare(Op.EQ, name, value) for name, value in values.items())
-        return self.with_filter(And(equal))
 
     def with_bucket(self, *buckets: int) -> "TableScan":
         """Only these buckets."""
@@ -371,7 +362,6 @@ class TableScan:
     def _buckets(
         self, snapshot: Snapshot, pruning: Pruning
     ) -> Mapping[BucketId, Sequence[ManifestEntry]]:
-        """Live files by bucket, at least of those wanted."""
         if self.buckets is None and not pruning.chooses_buckets:
             return live_state(self.table, snapshot).buckets
         partitions: dict[bytes, bool] = {}
@@ -548,14 +538,10 @@ class TableScan:
 
 
 def changelog_entries(table: TableCore, snapshot: Snapshot) -> tuple[ManifestEntry, ...]:
-    """The changelog files of a snapshot.
+    """The changelog files of a snapshot: one ADD entry per file, in manifest order.
 
     Args:
-        table: the table.
         snapshot: one of its snapshots, or long-lived changelogs.
-
-    Returns:
-        One ADD entry per file, in manifest order; empty without a changelog manifest list.
 
     Raises:
         CorruptDataError: a manifest cannot be decoded.
@@ -589,7 +575,6 @@ def _singly(files: Iterable[DataFileMeta]) -> Iterator[Section]:
 def _marked(
     splits: Iterable[Split], vectors: Callable[[BucketId], Mapping[str, DeletionFile]]
 ) -> Iterator[Split]:
-    """Splits of one bucket with the deletion vectors of their files."""
     known: Mapping[str, DeletionFile] | None = None
     for split in splits:
         if known is None:

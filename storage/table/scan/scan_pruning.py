@@ -13,14 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from storage.format.files.column_mapping import keeps_values
-from storage.format.metadata.file_meta import DataFileMeta
+from storage.format.metadata.file_meta import DataFileMeta, SimpleStats
 from storage.format.metadata.manifest import ManifestFileMeta
 from storage.format.metadata.schema import TableSchema
 from storage.format.row.binary_row import decode_row
 from storage.format.row.bucket import assign_buckets
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.default_values import read_defaults
-from storage.format.types.types import AtomicType, DataType, TypeRoot
+from storage.format.types.types import AtomicType, DataField, DataType, TypeRoot
 from storage.lsm.levels import Section
 from storage.table.core import TableCore
 from storage.table.scan.file_index import FileIndexFilter
@@ -77,17 +77,10 @@ class Pruning:
 
     def keeps_manifest(self, meta: ManifestFileMeta) -> bool:
         """Whether a manifest may hold files of a partition with a wanted row."""
-        fields = self._schema.partition_fields
-        stats = meta.partition_stats
-        if not self._partition or len(stats.null_counts) != len(fields):
+        if not self._partition:
             return True
-        types = [field.type for field in fields]
-        lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
         count = meta.num_added_files + meta.num_deleted_files
-        ranges = {
-            field.name: Range(low=low, high=high, null_count=nulls, row_count=count)
-            for field, low, high, nulls in zip(fields, lows, highs, stats.null_counts, strict=True)
-        }
+        ranges = _stats_ranges(meta.partition_stats, self._schema.partition_fields, count)
         return all(could_match(part, ranges.get, self._types) for part in self._partition)
 
     def keeps_bucket(self, bucket: int, total_buckets: int) -> bool:
@@ -135,11 +128,7 @@ class Pruning:
             )
             if lowest != high or isinstance(low, float):  # there are two zeros, which are equal
                 break
-        ranges |= {
-            name: known
-            for name, known in _key_ranges(file, self._schema).items()
-            if name not in ranges
-        }
+        ranges = {**_stats_ranges(file.key_stats, fields, file.row_count), **ranges}
         return all(could_match(part, ranges.get, self._types) for part in self._key)
 
     def keeps_section(self, section: Section) -> bool:
@@ -208,17 +197,17 @@ def _as_column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     return pa.array(values, type_)
 
 
-def _key_ranges(file: DataFileMeta, schema: TableSchema) -> dict[str, Range]:
-    """Ranges of key columns from the key statistics, whose bounds may be cut but stay bounds."""
-    fields = schema.key_fields
-    stats = file.key_stats
+def _stats_ranges(
+    stats: SimpleStats, fields: Sequence[DataField], row_count: int
+) -> dict[str, Range]:
+    """Ranges by column, whose bounds may be cut but stay bounds; none where stats lack columns."""
     if len(stats.null_counts) != len(fields):
         return {}
     types = [field.type for field in fields]
     lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
     return {
         field.name: Range(
-            low=_low(low, field.type), high=high, null_count=nulls, row_count=file.row_count
+            low=_low(low, field.type), high=high, null_count=nulls, row_count=row_count
         )
         for field, low, high, nulls in zip(fields, lows, highs, stats.null_counts, strict=True)
     }
@@ -231,16 +220,9 @@ def _value_ranges(
     names = file.value_stats_cols
     if names is None:
         names = file_schema.field_names if file.write_cols is None else file.write_cols
-    stats = file.value_stats
-    found: dict[int, tuple[Any, Range]] = {}
-    if len(stats.null_counts) == len(names) > 0:
-        fields = [file_schema.field(name) for name in names]
-        types = [field.type for field in fields]
-        lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
-        for field, low, high, nulls in zip(fields, lows, highs, stats.null_counts, strict=True):
-            lowest = _low(low, field.type)
-            known = Range(low=lowest, high=high, null_count=nulls, row_count=file.row_count)
-            found[field.id] = (field.type, known)
+    fields = [file_schema.field(name) for name in names]
+    stored = _stats_ranges(file.value_stats, fields, file.row_count)
+    found = {field.id: (field.type, stored[field.name]) for field in fields if stored}
     in_file = {field.id for field in file_schema.fields}
 
     def ranges(name: str) -> Range | None:

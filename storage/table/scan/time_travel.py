@@ -3,26 +3,183 @@
 
 Source: SEMANTICS.md §C.8 ("Batch meaning"), §I. At most one way of choosing may be used; the mode
 that `scan.mode` names, or that the options imply, says which options may stand beside each other.
+The same options mean one state to a batch read, changes between two to an incremental one (§C.9),
+and a starting point to a stream (package `changelog`).
 """
 
+import bisect
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+import datetime
+import enum
+from collections.abc import Callable, Mapping, Sequence
 
-from storage.errors import InvalidRequestError, NotFoundError, UnsupportedFeatureError
+from storage.errors import (
+    InvalidOptionError,
+    InvalidRequestError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-from storage.options.options import option_value
+from storage.options.options import TableOptions, option_value
 from storage.table.core import TableCore
-from storage.table.scan.scan_mode import ScanMode, local_time_ms, option_number, scan_mode_of
 from storage.table.tags import get_tag
 
 __all__ = [
+    "ScanMode",
     "TimeTravel",
+    "check_streaming",
     "chosen_snapshot",
     "first_since",
+    "local_time_ms",
     "newest_compacted",
+    "option_number",
+    "scan_mode_of",
     "travel_of",
 ]
+
+_SNAPSHOT_ID = "scan.snapshot-id"
+_TIMESTAMP_MS = "scan.timestamp-millis"
+_TIMESTAMP = "scan.timestamp"
+_FILES_SINCE = "scan.file-creation-time-millis"
+_SINCE = "scan.creation-time-millis"
+_BY_SNAPSHOT = (_SNAPSHOT_ID, "scan.tag-name", "scan.watermark", "scan.version")
+_INCREMENTAL = ("incremental-between", "incremental-between-timestamp", "incremental-to-auto-tag")
+
+
+class ScanMode(enum.Enum):
+    """Where a read begins; the value is the word of `scan.mode`."""
+
+    LATEST_FULL = "latest-full"
+    LATEST = "latest"
+    LATEST_DELTA = "latest-delta"
+    COMPACTED_FULL = "compacted-full"
+    FROM_TIMESTAMP = "from-timestamp"
+    FROM_SNAPSHOT = "from-snapshot"
+    FROM_SNAPSHOT_FULL = "from-snapshot-full"
+    FROM_FILE_CREATION_TIME = "from-file-creation-time"
+    FROM_CREATION_TIMESTAMP = "from-creation-timestamp"
+    INCREMENTAL = "incremental"
+
+
+_DEFAULT = "default"
+_ALIASES = {"full": ScanMode.LATEST_FULL}
+
+_ALLOWED: Mapping[ScanMode, Sequence[str]] = {
+    ScanMode.FROM_TIMESTAMP: (_TIMESTAMP_MS, _TIMESTAMP),
+    ScanMode.FROM_SNAPSHOT: _BY_SNAPSHOT,
+    ScanMode.FROM_SNAPSHOT_FULL: (_SNAPSHOT_ID,),
+    ScanMode.FROM_FILE_CREATION_TIME: (_FILES_SINCE,),
+    ScanMode.FROM_CREATION_TIMESTAMP: (_SINCE,),
+    ScanMode.INCREMENTAL: _INCREMENTAL,
+}
+"""Of these options a mode needs exactly one; other modes allow none of all. In the order in which
+an option decides about the mode where `scan.mode` does not."""
+
+_KEYS = tuple(dict.fromkeys(key for keys in _ALLOWED.values() for key in keys))
+
+
+def check_streaming(schema: TableSchema, options: TableOptions) -> None:
+    """Check that a stream of the table would not show changes twice.
+
+    Raises:
+        InvalidOptionError: an option asks for it.
+    """
+    if not options.streaming_read_overwrite:
+        return
+    if options.changelog_producer in ("lookup", "full-compaction"):
+        raise InvalidOptionError(
+            "Cannot set streaming-read-overwrite to true when changelog producer is "
+            "full-compaction or lookup because it will read duplicated changes.",
+            hint="remove `streaming-read-overwrite`",
+            producer=options.changelog_producer,
+        )
+    if not schema.primary_keys:
+        raise InvalidOptionError(
+            "Doesn't support streaming read the changes from overwrite when the primary keys are "
+            "not defined.",
+            hint="set `streaming-read-append-overwrite` instead",
+            option="streaming-read-overwrite",
+        )
+
+
+def scan_mode_of(options: Mapping[str, str]) -> tuple[ScanMode, str | None]:
+    """The mode of a read, and the key of the option that says where it begins; None: it needs none.
+
+    Args:
+        options: of the table, dynamic ones included.
+
+    Raises:
+        InvalidOptionError: options that contradict each other, or an unknown mode.
+    """
+    given = [key for key in _KEYS if options.get(key)]
+    mode = _named(option_value(options, "scan.mode"), given)
+    allowed = _ALLOWED.get(mode, ())
+    own = [key for key in given if key in allowed]
+    foreign = [key for key in given if key not in allowed]
+    use = f"when you use {mode.value} for scan.mode"
+    problem = ""
+    if foreign and not allowed:
+        problem = (
+            f"[{', '.join(foreign)}] must be null when you set [scan.mode]: "
+            f"{foreign[0]} must be null {use}"
+        )
+    elif allowed and len(own) != 1:
+        problem = f"must set only one key in [{','.join(allowed)}] {use}"
+        if len(allowed) == 1:
+            problem += f": {allowed[0]} can not be null {use}"
+    elif foreign:
+        problem = f"[{', '.join(foreign)}] must be null when you set [{','.join(allowed)}]"
+    if problem:
+        raise InvalidOptionError(
+            problem,
+            hint="choose where the read begins in one way only",
+            mode=mode.value,
+            given=", ".join(given),
+        )
+    return mode, own[0] if own else None
+
+
+def _named(word: str, given: Sequence[str]) -> ScanMode:
+    if word in _ALIASES:
+        return _ALIASES[word]
+    if word == _DEFAULT:
+        implied = (mode for mode, keys in _ALLOWED.items() if any(key in given for key in keys))
+        return next(implied, ScanMode.LATEST_FULL)
+    return ScanMode(word)
+
+
+def option_number(key: str, value: str) -> int:
+    """A whole number.
+
+    Raises:
+        InvalidOptionError: it is none; names the option.
+    """
+    try:
+        return int(value)
+    except ValueError as error:
+        raise InvalidOptionError("option is not an integer", key=key, value=value) from error
+
+
+def local_time_ms(key: str, value: str) -> int:
+    """A local date and time, as `2024-01-31 12:30:00.5` [epoch ms].
+
+    Raises:
+        InvalidOptionError: it is none; names the option.
+    """
+    try:
+        time = datetime.datetime.fromisoformat(value.strip())
+    except ValueError as error:
+        raise InvalidOptionError(
+            "option is not a date and time",
+            hint="write it as `2024-01-31 12:30:00`",
+            key=key,
+            value=value,
+        ) from error
+    whole = time.replace(microsecond=0)
+    return int(whole.timestamp()) * 1000 + time.microsecond // 1000
+
 
 _VERSION = "scan.version"
 _WATERMARK_PREFIX = "watermark-"
@@ -98,6 +255,19 @@ class TimeTravel:
         return table.latest_snapshot()
 
 
+_WAYS = {
+    _SNAPSHOT_ID: "snapshot_id",
+    "scan.tag-name": "tag",
+    "scan.version": "version",
+    _TIMESTAMP: "timestamp_ms",
+    _TIMESTAMP_MS: "timestamp_ms",
+    "scan.watermark": "watermark",
+    _FILES_SINCE: "files_since_ms",
+    _SINCE: "since_ms",
+}
+"""What each option of a state chooses by."""
+
+
 def travel_of(options: Mapping[str, str]) -> TimeTravel:
     """What table options choose.
 
@@ -108,23 +278,9 @@ def travel_of(options: Mapping[str, str]) -> TimeTravel:
     if key is None or mode in _CHANGES:
         return TimeTravel(compacted=mode is ScanMode.COMPACTED_FULL)
     value = option_value(options, key)
-    match key:
-        case "scan.tag-name":
-            return TimeTravel(tag=value)
-        case "scan.version":
-            return TimeTravel(version=value)
-        case "scan.timestamp":
-            return TimeTravel(timestamp_ms=local_time_ms(key, value))
-        case "scan.timestamp-millis":
-            return TimeTravel(timestamp_ms=value)
-        case "scan.watermark":
-            return TimeTravel(watermark=value)
-        case "scan.file-creation-time-millis":
-            return TimeTravel(files_since_ms=value)
-        case "scan.creation-time-millis":
-            return TimeTravel(since_ms=value)
-        case _:
-            return TimeTravel(snapshot_id=value)
+    if key == _TIMESTAMP:
+        value = local_time_ms(key, value)
+    return TimeTravel(**{_WAYS[key]: value})
 
 
 def chosen_snapshot(table: TableCore) -> tuple[Snapshot | None, int | None]:
@@ -161,14 +317,10 @@ def first_since(table: TableCore, time_ms: int) -> int | None:
     if not snapshots:
         return None
     ids = [*(one for one in table.changelogs.ids() if one < snapshots[0]), *snapshots]
-    low, high = 0, len(ids)
-    while low < high:
-        middle = (low + high) // 2
-        if _either(table, ids[middle], snapshots[0]).time_ms < time_ms:
-            low = middle + 1
-        else:
-            high = middle
-    return ids[low] if low < len(ids) else ids[-1] + 1
+    found = bisect.bisect_left(
+        ids, time_ms, key=lambda one: _either(table, one, snapshots[0]).time_ms
+    )
+    return ids[found] if found < len(ids) else ids[-1] + 1
 
 
 def _either(table: TableCore, snapshot_id: int, earliest: int) -> Snapshot:
@@ -200,20 +352,18 @@ def _at_time(table: TableCore, time_ms: int) -> Snapshot:
 def _at_watermark(table: TableCore, watermark: int) -> Snapshot:
     """Watermarks never go back, but snapshots before the first may have none."""
     ids = table.snapshots.ids()
-    low, high = 0, len(ids)
-    while low < high:
-        middle = (low + high) // 2
-        mark = table.snapshots.read(ids[middle]).watermark
-        if mark is None or mark < watermark:
-            low = middle + 1
-        else:
-            high = middle
-    if low == len(ids):
+
+    def reached(snapshot_id: int) -> bool:
+        mark = table.snapshots.read(snapshot_id).watermark
+        return mark is not None and mark >= watermark
+
+    found = bisect.bisect_left(ids, True, key=reached)
+    if found == len(ids):
         raise NotFoundError(
             f"There is currently no snapshot later than or equal to watermark[{watermark}]",
             table=table.layout.root,
         )
-    return table.snapshots.read(ids[low])
+    return table.snapshots.read(ids[found])
 
 
 def _at_version(table: TableCore, version: str) -> Snapshot:

@@ -7,8 +7,7 @@ merged in place; without buckets every writer counts from 0, and merging small f
 its own (`append_compact`).
 """
 
-import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -24,65 +23,17 @@ from storage.format.metadata.file_meta import (
     DataIncrement,
     FileSource,
 )
-from storage.format.metadata.snapshot import Snapshot
 from storage.format.types.types import RowKind
 from storage.lsm.bucket import BucketContext
 from storage.lsm.commit_cadence import merges_everything
 from storage.lsm.write_rules import accept_rows
+from storage.table.commit.index_files import IndexChange
 from storage.table.compaction.append_picks import pick_all, pick_ordered
-from storage.table.core import TableCore
-from storage.table.read.deletion_vectors import (
-    DeletionFile,
-    VectorChange,
-    deletion_files,
-    drop_vectors,
-    selections,
-)
+from storage.table.read.deletion_vectors import BucketVectors
 
-__all__ = ["AppendWriter", "BucketDeletions", "rewrite_files"]
+__all__ = ["AppendWriter", "compaction_message", "read_files", "rewrite_files", "write_files"]
 
 _ACCEPTED = (RowKind.INSERT.value, RowKind.UPDATE_AFTER.value)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class BucketDeletions:
-    """The deletion vectors of one bucket in one snapshot.
-
-    Attributes:
-        table: the table.
-        snapshot: the snapshot.
-        partition: framed.
-        bucket: bucket id.
-        files: where the vectors are, by data file name.
-    """
-
-    table: TableCore
-    snapshot: Snapshot
-    partition: bytes
-    bucket: int
-    files: Mapping[str, DeletionFile]
-
-    @staticmethod
-    def of(
-        table: TableCore, snapshot: Snapshot | None, partition: bytes, bucket: int
-    ) -> "BucketDeletions | None":
-        """Those of a bucket; None on a table without deletion vectors."""
-        if snapshot is None or not table.options.deletion_vectors_enabled:
-            return None
-        files = deletion_files(table, snapshot)((partition, bucket))
-        return BucketDeletions(table, snapshot, partition, bucket, files)
-
-    def selections(self, names: Iterable[str]) -> Mapping[str, RowSelection]:
-        """What is left of those data files that lost rows."""
-        wanted = [(name, self.files[name]) for name in names if name in self.files]
-        return selections(self.table.file_io, wanted)
-
-    def without(self, names: Collection[str]) -> VectorChange:
-        """Index files without the vectors of data files that go."""
-        removed = [name for name in names if name in self.files]
-        if not removed:
-            return VectorChange()
-        return drop_vectors(self.table, self.snapshot, self.partition, self.bucket, removed)
 
 
 class AppendWriter:
@@ -104,12 +55,12 @@ class AppendWriter:
         restored_files: Sequence[DataFileMeta],
         *,
         compaction: bool = True,
-        deletions: BucketDeletions | None = None,
+        deletions: BucketVectors | None = None,
     ) -> None:
         options = context.options
         self._context = context
         self._compacts = compaction and not options.write_only
-        self._file_options = DataFileOptions.of(options)
+        self._target_size = DataFileOptions.of(options).target_file_size
         self._names = DataFileNames(context.id_source)
         self._deletions = deletions
         self._next_sequence = 1 + max((f.max_sequence_number for f in restored_files), default=-1)
@@ -118,11 +69,6 @@ class AppendWriter:
         self._new_files: list[DataFileMeta] = []
         self._before: dict[str, DataFileMeta] = {}
         self._after: dict[str, DataFileMeta] = {}
-
-    @property
-    def next_sequence_number(self) -> int:
-        """Sequence number of the next row."""
-        return self._next_sequence
 
     def skip_sequence_numbers(self, count: int) -> None:
         """Leave numbers to other writers of this bucket whose rows come before this one's."""
@@ -146,16 +92,7 @@ class AppendWriter:
             return
         rows = pa.RecordBatch.from_arrays(columns, schema=context.schema.arrow_schema)
         if self._rows is None:
-            self._rows = RowFileWriter(
-                context.file_io,
-                context.directory,
-                context.schema,
-                id_source=context.id_source,
-                clock=context.clock,
-                options=self._file_options,
-                names=self._names,
-                first_sequence=self._next_sequence,
-            )
+            self._rows = _open_files(context, self._names, self._next_sequence, FileSource.APPEND)
         self._rows.write(rows)
         self._next_sequence += rows.num_rows
 
@@ -197,20 +134,9 @@ class AppendWriter:
             self.compact(full=True)
         elif self._compacts:
             self._compact_while_due()
-        change = VectorChange()
-        if self._deletions is not None:
-            change = self._deletions.without(self._before)
-        message = CommitMessage(
-            partition=self._context.partition,
-            bucket=self._context.bucket,
-            total_buckets=self._context.options.bucket,
-            data=DataIncrement(new_files=tuple(self._new_files)),
-            compact=CompactIncrement(
-                compact_before=tuple(self._before.values()),
-                compact_after=tuple(self._after.values()),
-                new_index_files=change.new,
-                deleted_index_files=change.deleted,
-            ),
+        change = None if self._deletions is None else self._deletions.without(self._before)
+        message = compaction_message(
+            self._context, self._before.values(), self._after.values(), self._new_files, change
         )
         self._new_files, self._before, self._after = [], {}, {}
         return message
@@ -226,11 +152,9 @@ class AppendWriter:
 
     def _compact_while_due(self) -> bool:
         any_compacted = False
-        target = self._file_options.target_file_size
+        least = self._context.options.compaction_min_file_num
         while True:
-            picked, self._candidates = pick_ordered(
-                self._candidates, self._context.options.compaction_min_file_num, target
-            )
+            picked, self._candidates = pick_ordered(self._candidates, least, self._target_size)
             if not picked:
                 return any_compacted
             self._rewrite(picked)
@@ -239,8 +163,8 @@ class AppendWriter:
     def _compact_all(self) -> bool:
         picked = pick_all(
             self._candidates,
-            self._file_options.target_file_size,
-            deleted=None if self._deletions is None else self._deletions.files,
+            self._target_size,
+            deleted=self._deletions,
             force=self._context.options.compaction_force_rewrite_all_files,
         )
         if not picked:
@@ -252,10 +176,8 @@ class AppendWriter:
 
     def _rewrite(self, files: Sequence[DataFileMeta]) -> None:
         """Merge files that follow one another; the result takes their place."""
-        kept: Mapping[str, RowSelection] = {}
-        if self._deletions is not None:
-            kept = self._deletions.selections(file.file_name for file in files)
-        written = rewrite_files(self._context, files, self._file_options, self._names, kept)
+        kept = {} if self._deletions is None else self._deletions.selections(files)
+        written = rewrite_files(self._context, files, self._names, kept)
         garbage = []
         for file in files:
             if self._after.pop(file.file_name, None) is None:
@@ -264,7 +186,7 @@ class AppendWriter:
                 garbage.append(file)  # made and replaced in one interval: never committed
         self._after.update((file.file_name, file) for file in written)
         self._context.delete_files(garbage)
-        if written and written[-1].file_size < self._file_options.target_file_size:
+        if written and written[-1].file_size < self._target_size:
             self._candidates.append(written[-1])
             self._candidates.sort(key=lambda file: file.min_sequence_number)
 
@@ -272,51 +194,99 @@ class AppendWriter:
 def rewrite_files(
     context: BucketContext,
     files: Sequence[DataFileMeta],
-    options: DataFileOptions,
     names: DataFileNames,
     kept: Mapping[str, RowSelection],
     source: FileSource = FileSource.COMPACT,
 ) -> tuple[DataFileMeta, ...]:
-    """Write the rows of files anew, one after another.
+    """Write the rows of files anew, one after another; no file if no row is left.
 
     Args:
-        context: the bucket.
         files: in the order of their rows; the first gives the first sequence number.
-        options: of the new files.
-        names: of the new files.
         kept: which rows of a file to write, by name; of others all.
-        source: recorded in the metadata.
-
-    Returns:
-        The new files; none if no row is left.
     """
-    writer = RowFileWriter(
+    rows = read_files(context, files, kept)
+    return write_files(context, rows, names, files[0].min_sequence_number, source)
+
+
+def read_files(
+    context: BucketContext,
+    files: Iterable[DataFileMeta],
+    kept: Mapping[str, RowSelection],
+    columns: Sequence[str] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Rows in the order of the files, or some of their columns; of a file only those `kept`."""
+    for file in files:
+        yield from read_rows(
+            context.file_io,
+            file.external_path or context.path_of(file),
+            file,
+            context.schemas(file.schema_id),
+            context.schema,
+            columns,
+            batch_rows=BATCH_ROWS,
+            selection=kept.get(file.file_name),
+        )
+
+
+def write_files(
+    context: BucketContext,
+    batches: Iterable[pa.RecordBatch],
+    names: DataFileNames,
+    first_sequence: int,
+    source: FileSource = FileSource.COMPACT,
+) -> tuple[DataFileMeta, ...]:
+    """New files with rows in their order."""
+    writer = _open_files(context, names, first_sequence, source)
+    try:
+        for batch in batches:
+            writer.write(batch)
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _open_files(
+    context: BucketContext, names: DataFileNames, first_sequence: int, source: FileSource
+) -> RowFileWriter:
+    return RowFileWriter(
         context.file_io,
         context.directory,
         context.schema,
         id_source=context.id_source,
         clock=context.clock,
-        options=options,
+        options=DataFileOptions.of(context.options),
         names=names,
-        first_sequence=files[0].min_sequence_number,
+        first_sequence=first_sequence,
         source=source,
     )
-    try:
-        for file in files:
-            for batch in read_rows(
-                context.file_io,
-                file.external_path or context.path_of(file),
-                file,
-                context.schemas(file.schema_id),
-                context.schema,
-                batch_rows=BATCH_ROWS,
-                selection=kept.get(file.file_name),
-            ):
-                writer.write(batch)
-        return writer.close()
-    except BaseException:
-        writer.abort()
-        raise
+
+
+def compaction_message(
+    context: BucketContext,
+    before: Iterable[DataFileMeta],
+    after: Iterable[DataFileMeta],
+    new: Iterable[DataFileMeta] = (),
+    change: IndexChange | None = None,
+) -> CommitMessage:
+    """The message of files that a bucket got, and of files that compaction replaced.
+
+    Args:
+        change: of deletion vectors; None: none.
+    """
+    vectors = change or IndexChange()
+    return CommitMessage(
+        partition=context.partition,
+        bucket=context.bucket,
+        total_buckets=context.options.bucket,
+        data=DataIncrement(new_files=tuple(new)),
+        compact=CompactIncrement(
+            compact_before=tuple(before),
+            compact_after=tuple(after),
+            new_index_files=vectors.new,
+            deleted_index_files=vectors.deleted,
+        ),
+    )
 
 
 def _check_kinds(kinds: pa.Array) -> None:

@@ -13,14 +13,14 @@ from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import Snapshot
 from storage.lsm.bucket import BucketContext
 from storage.lsm.lookup.bucket_lookup import BucketLookup
-from storage.lsm.lookup.store import LookupStore, process_store
+from storage.lsm.lookup.store import process_store
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.options.options import require_writable
-from storage.table.bucket_mode import BucketMode, require_buckets, unexpected_mode
+from storage.table.bucket_mode import BucketMode, require_buckets
 from storage.table.commit.live_files import live_entries, live_files
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import BucketVectors
-from storage.table.write.append_write import AppendWriter, BucketDeletions
+from storage.table.write.append_write import AppendWriter
 from storage.table.write.postpone import PostponeWriter
 
 __all__ = ["BucketWriter", "bucket_context", "open_bucket", "open_merge_tree_writer"]
@@ -52,19 +52,13 @@ def open_bucket(
     snapshot: Snapshot | None,
     *,
     compaction: bool = True,
-    store: LookupStore | None = None,
     commit_user: str = "",
 ) -> BucketWriter:
     """A writer of one bucket that continues from its live files in a snapshot.
 
     Args:
-        table: the table.
         partition: framed.
-        bucket: bucket id.
         snapshot: None: the bucket is taken to be empty.
-        compaction: whether to compact what is due.
-        store: local copies of data files, for compactions that look up; None: those of the
-            process.
         commit_user: who will commit; names postponed files.
 
     Raises:
@@ -76,9 +70,7 @@ def open_bucket(
         live = () if snapshot is None else live_files(table, snapshot, partition, bucket)
         return PostponeWriter(bucket_context(table, partition, bucket), commit_user, live)
     if table.schema.primary_keys:
-        return open_merge_tree_writer(
-            table, partition, bucket, snapshot, compaction=compaction, store=store
-        )
+        return open_merge_tree_writer(table, partition, bucket, snapshot, compaction=compaction)
     mode = _require(table)
     context = bucket_context(table, partition, bucket)
     if mode is BucketMode.UNAWARE:
@@ -89,7 +81,7 @@ def open_bucket(
         context,
         tuple(entry.file for entry in entries),
         compaction=compaction,
-        deletions=BucketDeletions.of(table, snapshot, partition, bucket),
+        deletions=_vectors(table, partition, bucket, snapshot),
     )
 
 
@@ -100,20 +92,18 @@ def open_merge_tree_writer(
     snapshot: Snapshot | None,
     *,
     compaction: bool = True,
-    store: LookupStore | None = None,
 ) -> MergeTreeWriter:
     """As `open_bucket`, for a table with a primary key."""
     mode = _require(table)
     if not table.schema.primary_keys or mode is BucketMode.POSTPONE:
-        raise unexpected_mode(mode)
+        raise InvalidRequestError("not possible for a table of this bucket mode", mode=mode.value)
     entries = _live_entries(table, partition, bucket, snapshot)
     files = tuple(entry.file for entry in entries)
     context = bucket_context(table, partition, bucket)
-    if table.options.deletion_vectors_enabled:
-        vectors = BucketVectors.of(table, snapshot, partition, bucket)
-        context = dataclasses.replace(context, deletions=vectors)
+    vectors = _vectors(table, partition, bucket, snapshot)
+    context = dataclasses.replace(context, deletions=vectors)
     if table.options.needs_lookup:
-        lookup = BucketLookup.of(context, store or process_store())
+        lookup = BucketLookup.of(context, process_store())
         context = dataclasses.replace(context, lookup=lookup)
     return MergeTreeWriter(context, files, compaction=compaction)
 
@@ -132,6 +122,15 @@ def bucket_context(table: TableCore, partition: bytes, bucket: int) -> BucketCon
         clock=table.clock,
         id_source=table.ids,
     )
+
+
+def _vectors(
+    table: TableCore, partition: bytes, bucket: int, snapshot: Snapshot | None
+) -> BucketVectors | None:
+    """The deletion vectors of a bucket; None on a table without any."""
+    if not table.options.deletion_vectors_enabled:
+        return None
+    return BucketVectors.of(table, snapshot, partition, bucket)
 
 
 def _require(table: TableCore) -> BucketMode:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from storage.errors import InvalidRequestError
-from storage.format.metadata.file_meta import ManifestEntry
+from storage.format.metadata.file_meta import CommitMessage, ManifestEntry
 from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
-from storage.table.commit.commit import CommitResult, FileStoreCommit
-from storage.table.commit.commit_loop import NOT_COMMITTED
+from storage.table.commit.commit import NOT_COMMITTED, CommitResult, FileStoreCommit
 from storage.table.commit.live_files import live_entries
 from storage.table.core import TableCore
 from storage.table.uncommitted import discarded_on
@@ -26,6 +25,7 @@ from storage.table.write.postpone import require_bucket_counts
 
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
+    from storage.table.write.write import TableWrite
 
 __all__ = [
     "PartitionFiles",
@@ -65,7 +65,6 @@ def live_partitions(
     """The partitions that have all values of one of some specifications, by name.
 
     Args:
-        table: the table, at a branch.
         partitions: values of some partition columns each; a text is read as a value of the
             column, None is null. Empty: every partition.
 
@@ -109,7 +108,6 @@ def drop_partitions(
     """Remove the rows of partitions that have all values of one of some specifications.
 
     Args:
-        table: the table, at a branch.
         partitions: as of `live_partitions`, at least one; one without values is not allowed.
         user: who commits; None: a new user.
 
@@ -141,24 +139,18 @@ def append_rows(
     """Write rows in one commit.
 
     Args:
-        table: the table, at a branch.
         batches: as of `overwrite_rows`.
         user: who commits; None: a new user.
 
     Returns:
-        How many rows were written, and what became of the commit.
+        How many rows were written, and the outcome of the commit.
 
     Raises:
         InvalidRequestError: a row does not fit.
         As `FileStoreCommit.commit`.
     """
     user = user or table.ids.uuid()
-    count = 0
-    with table.new_write(user, batch=True) as writer:
-        for batch in batches:
-            writer.write(batch)
-            count += batch.num_rows
-        messages = writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)
+    count, messages = _written(table.new_write(user, batch=True), batches, BATCH_COMMIT_IDENTIFIER)
     with discarded_on(table, messages, NOT_COMMITTED):
         check = None
         if table.options.bucket == POSTPONE_BUCKET:
@@ -179,14 +171,13 @@ def overwrite_rows(
     """Write rows and let them take the place of what is live when they are committed.
 
     Args:
-        table: the table, at a branch.
         batches: value columns, and `_VALUE_KIND` where there is anything but inserts.
         partition: values of some partition columns: exactly the partitions that have them are
             replaced, also when there are no rows. None: what the table's options say.
         user: who commits; None: a new user.
 
     Returns:
-        How many rows were written, and what became of the commit.
+        How many rows were written, and the outcome of the commit.
 
     Raises:
         InvalidRequestError: a row does not fit, or does not belong to the partition.
@@ -195,17 +186,23 @@ def overwrite_rows(
     if partition is not None:
         table = table.with_options({"dynamic-partition-overwrite": "false"})
     user = user or table.ids.uuid()
-    count = 0
-    with table.new_write(user, overwrite=True, batch=True) as writer:
-        for batch in batches:
-            writer.write(batch)
-            count += batch.num_rows
-        messages = writer.prepare_commit()
+    count, messages = _written(table.new_write(user, overwrite=True, batch=True), batches)
     with discarded_on(table, messages, (*NOT_COMMITTED, InvalidRequestError)):
         result = table.new_commit(user).overwrite(
             messages, BATCH_COMMIT_IDENTIFIER, partition=partition
         )
     return count, result
+
+
+def _written(
+    write: "TableWrite", batches: Iterable[pa.RecordBatch], identifier: int | None = None
+) -> tuple[int, list[CommitMessage]]:
+    count = 0
+    with write as writer:
+        for batch in batches:
+            writer.write(batch)
+            count += batch.num_rows
+        return count, writer.prepare_commit(identifier)
 
 
 def _commit(table: TableCore, user: str | None) -> FileStoreCommit:

@@ -18,14 +18,18 @@ from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import IndexFileMeta
 from storage.format.row.bucket import murmur_rows
 from storage.options.options import MAX_DYNAMIC_BUCKETS, TableOptions
-from storage.table.commit.index_files import index_path, read_hash_index, write_hash_index
+from storage.table.commit.index_files import (
+    IndexChange,
+    index_path,
+    read_hash_index,
+    write_hash_index,
+)
 from storage.table.commit.live_files import BucketId
 from storage.table.core import TableCore
 
 __all__ = [
     "AssignerShare",
     "DynamicBuckets",
-    "IndexChange",
     "PartitionIndex",
     "assigners_of",
 ]
@@ -84,16 +88,13 @@ class AssignerShare:
 def assigners_of(
     partition_hashes: Hashes, key_hashes: Hashes, *, channels: int, assigners: int
 ) -> Buckets:
-    """Which process assigns the bucket of each row.
+    """Which process assigns the bucket of each row: 0 to `channels` - 1.
 
     Args:
         partition_hashes: of each row's partition (`bucket.hash_rows`); or one for all.
         key_hashes: of each row's trimmed primary key.
         channels: processes.
         assigners: processes that share the keys of one partition.
-
-    Returns:
-        0 to `channels` - 1 per row.
     """
     start = np.abs(np.fmod(partition_hashes.astype(np.int64), channels))
     step = np.abs(np.fmod(key_hashes.astype(np.int64), assigners))
@@ -195,7 +196,6 @@ class PartitionIndex:
         return out
 
     def _place(self, new: Hashes) -> Buckets:
-        """Buckets for new hashes, in their order."""
         if self._spread == 1:
             return self._place_in(new, self._share.number, self._share.assigners)
         out = np.empty(len(new), np.int32)
@@ -304,19 +304,6 @@ def _distinct(
     return ordered[starts], rows[starts], inverse
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class IndexChange:
-    """The index file of one bucket after it got new keys.
-
-    Attributes:
-        new: holds all hashes of the bucket.
-        replaced: the file that it takes the place of, if there was one.
-    """
-
-    new: IndexFileMeta
-    replaced: IndexFileMeta | None
-
-
 class DynamicBuckets:
     """The HASH indexes of the partitions that one writer touches.
 
@@ -326,7 +313,6 @@ class DynamicBuckets:
     handed over.
 
     Args:
-        table: the table.
         share: of the keys and buckets; the rows of one bucket must reach one writer.
         fresh: start without the indexes of the table, for an overwrite.
     """
@@ -400,19 +386,22 @@ class DynamicBuckets:
                     hashes = index.hashes_of(bucket)
                     new = write_hash_index(self._table, partition, bucket, hashes)
                     replaced = self._files[partition].get(bucket)
-                    written[(partition, bucket)] = IndexChange(new, replaced)
+                    deleted = () if replaced is None else (replaced,)
+                    written[(partition, bucket)] = IndexChange((new,), deleted)
         except BaseException:
             self.delete(written)
             raise
         for (partition, bucket), change in written.items():
-            self._files[partition][bucket] = change.new
+            self._files[partition][bucket] = change.new[0]
             self._indexes[partition].changed.clear()
         return written
 
     def delete(self, written: Mapping[BucketId, IndexChange]) -> None:
         """Remove new index files that will not be committed."""
         self._table.delete_quietly(
-            index_path(self._table, *bucket, change.new) for bucket, change in written.items()
+            index_path(self._table, *bucket, file)
+            for bucket, change in written.items()
+            for file in change.new
         )
 
     def _load(self, partition: bytes) -> PartitionIndex:
@@ -435,7 +424,6 @@ class DynamicBuckets:
         return index
 
     def _mine(self, partition: bytes, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Which keys of a partition this process assigns."""
         found: npt.NDArray[np.bool_] = (
             self._share.numbers_of(partition, hashes) == self._share.number
         )

@@ -61,12 +61,10 @@ class _Run:
 
     @property
     def columns(self) -> tuple[npt.NDArray[Any], ...]:
-        """The arrays in file order."""
         found = (self.high, self.low, self.location)
         return found if self.time_s is None else (*found, self.time_s)
 
     def between(self, start: int, end: int) -> "_Run":
-        """Some of the entries, in memory."""
         return _run([np.asarray(column[start:end]) for column in self.columns])
 
 
@@ -120,14 +118,11 @@ class KeyIndex:
         return not all(path.exists() for run in self._runs for path in run.files)
 
     def find(self, hashes: KeyHashes, now_s: int = 0) -> Locations:
-        """Where keys are.
+        """Where keys are, shape (keys,); `ABSENT` where the index does not have the key.
 
         Args:
             hashes: shape (keys, 2).
             now_s: time [s since the epoch], for entries that have reached their end of life.
-
-        Returns:
-            Shape (keys,); `ABSENT` where the index does not have the key.
         """
         locations = np.full(len(hashes), ABSENT, np.int64)
         if not self._runs or not len(hashes):
@@ -191,7 +186,6 @@ class KeyIndex:
             path.unlink(missing_ok=True)
 
     def _written(self, pieces: Iterator[_Run]) -> _Run:
-        """A run on disk, from pieces in order."""
         self._directory.mkdir(parents=True, exist_ok=True)
         names = ("high", "low", "location") + (() if self._ttl_s is None else ("time",))
         number = next(self._numbers)

@@ -4,7 +4,7 @@
 Source: SEMANTICS.md §G.4. A writer puts rows into files of the bucket -2 of their partition, in the
 order of arrival, unmerged, in Avro and without statistics; readers of rows do not see them. A
 compaction replays the files of a partition into real buckets, whose number is that of the partition
-or, at first, that of the options: what came later counts as later, whoever wrote it.
+or, at first, that of the options: what came later counts as later, of any writer.
 
 Files are replayed by their creation times, as Java does. Here these grow strictly along the
 commits that a writer builds on and along the files of one commit, so that neither clocks that
@@ -67,7 +67,6 @@ class PostponeWriter:
     """Writer of the postponed bucket of a partition; a `BucketWriter`.
 
     Args:
-        context: the bucket.
         commit_user: who commits; part of the names of the files.
         live: files of the bucket in the snapshot that the commit builds on.
     """
@@ -145,7 +144,7 @@ class PostponeWriter:
 
 
 def _file_options(context: BucketContext, commit_user: str) -> DataFileOptions:
-    """How postponed files are written, under names that tell their writer."""
+    """How postponed files are written, under names that identify their writer."""
     options = DataFileOptions.of(context.options, level=0)
     # other engines find the write id between the first "-s-" and the next hyphen
     user = re.sub(r"[^\w.-]|-(?=s-)", "_", commit_user)

@@ -83,7 +83,6 @@ def into_buckets(
         table: a postponed table.
         staged: not committed, in the order in which their rows count. Their files are removed.
         snapshot: the state that the commit builds on.
-        overwrite: what is there is replaced.
 
     Returns:
         Messages to commit instead.
@@ -114,7 +113,6 @@ class _Writers:
         table: with the number of buckets of the partition.
         partition: framed.
         snapshot: the state to continue from; None: empty.
-        compaction: whether to compact what is due.
     """
 
     def __init__(
@@ -139,7 +137,6 @@ class _Writers:
             writer.close()
 
     def open(self, bucket: int) -> BucketWriter:
-        """The writer of a bucket."""
         if bucket not in self._writers:
             self._writers[bucket] = open_bucket(
                 self._table,
@@ -151,13 +148,11 @@ class _Writers:
         return self._writers[bucket]
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Take rows of the partition in arrival order."""
         for batch in batches:
             for _, bucket, rows in bucket_groups(batch, self._table):
                 self.open(bucket).write(batch if rows is None else batch.take(pa.array(rows)))
 
     def prepare(self, *, full: bool = False) -> Iterator[CommitMessage]:
-        """Flush, compact, and hand over what changed, bucket by bucket."""
         for _, writer in sorted(self._writers.items()):
             if self._compaction:
                 writer.compact(full=full)

@@ -38,7 +38,6 @@ def bucket_groups(
     Args:
         batch: rows with the partition and bucket-key columns in the table's types, or types
             that can be cast to them.
-        table: the table.
 
     Yields:
         (framed partition, bucket, ascending row indices; None = all rows), partitions in order

@@ -55,17 +55,11 @@ def place_staged(
     overwrite: bool = False,
     batch: bool = True,
 ) -> list[CommitMessage]:
-    """Give staged rows their place.
+    """Give staged rows their place; the messages are to be committed.
 
     Args:
-        table: the table.
         staged: of writers of `staging(table)`, in the order in which their rows count. Their files
             are removed, unless the rows stay postponed.
-        overwrite: what is there is replaced.
-        batch: whether the rows are those of a batch job.
-
-    Returns:
-        What is to be committed.
     """
     if bucket_mode(table.schema, table.options) is BucketMode.DYNAMIC:
         return _assigned(table, staged, overwrite=overwrite)

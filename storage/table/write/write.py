@@ -18,19 +18,18 @@ from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.commit_cadence import has_period, merges_everything, merges_level_0
-from storage.lsm.lookup.store import LookupStore
 from storage.lsm.write_rules import without_ignored
 from storage.options.options import TableOptions, require_writable
 from storage.table.bucket_mode import BucketMode, require_buckets
 from storage.table.commit.commit_history import CommitHistory
-from storage.table.commit.index_files import index_files
+from storage.table.commit.index_files import IndexChange, index_files
 from storage.table.commit.live_files import BucketId, live_buckets, live_entries
 from storage.table.compaction.append_compact import compact_unaware
 from storage.table.core import TableCore
 from storage.table.uncommitted import delete_uncommitted, discarded_on, without_changelog
 from storage.table.write.bucket_writers import BucketWriter, open_bucket
 from storage.table.write.cross_partition import CrossPartitionBuckets
-from storage.table.write.dynamic_bucket import AssignerShare, DynamicBuckets, IndexChange
+from storage.table.write.dynamic_bucket import AssignerShare, DynamicBuckets
 from storage.table.write.replay import into_buckets
 from storage.table.write.rows_by_bucket import (
     bucket_groups,
@@ -59,16 +58,12 @@ class TableWrite:
     for it (`lookup-wait` = false), level 0 is left to later commits or to a compaction job.
 
     Args:
-        table: the table.
-        commit_user: who will commit.
         compaction: whether to compact what is due after flushes.
         overwrite: start every bucket empty, for messages given to `FileStoreCommit.overwrite`.
         share: of the keys, where dynamic buckets are assigned by several processes; the rows
             of one bucket must reach one of them.
         index_directory: where the key index of a cross-partition table lies; None: below the
             system's temporary directory.
-        store: local copies of data files, for compactions that look up; None: those of the
-            process.
         skip_sequence_numbers: left free in every bucket, where several processes write the same
             buckets for one commit: rows of who leaves more free count as later. Only without
             compaction, and only as far as the numbers do not meet.
@@ -88,7 +83,6 @@ class TableWrite:
         overwrite: bool = False,
         share: AssignerShare | None = None,
         index_directory: pathlib.Path | None = None,
-        store: LookupStore | None = None,
         skip_sequence_numbers: int = 0,
         batch: bool = False,
     ) -> None:
@@ -98,7 +92,6 @@ class TableWrite:
         self._table = table
         self._compaction = compaction
         self._overwrite = overwrite
-        self._store = store
         self._alone = share is None
         self._resuming = True
         self._mode = require_buckets(table.schema, table.options)
@@ -153,7 +146,6 @@ class TableWrite:
         Args:
             full: merge everything into the last level; otherwise only what is due.
             partition: only this one (framed).
-            bucket: only this one.
 
         Returns:
             Whether anything was compacted.
@@ -245,7 +237,6 @@ class TableWrite:
                 self._writer(*where)
 
     def _begin(self) -> None:
-        """Start a commit interval from the newest snapshot."""
         if self._begun:
             return
         latest = self._table.latest_snapshot()
@@ -262,7 +253,6 @@ class TableWrite:
                 bucket,
                 self._pinned,
                 compaction=self._compaction and self._placement.owns(bucket),
-                store=self._store,
                 commit_user=self.commit_user,
             )
             writer.skip_sequence_numbers(self._skipped_numbers)
@@ -414,9 +404,8 @@ def _with_indexes(
     for message in messages:
         change = changes.get((message.partition, message.bucket))
         if change is not None:
-            replaced = () if change.replaced is None else (change.replaced,)
             data = dataclasses.replace(
-                message.data, new_index_files=(change.new,), deleted_index_files=replaced
+                message.data, new_index_files=change.new, deleted_index_files=change.deleted
             )
             message = dataclasses.replace(message, data=data)
         found.append(message)
@@ -437,7 +426,6 @@ def buckets_due(
     the others; it does nothing where nothing is to be done.
 
     Args:
-        table: the table.
         snapshot: the one the commit builds on; None = none, and no bucket is due.
         identifier: of the commit; None = of no stream.
         resuming: also buckets whose level 0 should have been compacted by earlier commits, as
@@ -462,7 +450,6 @@ def buckets_due(
 
 
 def _unmerged(entries: tuple[ManifestEntry, ...], options: TableOptions) -> bool:
-    """Whether some file is not in the last level."""
     last = max(options.num_levels - 1, *(entry.file.level for entry in entries))
     return any(entry.file.level != last for entry in entries)
 

@@ -6,7 +6,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from changelog.stream_range import START, RangeLimit, StreamPosition, StreamRange
+from changelog.follow import START, RangeLimit, StreamPosition, StreamRange
 from changelog.stream_scan import StreamScan
 from storage.errors import DataLossError, InvalidOptionError, InvalidRequestError
 from storage.table.read.read import TableRead

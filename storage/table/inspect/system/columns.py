@@ -1,39 +1,112 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making the Arrow table of a system table from one dictionary per row.
+"""The columns of a system table, declared as text, and its Arrow table from one dictionary per row.
 
 Rows here are objects of metadata: one per snapshot, file or bucket, never one per row of data.
+Partitions are shown as a row cast to text, `{1, a}`; keys and statistics as the texts that Java's
+collections give to the values as Paimon holds them, so a date is its days (SEMANTICS.md §I).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from storage.clock import local_of_epoch_ms
+from storage.format.metadata.layout import value_text
+from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import Snapshot
+from storage.format.row.binary_row import decode_row
+from storage.format.row.row_codec import RowValue
+from storage.format.types.types import AtomicType, DataField, TypeRoot
 from storage.table.core import TableCore
 from storage.table.scan.time_travel import chosen_snapshot
 
-__all__ = ["BOOLEAN", "INT", "LONG", "TEXT", "TIME", "columns", "local_time", "shown_snapshot"]
+__all__ = [
+    "field_text",
+    "key_text",
+    "local_time",
+    "map_text",
+    "partition_text",
+    "schema_of",
+    "shown_snapshot",
+    "table_of",
+]
 
-BOOLEAN, INT, LONG, TEXT = pa.bool_(), pa.int32(), pa.int64(), pa.string()
-TIME = pa.timestamp("ms")
-"""TIMESTAMP(3): a wall clock without zone."""
+_BYTES = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 
 
-def columns(
-    required: Mapping[str, pa.DataType], rows: Iterable[Mapping[str, Any]], *, nullable: str = ""
-) -> pa.Table:
-    """A table of some columns.
+def partition_text(schema: TableSchema, partition: bytes) -> str:
+    """A framed partition row as text; `{}` of an unpartitioned table."""
+    fields = schema.partition_fields
+    values = decode_row(partition, [field.type for field in fields])
+    texts = (cast_text(value, field) for value, field in zip(values, fields, strict=True))
+    return "{" + ", ".join(texts) + "}"
 
-    Args:
-        required: type of each column, in order.
-        rows: values by column.
-        nullable: names of the columns that may be null, separated by blanks.
-    """
-    optional = frozenset(nullable.split())
-    fields = [pa.field(name, type_, name in optional) for name, type_ in required.items()]
-    return pa.Table.from_pylist([dict(row) for row in rows], schema=pa.schema(fields))
+
+def cast_text(value: RowValue, field: DataField) -> str:
+    """A value cast to a string."""
+    return "null" if value is None else value_text(value, field, legacy=False)
+
+
+def key_text(values: Sequence[RowValue], fields: Sequence[DataField]) -> str:
+    """A key as the text of a Java array, `[a, 1]`."""
+    texts = (field_text(value, field) for value, field in zip(values, fields, strict=True))
+    return "[" + ", ".join(texts) + "]"
+
+
+def map_text(values: Mapping[str, str]) -> str:
+    """The text of a sorted Java map, `{a=1, b=null}`."""
+    return "{" + ", ".join(f"{name}={values[name]}" for name in _java_sorted(values)) + "}"
+
+
+def field_text(value: RowValue, field: DataField) -> str:
+    """A value as the text of the object that Paimon holds."""
+    if value is None:
+        return "null"
+    type_ = field.type
+    if not isinstance(type_, AtomicType):
+        return str(value)
+    if type_.root in _BYTES:
+        return bytes(value).hex()  # Java shows an address, which says nothing
+    if type_.root is TypeRoot.DECIMAL:
+        return f"{value:f}"
+    return value_text(value, field, legacy=True)
+
+
+def _java_sorted(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
+
+
+_VECTOR = pa.struct(
+    [
+        pa.field("f0", pa.string(), nullable=False),
+        pa.field("f1", pa.int32(), nullable=False),
+        pa.field("f2", pa.int32(), nullable=False),
+        pa.field("_CARDINALITY", pa.int64()),
+    ]
+)
+_TYPES = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "text": pa.string(),
+    "time": pa.timestamp("ms"),  # TIMESTAMP(3): a wall clock without zone
+    "texts": pa.list_(pa.field("element", pa.string())),
+    "vectors": pa.list_(pa.field("element", _VECTOR)),
+}
+
+
+def schema_of(declared: str) -> pa.Schema:
+    """The columns of a table: `name type`, separated by commas; `type?` where it may be null."""
+    pairs = (column.split() for column in declared.split(","))
+    return pa.schema(
+        [pa.field(name, _TYPES[type_.rstrip("?")], type_.endswith("?")) for name, type_ in pairs]
+    )
+
+
+def table_of(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """A table of rows that are given as values by column; a column that a row lacks is null."""
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
 
 
 def local_time(epoch_ms: int | None) -> int | None:

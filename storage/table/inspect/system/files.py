@@ -22,82 +22,49 @@ from storage.table.commit.index_files import index_entries
 from storage.table.commit.live_files import live_state
 from storage.table.core import TableCore
 from storage.table.inspect.system.columns import (
-    BOOLEAN,
-    INT,
-    LONG,
-    TEXT,
-    TIME,
-    columns,
+    field_text,
+    key_text,
+    map_text,
+    partition_text,
+    schema_of,
     shown_snapshot,
+    table_of,
 )
-from storage.table.inspect.system.texts import field_text, key_text, map_text, partition_text
 from storage.table.read.missing_files import explain_missing_files
 from storage.table.retention.mark_done import success_times
 
 __all__ = ["buckets_table", "file_key_ranges_table", "files_table", "partitions_table"]
 
-_KEY_RANGES = {
-    "partition": TEXT,
-    "bucket": INT,
-    "file_path": TEXT,
-    "file_format": TEXT,
-    "schema_id": LONG,
-    "level": INT,
-    "record_count": LONG,
-    "file_size_in_bytes": LONG,
-    "min_key": TEXT,
-    "max_key": TEXT,
-}
-_FILES = {
-    **_KEY_RANGES,
-    "null_value_counts": TEXT,
-    "min_value_stats": TEXT,
-    "max_value_stats": TEXT,
-    "min_sequence_number": LONG,
-    "max_sequence_number": LONG,
-    "creation_time": TIME,
-    "deleteRowCount": LONG,
-    "file_source": TEXT,
-    "first_row_id": LONG,
-    "write_cols": pa.list_(pa.field("element", TEXT)),
-}
-_FILES_OPTIONAL = (
-    "partition min_key max_key min_sequence_number max_sequence_number creation_time "
-    "deleteRowCount file_source first_row_id write_cols"
-)
-_COUNTS = {
-    "record_count": LONG,
-    "file_size_in_bytes": LONG,
-    "file_count": LONG,
-    "last_update_time": TIME,
-}
-_BUCKETS = {"partition": TEXT, "bucket": INT, **_COUNTS}
-_PARTITIONS = {
-    "partition": TEXT,
-    **_COUNTS,
-    "created_at": TIME,
-    "created_by": TEXT,
-    "updated_by": TEXT,
-    "options": TEXT,
-    "total_buckets": INT,
-    "done": BOOLEAN,
-    "deleted_record_count": LONG,
-}
+_KEY_RANGES = """
+    partition text?, bucket int, file_path text, file_format text, schema_id long, level int,
+    record_count long, file_size_in_bytes long, min_key text?, max_key text?
+"""
+_RANGES = schema_of(f"{_KEY_RANGES}, first_row_id long?")
+_FILES = schema_of(f"""{_KEY_RANGES},
+    null_value_counts text, min_value_stats text, max_value_stats text,
+    min_sequence_number long?, max_sequence_number long?, creation_time time?,
+    deleteRowCount long?, file_source text?, first_row_id long?, write_cols texts?
+""")
+_COUNTS = "record_count long, file_size_in_bytes long, file_count long, last_update_time time?"
+_BUCKETS = schema_of(f"partition text?, bucket int, {_COUNTS}")
+_PARTITIONS = schema_of(f"""
+    partition text?, {_COUNTS}, created_at time?, created_by text?, updated_by text?,
+    options text?, total_buckets int, done boolean, deleted_record_count long?
+""")
 
 
 def files_table(table: TableCore) -> pa.Table:
     """One row per live data file, of all levels."""
     rows = (_key_range(table, one) | _statistics(table, one.file) for one in _entries(table))
-    return columns(_FILES, rows, nullable=_FILES_OPTIONAL)
+    return table_of(_FILES, rows)
 
 
 def file_key_ranges_table(table: TableCore) -> pa.Table:
     """The first columns of `$files`, without statistics."""
-    names = {**_KEY_RANGES, "first_row_id": LONG}
     rows = (
         _key_range(table, one) | {"first_row_id": one.file.first_row_id} for one in _entries(table)
     )
-    return columns(names, rows, nullable="partition min_key max_key first_row_id")
+    return table_of(_RANGES, rows)
 
 
 def buckets_table(table: TableCore) -> pa.Table:
@@ -109,7 +76,7 @@ def buckets_table(table: TableCore) -> pa.Table:
         {"partition": partition, "bucket": bucket, **_counted(found[(partition, bucket)])}
         for partition, bucket in sorted(found)
     )
-    return columns(_BUCKETS, rows, nullable="partition last_update_time")
+    return table_of(_BUCKETS, rows)
 
 
 def partitions_table(table: TableCore) -> pa.Table:
@@ -131,8 +98,7 @@ def partitions_table(table: TableCore) -> pa.Table:
         for partition, entries in found.items()
     ]
     rows.sort(key=lambda row: row["partition"])
-    optional = "partition last_update_time created_at created_by updated_by options"
-    return columns(_PARTITIONS, rows, nullable=f"{optional} deleted_record_count")
+    return table_of(_PARTITIONS, rows)
 
 
 def _entries(table: TableCore) -> list[ManifestEntry]:

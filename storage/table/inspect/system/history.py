@@ -1,22 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`$snapshots`, `$schemas`, `$options`, `$tags`, `$branches`, `$consumers`.
+"""System tables of metadata: snapshots, schemas, tags, manifests, index files, statistics, options.
 
-Source: SEMANTICS.md §I; columns as in Java, in its order.
+Source: SEMANTICS.md §I; columns as in Java, in its order. Options of time travel choose the
+snapshot of `$manifests`, `$table_indexes` and `$statistics`.
 """
 
 import dataclasses
 import datetime
+import itertools
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
 from storage.errors import NotFoundError
 from storage.format.metadata.snapshot_store import SnapshotStore
 from storage.format.metadata.tag import list_tags
-from storage.format.types.type_text import field_to_json
+from storage.format.types.type_text import field_to_json, type_name
 from storage.table.branches import branch_names
+from storage.table.commit.index_files import index_entries
 from storage.table.core import TableCore
-from storage.table.inspect.system.columns import LONG, TEXT, TIME, columns, local_time
+from storage.table.inspect.statistics import read_statistics
+from storage.table.inspect.system.columns import (
+    local_time,
+    partition_text,
+    schema_of,
+    shown_snapshot,
+    table_of,
+)
+from storage.table.read.missing_files import explain_missing_files
 from storage.table.retention.consumers import all_consumers
 from storage.table.tags import all_tags
 
@@ -29,47 +42,149 @@ __all__ = [
     "tags_table",
 ]
 
-_SNAPSHOTS = {
-    "snapshot_id": LONG,
-    "schema_id": LONG,
-    "commit_user": TEXT,
-    "commit_identifier": LONG,
-    "commit_kind": TEXT,
-    "commit_time": TIME,
-    "base_manifest_list": TEXT,
-    "delta_manifest_list": TEXT,
-    "changelog_manifest_list": TEXT,
-    "total_record_count": LONG,
-    "delta_record_count": LONG,
-    "changelog_record_count": LONG,
-    "watermark": LONG,
-    "next_row_id": LONG,
-    "operation": TEXT,
-    "writer_version": TEXT,
-}
-_SNAPSHOTS_OPTIONAL = (
-    "changelog_manifest_list total_record_count delta_record_count changelog_record_count "
-    "watermark next_row_id operation writer_version"
-)
-_SCHEMAS = {
-    "schema_id": LONG,
-    "fields": TEXT,
-    "partition_keys": TEXT,
-    "primary_keys": TEXT,
-    "options": TEXT,
-    "comment": TEXT,
-    "update_time": TIME,
-}
-_TAGS = {
-    "tag_name": TEXT,
-    "snapshot_id": LONG,
-    "schema_id": LONG,
-    "commit_time": TIME,
-    "record_count": LONG,
-    "create_time": TIME,
-    "time_retained": TEXT,
-    "branches": TEXT,
-}
+_MANIFESTS = schema_of("""
+    file_name text, file_size long, num_added_files long, num_deleted_files long, schema_id long,
+    min_partition_stats text?, max_partition_stats text?, min_row_id long?, max_row_id long?
+""")
+_INDEXES = schema_of("""
+    partition text?, bucket int, index_type text, file_name text, file_size long, row_count long,
+    dv_ranges vectors?, row_range_start long?, row_range_end long?, index_field_id int?,
+    index_field_name text?
+""")
+_STATISTICS = schema_of("""
+    snapshot_id long, schema_id long, mergedRecordCount long?, mergedRecordSize long?, colstat text?
+""")
+_AGGREGATION = schema_of("""
+    field_name text, field_type text, function text?, function_options text?, comment text?
+""")
+
+
+def manifests_table(table: TableCore) -> pa.Table:
+    """One row per manifest of a snapshot, those of its changelog last."""
+    rows = []
+    snapshot = shown_snapshot(table)
+    if snapshot is not None:
+        with explain_missing_files(table, snapshot.id):
+            metas = list(itertools.chain(*table.manifests.read_lists(snapshot.lists)))
+        for meta in metas:
+            stats = meta.partition_stats
+            bounded = len(stats.null_counts) == len(table.schema.partition_keys)
+            low, high = (stats.min_values, stats.max_values) if bounded else (None, None)
+            rows.append(
+                {
+                    **{name: getattr(meta, name, None) for name in _MANIFESTS.names},
+                    "min_partition_stats": None if low is None else _partition(table, low),
+                    "max_partition_stats": None if high is None else _partition(table, high),
+                }
+            )
+    return table_of(_MANIFESTS, rows)
+
+
+def table_indexes_table(table: TableCore) -> pa.Table:
+    """One row per table index file of a snapshot."""
+    rows = []
+    snapshot = shown_snapshot(table)
+    if snapshot is not None:
+        with explain_missing_files(table, snapshot.id):
+            entries = index_entries(table, snapshot)
+        for entry in entries:
+            vectors = entry.file.deletion_vectors
+            shown = None
+            if vectors is not None:
+                shown = [
+                    {
+                        "f0": one.data_file_name,
+                        "f1": one.offset,
+                        "f2": one.length,
+                        "_CARDINALITY": one.cardinality,
+                    }
+                    for one in vectors
+                ]
+            rows.append(
+                {
+                    "partition": _partition(table, entry.partition),
+                    "bucket": entry.bucket,
+                    "index_type": str(entry.file.index_type),
+                    "file_name": entry.file.file_name,
+                    "file_size": entry.file.file_size,
+                    "row_count": entry.file.row_count,
+                    "dv_ranges": shown,
+                }
+            )
+    return table_of(_INDEXES, rows)
+
+
+def statistics_table(table: TableCore) -> pa.Table:
+    """The statistics of the snapshot: one row, or none."""
+    snapshot = shown_snapshot(table)
+    found = None if snapshot is None else read_statistics(table, snapshot)
+    rows = []
+    if found is not None:
+        written = json.loads(found.to_json())
+        rows.append(
+            {
+                "snapshot_id": found.snapshot_id,
+                "schema_id": found.schema_id,
+                "mergedRecordCount": found.merged_record_count,
+                "mergedRecordSize": found.merged_record_size,
+                "colstat": _as_jackson(written.get("colStats") or {}),
+            }
+        )
+    return table_of(_STATISTICS, rows)
+
+
+def _as_jackson(value: Mapping[str, Any]) -> str:
+    """JSON text with the blanks that Java's writer puts into it."""
+    if not value:
+        return "{ }"
+    return json.dumps(value, indent=2, separators=(",", " : "), ensure_ascii=False)
+
+
+def aggregation_fields_table(table: TableCore) -> pa.Table:
+    """One row per column of the newest schema, with its `fields.<name>.*` options."""
+    schema = table.schemas.latest() or table.schema
+    by_field: dict[str, list[tuple[str, str]]] = {}
+    for key, value in schema.options.items():
+        parts = key.split(".")
+        if len(parts) > 2 and parts[0] == "fields":
+            by_field.setdefault(parts[1], []).append((key, value))
+    rows = []
+    for field in schema.fields:
+        found = by_field.get(field.name, [])
+        rows.append(
+            {
+                "field_name": field.name,
+                "field_type": type_name(field.type),
+                "function": "[" + ", ".join(value for _, value in found) + "]",
+                "function_options": "[" + ", ".join(key for key, _ in found) + "]",
+                "comment": field.description,
+            }
+        )
+    return table_of(_AGGREGATION, rows)
+
+
+def _partition(table: TableCore, partition: bytes) -> str:
+    return partition_text(table.schema, partition)
+
+
+_SNAPSHOTS = schema_of("""
+    snapshot_id long, schema_id long, commit_user text, commit_identifier long, commit_kind text,
+    commit_time time, base_manifest_list text, delta_manifest_list text,
+    changelog_manifest_list text?, total_record_count long?, delta_record_count long?,
+    changelog_record_count long?, watermark long?, next_row_id long?, operation text?,
+    writer_version text?
+""")
+_SCHEMAS = schema_of("""
+    schema_id long, fields text, partition_keys text, primary_keys text, options text,
+    comment text?, update_time time
+""")
+_OPTIONS = schema_of("key text, value text")
+_TAGS = schema_of("""
+    tag_name text, snapshot_id long, schema_id long, commit_time time, record_count long?,
+    create_time time?, time_retained text?, branches text
+""")
+_BRANCHES = schema_of("branch_name text, create_time time")
+_CONSUMERS = schema_of("consumer_id text, next_snapshot_id long")
 
 
 def snapshots_table(table: TableCore) -> pa.Table:
@@ -82,7 +197,7 @@ def snapshots_table(table: TableCore) -> pa.Table:
             one = table.snapshots.recall(snapshot_id)
         except NotFoundError:
             continue
-        row = {name: getattr(one, name, None) for name in _SNAPSHOTS}
+        row = {name: getattr(one, name, None) for name in _SNAPSHOTS.names}
         row |= {
             "snapshot_id": one.id,
             "commit_kind": one.commit_kind.value,
@@ -91,7 +206,7 @@ def snapshots_table(table: TableCore) -> pa.Table:
             "writer_version": one.extra.get("writerVersion"),
         }
         rows.append(row)
-    return columns(_SNAPSHOTS, rows, nullable=_SNAPSHOTS_OPTIONAL)
+    return table_of(_SNAPSHOTS, rows)
 
 
 def schemas_table(table: TableCore) -> pa.Table:
@@ -108,14 +223,14 @@ def schemas_table(table: TableCore) -> pa.Table:
         }
         for schema in map(table.schemas.read, table.schemas.ids())
     )
-    return columns(_SCHEMAS, rows, nullable="comment")
+    return table_of(_SCHEMAS, rows)
 
 
 def options_table(table: TableCore) -> pa.Table:
     """The options that the newest schema sets."""
     newest = table.schemas.latest() or table.schema
     rows = [{"key": key, "value": value} for key, value in newest.options.items()]
-    return columns({"key": TEXT, "value": TEXT}, rows)
+    return table_of(_OPTIONS, rows)
 
 
 def tags_table(table: TableCore) -> pa.Table:
@@ -138,7 +253,7 @@ def tags_table(table: TableCore) -> pa.Table:
         }
         for tag in sorted(all_tags(table), key=lambda tag: tag.name)
     ]
-    return columns(_TAGS, rows, nullable="record_count create_time time_retained")
+    return table_of(_TAGS, rows)
 
 
 def _branches_by_tag(table: TableCore) -> dict[str, list[str]]:
@@ -161,7 +276,7 @@ def branches_table(table: TableCore) -> pa.Table:
         {"branch_name": name, "create_time": local_time(written.get(f"branch-{name}", 0))}
         for name in branch_names(table)
     ]
-    return columns({"branch_name": TEXT, "create_time": TIME}, rows)
+    return table_of(_BRANCHES, rows)
 
 
 def consumers_table(table: TableCore) -> pa.Table:
@@ -170,7 +285,7 @@ def consumers_table(table: TableCore) -> pa.Table:
         {"consumer_id": name, "next_snapshot_id": next_id}
         for name, next_id in all_consumers(table).items()
     ]
-    return columns({"consumer_id": TEXT, "next_snapshot_id": LONG}, rows)
+    return table_of(_CONSUMERS, rows)
 
 
 def _json(value: object) -> str:

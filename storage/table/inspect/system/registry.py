@@ -6,58 +6,31 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 
 from storage.errors import NotFoundError
-from storage.table.inspect.system.files import (
-    buckets_table,
-    file_key_ranges_table,
-    files_table,
-    partitions_table,
-)
-from storage.table.inspect.system.history import (
-    branches_table,
-    consumers_table,
-    options_table,
-    schemas_table,
-    snapshots_table,
-    tags_table,
-)
-from storage.table.inspect.system.metadata import (
-    aggregation_fields_table,
-    manifests_table,
-    statistics_table,
-    table_indexes_table,
-)
-from storage.table.inspect.system.row_tables import (
-    audit_log_table,
-    binlog_table,
-    read_optimized_table,
-)
+from storage.table.inspect.system import files, history, row_tables
 from storage.table.table import FileStoreTable
 
-__all__ = ["STREAMABLE", "SYSTEM_TABLES", "system_table"]
+__all__ = ["SYSTEM_TABLES", "system_table"]
 
 SYSTEM_TABLES: Mapping[str, Callable[[FileStoreTable], pa.Table]] = {
-    "snapshots": snapshots_table,
-    "schemas": schemas_table,
-    "options": options_table,
-    "audit_log": audit_log_table,
-    "binlog": binlog_table,
-    "ro": read_optimized_table,
-    "files": files_table,
-    "tags": tags_table,
-    "branches": branches_table,
-    "consumers": consumers_table,
-    "manifests": manifests_table,
-    "aggregation_fields": aggregation_fields_table,
-    "partitions": partitions_table,
-    "buckets": buckets_table,
-    "statistics": statistics_table,
-    "table_indexes": table_indexes_table,
-    "file_key_ranges": file_key_ranges_table,
+    "snapshots": history.snapshots_table,
+    "schemas": history.schemas_table,
+    "options": history.options_table,
+    "audit_log": row_tables.audit_log_table,
+    "binlog": row_tables.binlog_table,
+    "ro": row_tables.read_optimized_table,
+    "files": files.files_table,
+    "tags": history.tags_table,
+    "branches": history.branches_table,
+    "consumers": history.consumers_table,
+    "manifests": history.manifests_table,
+    "aggregation_fields": history.aggregation_fields_table,
+    "partitions": files.partitions_table,
+    "buckets": files.buckets_table,
+    "statistics": history.statistics_table,
+    "table_indexes": history.table_indexes_table,
+    "file_key_ranges": files.file_key_ranges_table,
 }
 """Reader by name, without the `$`."""
-
-STREAMABLE = frozenset({"audit_log", "binlog"})
-"""Those that can also be followed; `ro` too, of a table without primary key."""
 
 
 def system_table(
@@ -66,7 +39,6 @@ def system_table(
     """The rows of a system table.
 
     Args:
-        table: the table, at a branch.
         name: without the `$`.
         options: dynamic options of the table, as those of time travel.
 

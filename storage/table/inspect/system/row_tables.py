@@ -29,6 +29,7 @@ __all__ = [
     "binlog_batches",
     "binlog_schema",
     "binlog_table",
+    "kind_texts",
     "read_optimized_scan",
     "read_optimized_table",
     "refuse_streaming_read_optimized",
@@ -53,14 +54,12 @@ def audit_log_batch(table: TableCore, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Rows of `$audit_log`.
 
     Args:
-        table: the table.
         batch: columns of the table with `_VALUE_KIND`, and `_SEQUENCE_NUMBER` where it is shown.
     """
     schema = audit_log_schema(table)
     names = [name for name in schema.names if name != ROW_KIND]
-    names = [SEQUENCE_NUMBER if name == SEQUENCE_NUMBER else name for name in names]
     return pa.RecordBatch.from_arrays(
-        [_kind_texts(batch.column(VALUE_KIND)), *(batch.column(name) for name in names)],
+        [kind_texts().take(batch.column(VALUE_KIND)), *(batch.column(name) for name in names)],
         schema=schema,
     )
 
@@ -71,7 +70,6 @@ def binlog_batches(
     """Rows of `$binlog`; a -U and the row after it become one row with both images.
 
     Args:
-        table: the table.
         batches: as for `audit_log_batch`, in the order of the changes.
         pairs: whether to pack pairs, as reads of changes do.
     """
@@ -165,13 +163,12 @@ def _images(field: pa.Field) -> pa.Field:
     return pa.field(field.name, pa.list_(pa.field("element", field.type)))
 
 
-def _kind_texts(kinds: pa.Array) -> pa.Array:
-    return _texts().take(kinds)
-
-
 @functools.cache
-def _texts() -> pa.Array:
-    """By kind. Not made at import: the first array of Python objects imports pandas, a second."""
+def kind_texts() -> pa.Array:
+    """The texts of kinds, by kind.
+
+    Not made at import: the first array of Python objects imports pandas, which takes a second.
+    """
     return pa.array([kind.short for kind in sorted(RowKind)], pa.string())
 
 
@@ -195,7 +192,7 @@ def _packed(table: TableCore, batch: pa.RecordBatch, first: np.ndarray) -> pa.Re
     arrays = []
     for field in schema:
         if field.name == ROW_KIND:
-            arrays.append(_kind_texts(batch.column(VALUE_KIND).take(last)))
+            arrays.append(kind_texts().take(batch.column(VALUE_KIND).take(last)))
         elif field.name == SEQUENCE_NUMBER:
             arrays.append(batch.column(field.name).take(pa.array(starts)))
         else:

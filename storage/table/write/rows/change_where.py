@@ -41,9 +41,7 @@ def delete_where(
     `commit.max-retries` allows.
 
     Args:
-        table: the table.
         filter: the rows, as text or as a predicate; where it is unknown for a row, the row stays.
-        commit_user: who commits.
         identifier: as for `FileStoreCommit.commit`: the deletion is made at most once for a user
             and identifier. None: every call is a commit of its own.
 
@@ -95,7 +93,6 @@ def update_where(
         assignments: by column: a value, None for null, or a function of the rows as they were
             (`Assignment`).
         filter: the rows, as text or as a predicate; None: all.
-        commit_user: who commits.
         identifier: as of `delete_where`.
 
     Raises:
@@ -132,7 +129,7 @@ def update_where(
     everything = any(callable(value) for value in values.values())
     wanted: Sequence[str] = table.schema.field_names
     if not everything:
-        wanted = _in_order(table, frozenset() if predicate is None else columns_of(predicate))
+        wanted = _in_order(table, columns_of(predicate))
     return change_rows(
         table,
         change,

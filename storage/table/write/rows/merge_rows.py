@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MERGE: rows of a source decide what becomes of the rows of a table with the same values.
+"""MERGE: rows of a source update, delete or complete the rows of a table with the same values.
 
 Source: Paimon's page "SQL write" of Spark, MERGE INTO. For each pair of a row of the table and a
 row of the source, and for each row without a partner, the first clause whose condition is true is
@@ -75,10 +75,8 @@ def merge(
 
     Args:
         table: of the merge engines deduplicate and partial-update, or without a primary key.
-        source: the rows.
         on: columns of both; rows with equal values are partners, null equals nothing.
         clauses: in the order in which they are asked.
-        commit_user: who commits.
         identifier: as for `FileStoreCommit.commit`.
 
     Raises:
@@ -210,7 +208,6 @@ def _whole(values: pa.Array | pa.ChunkedArray | pa.Scalar, count: int) -> pa.Arr
 def _changes(
     rows: pa.Table, number: int | None, columns: Mapping[str, str | JoinedRows]
 ) -> pa.RecordBatch:
-    """Changes by one clause."""
     count = rows.num_rows
     arrays: dict[str, pa.Array] = {
         ROW: _whole(rows.column(ROW), count),

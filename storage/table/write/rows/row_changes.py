@@ -23,8 +23,7 @@ from storage.errors import FileConflictError, InvalidRequestError, NotFoundError
 from storage.format.metadata.file_meta import CommitMessage
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.format.types.types import RowKind
-from storage.table.commit.commit import CommitResult, FileStoreCommit
-from storage.table.commit.commit_loop import Attempt, run_until_committed
+from storage.table.commit.commit import Attempt, CommitResult, FileStoreCommit, run_until_committed
 from storage.table.commit.live_files import BucketId, delta_entries
 from storage.table.core import TableCore
 from storage.table.scan.predicate import Predicate
@@ -81,8 +80,6 @@ def change_rows(
         table: the table; `row_rules` says which statements it takes.
         change: decides on the rows of a state; called again for every attempt.
         actions: what its changes refer to by number.
-        commit_user: who commits.
-        columns: that `change` gets.
         predicate: a condition that every row to be changed meets; `change` may get others, too.
         identifier: as for `FileStoreCommit.commit`: the changes are made at most once for a user
             and identifier. None: every call is a commit of its own.
@@ -198,10 +195,6 @@ def _require_unchanged(
     """Check that what the statement read is still so.
 
     Args:
-        table: the table.
-        user: the statement's own.
-        read: the snapshot it read.
-        latest: the newest one.
         touched: buckets in which others must not have written rows; None: in any.
 
     Raises:

@@ -10,6 +10,7 @@ from storage.errors import InvalidRequestError, UnsupportedFeatureError
 from storage.options.options import require_writable
 from storage.table.bucket_mode import require_buckets
 from storage.table.core import TableCore
+from storage.table.scan.predicate import require_known
 
 __all__ = [
     "key_update",
@@ -71,7 +72,6 @@ def require_updatable(table: TableCore, columns: Iterable[str]) -> None:
     """Check that columns of rows of a table can be set.
 
     Args:
-        table: the table.
         columns: the columns that are set.
 
     Raises:
@@ -112,13 +112,7 @@ def require_columns(table: TableCore, columns: Iterable[str]) -> None:
     Raises:
         InvalidRequestError: names the first that is not.
     """
-    for name in columns:
-        if name not in table.schema.field_names:
-            raise InvalidRequestError(
-                "no such column",
-                hint=f"the table has {', '.join(table.schema.field_names)}",
-                column=name,
-            )
+    require_known(columns, table.schema.field_names)
 
 
 def key_update(table: TableCore, column: str) -> InvalidRequestError:

@@ -20,7 +20,7 @@ import pyroaring
 
 from storage.errors import CorruptDataError, UnsupportedFeatureError
 from storage.format.files.data_file import read_rows
-from storage.format.files.data_file_options import DataFileNames, DataFileOptions
+from storage.format.files.data_file_options import DataFileNames
 from storage.format.files.row_selection import Except, Only
 from storage.format.metadata.file_meta import (
     CommitMessage,
@@ -87,7 +87,6 @@ class TargetRows(Protocol):
             changes: `ROW`, `ACTION` and columns in the types of the table; no address twice,
                 each with an action.
             actions: by number.
-            user: who commits.
         """
 
 
@@ -97,7 +96,6 @@ def target_rows(
     """The rows of a state.
 
     Args:
-        table: the table.
         snapshot: None: before the first one.
         predicate: a condition that every row to be changed meets; None: there is none.
     """
@@ -243,7 +241,6 @@ class _AppendRows:
     def _removal(
         self, where: BucketId, files: list[tuple[_File, npt.NDArray[np.int64]]]
     ) -> CommitMessage:
-        """The message that takes rows out of files of one bucket."""
         table, snapshot = self._table, self._snapshot
         assert snapshot is not None, "there are files"
         partition, bucket = where
@@ -263,21 +260,15 @@ class _AppendRows:
     ) -> DataIncrement:
         """Each file anew by itself, so that the order of rows in a bucket stays."""
         context = bucket_context(self._table, *where)
-        options, names = DataFileOptions.of(self._table.options), DataFileNames(self._table.ids)
+        names = DataFileNames(self._table.ids)
         new: list[DataFileMeta] = []
         try:
             for file, positions in files:
                 if len(positions) == file.meta.row_count:
                     continue
                 kept = Except(pyroaring.BitMap64(positions.astype(np.uint64)))
-                new += rewrite_files(
-                    context,
-                    [file.meta],
-                    options,
-                    names,
-                    {file.meta.file_name: kept},
-                    FileSource.APPEND,
-                )
+                selection = {file.meta.file_name: kept}
+                new += rewrite_files(context, [file.meta], names, selection, FileSource.APPEND)
         except BaseException:
             context.delete_files(new)
             raise
@@ -402,7 +393,6 @@ def _split_changes(changes: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _by_action(part: pa.Table) -> Iterator[tuple[int, pa.Array]]:
-    """Places of the rows of each action."""
     codes = part.column(ACTION).to_numpy()
     for number in np.unique(codes):
         yield int(number), pa.array(np.flatnonzero(codes == number))

@@ -6,9 +6,8 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from changelog.spark_source.batch_scan import batch_scan
+from changelog.spark_source.batch_scan import batch_scan, counts_of
 from changelog.spark_source.data_source import LakewardDataSource
-from changelog.spark_source.scans import counts_of
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import InvalidRequestError, NotFoundError, UnsupportedFeatureError
 from storage.format.metadata.schema import new_schema

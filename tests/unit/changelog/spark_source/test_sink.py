@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from changelog.spark_source import sink as sink_module
+from changelog.spark_source.data_source import BatchWriter, CommitName, StreamWriter, TaskMessage
 from changelog.spark_source.sink import RowSink, partition_values
-from changelog.spark_source.writers import BatchWriter, CommitName, StreamWriter, TaskMessage
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.table.compaction.compact_plan import CompactRequest

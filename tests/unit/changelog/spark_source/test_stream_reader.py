@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
+from changelog.follow import RangeLimit
+from changelog.spark_source.data_source import ChangeStreamReader
 from changelog.spark_source.row_view import StreamView, streamed_table
 from changelog.spark_source.spark_types import spark_schema
-from changelog.spark_source.stream_reader import ChangeStreamReader
-from changelog.stream_range import RangeLimit
 from storage.errors import InvalidRequestError, StorageUnavailableError, UnsupportedFeatureError
 from storage.table.retention.consumers import all_consumers
 from storage.table.scan.predicate_text import parse_predicate
@@ -106,7 +106,7 @@ def test_a_store_that_is_away_delays_a_stream_and_ends_a_drain(table, monkeypatc
         if drains:
             reader.prepareForTriggerAvailableNow()
         with monkeypatch.context() as patch:
-            patch.setattr("changelog.stream_range.StreamRange.advance", away)
+            patch.setattr("changelog.follow.StreamRange.advance", away)
             start = reader.initialOffset()
             if drains:
                 with pytest.raises(StorageUnavailableError):

@@ -22,7 +22,7 @@ from ingest.state.state_file import STATE_FORMAT, StateFormatError, decoded, enc
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, FencedError, StorageUnavailableError
 from storage.io.local import LocalFileIO
-from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
+from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 
 IO = LocalFileIO(durable=False)
 

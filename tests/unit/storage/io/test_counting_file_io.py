@@ -10,7 +10,7 @@ from storage.errors import StorageUnavailableError
 from storage.io.call_counts import CALL_BUCKETS, CallCounts, CallFigures
 from storage.io.counting import STORE_CALLS, counted
 from storage.io.local import LocalFileIO
-from storage.testing.faulty_io import Fault, FaultyFileIO
+from tests.faulty_io import Fault, FaultyFileIO
 from tests.unit.storage.file_io_contract import FileIOContract, fail_while_writing
 
 

@@ -10,7 +10,7 @@ from storage.format.metadata.schema import new_schema
 from storage.format.types.types import AtomicType, DataField, TypeRoot
 from storage.io.local import LocalFileIO
 from storage.lsm.merge_tree_writer import MergeTreeWriter, _CompactChanges
-from storage.testing.faulty_io import Fault, FaultyFileIO
+from tests.faulty_io import Fault, FaultyFileIO
 from tests.property.bucket_table import BucketTable
 from tests.property.strategies import SHAPES, input_batch
 from tests.unit.storage.file_metas import file_meta

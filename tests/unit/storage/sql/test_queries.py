@@ -18,7 +18,7 @@ from storage.sql.errors import SqlError
 from storage.sql.query import plan_query, query_rows
 from storage.sql.session import SqlSession
 from storage.table.scan.predicate import And, Between, Compare, In, IsNull, Not, Op, Or
-from storage.testing.faulty_io import FaultyFileIO
+from tests.faulty_io import FaultyFileIO
 from tests.table_kit import make_table, write
 
 

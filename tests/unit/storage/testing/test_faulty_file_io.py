@@ -7,7 +7,7 @@ import pytest
 
 from storage.errors import StorageUnavailableError
 from storage.io.local import LocalFileIO
-from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
+from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 
 CRASHES = ("before", "after", "torn")
 

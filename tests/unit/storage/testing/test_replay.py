@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import functools
 import pathlib
 from typing import Any
 
@@ -7,12 +8,11 @@ import pyarrow as pa
 import pytest
 
 from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
-from storage.lsm.changelog.row_changes import ChangeRule
+from storage.lsm.changelog.row_changes import ChangeRule, row_changes
+from storage.lsm.changelog.state_diff import side_by_side
 from storage.table.table import FileStoreTable
-from storage.testing.diff import diff_sorted, diff_states
-from storage.testing.replay import FaultKind, changelog_faults, replay
 from tests.changelog_kit import read_snapshot_changelog
-from tests.unit.changelog.rows import change_rows
+from tests.changelog_replay import FaultKind, changelog_faults, replay
 
 _GOLDEN = pathlib.Path(__file__).parents[3] / "golden" / "data" / "public"
 _KINDS = {kind.short: kind.value for kind in RowKind}
@@ -109,28 +109,6 @@ def test_java_changelogs_lead_to_java_states(case: str) -> None:
     assert sorted(map(repr, found.to_pylist())) == expected
 
 
-def test_the_difference_of_two_states() -> None:
-    before, after = _state((3, 1.0), (1, 1.0), (2, None)), _state((2, None), (4, 4.0), (3, 3.0))
-    expected = [("-D", 1, 1.0), ("-U", 3, 1.0), ("+U", 3, 3.0), ("+I", 4, 4.0)]
-    assert change_rows(diff_states(before, after, _KEYS)) == expected
-    every = diff_states(before, after, _KEYS, rule=ChangeRule())
-    assert change_rows(every)[1:3] == [("-U", 2, None), ("+U", 2, None)]
-    assert change_rows(diff_states(before.slice(0, 0), before.slice(0, 0), _KEYS)) == []
-    assert diff_states(before, before, _KEYS).schema == every.schema
-
-
-def test_a_difference_undoes_and_replays() -> None:
-    random = np.random.default_rng(5)
-    for _ in range(20):
-        states = [
-            _state(*((int(key), float(random.integers(3))) for key in random.permutation(40)[:25]))
-            for _ in range(2)
-        ]
-        changes = diff_states(states[0], states[1], _KEYS)
-        assert changelog_faults(changes.to_batches(), _KEYS, states[0]) == []
-        assert _rows(replay(changes.to_batches(), _KEYS, states[0])) == sorted(_rows(states[1]))
-
-
 def test_sorted_states_stream_through_a_small_window() -> None:
     def batches(start: int, add: int) -> list[pa.RecordBatch]:
         return [
@@ -145,10 +123,11 @@ def test_sorted_states_stream_through_a_small_window() -> None:
             for first in range(start, start + 1_000, 100)
         ]
 
-    found = list(diff_sorted(batches(0, 0), batches(500, 0), ["k"], window_bytes=4_096))
+    emit = functools.partial(row_changes, rule=ChangeRule(row_deduplicate=True))
+    found = list(side_by_side(batches(0, 0), batches(500, 0), ["k"], emit, window_bytes=4_096))
     assert len(found) > 3
     rows = pa.Table.from_batches(found)
     assert rows.column("k").to_pylist() == [*range(500), *range(1_000, 1_500)]
     assert rows.column(SEQUENCE_NUMBER).to_pylist() == rows.column("k").to_pylist()
     assert set(rows.column(VALUE_KIND).to_pylist()[:500]) == {RowKind.DELETE}
-    assert not list(diff_sorted(batches(0, 0), batches(0, 0), ["k"], window_bytes=4_096))
+    assert not list(side_by_side(batches(0, 0), batches(0, 0), ["k"], emit, window_bytes=4_096))

@@ -22,7 +22,7 @@ from storage.errors import StorageUnavailableError
 from storage.io.local import LocalFileIO
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
 from storage.table.tags import all_tags
-from storage.testing.faulty_io import Fault, FaultyFileIO
+from tests.faulty_io import Fault, FaultyFileIO
 from tests.table_kit import make_table, reopened, write
 from tests.unit.ingest.one_table_book import OneTableBook
 

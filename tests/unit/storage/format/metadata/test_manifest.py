@@ -39,7 +39,7 @@ from storage.format.metadata.manifest_store import ManifestStore, clear_manifest
 from storage.format.row.row_codec import decode_row, encode_row
 from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
-from storage.testing.faulty_io import FaultyFileIO
+from tests.faulty_io import FaultyFileIO
 from tests.unit.storage.golden_tables import CASES, GoldenTable
 
 STATS = (

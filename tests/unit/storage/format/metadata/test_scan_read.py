@@ -11,10 +11,10 @@ from storage.errors import InvalidRequestError, NotFoundError
 from storage.format.metadata.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateType
 from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
-from storage.table.commit.live_files import clear_live_cache
+from storage.table.commit.live_files import clear_live_cache, live_files
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
-from storage.testing.faulty_io import FaultyFileIO
+from tests.faulty_io import FaultyFileIO
 from tests.table_kit import (
     data_files,
     make_table,
@@ -153,7 +153,7 @@ def test_partitions_and_buckets_are_pruned(tmp_path: pathlib.Path) -> None:
     write(table, 1, rows)
     scan = table.new_scan()
     assert len({split.partition for split in scan.plan().splits}) == 3
-    plan = scan.with_partition_filter({"p": "b"}).plan()
+    plan = scan.with_filter(parse_predicate("p = 'b'")).plan()
     assert {split.partition_path for split in plan.splits} == {"p=b"}
     plan = scan.with_filter(parse_predicate("p <> 'b' and k = 7")).plan()
     assert {split.partition_path for split in plan.splits} == {"p=a", "p=c"}
@@ -225,7 +225,7 @@ def test_bucket_files_advance_by_deltas_only(tmp_path: pathlib.Path) -> None:
         latest = writer.snapshots.latest_id()
         start = len(store.operations)
         for bucket in (0, 1, 0):
-            found = table.bucket_files(latest, partition, bucket)
+            found = live_files(table, table.snapshots.read(latest), partition, bucket)
             entries = writer.new_scan().live_entries(writer.snapshots.read(latest or 0))
             assert {f.file_name for f in found} == {
                 e.file.file_name for e in entries if e.bucket == bucket
@@ -233,7 +233,6 @@ def test_bucket_files_advance_by_deltas_only(tmp_path: pathlib.Path) -> None:
         read = [path for operation, path in store.operations[start:] if operation == "read_bytes"]
         assert all("/snapshot/" in path for path in read), "what this process wrote is known"
         assert len(read) <= 5  # a look at the snapshot each, the steps to it, a last look
-    assert table.bucket_files(None, partition, 0) == ()
 
 
 def test_files_of_a_bucket_are_the_same_with_and_without_caches(tmp_path: pathlib.Path) -> None:
@@ -241,10 +240,16 @@ def test_files_of_a_bucket_are_the_same_with_and_without_caches(tmp_path: pathli
     for number in range(12):
         write(table, number, [("+I", k, "a") for k in range(number % 4, 9)])
     ids = table.snapshots.ids()
-    warm = {(i, b): table.bucket_files(i, bytes(12), b) for i in ids for b in (0, 1)}
+    warm = {
+        (i, b): live_files(table, table.snapshots.read(i), bytes(12), b)
+        for i in ids
+        for b in (0, 1)
+    }
     for (snapshot_id, bucket), files in warm.items():
         clear_live_cache()
-        assert set(table.bucket_files(snapshot_id, bytes(12), bucket)) == set(files)
+        assert set(live_files(table, table.snapshots.read(snapshot_id), bytes(12), bucket)) == set(
+            files
+        )
 
 
 def golden(case: str) -> FileStoreTable:
@@ -269,7 +274,9 @@ def test_one_write_may_be_flushed_and_compacted_several_times(tmp_path: pathlib.
     messages = prepared(table, *batches)
     table.new_commit("u").commit(messages, 1)
     assert rows_of(table) == [(k, str(min(k, 7))) for k in range(10)]
-    assert {f.file_name for f in table.bucket_files(2, bytes(12), 0)} <= data_files(table)
+    assert {
+        f.file_name for f in live_files(table, table.snapshots.read(2), bytes(12), 0)
+    } <= data_files(table)
 
 
 def test_many_splits_are_read_in_order(tmp_path: pathlib.Path) -> None:

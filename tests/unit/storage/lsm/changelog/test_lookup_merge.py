@@ -6,7 +6,7 @@ from storage.io.local import LocalFileIO
 from storage.lsm.changelog.unit_merge import Upgrade, upgrade_of
 from storage.lsm.compaction_policy import CompactUnit
 from storage.options.options import TableOptions
-from storage.testing.faulty_io import Fault, FaultyFileIO
+from tests.faulty_io import Fault, FaultyFileIO
 from tests.unit.storage.bucket_of_levels import Bucket, schema_of, with_lookup_of
 from tests.unit.storage.file_metas import file_meta
 

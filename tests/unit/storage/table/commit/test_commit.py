@@ -20,10 +20,11 @@ from storage.format.metadata.schema_changes import AddColumn, SetOption
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
+from storage.table.commit.live_files import live_files
 from storage.table.retention.expire import expire_snapshots
 from storage.table.table import FileStoreTable
-from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table
+from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import (
     data_files,
     make_table,
@@ -314,7 +315,7 @@ def test_a_compaction_between_append_and_compact_drops_ours(tmp_path: pathlib.Pa
 def test_an_overwriting_message_that_lost_fails_whole(tmp_path: pathlib.Path) -> None:
     table = make_table(tmp_path)
     write(table, 1, [("+I", 1, "a")])
-    old = table.bucket_files(1, bytes(12), 0)
+    old = live_files(table, table.snapshots.read(1), bytes(12), 0)
     write(table, 2, full=True)
     (message,) = prepared(table, [("+I", 2, "b")])
     data = dataclasses.replace(message.data, deleted_files=old)

@@ -26,6 +26,7 @@ from storage.table.commit.index_files import (
     write_deletion_vectors,
     write_hash_index,
 )
+from storage.table.commit.live_files import live_files
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table, violations
 from tests.table_kit import (
@@ -215,7 +216,7 @@ def test_an_unknown_outcome_keeps_index_files(tmp_path: pathlib.Path) -> None:
 def test_deletion_vectors_make_an_overwrite(tmp_path: pathlib.Path) -> None:
     table = make_table(tmp_path)
     write(table, 1, [("+I", 1, "a")], full=True)
-    (name,) = [file.file_name for file in table.bucket_files(2, EMPTY_ROW, 0)]
+    (name,) = [file.file_name for file in live_files(table, table.snapshots.read(2), EMPTY_ROW, 0)]
     vectors = write_deletion_vectors(table, EMPTY_ROW, 0, {})
     message = CommitMessage(
         partition=EMPTY_ROW,
@@ -225,7 +226,7 @@ def test_deletion_vectors_make_an_overwrite(tmp_path: pathlib.Path) -> None:
     )
     table.new_commit("u").commit([message], 5)
     assert table.snapshots.read(3).commit_kind is CommitKind.OVERWRITE
-    assert name in {f.file_name for f in table.bucket_files(3, EMPTY_ROW, 0)}
+    assert name in {f.file_name for f in live_files(table, table.snapshots.read(3), EMPTY_ROW, 0)}
 
 
 def test_violations_of_the_index_are_found(tmp_path: pathlib.Path) -> None:

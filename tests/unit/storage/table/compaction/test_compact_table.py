@@ -23,8 +23,8 @@ from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
 from storage.table.compaction.compact_plan import CompactRequest, plan_compaction
 from storage.table.compaction.compact_table import CompactReport, compact_table
-from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table
+from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.inline_executor import InlineExecutor
 from tests.soak.replay import replayed, rows_by_key
 from tests.table_kit import data_files, make_table, named_files, reopened, rows_of, write

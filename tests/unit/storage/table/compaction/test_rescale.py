@@ -12,9 +12,9 @@ from storage.io.local import LocalFileIO
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction import rescale as rescale_module
 from storage.table.compaction.rescale import rescale, rescaled_partitions
-from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table
 from tests.changelog_kit import read_snapshot_changelog
+from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import data_files, make_table, named_files, prepared, reopened, rows_of, write
 
 COLUMNS = (("p", "STRING"), ("k", "INT"), ("v", "STRING"))

@@ -11,7 +11,7 @@ from storage.format.metadata.schema_changes import RemoveOption, SetOption, Upda
 from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
 from storage.table.table import FileStoreTable
-from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
+from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import make_table, reopened, rows_of, write
 from tests.unit.storage.table.iceberg.naive_reader import document, newest, rows
 

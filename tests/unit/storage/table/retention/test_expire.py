@@ -9,10 +9,11 @@ from storage.clock import ManualClock
 from storage.errors import CorruptDataError, NotFoundError
 from storage.format.metadata.file_meta import CommitMessage, DataIncrement
 from storage.io.local import LocalFileIO
+from storage.table.commit.live_files import live_files
 from storage.table.retention.expire import choose_expired, expire_snapshots
 from storage.table.table import FileStoreTable
-from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table
+from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import (
     data_files,
     make_table,
@@ -194,10 +195,10 @@ def test_files_brought_back_by_a_later_snapshot_stay(tmp_path: pathlib.Path) -> 
     ids = table.snapshots.ids()
     old = table.snapshots.read(ids[2])
     wanted = rows_of(table, snapshot=ids[2])
-    old_files = table.bucket_files(ids[2], bytes(12), 0)
+    old_files = live_files(table, table.snapshots.read(ids[2]), bytes(12), 0)
     template = write(table, 50, [("+I", 99, "x")])
     assert template.append_snapshot_id is not None
-    newest = table.bucket_files(table.snapshots.latest_id(), bytes(12), 0)
+    newest = live_files(table, table.snapshots.read(table.snapshots.latest_id()), bytes(12), 0)
     messages = [
         CommitMessage(
             partition=bytes(12),

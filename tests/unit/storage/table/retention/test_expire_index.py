@@ -13,8 +13,8 @@ from storage.table.retention.expire import expire_snapshots
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.write.rows.change_where import delete_where
-from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table
+from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import (
     index_files_named,
     index_files_on_disk,

@@ -13,8 +13,8 @@ from storage.table.retention.expire import expire_snapshots
 from storage.table.retention.rollback import rollback_target, rollback_to
 from storage.table.table import FileStoreTable
 from storage.table.tags import all_tags, create_tag, delete_tag
-from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table
+from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import data_files, make_table, prepared, reopened, rows_of, write
 from tests.unit.storage.golden_tables import GOLDEN
 

@@ -39,7 +39,7 @@ from storage.table.scan.file_index import FileIndexFilter, index_source
 from storage.table.scan.predicate import Between, Compare, In, IsNull, Like, Not, Op, Predicate
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
-from storage.testing.faulty_io import FaultyFileIO
+from tests.faulty_io import FaultyFileIO
 from tests.predicates import combined
 from tests.table_kit import data_files, make_table, reopened, rows_of, write
 

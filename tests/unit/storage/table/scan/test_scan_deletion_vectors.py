@@ -15,7 +15,7 @@ from storage.table.scan.predicate_text import parse_predicate
 from storage.table.scan.scan import TableScan
 from storage.table.table import FileStoreTable
 from storage.table.write.rows.change_where import delete_where
-from storage.testing.faulty_io import FaultyFileIO
+from tests.faulty_io import FaultyFileIO
 from tests.table_kit import make_table, reopened, rows_of, write
 from tests.unit.storage.golden_tables import GOLDEN
 

@@ -10,8 +10,14 @@ from storage.errors import InvalidOptionError, NotFoundError
 from storage.format.metadata.schema_changes import SetOption
 from storage.format.metadata.snapshot import CommitKind
 from storage.options.options import TableOptions
-from storage.table.scan.scan_mode import ScanMode, scan_mode_of
-from storage.table.scan.time_travel import TimeTravel, first_since, newest_compacted, travel_of
+from storage.table.scan.time_travel import (
+    ScanMode,
+    TimeTravel,
+    first_since,
+    newest_compacted,
+    scan_mode_of,
+    travel_of,
+)
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, rows_of, write
 

@@ -22,9 +22,9 @@ from storage.table.read.stored_rows import stored_rows
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.write.postpone import bucket_counts
-from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table
 from tests.changelog_kit import changes_of
+from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.inline_executor import InlineExecutor
 from tests.table_kit import (
     data_files,

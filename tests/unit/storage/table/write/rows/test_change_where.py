@@ -18,7 +18,7 @@ from storage.table.read.read import TableRead
 from storage.table.scan.scan import TableScan
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table
-from storage.testing.replay import changelog_faults, replay
+from tests.changelog_replay import changelog_faults, replay
 from tests.table_kit import data_files, make_table, prepared, reopened, rows_of, write
 
 COLUMNS = (("k", "BIGINT"), ("p", "STRING"), ("v", "BIGINT"))

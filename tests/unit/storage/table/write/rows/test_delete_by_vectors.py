@@ -23,8 +23,8 @@ from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.write.rows.change_where import delete_where
 from storage.table.write.rows.row_changes import ChangeResult
-from storage.testing.faulty_io import Fault, FaultyFileIO
 from storage.testing.invariants import check_table
+from tests.faulty_io import Fault, FaultyFileIO
 from tests.table_kit import (
     data_files,
     index_files_named,
