@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CREATE, ALTER and DROP of catalogs, databases and tables; ANALYZE."""
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -11,25 +10,17 @@ from storage.catalog.catalog import Catalog
 from storage.errors import InvalidRequestError, InvalidSchemaChangeError
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.metadata.schema_changes import (
-    AddColumn,
     DropColumn,
-    DropPrimaryKey,
-    MoveColumn,
     RemoveOption,
-    RenameColumn,
     SchemaChange,
     SetOption,
-    UpdateComment,
-    UpdateDefault,
-    UpdateNullability,
     UpdateTableComment,
-    UpdateType,
 )
 from storage.format.types.arrow_types import type_from_arrow
 from storage.format.types.types import DataField
 from storage.sql import nodes
 from storage.sql.errors import locate, refuse, suggestion
-from storage.sql.nodes import ColumnChange, ColumnDefinition
+from storage.sql.nodes import ColumnDefinition
 from storage.sql.relations import check_options
 from storage.table.inspect.analyze import analyze as analyze_table
 from storage.table.table import FileStoreTable
@@ -47,6 +38,8 @@ __all__ = [
     "drop",
     "drop_catalog",
     "drop_database",
+    "new_identifier",
+    "query_fields",
 ]
 
 _PRIMARY_KEY, _PARTITION = "primary-key", "partition"
@@ -233,20 +226,18 @@ def _field(column: ColumnDefinition) -> DataField:
 def alter_table(session: "SqlSession", node: nodes.AlterTable) -> None:
     """ALTER TABLE: all its changes in one new version of the schema, or none."""
     catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
-    changes = node.args["changes"]
-    if changes[0].kind == "rename":
-        target = changes[0].value
-        new = f"{target.db or identifier.partition('.')[0]}.{target.name}"
+    if node.args.get("rename"):
+        new = new_identifier(session, node)
         catalog.rename_table(identifier, new, ignore_if_missing=node.args.get("exists", False))
         return
     if node.args.get("exists") and not catalog.exists(identifier):
         return
-    made = [one for change in changes for one in _schema_changes(session, node, change)]
+    changes = _schema_changes(session, node)
     try:
         if "$" in identifier:
-            catalog.table(identifier).alter(made)
+            catalog.table(identifier).alter(changes)
         else:
-            catalog.alter_table(identifier, made)
+            catalog.alter_table(identifier, changes)
     except InvalidSchemaChangeError as error:
         column = str(error.context.get("column", ""))
         if column and not error.hint:
@@ -255,60 +246,27 @@ def alter_table(session: "SqlSession", node: nodes.AlterTable) -> None:
         raise
 
 
-def _schema_changes(
-    session: "SqlSession", node: nodes.AlterTable, change: ColumnChange
-) -> Iterator[SchemaChange]:
-    match change.kind:
-        case "add" | "modify" | "type":
-            assert change.column is not None
-            yield from _of_column(change.kind, change.column)
-        case "drop":
-            table = session.resolve(node.this)
-            if not change.value or change.name[0] in table.schema.field_names:
-                yield DropColumn(change.name)
-        case "set":
-            check_options({key: "" for key, _ in change.options if key != "comment"}, node)
-            for key, value in change.options:
-                yield UpdateTableComment(value) if key == "comment" else SetOption(key, value)
-        case "reset":
-            for key, _ in change.options:
-                yield UpdateTableComment(None) if key == "comment" else RemoveOption(key)
-        case _:
-            yield _plain_change(change)
+def new_identifier(session: "SqlSession", node: exp.Expression) -> str:
+    """`database.table` of RENAME TO, by default in the database of the old name.
+
+    Raises:
+        SqlError: it is in another catalog.
+    """
+    old, new = node.this, node.args["rename"]
+    if new.catalog and new.catalog != (old.catalog or session.catalog_name):
+        refuse("a table or view cannot be moved to another catalog", new, catalog=new.catalog)
+    return f"{new.db or old.db or session.database}.{new.name}"
 
 
-def _plain_change(change: ColumnChange) -> SchemaChange:
-    name, value = change.name, change.value
-    match change.kind:
-        case "rename column":
-            return RenameColumn(name, value)
-        case "nullable":
-            return UpdateNullability(name, value)
-        case "default":
-            return UpdateDefault(name, value)
-        case "comment":
-            return UpdateComment(name, value)
-        case "place":
-            return MoveColumn(name, after=value, first=value is None)
-        case "table comment":
-            return UpdateTableComment(value)
-        case _:
-            return DropPrimaryKey()
-
-
-def _of_column(kind: str, column: ColumnDefinition) -> Iterator[SchemaChange]:
-    assert column.type is not None
-    if kind == "add":
-        yield AddColumn(
-            column.name, column.type, column.comment, after=column.after, first=column.first
-        )
-    else:
-        yield UpdateType(column.name, dataclasses.replace(column.type, nullable=True))
-        if not column.type.nullable:
-            yield UpdateNullability(column.name, nullable=False)
-        if column.comment is not None:
-            yield UpdateComment(column.name, column.comment)
-        if column.first or column.after is not None:
-            yield MoveColumn(column.name, after=column.after, first=column.first)
-    if column.default is not None:
-        yield UpdateDefault(column.name, column.default)
+def _schema_changes(session: "SqlSession", node: nodes.AlterTable) -> list[SchemaChange]:
+    changes: list[SchemaChange] = list(node.args.get("changes") or ())
+    if node.args.get("if_column_exists"):
+        known = session.resolve(node.this).schema.field_names
+        changes = [one for one in changes if isinstance(one, DropColumn) and one.name[0] in known]
+    options = dict(node.args.get("options") or ())
+    check_options({key: "" for key in options if key != "comment"}, node)
+    for key, value in options.items():
+        changes.append(UpdateTableComment(value) if key == "comment" else SetOption(key, value))
+    for key in node.args.get("reset") or ():
+        changes.append(UpdateTableComment(None) if key == "comment" else RemoveOption(key))
+    return changes

@@ -9,7 +9,7 @@ from sqlglot.optimizer.scope import traverse_scope
 
 from storage.catalog.view import View
 from storage.sql import nodes
-from storage.sql.ddl import query_fields
+from storage.sql.ddl import new_identifier, query_fields
 from storage.sql.dialect import parse_query
 from storage.sql.errors import refuse
 
@@ -60,18 +60,12 @@ def alter_view(session: "SqlSession", node: nodes.AlterView) -> None:
         )
         catalog.alter_view(identifier, view)
         return
-    (change,) = node.args["changes"]
-    if change.kind == "rename":
-        target = change.value
-        catalog.rename_view(
-            identifier, f"{target.db or identifier.partition('.')[0]}.{target.name}"
-        )
+    if node.args.get("rename"):
+        catalog.rename_view(identifier, new_identifier(session, node))
         return
-    view = catalog.view(identifier)
-    options = {**view.options, **dict(change.options)}
-    if change.kind == "reset":
-        taken = {key for key, _ in change.options}
-        options = {key: value for key, value in view.options.items() if key not in taken}
+    view, reset = catalog.view(identifier), node.args.get("reset") or ()
+    options = {**view.options, **dict(node.args.get("options") or ())}
+    options = {key: value for key, value in options.items() if key not in reset}
     catalog.alter_view(identifier, dataclasses.replace(view, options=options))
 
 
