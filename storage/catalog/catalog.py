@@ -170,7 +170,6 @@ class Catalog(abc.ABC):
 
     # ---- databases
 
-    @abc.abstractmethod
     def create_database(
         self,
         name: str,
@@ -188,6 +187,13 @@ class Catalog(abc.ABC):
             InvalidRequestError: it exists, or the name is not allowed.
             UnsupportedFeatureError: the catalog cannot honour a property.
         """
+        check_name("database", name)
+        if not self._make_database(name, dict(properties or {})) and not ignore_if_exists:
+            raise InvalidRequestError("the database exists already", database=name)
+
+    @abc.abstractmethod
+    def _make_database(self, name: str, properties: dict[str, str]) -> bool:
+        """Make a database; False: it exists."""
 
     @abc.abstractmethod
     def list_databases(self) -> list[str]:
@@ -208,8 +214,12 @@ class Catalog(abc.ABC):
 
         Raises:
             NotFoundError: there is none of this name.
-            UnsupportedFeatureError: the catalog keeps no properties.
+            UnsupportedFeatureError: the catalog keeps no properties, or a property is fixed.
         """
+        if not _may_miss(lambda: self.database(name), ignore_if_missing):
+            self._change_database(name, changes)
+
+    def _change_database(self, name: str, changes: Mapping[str, str | None]) -> None:
         raise self._unsupported("properties of databases", database=name)
 
     def drop_database(
@@ -226,12 +236,8 @@ class Catalog(abc.ABC):
             NotFoundError: there is none of this name.
             InvalidRequestError: it is not empty; nothing was removed.
         """
-        try:
-            self.database(name)
-        except NotFoundError:
-            if ignore_if_missing:
-                return
-            raise
+        if _may_miss(lambda: self.database(name), ignore_if_missing):
+            return
         tables = self.list_tables(name)
         views = self.list_views(name) if self.keeps_views else []
         if (tables or views) and not cascade:
@@ -362,10 +368,8 @@ class Catalog(abc.ABC):
             NotFoundError: there is no such table.
             StorageUnavailableError: files are left; drop it again.
         """
-        if not self.exists(identifier):
-            if ignore_if_missing:
-                return
-            raise NotFoundError("there is no such table", table=identifier)
+        if _may_miss(lambda: self._require(identifier), ignore_if_missing):
+            return
         path = self.table_path(identifier)
         if self._owns_files(identifier):
             self._remove_all(path, but=TableLayout(path).schema_dir + "/")
@@ -403,10 +407,8 @@ class Catalog(abc.ABC):
             UnsupportedFeatureError: the table lies in an object store, which cannot move it.
         """
         new_path = self.table_path(new)
-        if not self.exists(old):
-            if ignore_if_missing:
-                return
-            raise NotFoundError("there is no such table", table=old)
+        if _may_miss(lambda: self._require(old), ignore_if_missing):
+            return
         self._check_free(new)
         taken = InvalidRequestError("the table exists already", table=new)
         if self.exists(new):
@@ -438,6 +440,10 @@ class Catalog(abc.ABC):
                 return
             raise
         table.alter(changes)
+
+    def _require(self, identifier: str) -> None:
+        if not self.exists(identifier):
+            raise NotFoundError("there is no such table", table=identifier)
 
     def file_io_of(self, identifier: str) -> FileIO:
         """The store of one table: as `file_io`, with what the catalog adds to publications."""
@@ -589,7 +595,16 @@ class Catalog(abc.ABC):
             NotFoundError: there is no such database.
             UnsupportedFeatureError: the catalog has no views.
         """
-        raise self._unsupported("views", view=identifier)
+        if not self.keeps_views:
+            raise self._unsupported("views", view=identifier)
+        self._check_free_view(identifier)
+        if not self._make_view(identifier, view) and not ignore_if_exists:
+            raise InvalidRequestError("the view exists already", view=identifier)
+
+    def _check_free_view(self, identifier: str) -> None:
+        self.database(split_identifier(identifier)[0])
+        if self.exists(identifier):
+            raise InvalidRequestError("a table of this name exists", table=identifier)
 
     def view(self, identifier: str) -> View:
         """A view.
@@ -613,8 +628,8 @@ class Catalog(abc.ABC):
         Raises:
             NotFoundError: there is no such view.
         """
-        if not ignore_if_missing:
-            self.view(identifier)
+        if not _may_miss(lambda: self.view(identifier), ignore_if_missing):
+            _may_miss(lambda: self._remove_view(identifier), ignore_if_missing)
 
     def rename_view(self, old: str, new: str, ignore_if_missing: bool = False) -> None:
         """Give a view another name.
@@ -623,17 +638,33 @@ class Catalog(abc.ABC):
             NotFoundError: there is no such view, or no such database.
             InvalidRequestError: the new name is taken or not allowed.
         """
-        if not ignore_if_missing:
-            self.view(old)
+        if not _may_miss(lambda: self.view(old), ignore_if_missing):
+            self._check_free_view(new)
+            if not self._move_view(old, new):
+                raise InvalidRequestError("the view exists already", view=new)
 
     def alter_view(self, identifier: str, view: View, ignore_if_missing: bool = False) -> None:
         """Replace a view.
 
         Raises:
             NotFoundError: there is no such view.
+            UnsupportedFeatureError: the catalog cannot change this of a view; nothing was changed.
         """
-        if not ignore_if_missing:
-            self.view(identifier)
+        if not _may_miss(lambda: self.view(identifier), ignore_if_missing):
+            _may_miss(lambda: self._change_view(identifier, view), ignore_if_missing)
+
+    # of catalogs with views; False: something of the name exists
+    def _make_view(self, identifier: str, view: View) -> bool:
+        raise NotImplementedError
+
+    def _remove_view(self, identifier: str) -> None:
+        raise NotImplementedError
+
+    def _move_view(self, old: str, new: str) -> bool:
+        raise NotImplementedError
+
+    def _change_view(self, identifier: str, view: View) -> None:
+        raise NotImplementedError
 
     def _unsupported(self, what: str, **context: str) -> UnsupportedFeatureError:
         return UnsupportedFeatureError(
@@ -645,6 +676,21 @@ class Catalog(abc.ABC):
 
 def _unchanged(store: FileIO) -> FileIO:
     return store
+
+
+def _may_miss(act: Callable[[], object], ignore_if_missing: bool) -> bool:
+    """Whether something that may be missing is.
+
+    Raises:
+        NotFoundError: it may not.
+    """
+    try:
+        act()
+    except NotFoundError:
+        if not ignore_if_missing:
+            raise
+        return True
+    return False
 
 
 def split_identifier(identifier: str) -> tuple[str, str]:

@@ -35,6 +35,7 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.format.types.type_text import field_to_json
 from storage.io.file_io import FileIO
 from storage.io.forwarding import ForwardingFileIO
+from storage.io.object_store.options import redacted_text
 from storage.io.resolve import is_local, resolve_file_io
 from storage.table.core import TableCore
 from storage.table.environment import CatalogEnvironment
@@ -194,6 +195,12 @@ class RestCatalog(Catalog):
                 hint="set it to http://host:port",
                 key=URI,
             )
+        if redacted_text(own[URI]) != own[URI]:
+            raise InvalidOptionError(
+                "the address of a server holds no credentials",
+                hint=f"give them as `{_TOKEN}`, or as `{_HEADER}Authorization`",
+                key=URI,
+            )
         file_io, _ = resolve_file_io(warehouse, None if is_local(warehouse) else store)
         warehouse = own.get(WAREHOUSE, warehouse)
         headers = {
@@ -209,17 +216,8 @@ class RestCatalog(Catalog):
 
     # ---- databases
 
-    def create_database(
-        self,
-        name: str,
-        ignore_if_exists: bool = False,
-        properties: Mapping[str, str] | None = None,
-    ) -> None:
-        """See `Catalog`."""
-        check_name("database", name)
-        body = {"name": name, "options": dict(properties or {})}
-        if not self._client.create("databases", body) and not ignore_if_exists:
-            raise InvalidRequestError("the database exists already", database=name)
+    def _make_database(self, name: str, properties: dict[str, str]) -> bool:
+        return self._client.create("databases", {"name": name, "options": properties})
 
     def list_databases(self) -> list[str]:
         """See `Catalog`."""
@@ -237,16 +235,8 @@ class RestCatalog(Catalog):
             properties[LOCATION] = found[LOCATION]
         return Database.of(name, properties)
 
-    def alter_database(
-        self, name: str, changes: Mapping[str, str | None], ignore_if_missing: bool = False
-    ) -> None:
-        """See `Catalog`."""
-        try:
-            known = self.database(name).properties
-        except NotFoundError:
-            if ignore_if_missing:
-                return
-            raise
+    def _change_database(self, name: str, changes: Mapping[str, str | None]) -> None:
+        known = self._client.get(_database(name)).get("options") or {}
         removals = [key for key, value in changes.items() if value is None and key in known]
         updates = {key: value for key, value in changes.items() if value is not None}
         self._client.post(_database(name), {"removals": removals, "updates": updates})
@@ -258,9 +248,12 @@ class RestCatalog(Catalog):
 
     def list_tables(self, database: str) -> list[str]:
         """See `Catalog`."""
+        return self._listed(database, "tables")
+
+    def _listed(self, database: str, kind: str) -> list[str]:
         check_name("database", database)
         try:
-            return sorted(self._client.pages(f"{_database(database)}/tables", "tables"))
+            return sorted(self._client.pages(f"{_database(database)}/{kind}", kind))
         except NotFoundError:
             return []
 
@@ -334,11 +327,7 @@ class RestCatalog(Catalog):
                 return
             raise NotFoundError("there is no such table", table=old)
         self._refuse_view(new)
-        body = {
-            "source": _name(*split_identifier(old)),
-            "destination": _name(*split_identifier(new)),
-        }
-        if not self._client.create("tables/rename", body):
+        if not self._client.create("tables/rename", _renaming(old, new)):
             raise InvalidRequestError("the table exists already", table=new)
 
     def newest_snapshot(self, identifier: str) -> Snapshot | None:
@@ -350,18 +339,10 @@ class RestCatalog(Catalog):
 
     # ---- views
 
-    def create_view(self, identifier: str, view: View, ignore_if_exists: bool = False) -> None:
-        """See `Catalog`."""
+    def _make_view(self, identifier: str, view: View) -> bool:
         database, name = split_identifier(identifier)
-        if self.exists(identifier):
-            raise InvalidRequestError("a table of this name exists", table=identifier)
         body = {"identifier": _name(database, name), "schema": view.to_json()}
-        try:
-            made = self._client.create(f"{_database(database)}/views", body)
-        except NotFoundError as error:
-            raise NotFoundError("there is no such database", database=database) from error
-        if not made and not ignore_if_exists:
-            raise InvalidRequestError("the view exists already", view=identifier)
+        return self._client.create(f"{_database(database)}/views", body)
 
     def view(self, identifier: str) -> View:
         """See `Catalog`."""
@@ -373,50 +354,17 @@ class RestCatalog(Catalog):
 
     def list_views(self, database: str) -> list[str]:
         """See `Catalog`."""
-        check_name("database", database)
-        try:
-            return sorted(self._client.pages(f"{_database(database)}/views", "views"))
-        except NotFoundError:
-            return []
+        return self._listed(database, "views")
 
-    def drop_view(self, identifier: str, ignore_if_missing: bool = False) -> None:
-        """See `Catalog`."""
-        try:
-            self._client.delete(_view(identifier))
-        except NotFoundError as error:
-            if not ignore_if_missing:
-                raise NotFoundError("there is no such view", view=identifier) from error
+    def _remove_view(self, identifier: str) -> None:
+        self._client.delete(_view(identifier))
 
-    def rename_view(self, old: str, new: str, ignore_if_missing: bool = False) -> None:
-        """See `Catalog`."""
-        if self.exists(new):
-            raise InvalidRequestError("a table of this name exists", table=new)
-        body = {
-            "source": _name(*split_identifier(old)),
-            "destination": _name(*split_identifier(new)),
-        }
-        try:
-            made = self._client.create("views/rename", body)
-        except NotFoundError as error:
-            if not ignore_if_missing:
-                raise NotFoundError("there is no such view", view=old) from error
-            return
-        if not made:
-            raise InvalidRequestError("the view exists already", view=new)
+    def _move_view(self, old: str, new: str) -> bool:
+        return self._client.create("views/rename", _renaming(old, new))
 
-    def alter_view(self, identifier: str, view: View, ignore_if_missing: bool = False) -> None:
-        """See `Catalog`; the protocol changes dialects, comment and options only.
-
-        Raises:
-            UnsupportedFeatureError: the columns or the query differ; nothing was changed.
-        """
-        try:
-            before = self.view(identifier)
-        except NotFoundError:
-            if ignore_if_missing:
-                return
-            raise
-        changes = view_changes(before, view, identifier)
+    def _change_view(self, identifier: str, view: View) -> None:
+        """See `Catalog`; the protocol changes dialects, comment and options only."""
+        changes = view_changes(self.view(identifier), view, identifier)
         if changes:
             self._client.post(_view(identifier), {"changes": changes})
 
@@ -443,6 +391,10 @@ def _database(name: str) -> str:
 
 def _name(database: str, name: str) -> dict[str, str]:
     return {"database": database, "object": name}
+
+
+def _renaming(old: str, new: str) -> dict[str, Any]:
+    return {"source": _name(*split_identifier(old)), "destination": _name(*split_identifier(new))}
 
 
 def _schema_to_json(schema: TableSchema) -> dict[str, Any]:

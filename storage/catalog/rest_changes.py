@@ -4,6 +4,7 @@
 Source: Paimon's `SchemaChange` and `ViewChange`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from storage.catalog.view import View
@@ -28,58 +29,51 @@ from storage.format.types.type_text import type_to_json
 __all__ = ["change_to_json", "view_changes"]
 
 
-def change_to_json(change: SchemaChange) -> dict[str, Any]:  # noqa: C901 - one case a class
+_CHANGES: Mapping[type[SchemaChange], tuple[str, Mapping[str, str]]] = {
+    SetOption: ("setOption", {"key": "key", "value": "value"}),
+    RemoveOption: ("removeOption", {"key": "key"}),
+    UpdateTableComment: ("updateComment", {"comment": "comment"}),
+    AddColumn: (
+        "addColumn",
+        {"fieldNames": "name", "dataType": "type", "comment": "comment"},
+    ),
+    RenameColumn: ("renameColumn", {"fieldNames": "name", "newName": "new_name"}),
+    DropColumn: ("dropColumn", {"fieldNames": "name"}),
+    UpdateType: ("updateColumnType", {"fieldNames": "name", "newDataType": "type"}),
+    UpdateNullability: (
+        "updateColumnNullability",
+        {"fieldNames": "name", "newNullability": "nullable"},
+    ),
+    UpdateComment: ("updateColumnComment", {"fieldNames": "name", "newComment": "comment"}),
+    UpdateDefault: (
+        "updateColumnDefaultValue",
+        {"fieldNames": "name", "newDefaultValue": "default"},
+    ),
+    MoveColumn: ("updateColumnPosition", {}),
+    DropPrimaryKey: ("dropPrimaryKey", {}),
+}
+"""Action, and members of the object with the attributes that they hold, by kind of change."""
+
+
+def change_to_json(change: SchemaChange) -> dict[str, Any]:
     """The JSON object of a change."""
+    action, members = _CHANGES[type(change)]
+    document: dict[str, Any] = {"action": action}
+    for member, attribute in members.items():
+        value = getattr(change, attribute)
+        converted = _path(value) if attribute == "name" else value
+        document[member] = type_to_json(value) if attribute == "type" else converted
     match change:
-        case SetOption():
-            return {"action": "setOption", "key": change.key, "value": change.value}
-        case RemoveOption():
-            return {"action": "removeOption", "key": change.key}
-        case UpdateTableComment():
-            return {"action": "updateComment", "comment": change.comment}
         case AddColumn():
-            return {
-                "action": "addColumn",
-                "fieldNames": _path(change.name),
-                "dataType": type_to_json(change.type),
-                "comment": change.comment,
-                "move": _move(change),
-            }
-        case RenameColumn():
-            names = _path(change.name)
-            return {"action": "renameColumn", "fieldNames": names, "newName": change.new_name}
-        case DropColumn():
-            return {"action": "dropColumn", "fieldNames": _path(change.name)}
+            document["move"] = _move(change)
         case UpdateType():
-            return {
-                "action": "updateColumnType",
-                "fieldNames": _path(change.name),
-                "newDataType": type_to_json(change.type),
-                "keepNullability": True,
-            }
-        case UpdateNullability():
-            return {
-                "action": "updateColumnNullability",
-                "fieldNames": _path(change.name),
-                "newNullability": change.nullable,
-            }
-        case UpdateComment():
-            return {
-                "action": "updateColumnComment",
-                "fieldNames": _path(change.name),
-                "newComment": change.comment,
-            }
-        case UpdateDefault():
-            return {
-                "action": "updateColumnDefaultValue",
-                "fieldNames": _path(change.name),
-                "newDefaultValue": change.default,
-            }
+            document["keepNullability"] = True
         case MoveColumn():
-            move = _move(change) or {"fieldName": _path(change.name)[-1], "type": "LAST"}
-            return {"action": "updateColumnPosition", "move": move}
-        case DropPrimaryKey():
-            return {"action": "dropPrimaryKey"}
+            last = {"fieldName": _path(change.name)[-1], "type": "LAST"}
+            document["move"] = _move(change) or last
+        case _:
+            pass
+    return document
 
 
 def view_changes(before: View, after: View, identifier: str) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from storage.catalog.catalog import Catalog
+from storage.catalog.options import shown_options
 from storage.clock import epoch_of_local_ms
 from storage.errors import NotFoundError
 from storage.io.object_store.options import redacted_options
@@ -59,7 +60,7 @@ def all_table_options_table(catalog: Catalog) -> pa.Table:
     rows = [
         {"database_name": database, "table_name": name, "key": key, "value": value}
         for database, name, table in _tables(catalog)
-        for key, value in table.schema.options.items()
+        for key, value in shown_options(table.schema.options).items()
     ]
     return columns(_ALL_OPTIONS, rows)
 

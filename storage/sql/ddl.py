@@ -127,9 +127,15 @@ def create_table(session: "SqlSession", node: nodes.CreateTable) -> int | None:
         return None
     schema = _like(session, node) if node.args.get("like") else _schema(session, node)
     query = node.args.get("query")
-    catalog.create_table(identifier, schema, ignore_if_exists=node.args["exists"])
     if query is None:
+        catalog.create_table(identifier, schema, ignore_if_exists=node.args["exists"])
         return None
+    try:
+        catalog.create_table(identifier, schema)
+    except InvalidRequestError:
+        if node.args["exists"] and catalog.exists(identifier):
+            return None  # another one has made it meanwhile: its rows are not ours
+        raise
     from storage.sql.dml import insert
 
     try:

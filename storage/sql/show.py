@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
+from storage.catalog.options import shown_options
 from storage.catalog.system_tables import CATALOG_TABLES
 from storage.errors import NotFoundError
 from storage.format.metadata.schema import TableSchema
@@ -86,7 +87,9 @@ def _of_table(session: "SqlSession", kind: str, node: nodes.Show) -> pa.Table:
                 found.options if query is not None else _schema(found, node.this).options
             )
             wanted = node.args.get("like")
-            shown = {key: text for key, text in options.items() if wanted in (None, key)}
+            shown = shown_options(
+                {key: text for key, text in options.items() if wanted in (None, key)}
+            )
             return _rows({"key": list(shown), "value": list(shown.values())})
 
 
@@ -99,7 +102,7 @@ def describe(session: "SqlSession", node: nodes.Describe) -> pa.Table:
         case "database":
             found = session.catalog_of(node.this).database(node.this.db)
             facts = {"name": found.name, "comment": found.comment or ""}
-            return _pairs({**facts, **found.properties})
+            return _pairs({**facts, **redacted_options(found.properties)})
         case "procedure":
             from storage.sql.procedures import describe_procedure
 
@@ -260,7 +263,7 @@ def _extended(found: Any) -> list[Column]:
         "# partitioned by": ", ".join(schema.partition_keys),
         "# schema id": str(schema.id),
         "# location": found.layout.root,
-        **{f"# option {key}": value for key, value in sorted(schema.options.items())},
+        **{f"# option {key}": text for key, text in sorted(shown_options(schema.options).items())},
     }
     return [(name, value, "", None, None, None) for name, value in facts.items() if value]
 
@@ -317,7 +320,7 @@ def _create_table(name: str, schema: TableSchema) -> str:
         text += f" COMMENT {_text(schema.comment)}"
     if schema.partition_keys:
         text += f"\nPARTITIONED BY ({', '.join(map(_name, schema.partition_keys))})"
-    return text + _with(redacted_options(schema.options))
+    return text + _with(shown_options(schema.options))
 
 
 def _create_view(name: str, view: Any) -> str:
@@ -339,4 +342,6 @@ def _create_catalog(session: "SqlSession", name: str) -> str:
 def _create_database(session: "SqlSession", node: exp.Table) -> str:
     found = session.catalog_of(node).database(node.db)
     comment = "" if not found.comment else f" COMMENT {_text(found.comment)}"
-    return f"CREATE DATABASE {_name(found.name)}{comment}{_with(found.properties)}"
+    return (
+        f"CREATE DATABASE {_name(found.name)}{comment}{_with(redacted_options(found.properties))}"
+    )

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
 
+from storage.catalog.catalog import Catalog
 from storage.catalog.view import View
+from storage.errors import NotFoundError, UnsupportedFeatureError
 from storage.sql import nodes
 from storage.sql.ddl import new_identifier, query_fields
 from storage.sql.dialect import parse_query
@@ -43,9 +45,25 @@ def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
         comment=node.args.get("comment"),
         options=dict(node.args["options"]),
     )
-    if node.args["replace"]:
-        catalog.drop_view(identifier, ignore_if_missing=True)
-    catalog.create_view(identifier, view, ignore_if_exists=node.args["exists"])
+    if not (node.args["replace"] and _replaced(catalog, identifier, view)):
+        catalog.create_view(identifier, view, ignore_if_exists=node.args["exists"])
+
+
+def _replaced(catalog: Catalog, identifier: str, view: View) -> bool:
+    """Put a view in the place of one that exists, which stays if this fails."""
+    try:
+        catalog.alter_view(identifier, view)
+    except NotFoundError:
+        return False
+    except UnsupportedFeatureError:  # a REST server does not change queries
+        before = catalog.view(identifier)
+        catalog.drop_view(identifier)
+        try:
+            catalog.create_view(identifier, view)
+        except BaseException:
+            catalog.create_view(identifier, before)
+            raise
+    return True
 
 
 def alter_view(session: "SqlSession", node: nodes.AlterView) -> None:
