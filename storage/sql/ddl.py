@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CREATE, ALTER and DROP of catalogs, databases and tables; ANALYZE."""
+"""CREATE, ALTER and DROP of catalogs, databases, tables and views; ANALYZE.
 
+The query of a view is kept as text, with the names of tables made complete.
+"""
+
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
+from sqlglot.optimizer.scope import traverse_scope
 
 from storage.catalog.catalog import Catalog
-from storage.errors import InvalidRequestError, InvalidSchemaChangeError
+from storage.catalog.view import View
+from storage.errors import (
+    InvalidRequestError,
+    InvalidSchemaChangeError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.metadata.schema_changes import (
     DropColumn,
@@ -19,6 +30,7 @@ from storage.format.metadata.schema_changes import (
 from storage.format.types.arrow_types import type_from_arrow
 from storage.format.types.types import DataField
 from storage.sql import nodes
+from storage.sql.dialect import parse_query
 from storage.sql.errors import locate, refuse, suggestion
 from storage.sql.nodes import ColumnDefinition
 from storage.sql.relations import check_options
@@ -31,10 +43,13 @@ if TYPE_CHECKING:
 __all__ = [
     "alter_database",
     "alter_table",
+    "alter_view",
     "analyze",
+    "complete_text",
     "create_catalog",
     "create_database",
     "create_table",
+    "create_view",
     "drop",
     "drop_catalog",
     "drop_database",
@@ -276,3 +291,105 @@ def _schema_changes(session: "SqlSession", node: nodes.AlterTable) -> list[Schem
     for key in node.args.get("reset") or ():
         changes.append(UpdateTableComment(None) if key == "comment" else RemoveOption(key))
     return changes
+
+
+def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
+    """CREATE VIEW."""
+    catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
+    fields = query_fields(session, node.args["query"])
+    names, comments = node.args.get("names") or (), node.args.get("comments") or ()
+    if names:
+        if len(names) != len(fields):
+            refuse(
+                "the view does not name as many columns as its query has",
+                node,
+                names=len(names),
+                columns=len(fields),
+            )
+        fields = [
+            dataclasses.replace(field, name=name, description=comment)
+            for field, name, comment in zip(fields, names, comments, strict=True)
+        ]
+    view = View(
+        fields=tuple(fields),
+        query=complete_text(session, node.args["query_text"]),
+        dialects={},
+        comment=node.args.get("comment"),
+        options=dict(node.args["options"]),
+    )
+    if not (node.args["replace"] and _replaced(catalog, identifier, view)):
+        catalog.create_view(identifier, view, ignore_if_exists=node.args["exists"])
+
+
+def _replaced(catalog: Catalog, identifier: str, view: View) -> bool:
+    """Put a view in the place of one that exists, which stays if this fails."""
+    try:
+        catalog.alter_view(identifier, view)
+    except NotFoundError:
+        return False
+    except UnsupportedFeatureError:  # a REST server does not change queries
+        before = catalog.view(identifier)
+        catalog.drop_view(identifier)
+        try:
+            catalog.create_view(identifier, view)
+        except BaseException:
+            catalog.create_view(identifier, before)
+            raise
+    return True
+
+
+def alter_view(session: "SqlSession", node: nodes.AlterView) -> None:
+    """ALTER VIEW: another query, options or name."""
+    catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
+    query = node.args.get("query")
+    if query is not None:
+        view = dataclasses.replace(
+            catalog.view(identifier),
+            fields=tuple(query_fields(session, query)),
+            query=complete_text(session, node.args["query_text"]),
+        )
+        catalog.alter_view(identifier, view)
+        return
+    if node.args.get("rename"):
+        catalog.rename_view(identifier, new_identifier(session, node))
+        return
+    view, reset = catalog.view(identifier), node.args.get("reset") or ()
+    options = {**view.options, **dict(node.args.get("options") or ())}
+    options = {key: value for key, value in options.items() if key not in reset}
+    catalog.alter_view(identifier, dataclasses.replace(view, options=options))
+
+
+def complete_text(session: "SqlSession", text: str, *, own_catalog: bool = False) -> str:
+    """The text of a query with the database in the name of every table, as it is stored.
+
+    Args:
+        session: its catalog is left out of names, its database put into those without.
+        text: a query.
+        own_catalog: refuse tables of other catalogs.
+
+    Raises:
+        SqlError: it is no query, or names a table of another catalog.
+    """
+    edits: list[tuple[int, int, str]] = []
+    sources = {
+        id(source): source
+        for scope in traverse_scope(parse_query(text))
+        for source in scope.sources.values()
+        if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
+    }
+    for table in sources.values():
+        place = table.this.meta["start"]
+        if table.catalog == session.catalog_name:
+            edits.append((table.args["catalog"].meta["start"], table.args["db"].meta["start"], ""))
+        elif table.catalog and own_catalog:
+            refuse(
+                "a materialized table reads tables of its own catalog",
+                table,
+                catalog=table.catalog,
+            )
+        elif not table.db:
+            database = session.database.replace("`", "``")
+            edits.append((place, place, f"`{database}`."))
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text

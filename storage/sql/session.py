@@ -225,17 +225,17 @@ _RUNNERS: Mapping[type[exp.Expression], tuple[str, str]] = {
     nodes.CreateTable: ("ddl", "create_table"),
     nodes.AlterTable: ("ddl", "alter_table"),
     nodes.DropObject: ("ddl", "drop"),
-    nodes.CreateView: ("views", "create_view"),
-    nodes.AlterView: ("views", "alter_view"),
+    nodes.CreateView: ("ddl", "create_view"),
+    nodes.AlterView: ("ddl", "alter_view"),
     nodes.AlterMaterializedTable: ("materialized", "alter"),
     nodes.Analyze: ("ddl", "analyze"),
     nodes.Show: ("show", "show"),
     nodes.Describe: ("show", "describe"),
     nodes.Explain: ("show", "explain"),
-    nodes.UseCatalog: ("settings", "use_catalog"),
-    nodes.UseDatabase: ("settings", "use_database"),
-    nodes.SetOption: ("settings", "set_option"),
-    nodes.ResetOption: ("settings", "reset_option"),
+    nodes.UseCatalog: ("show", "use_catalog"),
+    nodes.UseDatabase: ("show", "use_database"),
+    nodes.SetOption: ("show", "set_option"),
+    nodes.ResetOption: ("show", "reset_option"),
 }
 """Module and function by statement: `function(session, node)` gives rows (`pa.Table`), or how many
 rows it changed (None: metadata alone)."""

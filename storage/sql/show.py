@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SHOW, DESCRIBE and EXPLAIN: what there is, as rows."""
+"""SHOW, DESCRIBE and EXPLAIN: what there is, as rows; USE, SET and RESET: the session."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,15 @@ from storage.table.scan.predicate import (
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = ["describe", "explain", "show"]
+__all__ = [
+    "describe",
+    "explain",
+    "reset_option",
+    "set_option",
+    "show",
+    "use_catalog",
+    "use_database",
+]
 
 
 def show(session: "SqlSession", node: nodes.Show) -> pa.Table:
@@ -345,3 +353,38 @@ def _create_database(session: "SqlSession", node: exp.Table) -> str:
     return (
         f"CREATE DATABASE {_name(found.name)}{comment}{_with(redacted_options(found.properties))}"
     )
+
+
+def use_catalog(session: "SqlSession", node: nodes.UseCatalog) -> None:
+    """USE CATALOG."""
+    session.named_catalog(node.this.name)
+    session.catalog_name, session.database = node.this.name, "default"
+
+
+def use_database(session: "SqlSession", node: nodes.UseDatabase) -> None:
+    """USE [catalog.]database."""
+    name, catalog = node.this.db, session.catalog_of(node.this)
+    if name != SYSTEM_DATABASE and name not in (known := catalog.list_databases()):
+        hint = suggestion(name, known, f"there are {', '.join(known)}" if known else "")
+        raise locate(NotFoundError("there is no such database", hint=hint, database=name), node)
+    if node.this.catalog:
+        session.catalog_name = node.this.catalog
+    session.database = name
+
+
+def set_option(session: "SqlSession", node: nodes.SetOption) -> pa.Table | None:
+    """SET: keep an option, or show one or all."""
+    key, value = node.args.get("key_text"), node.args.get("value")
+    if key is not None and value is not None:
+        session.options[key] = value
+        return None
+    shown = {name: text for name, text in session.options.items() if key in (None, name)}
+    return _pairs(shown)
+
+
+def reset_option(session: "SqlSession", node: nodes.ResetOption) -> None:
+    """RESET: forget one option or all."""
+    key = node.args.get("key_text")
+    if key is None:
+        session.options.clear()
+    session.options.pop(key, None)

@@ -15,11 +15,10 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from ingest.cli.main import main
-from ingest.tools.console.console import _Names, is_complete
+from ingest.tools.console.console import _Names, is_complete, run_shortcut
 from ingest.tools.console.following import follow
 from ingest.tools.console.output import Output
 from ingest.tools.console.runs import run_text
-from ingest.tools.console.shortcuts import run_shortcut
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.sql.session import SqlSession
 from tests.table_kit import make_table, write
