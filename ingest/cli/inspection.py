@@ -5,7 +5,6 @@ Tables are named as in Paimon: `db.t`, `db.t$branch_b`, `db.t$files`, `db.t$bran
 `sys.all_table_options`.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -71,41 +70,24 @@ def _limit(text: str) -> Decorator:
     return option("--limit", COUNT, f"{text}; 0 = all (default: 20)", default=20)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ScanRequest:
-    """What a scan reads.
-
-    Attributes:
-        name: table or system table.
-        columns: columns in this order; None: all.
-        predicate: filter on rows; None: all rows.
-        options: dynamic table options, such as those of time travel.
-    """
-
-    name: str
-    columns: tuple[str, ...] | None = None
-    predicate: Predicate | None = None
-    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
-def read_scan(catalog: Catalog, request: ScanRequest) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    """Return the columns, and the rows as batches.
-
-    Raises:
-        NotFoundError: there is no such table, system table, branch or snapshot.
-        InvalidRequestError: a column is unknown.
-        InvalidOptionError: an option is bad.
-    """
-    if request.name.startswith(CATALOG_PREFIX):
-        rows = catalog_system_table(catalog, request.name.removeprefix(CATALOG_PREFIX))
-        return _select(rows, request)
-    base, system = _split(request.name)
+def _opened(
+    catalog: Catalog,
+    name: str,
+    columns: tuple[str, ...] | None,
+    predicate: Predicate | None,
+    options: Mapping[str, str],
+) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    """Return the columns of a table or system table, and its rows as batches."""
+    if name.startswith(CATALOG_PREFIX):
+        rows = catalog_system_table(catalog, name.removeprefix(CATALOG_PREFIX))
+        return _select(rows, columns, predicate)
+    base, system = _split(name)
     table = catalog.table(base)
-    if request.options:
-        table = table.with_options(request.options)
+    if options:
+        table = table.with_options(options)
     if system is not None:
-        return _select(system_table(table, system), request)
-    scan = table.scan(request.predicate, request.columns)
+        return _select(system_table(table, system), columns, predicate)
+    scan = table.scan(predicate, columns)
     return scan.schema.names, (batch for split in scan.plan() for batch in scan.read(split))
 
 
@@ -123,9 +105,11 @@ def _split(name: str) -> tuple[str, str | None]:
     return base, parts[1] if len(parts) == 2 else None
 
 
-def _select(rows: pa.Table, request: ScanRequest) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+def _select(
+    rows: pa.Table, wanted: tuple[str, ...] | None, predicate: Predicate | None
+) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """Apply the filter and the projection to a table in memory."""
-    columns = list(request.columns or rows.column_names)
+    columns = list(wanted or rows.column_names)
     unknown = sorted(set(columns) - set(rows.column_names))
     if unknown:
         raise InvalidRequestError(
@@ -134,8 +118,8 @@ def _select(rows: pa.Table, request: ScanRequest) -> tuple[list[str], Iterator[p
             column=unknown[0],
         )
     batches = rows.to_batches()
-    if request.predicate is not None:
-        batches = [batch.filter(mask(request.predicate, batch)) for batch in batches]
+    if predicate is not None:
+        batches = [batch.filter(mask(predicate, batch)) for batch in batches]
     return columns, (batch.select(columns) for batch in batches)
 
 
@@ -337,22 +321,15 @@ def scan(arguments: Arguments) -> int:
         "scan.timestamp-millis": arguments.timestamp,
     }
     given = {key: str(value) for key, value in travel.items() if value is not None}
-    names, batches = read_scan(
+    names, batches = _opened(
         catalog_of(arguments),
-        ScanRequest(
-            name=arguments.table,
-            columns=arguments.columns or None,
-            predicate=parse_predicate(arguments.filter) if arguments.filter else None,
-            options={**given, **dict(arguments.option)},
-        ),
+        arguments.table,
+        arguments.columns or None,
+        parse_predicate(arguments.filter) if arguments.filter else None,
+        {**given, **dict(arguments.option)},
     )
-    return _print_rows(arguments, names, _rows(batches, arguments.limit))
-
-
-def _rows(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[list[Any]]:
-    """Yield at most `limit` rows (0 = all); reads no batch beyond them."""
     rows = itertools.chain.from_iterable(rows_of(batch) for batch in batches)
-    return itertools.islice(rows, limit or None)
+    return _print_rows(arguments, names, itertools.islice(rows, arguments.limit or None))
 
 
 def _print_rows(arguments: Arguments, columns: list[str], rows: Iterator[list[Any]]) -> int:

@@ -65,9 +65,28 @@ def test_statements_of_a_file_and_of_a_catalog_by_file(session, tmp_path, capsys
     catalog.write_text(f"warehouse: {tmp_path}\n", encoding="utf-8")
     assert main(["sql", "--catalog", str(catalog), "-f", str(script), "--format", "csv"]) == 0
     assert capsys.readouterr().out == "c\n3\n"
-    catalog.write_text("- 1\n", encoding="utf-8")
-    assert main(["sql", "--catalog", str(catalog), "-e", "SELECT 1"]) == 78
+    for broken in ("- 1\n", "catalogs: {a: 1}\n", "{}\n"):
+        catalog.write_text(broken, encoding="utf-8")
+        assert main(["sql", "--catalog", str(catalog), "-e", "SELECT 1"]) == 78
     assert "does not hold the options" in capsys.readouterr().err
+
+
+def test_the_file_of_a_catalog_means_what_it_means_to_other_commands(
+    session, tmp_path, capsys, monkeypatch
+) -> None:
+    """References and nested maps are resolved, of one catalog and of several."""
+    monkeypatch.setenv("LAKE", str(tmp_path))
+    one, several = tmp_path / "one.yaml", tmp_path / "several.yaml"
+    one.write_text("warehouse: ${LAKE}\ntable-default: {bucket: 3}\n", encoding="utf-8")
+    several.write_text(
+        "catalogs:\n  a: {warehouse: '${LAKE}'}\n  b: {warehouse: '${LAKE}/b', type: paimon}\n",
+        encoding="utf-8",
+    )
+    query = ["--format", "csv", "-e", "SELECT count(*) AS c FROM db.t"]
+    assert main(["sql", "--catalog", str(one), *query]) == 0
+    assert main(["sql", "--warehouse", str(one), *query]) == 0
+    assert main(["sql", "--catalog", str(several), *query, "-e", "SHOW CATALOGS"]) == 0
+    assert capsys.readouterr().out == "c\n3\nc\n3\nc\n3\ncatalog_name\na\nb\n"
 
 
 def test_tables_for_people(session) -> None:
