@@ -167,45 +167,50 @@ class _Pass:
 )
 def expire(arguments: Arguments) -> int:
     """Expire, table by table."""
-    chosen = chosen_tables(arguments)
-    catalog = selected_catalog(arguments)
-    line = open_progress()
     rows: list[list[Any]] = []
-    errors: list[BaseException] = []
-    with StopSignal("the step in progress is") as stop:
-        one_pass = _Pass(
-            Retention(
-                retain_min=arguments.retain_min,
-                retain_max=arguments.retain_max,
-                time_retained_ms=arguments.older_than,
-                limit=arguments.limit,
-            ),
-            arguments.all_changelogs,
-            arguments.dry_run,
-            line,
-            stop.event.is_set,
+    line = open_progress()
+
+    def act(name: str, table: FileStoreTable, stopping: Callable[[], bool]) -> None:
+        retention = Retention(
+            retain_min=arguments.retain_min,
+            retain_max=arguments.retain_max,
+            time_retained_ms=arguments.older_than,
+            limit=arguments.limit,
         )
-        for name in selected(catalog, chosen):
-            if stop.event.is_set():
-                break
-            try:
-                table = catalog.table(name)
-                if arguments.option:
-                    table = table.with_options(dict(arguments.option))
-                rows += _table(one_pass, name, table, arguments.only)
-            except (LakewardError, OSError) as error:
-                errors.append(error)
-                _LOG.log(
-                    kind_of(error).level,
-                    "expiry of a table failed",
-                    extra={"event": "expire_failed", "table": name},
-                    exc_info=error,
-                )
+        steps = _Pass(retention, arguments.all_changelogs, arguments.dry_run, line, stopping)
+        if arguments.option:
+            table = table.with_options(dict(arguments.option))
+        rows.extend(_table(steps, name, table, arguments.only))
+
+    code = _each_table(arguments, "step", "expire_failed", "expiry of a table failed", act)
     line.clear()
     shown = rows if arguments.json else [[*row[:3], _shortened(row[3])] for row in rows]
     emit(arguments, ["table", "what", "count", "names"], shown, "nothing to expire")
     if rows and arguments.dry_run and not arguments.json:
         print("(nothing was changed)")
+    return code
+
+
+def _each_table(
+    arguments: Arguments,
+    unit: str,
+    event: str,
+    message: str,
+    act: Callable[[str, FileStoreTable, Callable[[], bool]], None],
+) -> int:
+    """Process the chosen tables until a signal; an error of one leaves the others. Exit code."""
+    chosen, catalog = chosen_tables(arguments), selected_catalog(arguments)
+    errors: list[BaseException] = []
+    with StopSignal(f"the {unit} in progress is") as stop:
+        for name in selected(catalog, chosen):
+            if stop.event.is_set():
+                break
+            try:
+                act(name, catalog.table(name), stop.event.is_set)
+            except (LakewardError, OSError) as error:
+                errors.append(error)
+                extra = {"event": event, "table": name}
+                _LOG.log(kind_of(error).level, message, extra=extra, exc_info=error)
     return exit_code_of(errors[0]) if errors else 0
 
 
@@ -278,7 +283,6 @@ _LISTED = 20
 )
 def orphans(arguments: Arguments) -> int:
     """Remove orphan files, table by table."""
-    chosen = chosen_tables(arguments)
     age_ms = arguments.older_than
     if age_ms < MIN_AGE_MS and not (arguments.force or arguments.dry_run):
         raise InvalidRequestError(
@@ -286,39 +290,29 @@ def orphans(arguments: Arguments) -> int:
             hint="use --older-than 1h or more, or --force if nothing writes the tables",
             older_than_s=age_ms // 1000,
         )
-    catalog = selected_catalog(arguments)
     line = open_progress()
     found: list[tuple[str, OrphanFiles]] = []
-    errors: list[BaseException] = []
-    with StopSignal("the table in progress is") as stop:
-        for name in selected(catalog, chosen):
-            if stop.event.is_set():
-                break
 
-            def show(phase: str, files: int, name: str = name) -> None:
-                facts = {"table": name, "phase": phase, "files": files}
-                line.show(f"{name}  {files:,} files {phase}", "orphans", facts)
+    def act(name: str, table: FileStoreTable, stopping: Callable[[], bool]) -> None:
+        del stopping
 
-            try:
-                table = catalog.table(name)
-                removed = remove_orphan_files(
-                    table,
-                    older_than_ms=table.clock.now_ms() - age_ms,
-                    dry_run=arguments.dry_run,
-                    on_progress=show,
-                )
-                found.append((name, removed))
-            except (LakewardError, OSError) as error:
-                errors.append(error)
-                _LOG.log(
-                    kind_of(error).level,
-                    "removing orphan files of a table failed",
-                    extra={"event": "orphans_failed", "table": name},
-                    exc_info=error,
-                )
+        def show(phase: str, files: int) -> None:
+            facts = {"table": name, "phase": phase, "files": files}
+            line.show(f"{name}  {files:,} files {phase}", "orphans", facts)
+
+        removed = remove_orphan_files(
+            table,
+            older_than_ms=table.clock.now_ms() - age_ms,
+            dry_run=arguments.dry_run,
+            on_progress=show,
+        )
+        found.append((name, removed))
+
+    failure = "removing orphan files of a table failed"
+    code = _each_table(arguments, "table", "orphans_failed", failure, act)
     line.clear()
     _print_orphans(arguments, found)
-    return exit_code_of(errors[0]) if errors else 0
+    return code
 
 
 def _print_orphans(arguments: Arguments, found: list[tuple[str, OrphanFiles]]) -> None:

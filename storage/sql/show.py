@@ -387,4 +387,5 @@ def reset_option(session: "SqlSession", node: nodes.ResetOption) -> None:
     key = node.args.get("key_text")
     if key is None:
         session.options.clear()
-    session.options.pop(key, None)
+    else:
+        session.options.pop(key, None)

@@ -119,6 +119,19 @@ def test_the_error_of_a_scan_is_raised_as_it_is(session, tmp_path: pathlib.Path)
     assert not isinstance(raised.value, duckdb.Error | SqlError)
 
 
+def test_a_query_that_fails_before_its_rows_end_says_why(session) -> None:
+    class Endless:
+        schema = pa.schema([("v", pa.string())])
+
+        def to_batches(self):
+            while True:
+                yield pa.record_batch({"v": ["no number"] * 10_000})
+
+    text = "SELECT sum(CAST(v AS INT)) FROM r"
+    with pytest.raises(SqlError, match="the query cannot run"):
+        engine.run(engine.connect(), text, {"r": Endless()}, parse_query(text)).read_all()
+
+
 def test_a_query_is_cancelled_from_another_thread(session) -> None:
     timer = threading.Timer(0.3, session.interrupt)
     timer.start()
