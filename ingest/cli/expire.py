@@ -49,15 +49,6 @@ _LOG = logging.getLogger(__name__)
 KINDS = ("tags", "partitions", "consumers", "snapshots", "changelogs")
 """What can expire, in the order of processing."""
 
-_ABOUT = """\
-Remove expired snapshots, tags, partitions, consumers and changelogs.
-
-Files that only they reference are deleted too. The order is: tags (their own retention), partitions
-(`partition.expiration-time`), consumers (`consumer.expiration-time`), snapshots (`snapshot.…`) and
-long-lived changelogs (`changelog.…`). Files that a tag, branch or consumer needs are kept. Safe
-while a daemon or another expiry runs. If it is killed, the next run or `lakeward orphans` removes
-the remaining files."""
-
 _EXAMPLES = """\
 Examples:
   lakeward expire --warehouse /data/warehouse shop.orders --dry-run
@@ -150,7 +141,6 @@ class _Pass:
 
 @command(
     "expire",
-    _ABOUT,
     TABLES,
     _what("--only", Value(_kinds, "KIND[,…]"), f"only these: {', '.join(KINDS)}", default=KINDS),
     _what(
@@ -166,7 +156,14 @@ class _Pass:
     examples=_EXAMPLES,
 )
 def expire(arguments: Arguments) -> int:
-    """Expire, table by table."""
+    """Remove expired snapshots, tags, partitions, consumers and changelogs.
+
+    Files that only they reference are deleted too. The order is: tags (their own retention),
+    partitions (`partition.expiration-time`), consumers (`consumer.expiration-time`), snapshots
+    (`snapshot.…`) and long-lived changelogs (`changelog.…`). Files that a tag, branch or consumer
+    needs are kept. Safe while a daemon or another expiry runs. If it is killed, the next run or
+    `lakeward orphans` removes the remaining files.
+    """
     rows: list[list[Any]] = []
     line = open_progress()
 
@@ -247,14 +244,6 @@ def _shortened(names: list[str]) -> str:
 MIN_AGE_MS = 3_600_000
 """More recent files are removed only with --force: they may belong to an in-flight commit [ms]."""
 
-_ORPHANS = """\
-Remove files that no snapshot, tag, branch or changelog references.
-
-Orphan files remain after writers were killed, commits lost a race, or branches were deleted. Files
-more recent than --older-than are kept, because they may belong to in-flight commits: it is safe
-while a daemon runs whose batches take less time than that. If metadata of a table is corrupt,
-nothing of it is removed."""
-
 _ORPHANS_EXAMPLES = """\
 Examples:
   lakeward orphans --warehouse /data/warehouse shop.orders --dry-run
@@ -268,7 +257,6 @@ _LISTED = 20
 
 @command(
     "orphans",
-    _ORPHANS,
     TABLES,
     option(
         "--older-than",
@@ -282,7 +270,13 @@ _LISTED = 20
     examples=_ORPHANS_EXAMPLES,
 )
 def orphans(arguments: Arguments) -> int:
-    """Remove orphan files, table by table."""
+    """Remove files that no snapshot, tag, branch or changelog references.
+
+    Orphan files remain after writers were killed, commits lost a race, or branches were deleted.
+    Files more recent than --older-than are kept, because they may belong to in-flight commits: it
+    is safe while a daemon runs whose batches take less time than that. If metadata of a table is
+    corrupt, nothing of it is removed.
+    """
     age_ms = arguments.older_than
     if age_ms < MIN_AGE_MS and not (arguments.force or arguments.dry_run):
         raise InvalidRequestError(

@@ -133,13 +133,12 @@ def _entries(table: FileStoreTable, snapshot: Snapshot | None) -> list[ManifestE
 
 @command(
     "show",
-    "Print schema, options, keys, rows and files per level.",
     ONE_TABLE,
     _SNAPSHOT,
     examples="Examples:\n  lakeward table show /data/warehouse shop.orders --snapshot 3\n",
 )
 def show(arguments: Arguments) -> int:
-    """Print one table."""
+    """Print schema, options, keys, rows and files per level."""
     table = table_of(arguments)
     if isinstance(table, FormatTable):
         return _show_files(table, arguments)
@@ -216,13 +215,12 @@ def _type_of(value: object) -> str:
 
 @command(
     "files",
-    "List the live data files of a snapshot.",
     ONE_TABLE,
     _SNAPSHOT,
     examples="Examples:\n  lakeward table files /data/warehouse shop.orders --json\n",
 )
 def files(arguments: Arguments) -> int:
-    """Print the files."""
+    """List the live data files of a snapshot."""
     table = table_of(arguments)
     if isinstance(table, FormatTable):
         start = len(table.location) + 1
@@ -271,13 +269,12 @@ def _key(table: FileStoreTable, file: DataFileMeta, framed: bytes) -> Any:
 
 @command(
     "snapshots",
-    "List the available snapshots.",
     ONE_TABLE,
     _limit("newest N"),
     examples="Examples:\n  lakeward table snapshots /data/warehouse shop.orders --limit 0\n",
 )
 def snapshots(arguments: Arguments) -> int:
-    """Print the snapshots."""
+    """List the available snapshots."""
     table = table_of(arguments)
     numbers = sorted(table.snapshots.ids())
     chosen = numbers[-arguments.limit :] if arguments.limit else numbers
@@ -294,7 +291,6 @@ def snapshots(arguments: Arguments) -> int:
 
 @command(
     "scan",
-    _SCAN,
     ONE_TABLE,
     _SNAPSHOT,
     option("--tag", "NAME", "the snapshot of this tag"),
@@ -311,6 +307,7 @@ def snapshots(arguments: Arguments) -> int:
     option("--filter", "TEXT", "only rows that match, such as \"id > 5 and name = 'x'\""),
     _limit("maximum number of rows"),
     flag("--csv", "print comma-separated values with a header line"),
+    text=_SCAN,
     examples=_SCAN_EXAMPLES,
 )
 def scan(arguments: Arguments) -> int:

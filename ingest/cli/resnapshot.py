@@ -33,15 +33,6 @@ from storage.errors import InvalidRequestError
 
 __all__ = ["resnapshot"]
 
-_ABOUT = """\
-Have Debezium read tables again, while everything streams on.
-
-Asks the Debezium connector for a new snapshot of tables, while it and the pipeline go
-on, and waits until the connector says that it is complete. The rows come through the topics like
-any others and overwrite what the tables have. Needs `source.debezium.signal.topic` (the
-connector's signal.kafka.topic); without it the command prints the statement for the signalling
-table. With `source.debezium.notification.topic` it shows the progress."""
-
 _EXAMPLES = """\
 Examples:
   lakeward resnapshot -c shop.yaml shop.orders
@@ -55,7 +46,6 @@ _FORMATS = (DEBEZIUM_JSON, DEBEZIUM_AVRO, "debezium-flat")
 
 @command(
     "resnapshot",
-    _ABOUT,
     CONFIGURATION,
     positional("tables", nargs=-1, required=True, metavar="TABLE...", help="database.table"),
     flag(
@@ -88,7 +78,14 @@ _FORMATS = (DEBEZIUM_JSON, DEBEZIUM_AVRO, "debezium-flat")
     examples=_EXAMPLES,
 )
 def resnapshot(arguments: Arguments) -> int:
-    """Send the signal, and follow the snapshot."""
+    """Have Debezium read tables again, while everything streams on.
+
+    Asks the Debezium connector for a new snapshot of tables, while it and the pipeline go on, and
+    waits until the connector says that it is complete. The rows come through the topics like any
+    others and overwrite what the tables have. Needs `source.debezium.signal.topic` (the connector's
+    signal.kafka.topic); without it the command prints the statement for the signalling table. With
+    `source.debezium.notification.topic` it shows the progress.
+    """
     settings = resolved(arguments).settings
     signal = _signal(settings, arguments)
     topic = settings.events.signal_topic

@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["sql"]
 
-_ABOUT = """\
-Run SQL statements on the tables of a warehouse or catalog.
-
-Without -e and -f an interactive console starts; standard input is a script when it is no terminal.
-The exit code is that of the first statement that fails; those after it do not run."""
-
 _EXAMPLES = """\
 Examples:
   lakeward sql --warehouse /data/warehouse
@@ -38,7 +32,6 @@ _SEVERAL = "catalogs."
 
 @command(
     "sql",
-    _ABOUT,
     option("--warehouse", "DIR", "path of the warehouse: a directory, or s3://bucket/directory"),
     option(
         "--catalog", PATH, "YAML file with the options of a catalog, as CREATE CATALOG has them"
@@ -54,7 +47,11 @@ _SEVERAL = "catalogs."
     examples=_EXAMPLES,
 )
 def sql(arguments: Arguments) -> int:
-    """Run statements, or the console."""
+    """Run SQL statements on the tables of a warehouse or catalog.
+
+    Without -e and -f an interactive console starts; standard input is a script when it is no
+    terminal. The exit code is that of the first statement that fails; those after it do not run.
+    """
     if (arguments.warehouse is None) == (arguments.catalog is None):
         refuse("specify either --warehouse or --catalog")
     if arguments.execute and arguments.file:

@@ -31,17 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["verify"]
 
-_ABOUT = """\
-Compare tables with the database they come from, or with other tables.
-
-Compares lake tables with the tables of a database that they are filled from, with other lake
-tables, or with Parquet files, and says whether they are equal. Nothing is changed on any side,
-unless --repair writes rows that differ to the lake as the source has them.
-
-Rows of both sides are brought to the lake's types and hashed; the hashes are added up by range of
-the key's hash, and joined where the sums differ. Keys that differ are read again before they are
-reported, so a source that keeps changing can be compared, too (see --wait-for)."""
-
 _EXAMPLES = """\
 Examples:
   lakeward verify -c shop.yaml shop.orders \\
@@ -112,7 +101,6 @@ def _request(arguments: Arguments) -> "Request":
 
 @command(
     "verify",
-    _ABOUT,
     positional(
         "tables", nargs=-1, required=True, metavar="TABLE...", help="database.table, or a glob"
     ),
@@ -187,7 +175,16 @@ def _request(arguments: Arguments) -> "Request":
     examples=_EXAMPLES,
 )
 def verify(arguments: Arguments) -> int:
-    """Compare the tables; the exit code says whether they are equal."""
+    """Compare tables with the database they come from, or with other tables.
+
+    Compares lake tables with the tables of a database that they are filled from, with other lake
+    tables, or with Parquet files, and says whether they are equal. Nothing is changed on any side,
+    unless --repair writes rows that differ to the lake as the source has them.
+
+    Rows of both sides are brought to the lake's types and hashed; the hashes are added up by range
+    of the key's hash, and joined where the sums differ. Keys that differ are read again before they
+    are reported, so a source that keeps changing can be compared, too (see --wait-for).
+    """
     from ingest.tools.verify.outcome import exit_code
     from ingest.tools.verify.runs import opened_database, selected_tables, verify_tables
     from ingest.tools.verify.source_url import SourceUrl
