@@ -35,6 +35,7 @@ from ingest.daemon import checks
 from ingest.observe.metrics.telemetry import PAIMON_FORMAT, version_of
 from ingest.state.table_cache import Warehouse, catalog_of
 from ingest.tools.pipeline_status import pipeline_status
+from storage.catalog.options import shown_options
 from storage.clock import Clock, SystemClock
 from storage.format.types.type_text import type_name
 from storage.io.file_io import FileIO
@@ -244,7 +245,7 @@ def _about(table: FileStoreTable) -> dict[str, Any]:
     schemas = system_table(table, "schemas")
     return {
         "path": table.layout.root,
-        "options": dict(table.schema.options),
+        "options": shown_options(table.schema.options),
         "primary_keys": list(table.schema.primary_keys),
         "partition_keys": list(table.schema.partition_keys),
         "columns": {field.name: type_name(field.type) for field in table.schema.fields},

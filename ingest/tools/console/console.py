@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HELP", "SHORTCUTS", "is_complete", "run_console", "run_shortcut"]
 
+_OPTIONS_OF_CATALOG = re.compile(r"\bcreate\s+catalog\b", re.IGNORECASE)
 _WORD = re.compile(r"[\w$.`]+")
 _MOST_TABLES = 500
 """Tables of a database whose names are completed; columns are those of tables in the statement."""
@@ -88,7 +89,16 @@ def _history() -> History:
         path.touch(mode=0o600)
     except OSError:
         return InMemoryHistory()
-    return FileHistory(path)
+    return _StatementHistory(path)
+
+
+class _StatementHistory(FileHistory):
+    """Keeps statements in a file, but those that may hold passwords and tokens of a catalog."""
+
+    def store_string(self, string: str) -> None:
+        """See prompt_toolkit."""
+        if not _OPTIONS_OF_CATALOG.search(string):
+            super().store_string(string)
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from ingest.cli.main import main
-from ingest.tools.console.console import _Names, is_complete, run_shortcut
+from ingest.tools.console.console import _history, _Names, is_complete, run_shortcut
 from ingest.tools.console.following import follow
 from ingest.tools.console.output import Output
 from ingest.tools.console.runs import run_text
@@ -137,6 +137,16 @@ def test_completion_knows_words_tables_and_columns(session) -> None:
     assert "v" in completed("SELECT * FROM t WHERE v")
     assert completed("SELECT * FROM db.")[:1] == ["db.t"]
     assert completed("\\ti") == ["\\timing"]
+
+
+def test_statements_with_options_of_a_catalog_are_not_kept(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    history = _history()
+    for text in ("SHOW TABLES;", "create  CATALOG c WITH ('jdbc.password' = 'pa55word');"):
+        history.append_string(text)
+    kept = (tmp_path / "lakeward/sql_history").read_text(encoding="utf-8")
+    assert "SHOW TABLES" in kept
+    assert "pa55word" not in kept
 
 
 def test_enter_runs_whole_statements_only() -> None:
