@@ -48,12 +48,7 @@ Decorator = Callable[[Any], Any]
 
 
 class Value(click.ParamType[Any]):
-    """Type of an option: a parser whose `ValueError` is a usage error.
-
-    Args:
-        parse: returns the value of a text.
-        metavar: placeholder of the value in help.
-    """
+    """Type of an option: a parser whose `ValueError` is a usage error."""
 
     def __init__(self, parse: Callable[[str], Any], metavar: str) -> None:
         self._parse = parse

@@ -51,12 +51,7 @@ def recover_offsets(settings: Settings, *, dry_run: bool, take_over: bool = Fals
 
 
 def offsets_table(state: CheckpointState, tables: list[str]) -> str:
-    """Format the start offset of every partition, and the offsets up to which tables are complete.
-
-    Args:
-        state: recovered state.
-        tables: `database.table`, in the order of the output.
-    """
+    """Format the start offset of every partition, and up to which offsets tables are complete."""
     start = resume_token(state.initial)
     partitions = {(topic, key) for topic, parts in start.items() for key in parts}
     for name in (*tables, ANY_TABLE):

@@ -485,10 +485,6 @@ class Catalog(abc.ABC):
     def sql(self, text: str, database: str = "default") -> "pa.Table":
         """Run SQL statements in a session of their own, and give what the last one gives.
 
-        Args:
-            text: statements, separated by semicolons (docs/guides/sql.md).
-            database: the current database.
-
         Returns:
             The rows of a query, SHOW, DESCRIBE, EXPLAIN or CALL; of other statements one row with
             the column `affected`: how many rows were written, deleted or changed.

@@ -126,13 +126,7 @@ class _HiveEnvironment(CatalogEnvironment):
 
 
 class HiveCatalog(Catalog):
-    """See the module. Made by `Catalog.open`.
-
-    Args:
-        file_io: store of the warehouse.
-        warehouse: its root.
-        options: of the catalog.
-    """
+    """See the module. Made by `Catalog.open`."""
 
     keeps_views = True
 

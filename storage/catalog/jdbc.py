@@ -121,13 +121,7 @@ _AGE_OF_LOCK = {
 
 
 class _Connection:
-    """The relational database of a catalog; one per process and options.
-
-    Args:
-        uri: as JDBC spells it.
-        user: name, or "".
-        password: of the user, or "".
-    """
+    """The relational database of a catalog; one per process and options."""
 
     def __init__(self, uri: str, user: str, password: str) -> None:
         self.url = _url(uri, user, password)
@@ -294,13 +288,7 @@ class _JdbcEnvironment(CatalogEnvironment):
 
 
 class JdbcCatalog(Catalog):
-    """See the module. Made by `Catalog.open`; picklable.
-
-    Args:
-        file_io: store of the warehouse.
-        warehouse: its root.
-        options: of the catalog.
-    """
+    """See the module. Made by `Catalog.open`; picklable."""
 
     keeps_views = True
 

@@ -158,10 +158,6 @@ CATALOG_TABLES: Mapping[str, Callable[[Catalog], pa.Table]] = {
 def catalog_system_table(catalog: Catalog, name: str) -> pa.Table:
     """The rows of a system table of a catalog.
 
-    Args:
-        catalog: the catalog.
-        name: without `sys.`.
-
     Raises:
         NotFoundError: there is no such table.
     """

@@ -497,12 +497,7 @@ def _refuse_clauses(node: exp.Expr, *names: str) -> None:
 
 
 def unqualified(node: exp.Expr, *tables: exp.Expr) -> exp.Expr:
-    """A copy in which `db.t.column` is `t.column`: the relations of a query have no databases.
-
-    Args:
-        node: the expression.
-        tables: that it may speak of.
-    """
+    """A copy in which `db.t.column` is `t.column`: the relations of a query have no databases."""
     copied = node.copy()
     for column in copied.find_all(exp.Column):
         if not column.args.get("db"):

@@ -225,7 +225,9 @@ def _number(literal: exp.Literal) -> int | decimal.Decimal:
 
 
 def _same_time(node: exp.Cast, type_: pa.DataType) -> bool:
-    """DATE of a date column, TIMESTAMP of a column without zone."""
+    """DATE of a date column, TIMESTAMP of a column without zone; with digits it would round."""
+    if node.to.expressions:
+        return False
     if node.to.this is exp.DType.DATE:
         return bool(pa.types.is_date(type_))
     return (

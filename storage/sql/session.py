@@ -53,11 +53,6 @@ class SqlSession:
         options: what SET gave.
         relation: rows that take the place of every table of a query; None: tables are read.
         rows_read: by queries, for those who show progress; they set it to 0.
-
-    Args:
-        catalog: the current catalog.
-        database: the current database.
-        name: of the catalog.
     """
 
     def __init__(

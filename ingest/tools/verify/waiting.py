@@ -49,13 +49,7 @@ class Progress(Protocol):
 
 
 class KafkaLag:
-    """Ends from Kafka, the lake's offsets from the lake.
-
-    Args:
-        settings: of the pipeline.
-        table: the table that is waited for.
-        name: its name, `database.table`.
-    """
+    """Ends from Kafka, the lake's offsets from the lake."""
 
     def __init__(self, settings: Settings, table: FileStoreTable, name: str) -> None:
         self._settings = settings

@@ -197,10 +197,10 @@ def _value(session: "SqlSession", node: exp.Expr, argument: Argument) -> Any:
     value, kind = literal_value(session, node), argument.type
     if value is None or value == "":
         return None
-    if kind == "time" and not str(value).isdecimal():
-        return instant_ms(session, node)
     form, convert = _KINDS[kind]
     try:
+        if kind == "time" and not str(value).isdecimal():
+            return instant_ms(session, node)
         return convert(value)
     except (KeyError, ValueError, re.error) as error:
         detail = str(error) if kind in ("duration", "pattern") else ""

@@ -93,9 +93,6 @@ class _Version:
 class IcebergTwin:
     """The Iceberg metadata of a table.
 
-    Args:
-        table: at its newest schema.
-
     Raises:
         UnsupportedFeatureError: the table has what Iceberg lacks.
     """

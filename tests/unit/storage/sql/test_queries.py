@@ -63,6 +63,18 @@ def test_conditions_are_pushed_where_storage_means_the_same(session, condition, 
     assert found == pushed
 
 
+@pytest.mark.parametrize("condition", ["t = {}", "t IN ({})", "t BETWEEN {} AND {}"])
+def test_a_cast_that_rounds_is_not_pushed(tmp_path: pathlib.Path, condition: str) -> None:
+    catalog = FileSystemCatalog(str(tmp_path), LocalFileIO(durable=False))
+    catalog.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (t TIMESTAMP(6));"
+        "INSERT INTO d.t VALUES (TIMESTAMP '2024-01-01 00:00:01')"
+    )
+    rounded = "CAST('2024-01-01 00:00:01.4' AS TIMESTAMP(0))"
+    text = f"SELECT count(*) AS c FROM d.t WHERE {condition.format(rounded, rounded)}"
+    assert catalog.sql(text).to_pylist() == [{"c": 1}]
+
+
 def test_only_columns_of_the_query_are_read(session) -> None:
     assert scans(session, "SELECT count(*) FROM t")[0][0] == ["n"]
     assert scans(session, "SELECT v FROM t WHERE n > 1")[0][0] == ["v", "n"]
