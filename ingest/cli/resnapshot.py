@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lakeward resnapshot`: has Debezium read single tables again while everything streams on.
 
-The command talks to the connector (`snapshot_signals`), not to the daemon: the snapshot's rows come
+The command talks to the connector (`snapshot_requests`), not to the daemon: the snapshot's rows come
 through the topics like all others.
 """
 
@@ -20,11 +20,12 @@ from ingest.decode.events import SOURCE_TABLE_OPTION
 from ingest.decode.schema_change_events import JsonValue
 from ingest.source.open import TopicTail, send_record
 from ingest.state.table_cache import Warehouse, catalog_of
-from ingest.tools.resnapshot.snapshot_following import Followed, follow
-from ingest.tools.resnapshot.snapshot_signals import (
+from ingest.tools.snapshot_requests import (
+    Followed,
     Notification,
     SnapshotSignal,
     SourceName,
+    follow,
     notification,
     source_name,
 )
