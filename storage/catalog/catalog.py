@@ -302,15 +302,9 @@ class Catalog(abc.ABC):
             NotFoundError: there is no such database.
         """
         from storage.table.table import FileStoreTable
-        from storage.table.table_rules import check_table
-        from storage.table.table_types import completed_schema, typed_table
+        from storage.table.table_types import typed_table
 
-        path = self.table_path(identifier)
-        if schema.id != 0:
-            raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
-        schema = self._completed(completed_schema(schema))
-        self._check_type(schema, identifier)
-        check_table(schema)
+        path, schema = self.table_path(identifier), self._completed(schema, identifier)
         self._check_free(identifier)
         schemas = self.schemas(identifier)
         if not self.exists(identifier) and not schemas.ids() and schemas.publish(schema):
@@ -325,18 +319,27 @@ class Catalog(abc.ABC):
             raise InvalidRequestError("the table exists already", table=identifier)
         return self.table(identifier)
 
-    def _completed(self, schema: TableSchema) -> TableSchema:
-        """The schema with the catalog's defaults of options, and a time."""
+    def _completed(self, schema: TableSchema, identifier: str) -> TableSchema:
+        """The checked schema of a new table, with what its type and the catalog's defaults add."""
+        from storage.table.table_rules import check_table
+        from storage.table.table_types import completed_schema
+
+        if schema.id != 0:
+            raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
+        schema = completed_schema(schema)
         defaults = {
             key.removeprefix(TABLE_DEFAULT): value
             for key, value in self.options.items()
             if key.startswith(TABLE_DEFAULT)
         }
-        return dataclasses.replace(
+        schema = dataclasses.replace(
             schema,
             options={**defaults, **schema.options},
             time_ms=schema.time_ms or self.clock.now_ms(),
         )
+        self._check_type(schema, identifier)
+        check_table(schema)
+        return schema
 
     def _check_free(self, identifier: str) -> None:  # noqa: B027 - a hook
         """Check that a table of this name may be made: its database, and that it is no view's."""

@@ -53,7 +53,6 @@ from storage.io.resolve import is_local, resolve_file_io
 from storage.table.core import TableCore
 from storage.table.environment import CatalogEnvironment
 from storage.table.table import FileStoreTable
-from storage.table.table_rules import check_table
 
 __all__ = ["RestCatalog"]
 
@@ -403,10 +402,7 @@ class RestCatalog(Catalog):
     ) -> FileStoreTable:
         """See `Catalog`."""
         database, name = split_identifier(identifier)
-        if schema.id != 0:
-            raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
-        schema = self._completed(schema)
-        check_table(schema)
+        schema = self._completed(schema, identifier)
         self._refuse_view(identifier)
         body = {"identifier": _name(database, name), "schema": _schema_to_json(schema)}
         try:

@@ -20,6 +20,7 @@ from storage.sql.errors import locate, refuse, suggestion
 from storage.sql.query import plan_query, time_zone
 from storage.sql.relations import SYSTEM_DATABASE, CatalogTable, SystemTable, is_view, rows_of
 from storage.table.inspect.system.registry import system_table
+from storage.table.materialized_table import MATERIALIZED_TABLE
 from storage.table.scan.predicate import (
     And,
     Between,
@@ -206,11 +207,10 @@ def _objects(session: "SqlSession", node: nodes.Show) -> list[str]:
         raise locate(NotFoundError("there is no such database", hint=hint, database=database), node)
     if kind == "views":
         return catalog.list_views(database)
-    names = catalog.list_tables(database)
     if kind == "tables":
-        return names
-    types = {name: catalog.table(f"{database}.{name}").schema.options.get("type") for name in names}
-    return [name for name in names if types[name] == "materialized-table"]
+        return catalog.list_tables(database)
+    found = catalog.tables_of_type(MATERIALIZED_TABLE, database)
+    return [name.removeprefix(f"{database}.") for name in found]
 
 
 def _schema(found: Any, node: exp.Table) -> TableSchema:

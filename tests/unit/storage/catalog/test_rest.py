@@ -18,7 +18,7 @@ from storage.errors import (
     StorageUnavailableError,
     UnsupportedFeatureError,
 )
-from storage.format.metadata.schema import new_schema
+from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import DataField
 from tests.free_ports import free_port
@@ -180,3 +180,14 @@ def test_the_comment_of_a_database_is_removed(opened):
     catalog.alter_database("db", {"comment": None})
     assert catalog.database("db").comment is None
     assert catalog.database("db").properties["owner"] == "x"
+
+
+def test_types_of_tables_are_completed_and_may_be_switched_off(opened, tmp_path):
+    catalog = opened(**{"format-table.enabled": "false"})
+    catalog.create_database("db")
+    rows = new_schema([("k", INT)], options={"type": "format-table", "file.format": "csv"})
+    with pytest.raises(UnsupportedFeatureError, match="switched off"):
+        catalog.create_table("db.f", rows)
+    options = {"type": "object-table", "object-location": str(tmp_path)}
+    catalog.create_table("db.o", TableSchema(0, (), -1, options=options))
+    assert "path" in catalog.table("db.o").schema.field_names
