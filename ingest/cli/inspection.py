@@ -24,7 +24,7 @@ from ingest.cli.parameters import (
 )
 from ingest.observe.metrics.layout_figures import levels_of
 from ingest.observe.text_table import aligned, csv_text, human_size, human_time, json_line, rows_of
-from storage.catalog.catalog import Catalog
+from storage.catalog.catalog import BRANCH_MARK, Catalog, split_branch
 from storage.catalog.system_tables import CATALOG_TABLES, catalog_system_table
 from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import DataFileMeta, ManifestEntry
@@ -42,8 +42,6 @@ __all__ = ["files", "scan", "show", "snapshots"]
 
 CATALOG_PREFIX = "sys."
 """Prefix of the names of the catalog's system tables."""
-
-_BRANCH = "branch_"
 
 _SCAN = f"""\
 Print the merged rows of a snapshot, or the rows of a system table.
@@ -93,16 +91,13 @@ def _opened(
 
 def _split(name: str) -> tuple[str, str | None]:
     """Split a name into that of a table or branch, and that of a system table."""
-    parts = name.split("$")
-    base = parts[0]
-    if len(parts) > 1 and parts[1].startswith(_BRANCH):
-        base = f"{base}${parts[1]}"
-        del parts[1]
-    if len(parts) > 2:
+    base, branch, parts = split_branch(name)
+    if len(parts) > 1:
         raise InvalidRequestError(
             "no such table", hint="write database.table$files, or $branch_b$files", table=name
         )
-    return base, parts[1] if len(parts) == 2 else None
+    main = base if branch is None else f"{base}{BRANCH_MARK}{branch}"
+    return main, parts[0] if parts else None
 
 
 def _select(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lakeward resnapshot`: has Debezium read single tables again while everything streams on.
 
-The command talks to the connector (`snapshot_requests`), not to the daemon: the snapshot's rows come
-through the topics like all others.
+The command talks to the connector (`snapshot_requests`), not to the daemon: the snapshot's rows
+come through the topics like all others.
 """
 
 import functools

@@ -4,6 +4,7 @@
 Options and output; the work is in `ingest.tools.verify`.
 """
 
+import dataclasses
 import functools
 import os
 import sys
@@ -74,29 +75,18 @@ def _request(arguments: Arguments) -> "Request":
     from storage.table.scan.predicate_text import parse_predicate
 
     waits = arguments.wait_for is not None
-    rechecks, pause_s = arguments.rechecks, arguments.recheck_wait
-    return Request(
-        source_table=arguments.source_table,
-        against=arguments.against,
-        key=arguments.key,
-        exclude=arguments.exclude,
-        mask=arguments.mask,
-        where=arguments.where,
-        where_lake=None if arguments.where_lake is None else parse_predicate(arguments.where_lake),
-        key_range=arguments.key_range,
-        page_rows=arguments.page_rows,
-        rechecks=(2 if waits else 1) if rechecks is None else rechecks,
-        recheck_wait_s=(30.0 if waits else 0.0) if pause_s is None else pause_s,
-        shown=arguments.show,
-        limit=arguments.limit,
-        wait=waits,
-        wait_timeout_s=arguments.wait_timeout,
-        settle_s=arguments.settle,
-        status_url=arguments.status_url,
-        slot=arguments.slot,
-        repair=arguments.repair,
-        dry_run=arguments.dry_run,
-    )
+    rechecks, pause_s, text = arguments.rechecks, arguments.recheck_wait, arguments.where_lake
+    same = {each.name for each in dataclasses.fields(Request)} & vars(arguments).keys()
+    given = {name: getattr(arguments, name) for name in same} | {
+        "where_lake": None if text is None else parse_predicate(text),
+        "rechecks": (2 if waits else 1) if rechecks is None else rechecks,
+        "recheck_wait_s": (30.0 if waits else 0.0) if pause_s is None else pause_s,
+        "shown": arguments.show,
+        "wait": waits,
+        "wait_timeout_s": arguments.wait_timeout,
+        "settle_s": arguments.settle,
+    }
+    return Request(**given)
 
 
 @command(

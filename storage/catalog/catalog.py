@@ -53,6 +53,7 @@ __all__ = [
     "Catalog",
     "check_name",
     "names_of_databases",
+    "split_branch",
     "split_identifier",
 ]
 
@@ -627,7 +628,7 @@ class Catalog(abc.ABC):
         Raises:
             NotFoundError: there is no such view.
         """
-        if not _may_miss(lambda: self.view(identifier), ignore_if_missing):
+        if not _may_miss(lambda: self._require_view(identifier), ignore_if_missing):
             _may_miss(lambda: self._remove_view(identifier), ignore_if_missing)
 
     def rename_view(self, old: str, new: str, ignore_if_missing: bool = False) -> None:
@@ -637,7 +638,7 @@ class Catalog(abc.ABC):
             NotFoundError: there is no such view, or no such database.
             InvalidRequestError: the new name is taken or not allowed.
         """
-        if not _may_miss(lambda: self.view(old), ignore_if_missing):
+        if not _may_miss(lambda: self._require_view(old), ignore_if_missing):
             self._check_free_view(new)
             if not self._move_view(old, new):
                 raise InvalidRequestError("the view exists already", view=new)
@@ -649,8 +650,11 @@ class Catalog(abc.ABC):
             NotFoundError: there is no such view.
             UnsupportedFeatureError: the catalog cannot change this of a view; nothing was changed.
         """
-        if not _may_miss(lambda: self.view(identifier), ignore_if_missing):
+        if not _may_miss(lambda: self._require_view(identifier), ignore_if_missing):
             _may_miss(lambda: self._change_view(identifier, view), ignore_if_missing)
+
+    def _require_view(self, identifier: str) -> None:
+        self.view(identifier)
 
     # of catalogs with views; False: something of the name exists
     def _make_view(self, identifier: str, view: View) -> bool:
@@ -690,6 +694,14 @@ def _may_miss(act: Callable[[], object], ignore_if_missing: bool) -> bool:
             raise
         return True
     return False
+
+
+def split_branch(name: str) -> tuple[str, str | None, list[str]]:
+    """Table, branch and further parts (of which one names a system table) of `t$branch_b$files`."""
+    base, *parts = name.split("$")
+    mark = BRANCH_MARK.removeprefix("$")
+    branch = parts.pop(0).removeprefix(mark) if parts and parts[0].startswith(mark) else None
+    return base, branch, parts
 
 
 def split_identifier(identifier: str) -> tuple[str, str]:

@@ -536,6 +536,9 @@ class HiveCatalog(Catalog):
         entry = new_view(old.dbName, old.tableName, view, old.owner, old.createTime)
         self._alter_entry(old.dbName, old.tableName, entry)
 
+    def _require_view(self, identifier: str) -> None:
+        self._view_entry(identifier)  # its columns may be of types that only Hive has
+
     def _view_entry(self, identifier: str) -> Any:
         entry = self._entry(identifier)
         if entry is None or entry.tableType != VIRTUAL_VIEW:

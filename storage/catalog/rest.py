@@ -157,15 +157,7 @@ _SNAPSHOT = re.compile(r"(?:/branch/branch-([^/]+))?/snapshot/snapshot-(\d+)")
 
 
 class RestFileIO(ForwardingFileIO):
-    """The store of one table, whose snapshots the server publishes.
-
-    Args:
-        inner: the store.
-        client: of the catalog.
-        identifier: of the table.
-        root: its directory.
-        table_id: by which the server knows it, whatever its name.
-    """
+    """The store of one table, whose snapshots the server publishes."""
 
     def __init__(
         self, inner: FileIO, client: RestClient, identifier: str, root: str, table_id: str
@@ -258,12 +250,6 @@ class RestCatalog(Catalog):
     """See the module. Made by `Catalog.open`.
 
     The warehouse is the server's name of one: the option `warehouse`, or else the location.
-
-    Args:
-        client: of the server.
-        file_io: store of what is not in a table.
-        warehouse: its name.
-        options: of the catalog and the object store.
     """
 
     keeps_views = True

@@ -138,12 +138,7 @@ class KafkaLag:
 
 
 class StatusLag:
-    """Everything from the pipeline's status page.
-
-    Args:
-        url: of the page or of its server.
-        clock: time.
-    """
+    """Everything from the pipeline's status page."""
 
     def __init__(self, url: str, clock: Clock) -> None:
         if not url.startswith(("http://", "https://")):

@@ -189,5 +189,5 @@ def test_types_of_tables_are_completed_and_may_be_switched_off(opened, tmp_path)
     with pytest.raises(UnsupportedFeatureError, match="switched off"):
         catalog.create_table("db.f", rows)
     options = {"type": "object-table", "object-location": str(tmp_path)}
-    catalog.create_table("db.o", TableSchema(0, (), -1, options=options))
+    catalog.create_table("db.o", TableSchema(id=0, fields=(), highest_field_id=-1, options=options))
     assert "path" in catalog.table("db.o").schema.field_names
