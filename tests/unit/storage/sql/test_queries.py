@@ -144,13 +144,36 @@ def test_a_query_that_fails_before_its_rows_end_says_why(session) -> None:
         engine.run(engine.connect(), text, {"r": Endless()}, parse_query(text)).read_all()
 
 
+def test_a_query_that_fails_after_its_first_rows_says_why() -> None:
+    class Rows:
+        schema = pa.schema([("v", pa.string())])
+
+        def to_batches(self):
+            for _ in range(200):
+                yield pa.record_batch({"v": ["1"] * 10_000})
+            yield pa.record_batch({"v": ["no number"]})
+
+    text = "SELECT CAST(v AS INT) AS v FROM r"
+    reader = engine.run(engine.connect(), text, {"r": Rows()}, parse_query(text))
+    assert reader.read_next_batch().num_rows
+    with pytest.raises(SqlError, match="Could not convert string 'no number'"):
+        reader.read_all()
+
+
 def test_a_query_is_cancelled_from_another_thread(session) -> None:
-    timer = threading.Timer(0.3, session.interrupt)
-    timer.start()
+    done = threading.Event()
+
+    def interrupt() -> None:
+        while not done.wait(0.3):  # on a busy machine the first one may come before the query
+            session.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
     slow = "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range + b.range = 1"
     with pytest.raises(SqlError, match="cancelled"):
         session.last_rows(slow)
-    timer.join()
+    done.set()
+    thread.join()
     assert session.last_rows("SELECT 1 AS x").to_pylist() == [{"x": 1}]
 
 
