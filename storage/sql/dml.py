@@ -6,6 +6,7 @@ becomes of the rows is up to the methods of the table, which Python users call a
 a statement does not set never pass through DuckDB.
 """
 
+import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -430,20 +431,6 @@ class _Relation:
         return _TargetRows(schema, self._rows)
 
 
-class _Session:
-    """The session, but for the name of the table that is changed."""
-
-    def __init__(self, session: "SqlSession", relation: _Relation) -> None:
-        self._session = session
-        self._relation = relation
-
-    def resolve(self, table: exp.Table) -> Any:
-        return self._relation if table.name == _TARGET else self._session.resolve(table)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-
 def _target_node(name: str) -> exp.Table:
     alias = exp.TableAlias(this=exp.to_identifier(name, quoted=True))
     return exp.Table(this=exp.to_identifier(_TARGET, quoted=True), alias=alias)
@@ -460,8 +447,9 @@ def _run(
 
     def plan(rows: pa.RecordBatchReader | None) -> tuple[Any, _Relation]:
         relation = _Relation(table, rows)
-        proxy: Any = _Session(session, relation)
-        return plan_query(proxy, query), relation
+        inside = copy.copy(session)
+        inside.relations = {_TARGET: relation}
+        return plan_query(inside, query), relation
 
     def change(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         ready, _ = plan(rows)

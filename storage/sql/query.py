@@ -78,7 +78,7 @@ def query_rows(session: "SqlSession", node: exp.Query, rows: pa.Table) -> pa.Tab
         SqlError: the query is wrong; says where.
     """
     inside = copy.copy(session)
-    inside.relation = rows
+    inside.relations = {"*": rows}
     return run_query(inside, node).read_all()
 
 
@@ -159,7 +159,7 @@ def _expanded(
     selects: list[tuple[exp.Select, TypeOf]] = []
     for scope in scopes:
         found = {
-            name: session.resolve(source) if session.relation is None else session.relation
+            name: session.resolve(source)
             for name, source in scope.sources.items()
             if isinstance(source, exp.Table)
             and _is_named(source)

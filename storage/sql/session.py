@@ -51,7 +51,7 @@ class SqlSession:
         catalog_name: the current one.
         database: the current one.
         options: what SET gave.
-        relation: rows that take the place of every table of a query; None: tables are read.
+        relations: what stands in the place of tables of a query, by name; "*": of every other one.
         rows_read: by queries, for those who show progress; they set it to 0.
     """
 
@@ -63,7 +63,7 @@ class SqlSession:
         self.database = database
         self.options: dict[str, str] = {}
         self.rows_read = 0
-        self.relation: pa.Table | None = None
+        self.relations: Mapping[str, Any] = {}
         self._running: Any = None
 
     @property
@@ -155,7 +155,8 @@ class SqlSession:
         """
         from storage.sql.relations import resolve
 
-        return resolve(self, table)
+        given = self.relations.get(table.name, self.relations.get("*"))
+        return resolve(self, table) if given is None else given
 
     def catalog_of(self, node: exp.Table) -> Catalog:
         """The catalog that a name says, else the current one.
