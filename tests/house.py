@@ -32,7 +32,7 @@ LAYERS = {"ingest": _INGEST.split(), "storage": ["io", "format", "lsm", "table",
 FILES_PER_FOLDER = 20
 IMPORTS_PER_MODULE = 25
 
-LINES = {"ingest": 63_550, "storage": 64_360, "changelog": 3_130}
+LINES = {"ingest": 63_550, "storage": 64_330, "changelog": 3_130}
 """Most lines of each package; lowered by every commit that removes some."""
 
 
