@@ -7,6 +7,7 @@ commands needs no import. A command is a function of its `Arguments` that return
 """
 
 import importlib
+import inspect
 import json
 import logging
 import os
@@ -47,12 +48,7 @@ Decorator = Callable[[Any], Any]
 
 
 class Value(click.ParamType[Any]):
-    """Type of an option: a parser whose `ValueError` is a usage error.
-
-    Args:
-        parse: returns the value of a text.
-        metavar: placeholder of the value in help.
-    """
+    """Type of an option: a parser whose `ValueError` is a usage error."""
 
     def __init__(self, parse: Callable[[str], Any], metavar: str) -> None:
         self._parse = parse
@@ -257,14 +253,18 @@ class Group(_Page, click.Group):
 
 
 def command(
-    name: str, text: str, *parameters: Decorator, examples: str = "", into: Group | None = None
+    name: str,
+    *parameters: Decorator,
+    text: str = "",
+    examples: str = "",
+    into: Group | None = None,
 ) -> Callable[[Run], Command]:
-    """Make a function a command.
+    """Make a function a command, whose help text is its docstring.
 
     Args:
         name: name of the command.
-        text: help text; the first line is shown in the help of the group.
         parameters: options and arguments, in the order of help.
+        text: help text instead of the docstring; its first line is shown in the help of the group.
         examples: command lines, printed after the options; default: those of the group, if it has
             any only those that call the command.
         into: group of the command, unless the group declares it as `Lazy`.
@@ -274,8 +274,9 @@ def command(
         examples = "\n".join(["Examples:", *lines]) if lines else into.examples
 
     def decorate(run: Run) -> Command:
-        about = text.strip().partition("\n")[0].rstrip(".")
-        make = click.command(name, cls=Command, help=text, short_help=about, examples=examples)
+        shown = (text or inspect.getdoc(run) or "").strip()
+        about = shown.partition("\n")[0].rstrip(".")
+        make = click.command(name, cls=Command, help=shown, short_help=about, examples=examples)
         created: Command = make(combine(*parameters)(run))
         if into is not None:
             into.add_command(created)

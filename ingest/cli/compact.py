@@ -41,15 +41,6 @@ from storage.table.table import FileStoreTable
 
 __all__ = ["compact", "progress_text", "show_progress"]
 
-_ABOUT = """\
-Compact tables, also while other processes write them.
-
-Merges sorted runs and small files, which makes reads faster and removes deleted rows from the data
-files. Safe while a daemon or other writers run: if both change a bucket, the compaction is retried
-or discarded, and the rows of the table never change. If it is killed, only orphan files remain.
-Also compacts `write-only` tables, and produces the changelog of tables with changelog-producer
-`lookup` or `full-compaction`."""
-
 _EXAMPLES = """\
 Examples:
   lakeward compact --warehouse /data/warehouse shop.orders
@@ -97,7 +88,6 @@ def _sort_of(arguments: Arguments) -> SortBy | None:
 
 @command(
     "compact",
-    _ABOUT,
     TABLES,
     partitions("only partitions with these values; repeatable", section="Which tables"),
     option(
@@ -135,7 +125,14 @@ def _sort_of(arguments: Arguments) -> SortBy | None:
     examples=_EXAMPLES,
 )
 def compact(arguments: Arguments) -> int:
-    """Compact the chosen tables, once or until a signal."""
+    """Compact tables, also while other processes write them.
+
+    Merges sorted runs and small files, which makes reads faster and removes deleted rows from the
+    data files. Safe while a daemon or other writers run: if both change a bucket, the compaction is
+    retried or discarded, and the rows of the table never change. If it is killed, only orphan files
+    remain. Also compacts `write-only` tables, and produces the changelog of tables with
+    changelog-producer `lookup` or `full-compaction`.
+    """
     choose_one(arguments, "full", "minor", "order_by")
     chosen = chosen_tables(arguments)
     sort = _sort_of(arguments)

@@ -44,12 +44,6 @@ from storage.table.table_rules import check_table
 
 __all__ = ["alter", "create", "drop", "rename", "set_option"]
 
-_CREATE = """\
-Create a table.
-
-A column is a name and a type: `id BIGINT NOT NULL`, `price DECIMAL(10, 2)`, `tags ARRAY<STRING>`.
-The database is created if it does not exist. Columns of the primary key become NOT NULL."""
-
 _CREATE_EXAMPLES = """\
 Examples:
   lakeward table create /data/warehouse shop.orders "id BIGINT" "amount DECIMAL(10, 2)" \\
@@ -57,36 +51,12 @@ Examples:
   lakeward table create catalog.yaml logs.lines "line STRING" "dt STRING" --partitioned-by dt
 """
 
-_ALTER = """\
-Change the columns of a table.
-
-All changes of one call are one new version of the schema; if one of them is not allowed, none is
-made. Data files are not rewritten: older files are read in the new schema. A path into a row type
-is parted by dots: `address.city`."""
-
 _ALTER_EXAMPLES = """\
 Examples:
   lakeward table alter /data/warehouse shop.orders --add "note STRING" --drop old_note
   lakeward table alter /data/warehouse shop.orders --rename note=comment --type amount="BIGINT"
   lakeward table alter /data/warehouse shop.orders --add "a INT" --dry-run
 """
-
-_OPTION = """\
-Set or reset options of a table.
-
-Options that are fixed when a table is made are refused. The options are listed in
-docs/reference/table-options.md."""
-
-_DROP = """\
-Drop a table with all its files.
-
-Snapshots, tags, branches and data are removed; this cannot be undone. Stop all writers first."""
-
-_RENAME = """\
-Rename a table, or move it to another database of the catalog.
-
-Its directory is renamed, so stop all writers first. Tables in an object store cannot be renamed:
-it has no directories."""
 
 
 def _column(text: str) -> tuple[str, DataType]:
@@ -118,7 +88,6 @@ _TYPED = Value(_typed, "COLUMN=TYPE")
 
 @command(
     "create",
-    _CREATE,
     WAREHOUSE,
     positional("table", help="database.table"),
     positional("columns", nargs=-1, required=True, type=_COLUMN, metavar="'NAME TYPE'..."),
@@ -132,7 +101,12 @@ _TYPED = Value(_typed, "COLUMN=TYPE")
     examples=_CREATE_EXAMPLES,
 )
 def create(arguments: Arguments) -> int:
-    """Create a table."""
+    """Create a table.
+
+    A column is a name and a type: `id BIGINT NOT NULL`, `price DECIMAL(10, 2)`, `tags
+    ARRAY<STRING>`. The database is created if it does not exist. Columns of the primary key become
+    NOT NULL.
+    """
     schema = new_schema(
         arguments.columns,
         primary_keys=arguments.primary_key,
@@ -156,7 +130,6 @@ def create(arguments: Arguments) -> int:
 
 @command(
     "alter",
-    _ALTER,
     ONE_TABLE,
     option("--add", _COLUMN, "add a column, which may be null", multiple=True),
     option("--drop", "COLUMN", "drop a column", multiple=True),
@@ -169,7 +142,12 @@ def create(arguments: Arguments) -> int:
     examples=_ALTER_EXAMPLES,
 )
 def alter(arguments: Arguments) -> int:
-    """Change the columns."""
+    """Change the columns of a table.
+
+    All changes of one call are one new version of the schema; if one of them is not allowed, none
+    is made. Data files are not rewritten: older files are read in the new schema. A path into a row
+    type is parted by dots: `address.city`.
+    """
     changes: list[SchemaChange] = [
         *(RenameColumn(_path(old), new) for old, new in arguments.rename),
         *(DropColumn(_path(name)) for name in arguments.drop),
@@ -187,7 +165,6 @@ def alter(arguments: Arguments) -> int:
 
 @command(
     "set-option",
-    _OPTION,
     ONE_TABLE,
     positional("options", nargs=-1, type=PAIR, metavar="[KEY=VALUE]..."),
     option("--reset", "KEY", "take an option back to its default", multiple=True),
@@ -197,7 +174,11 @@ def alter(arguments: Arguments) -> int:
     "  lakeward table set-option /data/warehouse shop.orders --reset snapshot.time-retained\n",
 )
 def set_option(arguments: Arguments) -> int:
-    """Set options."""
+    """Set or reset options of a table.
+
+    Options that are fixed when a table is made are refused. The options are listed in
+    docs/reference/table-options.md.
+    """
     changes: list[SchemaChange] = [SetOption(key, value) for key, value in arguments.options]
     changes += [RemoveOption(key) for key in arguments.reset]
     if not changes:
@@ -207,7 +188,6 @@ def set_option(arguments: Arguments) -> int:
 
 @command(
     "rename",
-    _RENAME,
     WAREHOUSE,
     positional("table", help="database.table"),
     positional("new_name", metavar="NEW_NAME", help="database.table"),
@@ -216,7 +196,11 @@ def set_option(arguments: Arguments) -> int:
     examples="Examples:\n  lakeward table rename /data/warehouse shop.orders shop.old_orders\n",
 )
 def rename(arguments: Arguments) -> int:
-    """Rename a table."""
+    """Rename a table, or move it to another database of the catalog.
+
+    Its directory is renamed, so stop all writers first. Tables in an object store cannot be
+    renamed: it has no directories.
+    """
     catalog, old, new = catalog_of(arguments), arguments.table, arguments.new_name
     if not catalog.exists(old):
         raise NotFoundError("there is no such table", table=old)
@@ -237,14 +221,16 @@ _TABLE_OR_MISSING = combine(
 
 @command(
     "drop",
-    _DROP,
     _TABLE_OR_MISSING,
     examples="Examples:\n"
     "  lakeward table drop /data/warehouse shop.old_orders --dry-run\n"
     "  lakeward table drop catalog.yaml shop.old_orders --if-exists\n",
 )
 def drop(arguments: Arguments) -> int:
-    """Drop a table."""
+    """Drop a table with all its files.
+
+    Snapshots, tags, branches and data are removed; this cannot be undone. Stop all writers first.
+    """
     catalog, name = catalog_of(arguments), arguments.table
     exists = catalog.exists(name)
     if not exists and not arguments.if_exists:

@@ -49,15 +49,6 @@ _LOG = logging.getLogger(__name__)
 KINDS = ("tags", "partitions", "consumers", "snapshots", "changelogs")
 """What can expire, in the order of processing."""
 
-_ABOUT = """\
-Remove expired snapshots, tags, partitions, consumers and changelogs.
-
-Files that only they reference are deleted too. The order is: tags (their own retention), partitions
-(`partition.expiration-time`), consumers (`consumer.expiration-time`), snapshots (`snapshot.…`) and
-long-lived changelogs (`changelog.…`). Files that a tag, branch or consumer needs are kept. Safe
-while a daemon or another expiry runs. If it is killed, the next run or `lakeward orphans` removes
-the remaining files."""
-
 _EXAMPLES = """\
 Examples:
   lakeward expire --warehouse /data/warehouse shop.orders --dry-run
@@ -150,7 +141,6 @@ class _Pass:
 
 @command(
     "expire",
-    _ABOUT,
     TABLES,
     _what("--only", Value(_kinds, "KIND[,…]"), f"only these: {', '.join(KINDS)}", default=KINDS),
     _what(
@@ -166,46 +156,58 @@ class _Pass:
     examples=_EXAMPLES,
 )
 def expire(arguments: Arguments) -> int:
-    """Expire, table by table."""
-    chosen = chosen_tables(arguments)
-    catalog = selected_catalog(arguments)
-    line = open_progress()
+    """Remove expired snapshots, tags, partitions, consumers and changelogs.
+
+    Files that only they reference are deleted too. The order is: tags (their own retention),
+    partitions (`partition.expiration-time`), consumers (`consumer.expiration-time`), snapshots
+    (`snapshot.…`) and long-lived changelogs (`changelog.…`). Files that a tag, branch or consumer
+    needs are kept. Safe while a daemon or another expiry runs. If it is killed, the next run or
+    `lakeward orphans` removes the remaining files.
+    """
     rows: list[list[Any]] = []
-    errors: list[BaseException] = []
-    with StopSignal("the step in progress is") as stop:
-        one_pass = _Pass(
-            Retention(
-                retain_min=arguments.retain_min,
-                retain_max=arguments.retain_max,
-                time_retained_ms=arguments.older_than,
-                limit=arguments.limit,
-            ),
-            arguments.all_changelogs,
-            arguments.dry_run,
-            line,
-            stop.event.is_set,
+    line = open_progress()
+
+    def act(name: str, table: FileStoreTable, stopping: Callable[[], bool]) -> None:
+        retention = Retention(
+            retain_min=arguments.retain_min,
+            retain_max=arguments.retain_max,
+            time_retained_ms=arguments.older_than,
+            limit=arguments.limit,
         )
-        for name in selected(catalog, chosen):
-            if stop.event.is_set():
-                break
-            try:
-                table = catalog.table(name)
-                if arguments.option:
-                    table = table.with_options(dict(arguments.option))
-                rows += _table(one_pass, name, table, arguments.only)
-            except (LakewardError, OSError) as error:
-                errors.append(error)
-                _LOG.log(
-                    kind_of(error).level,
-                    "expiry of a table failed",
-                    extra={"event": "expire_failed", "table": name},
-                    exc_info=error,
-                )
+        steps = _Pass(retention, arguments.all_changelogs, arguments.dry_run, line, stopping)
+        if arguments.option:
+            table = table.with_options(dict(arguments.option))
+        rows.extend(_table(steps, name, table, arguments.only))
+
+    code = _each_table(arguments, "step", "expire_failed", "expiry of a table failed", act)
     line.clear()
     shown = rows if arguments.json else [[*row[:3], _shortened(row[3])] for row in rows]
     emit(arguments, ["table", "what", "count", "names"], shown, "nothing to expire")
     if rows and arguments.dry_run and not arguments.json:
         print("(nothing was changed)")
+    return code
+
+
+def _each_table(
+    arguments: Arguments,
+    unit: str,
+    event: str,
+    message: str,
+    act: Callable[[str, FileStoreTable, Callable[[], bool]], None],
+) -> int:
+    """Process the chosen tables until a signal; an error of one leaves the others. Exit code."""
+    chosen, catalog = chosen_tables(arguments), selected_catalog(arguments)
+    errors: list[BaseException] = []
+    with StopSignal(f"the {unit} in progress is") as stop:
+        for name in selected(catalog, chosen):
+            if stop.event.is_set():
+                break
+            try:
+                act(name, catalog.table(name), stop.event.is_set)
+            except (LakewardError, OSError) as error:
+                errors.append(error)
+                extra = {"event": event, "table": name}
+                _LOG.log(kind_of(error).level, message, extra=extra, exc_info=error)
     return exit_code_of(errors[0]) if errors else 0
 
 
@@ -242,14 +244,6 @@ def _shortened(names: list[str]) -> str:
 MIN_AGE_MS = 3_600_000
 """More recent files are removed only with --force: they may belong to an in-flight commit [ms]."""
 
-_ORPHANS = """\
-Remove files that no snapshot, tag, branch or changelog references.
-
-Orphan files remain after writers were killed, commits lost a race, or branches were deleted. Files
-more recent than --older-than are kept, because they may belong to in-flight commits: it is safe
-while a daemon runs whose batches take less time than that. If metadata of a table is corrupt,
-nothing of it is removed."""
-
 _ORPHANS_EXAMPLES = """\
 Examples:
   lakeward orphans --warehouse /data/warehouse shop.orders --dry-run
@@ -263,7 +257,6 @@ _LISTED = 20
 
 @command(
     "orphans",
-    _ORPHANS,
     TABLES,
     option(
         "--older-than",
@@ -277,8 +270,13 @@ _LISTED = 20
     examples=_ORPHANS_EXAMPLES,
 )
 def orphans(arguments: Arguments) -> int:
-    """Remove orphan files, table by table."""
-    chosen = chosen_tables(arguments)
+    """Remove files that no snapshot, tag, branch or changelog references.
+
+    Orphan files remain after writers were killed, commits lost a race, or branches were deleted.
+    Files more recent than --older-than are kept, because they may belong to in-flight commits: it
+    is safe while a daemon runs whose batches take less time than that. If metadata of a table is
+    corrupt, nothing of it is removed.
+    """
     age_ms = arguments.older_than
     if age_ms < MIN_AGE_MS and not (arguments.force or arguments.dry_run):
         raise InvalidRequestError(
@@ -286,39 +284,29 @@ def orphans(arguments: Arguments) -> int:
             hint="use --older-than 1h or more, or --force if nothing writes the tables",
             older_than_s=age_ms // 1000,
         )
-    catalog = selected_catalog(arguments)
     line = open_progress()
     found: list[tuple[str, OrphanFiles]] = []
-    errors: list[BaseException] = []
-    with StopSignal("the table in progress is") as stop:
-        for name in selected(catalog, chosen):
-            if stop.event.is_set():
-                break
 
-            def show(phase: str, files: int, name: str = name) -> None:
-                facts = {"table": name, "phase": phase, "files": files}
-                line.show(f"{name}  {files:,} files {phase}", "orphans", facts)
+    def act(name: str, table: FileStoreTable, stopping: Callable[[], bool]) -> None:
+        del stopping
 
-            try:
-                table = catalog.table(name)
-                removed = remove_orphan_files(
-                    table,
-                    older_than_ms=table.clock.now_ms() - age_ms,
-                    dry_run=arguments.dry_run,
-                    on_progress=show,
-                )
-                found.append((name, removed))
-            except (LakewardError, OSError) as error:
-                errors.append(error)
-                _LOG.log(
-                    kind_of(error).level,
-                    "removing orphan files of a table failed",
-                    extra={"event": "orphans_failed", "table": name},
-                    exc_info=error,
-                )
+        def show(phase: str, files: int) -> None:
+            facts = {"table": name, "phase": phase, "files": files}
+            line.show(f"{name}  {files:,} files {phase}", "orphans", facts)
+
+        removed = remove_orphan_files(
+            table,
+            older_than_ms=table.clock.now_ms() - age_ms,
+            dry_run=arguments.dry_run,
+            on_progress=show,
+        )
+        found.append((name, removed))
+
+    failure = "removing orphan files of a table failed"
+    code = _each_table(arguments, "table", "orphans_failed", failure, act)
     line.clear()
     _print_orphans(arguments, found)
-    return exit_code_of(errors[0]) if errors else 0
+    return code
 
 
 def _print_orphans(arguments: Arguments, found: list[tuple[str, OrphanFiles]]) -> None:

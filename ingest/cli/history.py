@@ -65,20 +65,6 @@ Examples:
   lakeward table branch forward /data/warehouse shop.orders test --dry-run
 """
 
-_FORWARD = """\
-Fast-forward main to a branch.
-
-Snapshots of main since the branch was created are lost. Stop all writers of the table first, and
-restart a Lakeward pipeline with `lakeward run --recover-offsets`."""
-
-_ROLLBACK = """\
-Roll a table back to an older snapshot.
-
-Later snapshots, their tags and their files are deleted. Stop all writers of the table first.
-Restart a Lakeward pipeline that writes the table with `lakeward run --recover-offsets`: it reads
-the deleted rows again, and no row of other tables twice. Without that option it refuses to start,
-and a running one stops at its next commit."""
-
 _ROLLBACK_EXAMPLES = """\
 Examples:
   lakeward table rollback /data/warehouse shop.orders --snapshot 17 --dry-run
@@ -127,9 +113,9 @@ _TAG_TARGET = combine(
 )
 
 
-@command("ls", "List tags with their snapshots.", ONE_TABLE, into=tag)
+@command("ls", ONE_TABLE, into=tag)
 def list_tags(arguments: Arguments) -> int:
-    """Print tags."""
+    """List tags with their snapshots."""
     head = ["tag", "snapshot", "schema", "committed", "records", "retain_s"]
     rows: list[list[Any]] = []
     for listed in all_tags(table_of(arguments)):
@@ -143,7 +129,6 @@ def list_tags(arguments: Arguments) -> int:
 
 @command(
     "create",
-    "Create a tag.",
     ONE_TABLE,
     _TAG_TARGET,
     flag("--if-not-exists", "do nothing if the tag exists"),
@@ -162,7 +147,7 @@ def create_named_tag(arguments: Arguments) -> int:
     return emit_fact(arguments, text, {"tag": created.name, "snapshot": created.snapshot.id})
 
 
-@command("replace", "Point a tag to another snapshot.", ONE_TABLE, _TAG_TARGET, into=tag)
+@command("replace", ONE_TABLE, _TAG_TARGET, into=tag)
 def move_tag(arguments: Arguments) -> int:
     """Point a tag to another snapshot."""
     moved = replace_tag(
@@ -172,16 +157,9 @@ def move_tag(arguments: Arguments) -> int:
     return emit_fact(arguments, text, {"tag": moved.name, "snapshot": moved.snapshot.id})
 
 
-@command(
-    "delete",
-    "Delete tags, and the files that only they reference.",
-    ONE_TABLE,
-    _NAMES,
-    DRY_RUN,
-    into=tag,
-)
+@command("delete", ONE_TABLE, _NAMES, DRY_RUN, into=tag)
 def delete_tags(arguments: Arguments) -> int:
-    """Delete tags."""
+    """Delete tags, and the files that only they reference."""
     table = table_of(arguments)
     for named in [get_tag(table, name) for name in arguments.names]:
         if not arguments.dry_run:
@@ -198,7 +176,7 @@ def _emit_deleted(arguments: Arguments, what: str, facts: dict[str, Any]) -> Non
     emit_fact(arguments, f"{what} {text}", {**facts, "deleted": not dry_run})
 
 
-@command("rename", "Rename a tag.", ONE_TABLE, _NAME, _NEW_NAME, into=tag)
+@command("rename", ONE_TABLE, _NAME, _NEW_NAME, into=tag)
 def name_tag(arguments: Arguments) -> int:
     """Rename a tag."""
     rename_tag(table_of(arguments), arguments.name, arguments.new_name)
@@ -206,30 +184,29 @@ def name_tag(arguments: Arguments) -> int:
     return emit_fact(arguments, text, {"tag": arguments.new_name, "before": arguments.name})
 
 
-@command("ls", "List consumers and the next snapshot of each.", ONE_TABLE, into=consumer)
+@command("ls", ONE_TABLE, into=consumer)
 def list_consumers(arguments: Arguments) -> int:
-    """Print consumers."""
+    """List consumers and the next snapshot of each."""
     rows = [list(item) for item in all_consumers(table_of(arguments)).items()]
     return emit(arguments, ["consumer", "next_snapshot"], rows, "no consumers")
 
 
 @command(
     "set",
-    "Reset a consumer to a snapshot.",
     ONE_TABLE,
     _NAME,
     positional("next_snapshot", type=POSITIVE, metavar="SNAPSHOT", help="next snapshot to read"),
     into=consumer,
 )
 def set_consumer(arguments: Arguments) -> int:
-    """Reset a consumer."""
+    """Reset a consumer to a snapshot."""
     write_consumer(table_of(arguments), arguments.name, arguments.next_snapshot)
     text = f"consumer {arguments.name} continues at snapshot {arguments.next_snapshot}"
     facts = {"consumer": arguments.name, "next_snapshot": arguments.next_snapshot}
     return emit_fact(arguments, text, facts)
 
 
-@command("delete", "Delete consumers.", ONE_TABLE, _NAMES, DRY_RUN, into=consumer)
+@command("delete", ONE_TABLE, _NAMES, DRY_RUN, into=consumer)
 def delete_consumers(arguments: Arguments) -> int:
     """Delete consumers."""
     table = table_of(arguments)
@@ -246,9 +223,9 @@ def delete_consumers(arguments: Arguments) -> int:
     return 0
 
 
-@command("ls", "List branches other than main.", ONE_TABLE, into=branch)
+@command("ls", ONE_TABLE, into=branch)
 def list_branches(arguments: Arguments) -> int:
-    """Print branches."""
+    """List branches other than main."""
     table = table_of(arguments)
     rows = []
     for name in branch_names(table):
@@ -261,7 +238,6 @@ def list_branches(arguments: Arguments) -> int:
 
 @command(
     "create",
-    "Create a branch: empty, or from a tag or snapshot.",
     ONE_TABLE,
     _NAME,
     option("--tag", "NAME", "start from the snapshot of this tag"),
@@ -270,7 +246,7 @@ def list_branches(arguments: Arguments) -> int:
     into=branch,
 )
 def create_named_branch(arguments: Arguments) -> int:
-    """Create a branch."""
+    """Create a branch: empty, or from a tag or snapshot."""
     choose_one(arguments, "tag", "snapshot")
     create_branch(
         table_of(arguments),
@@ -283,16 +259,9 @@ def create_named_branch(arguments: Arguments) -> int:
     return emit_fact(arguments, text, {"branch": arguments.name})
 
 
-@command(
-    "delete",
-    "Delete branches; `lakeward orphans` removes their data files.",
-    ONE_TABLE,
-    _NAMES,
-    DRY_RUN,
-    into=branch,
-)
+@command("delete", ONE_TABLE, _NAMES, DRY_RUN, into=branch)
 def delete_branches(arguments: Arguments) -> int:
-    """Delete branches."""
+    """Delete branches; `lakeward orphans` removes their data files."""
     table = table_of(arguments)
     branches = {name: table.at_branch(name).snapshots.ids() for name in arguments.names}
     for name, ids in branches.items():
@@ -303,24 +272,21 @@ def delete_branches(arguments: Arguments) -> int:
     return 0
 
 
-@command(
-    "rename",
-    "Rename a branch; stop its writers first.",
-    ONE_TABLE,
-    _NAME,
-    _NEW_NAME,
-    into=branch,
-)
+@command("rename", ONE_TABLE, _NAME, _NEW_NAME, into=branch)
 def name_branch(arguments: Arguments) -> int:
-    """Rename a branch."""
+    """Rename a branch; stop its writers first."""
     rename_branch(table_of(arguments), arguments.name, arguments.new_name)
     text = f"branch {arguments.name} is renamed to {arguments.new_name}"
     return emit_fact(arguments, text, {"branch": arguments.new_name, "before": arguments.name})
 
 
-@command("forward", _FORWARD, ONE_TABLE, _NAME, _STOPPED, DRY_RUN, into=branch)
+@command("forward", ONE_TABLE, _NAME, _STOPPED, DRY_RUN, into=branch)
 def forward_main(arguments: Arguments) -> int:
-    """Fast-forward main to a branch."""
+    """Fast-forward main to a branch.
+
+    Snapshots of main since the branch was created are lost. Stop all writers of the table first,
+    and restart a Lakeward pipeline with `lakeward run --recover-offsets`.
+    """
     table = catalog_of(arguments).table(arguments.table)
     source = table.at_branch(arguments.name)
     ids = source.snapshots.ids()
@@ -345,7 +311,6 @@ def forward_main(arguments: Arguments) -> int:
 
 @command(
     "rollback",
-    _ROLLBACK,
     ONE_TABLE,
     option("--snapshot", POSITIVE, "roll back to this snapshot"),
     option("--tag", "NAME", "roll back to the snapshot of this tag"),
@@ -357,7 +322,13 @@ def forward_main(arguments: Arguments) -> int:
     examples=_ROLLBACK_EXAMPLES,
 )
 def rollback(arguments: Arguments) -> int:
-    """Roll a table back."""
+    """Roll a table back to an older snapshot.
+
+    Later snapshots, their tags and their files are deleted. Stop all writers of the table first.
+    Restart a Lakeward pipeline that writes the table with `lakeward run --recover-offsets`: it
+    reads the deleted rows again, and no row of other tables twice. Without that option it refuses
+    to start, and a running one stops at its next commit.
+    """
     choose_one(arguments, "snapshot", "tag", "timestamp", required=True)
     table = table_of(arguments)
     target = rollback_target(

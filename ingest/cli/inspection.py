@@ -5,7 +5,6 @@ Tables are named as in Paimon: `db.t`, `db.t$branch_b`, `db.t$files`, `db.t$bran
 `sys.all_table_options`.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,7 +24,7 @@ from ingest.cli.parameters import (
 )
 from ingest.observe.metrics.layout_figures import levels_of
 from ingest.observe.text_table import aligned, csv_text, human_size, human_time, json_line, rows_of
-from storage.catalog.catalog import Catalog
+from storage.catalog.catalog import BRANCH_MARK, Catalog, split_branch
 from storage.catalog.system_tables import CATALOG_TABLES, catalog_system_table
 from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import DataFileMeta, ManifestEntry
@@ -43,8 +42,6 @@ __all__ = ["files", "scan", "show", "snapshots"]
 
 CATALOG_PREFIX = "sys."
 """Prefix of the names of the catalog's system tables."""
-
-_BRANCH = "branch_"
 
 _SCAN = f"""\
 Print the merged rows of a snapshot, or the rows of a system table.
@@ -71,61 +68,43 @@ def _limit(text: str) -> Decorator:
     return option("--limit", COUNT, f"{text}; 0 = all (default: 20)", default=20)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ScanRequest:
-    """What a scan reads.
-
-    Attributes:
-        name: table or system table.
-        columns: columns in this order; None: all.
-        predicate: filter on rows; None: all rows.
-        options: dynamic table options, such as those of time travel.
-    """
-
-    name: str
-    columns: tuple[str, ...] | None = None
-    predicate: Predicate | None = None
-    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
-def read_scan(catalog: Catalog, request: ScanRequest) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    """Return the columns, and the rows as batches.
-
-    Raises:
-        NotFoundError: there is no such table, system table, branch or snapshot.
-        InvalidRequestError: a column is unknown.
-        InvalidOptionError: an option is bad.
-    """
-    if request.name.startswith(CATALOG_PREFIX):
-        rows = catalog_system_table(catalog, request.name.removeprefix(CATALOG_PREFIX))
-        return _select(rows, request)
-    base, system = _split(request.name)
+def _opened(
+    catalog: Catalog,
+    name: str,
+    columns: tuple[str, ...] | None,
+    predicate: Predicate | None,
+    options: Mapping[str, str],
+) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    """Return the columns of a table or system table, and its rows as batches."""
+    if name.startswith(CATALOG_PREFIX):
+        rows = catalog_system_table(catalog, name.removeprefix(CATALOG_PREFIX))
+        return _select(rows, columns, predicate)
+    base, system = _split(name)
     table = catalog.table(base)
-    if request.options:
-        table = table.with_options(request.options)
+    if options:
+        table = table.with_options(options)
     if system is not None:
-        return _select(system_table(table, system), request)
-    scan = table.scan(request.predicate, request.columns)
+        return _select(system_table(table, system), columns, predicate)
+    scan = table.scan(predicate, columns)
     return scan.schema.names, (batch for split in scan.plan() for batch in scan.read(split))
 
 
 def _split(name: str) -> tuple[str, str | None]:
     """Split a name into that of a table or branch, and that of a system table."""
-    parts = name.split("$")
-    base = parts[0]
-    if len(parts) > 1 and parts[1].startswith(_BRANCH):
-        base = f"{base}${parts[1]}"
-        del parts[1]
-    if len(parts) > 2:
+    base, branch, parts = split_branch(name)
+    if len(parts) > 1:
         raise InvalidRequestError(
             "no such table", hint="write database.table$files, or $branch_b$files", table=name
         )
-    return base, parts[1] if len(parts) == 2 else None
+    main = base if branch is None else f"{base}{BRANCH_MARK}{branch}"
+    return main, parts[0] if parts else None
 
 
-def _select(rows: pa.Table, request: ScanRequest) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+def _select(
+    rows: pa.Table, wanted: tuple[str, ...] | None, predicate: Predicate | None
+) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """Apply the filter and the projection to a table in memory."""
-    columns = list(request.columns or rows.column_names)
+    columns = list(wanted or rows.column_names)
     unknown = sorted(set(columns) - set(rows.column_names))
     if unknown:
         raise InvalidRequestError(
@@ -134,8 +113,8 @@ def _select(rows: pa.Table, request: ScanRequest) -> tuple[list[str], Iterator[p
             column=unknown[0],
         )
     batches = rows.to_batches()
-    if request.predicate is not None:
-        batches = [batch.filter(mask(request.predicate, batch)) for batch in batches]
+    if predicate is not None:
+        batches = [batch.filter(mask(predicate, batch)) for batch in batches]
     return columns, (batch.select(columns) for batch in batches)
 
 
@@ -149,13 +128,12 @@ def _entries(table: FileStoreTable, snapshot: Snapshot | None) -> list[ManifestE
 
 @command(
     "show",
-    "Print schema, options, keys, rows and files per level.",
     ONE_TABLE,
     _SNAPSHOT,
     examples="Examples:\n  lakeward table show /data/warehouse shop.orders --snapshot 3\n",
 )
 def show(arguments: Arguments) -> int:
-    """Print one table."""
+    """Print schema, options, keys, rows and files per level."""
     table = table_of(arguments)
     if isinstance(table, FormatTable):
         return _show_files(table, arguments)
@@ -232,13 +210,12 @@ def _type_of(value: object) -> str:
 
 @command(
     "files",
-    "List the live data files of a snapshot.",
     ONE_TABLE,
     _SNAPSHOT,
     examples="Examples:\n  lakeward table files /data/warehouse shop.orders --json\n",
 )
 def files(arguments: Arguments) -> int:
-    """Print the files."""
+    """List the live data files of a snapshot."""
     table = table_of(arguments)
     if isinstance(table, FormatTable):
         start = len(table.location) + 1
@@ -287,13 +264,12 @@ def _key(table: FileStoreTable, file: DataFileMeta, framed: bytes) -> Any:
 
 @command(
     "snapshots",
-    "List the available snapshots.",
     ONE_TABLE,
     _limit("newest N"),
     examples="Examples:\n  lakeward table snapshots /data/warehouse shop.orders --limit 0\n",
 )
 def snapshots(arguments: Arguments) -> int:
-    """Print the snapshots."""
+    """List the available snapshots."""
     table = table_of(arguments)
     numbers = sorted(table.snapshots.ids())
     chosen = numbers[-arguments.limit :] if arguments.limit else numbers
@@ -310,7 +286,6 @@ def snapshots(arguments: Arguments) -> int:
 
 @command(
     "scan",
-    _SCAN,
     ONE_TABLE,
     _SNAPSHOT,
     option("--tag", "NAME", "the snapshot of this tag"),
@@ -327,6 +302,7 @@ def snapshots(arguments: Arguments) -> int:
     option("--filter", "TEXT", "only rows that match, such as \"id > 5 and name = 'x'\""),
     _limit("maximum number of rows"),
     flag("--csv", "print comma-separated values with a header line"),
+    text=_SCAN,
     examples=_SCAN_EXAMPLES,
 )
 def scan(arguments: Arguments) -> int:
@@ -337,22 +313,15 @@ def scan(arguments: Arguments) -> int:
         "scan.timestamp-millis": arguments.timestamp,
     }
     given = {key: str(value) for key, value in travel.items() if value is not None}
-    names, batches = read_scan(
+    names, batches = _opened(
         catalog_of(arguments),
-        ScanRequest(
-            name=arguments.table,
-            columns=arguments.columns or None,
-            predicate=parse_predicate(arguments.filter) if arguments.filter else None,
-            options={**given, **dict(arguments.option)},
-        ),
+        arguments.table,
+        arguments.columns or None,
+        parse_predicate(arguments.filter) if arguments.filter else None,
+        {**given, **dict(arguments.option)},
     )
-    return _print_rows(arguments, names, _rows(batches, arguments.limit))
-
-
-def _rows(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[list[Any]]:
-    """Yield at most `limit` rows (0 = all); reads no batch beyond them."""
     rows = itertools.chain.from_iterable(rows_of(batch) for batch in batches)
-    return itertools.islice(rows, limit or None)
+    return _print_rows(arguments, names, itertools.islice(rows, arguments.limit or None))
 
 
 def _print_rows(arguments: Arguments, columns: list[str], rows: Iterator[list[Any]]) -> int:

@@ -15,12 +15,6 @@ from ingest.cli.parameters import CONFIGURATION, DURATION_S, SECONDS, configurat
 
 __all__ = ["WAITING", "pause", "reload", "resume", "send_request", "status"]
 
-_STATUS = """\
-Show the state of a pipeline and its tables.
-
-Reads the state in the warehouse, and that of the daemon if one answers at `metrics.host` and
-`metrics.port`, or at --url. With --url alone only the daemon is queried."""
-
 _STATUS_EXAMPLES = """\
 Examples:
   lakeward status -c shop.yaml
@@ -37,7 +31,6 @@ Exit codes with --check (without it 0, if the state could be read):
 
 @command(
     "status",
-    _STATUS,
     configuration(required=False),
     option("--url", "URL", "address of the daemon's HTTP endpoint"),
     flag("--json", "print one JSON object"),
@@ -50,7 +43,11 @@ Exit codes with --check (without it 0, if the state could be read):
     examples=_STATUS_EXAMPLES,
 )
 def status(arguments: Arguments) -> int:
-    """Print the state; with --check report the health in the exit code."""
+    """Show the state of a pipeline and its tables.
+
+    Reads the state in the warehouse, and that of the daemon if one answers at `metrics.host` and
+    `metrics.port`, or at --url. With --url alone only the daemon is queried.
+    """
     from ingest.tools.pipeline_status import pipeline_status, problems_of, status_at, status_text
 
     if not arguments.config and arguments.url is None:
@@ -70,30 +67,6 @@ def status(arguments: Arguments) -> int:
     for each in problems:
         print(f"lakeward: {each.text}", file=sys.stderr)
     return max((int(each.exit_code) for each in problems), default=0)
-
-
-_PAUSE = """\
-Park tables, or pause the whole stream.
-
-From the next batch on, events of parked tables are not processed; other tables continue. Nothing is
-lost: `resume` reads the missed events again, as far as the source still has them.
-
-With --stream the whole stream is paused after the batch in progress, across restarts, until
-`resume --stream`. The daemon keeps running and keeps its offsets."""
-
-_RESUME = """\
-Resume parked tables, or a paused stream.
-
-The stream goes back to the offsets where the tables were parked; rows that other tables already
-have are skipped. The source must still have the records since then. If they have expired, the
-command says so and the table stays parked. --stream resumes a stream that was paused as a whole."""
-
-_RELOAD = """\
-Reload the configuration.
-
-The daemon reads its configuration files again (SIGHUP does the same) and applies topics, routes,
-table rules and trigger after the batch in progress. If the configuration is invalid, or a setting
-changed that cannot change at run time, it reports that and continues with the previous settings."""
 
 
 def _examples(name: str) -> str:
@@ -150,7 +123,6 @@ def send_request(arguments: Arguments, kind: str, request: Mapping[str, Any]) ->
 
 @command(
     "pause",
-    _PAUSE,
     CONFIGURATION,
     _TARGET,
     option("--reason", "TEXT", "shown by `status` and the status page"),
@@ -159,7 +131,14 @@ def send_request(arguments: Arguments, kind: str, request: Mapping[str, Any]) ->
     examples=_examples("pause"),
 )
 def pause(arguments: Arguments) -> int:
-    """Ask the daemon to park tables, or to pause the stream."""
+    """Park tables, or pause the whole stream.
+
+    From the next batch on, events of parked tables are not processed; other tables continue.
+    Nothing is lost: `resume` reads the missed events again, as far as the source still has them.
+
+    With --stream the whole stream is paused after the batch in progress, across restarts, until
+    `resume --stream`. The daemon keeps running and keeps its offsets.
+    """
     _check_target(arguments)
     if arguments.stream:
         return send_request(arguments, "pause_stream", {"reason": arguments.reason or ""})
@@ -173,7 +152,6 @@ def pause(arguments: Arguments) -> int:
 
 @command(
     "resume",
-    _RESUME,
     CONFIGURATION,
     _TARGET,
     flag(
@@ -184,7 +162,13 @@ def pause(arguments: Arguments) -> int:
     examples=_examples("resume"),
 )
 def resume(arguments: Arguments) -> int:
-    """Ask the daemon to resume parked tables, or the stream."""
+    """Resume parked tables, or a paused stream.
+
+    The stream goes back to the offsets where the tables were parked; rows that other tables already
+    have are skipped. The source must still have the records since then. If they have expired, the
+    command says so and the table stays parked. --stream resumes a stream that was paused as a
+    whole.
+    """
     _check_target(arguments)
     if arguments.stream:
         return send_request(arguments, "resume_stream", {})
@@ -194,12 +178,17 @@ def resume(arguments: Arguments) -> int:
 
 @command(
     "reload",
-    _RELOAD,
     CONFIGURATION,
     WAITING,
     examples="Examples:\n  lakeward reload -c shop.yaml\n",
 )
 def reload(arguments: Arguments) -> int:
-    """Ask the daemon to reload its configuration."""
+    """Reload the configuration.
+
+    The daemon reads its configuration files again (SIGHUP does the same) and applies topics,
+    routes, table rules and trigger after the batch in progress. If the configuration is invalid, or
+    a setting changed that cannot change at run time, it reports that and continues with the
+    previous settings.
+    """
     resolved(arguments)  # reports mistakes here, without waiting for the daemon
     return send_request(arguments, "reload", {})

@@ -106,11 +106,7 @@ def _width(stream: TextIO) -> int:
 
 
 class StopSignal:
-    """Context manager: the first signal requests a stop, the second ends the process.
-
-    Args:
-        what: the work that is finished first, for the message.
-    """
+    """Context manager: the first signal requests a stop, the second ends the process."""
 
     def __init__(self, what: str) -> None:
         self.event = threading.Event()

@@ -42,13 +42,6 @@ Examples:
   lakeward quarantine drop -c shop.yaml --topic shop.public.orders --class json
 """
 
-_REPLAY = """\
-Replay quarantined records, after their cause is fixed.
-
-The daemon replays them between two batches, without restart: it decodes them with the settings in
-force and, so that no older record overwrites a newer row, reads the later records of the same keys
-again from the source. Records that fail again stay in quarantine, with the new error."""
-
 quarantine = group("quarantine", _ABOUT, examples=_EXAMPLES)
 
 _FILTERS = combine(
@@ -103,16 +96,9 @@ def _rows(arguments: Arguments, choice: "Choice", columns: list[str] | None = No
     return chosen(table, choice, columns)
 
 
-@command(
-    "ls",
-    "Count bad records by topic, table, error class and state.",
-    CONFIGURATION,
-    _FILTERS,
-    JSON,
-    into=quarantine,
-)
+@command("ls", CONFIGURATION, _FILTERS, JSON, into=quarantine)
 def ls(arguments: Arguments) -> int:
-    """Print the counts."""
+    """Count bad records by topic, table, error class and state."""
     from ingest.pipeline.quarantine.quarantine_choice import GROUP_COLUMNS, counted
 
     columns = ["topic", "target", "error_class", "state", "ingested_at", "error"]
@@ -129,7 +115,6 @@ def _moment(value: datetime.datetime) -> str:
 
 @command(
     "show",
-    "Print records with their bytes, error, and what to do.",
     CONFIGURATION,
     positional("record", nargs=-1, metavar="[TOPIC PARTITION OFFSET]", help="only this record"),
     option("--newest", POSITIVE, "the newest N records (default: 1)", default=1),
@@ -139,7 +124,7 @@ def _moment(value: datetime.datetime) -> str:
     into=quarantine,
 )
 def show(arguments: Arguments) -> int:
-    """Print records."""
+    """Print records with their bytes, error, and what to do."""
     from ingest.pipeline.quarantine.quarantine_choice import Choice
 
     if arguments.record:
@@ -210,7 +195,6 @@ def _record(row: dict[str, Any], *, whole: bool) -> str:
 
 @command(
     "replay",
-    _REPLAY,
     CONFIGURATION,
     _FILTERS,
     flag("--dry-run", "print what would be replayed, without changing anything"),
@@ -223,7 +207,12 @@ def _record(row: dict[str, Any], *, whole: bool) -> str:
     into=quarantine,
 )
 def replay(arguments: Arguments) -> int:
-    """Ask the daemon to replay records."""
+    """Replay quarantined records, after their cause is fixed.
+
+    The daemon replays them between two batches, without restart: it decodes them with the settings
+    in force and, so that no older record overwrites a newer row, reads the later records of the
+    same keys again from the source. Records that fail again stay in quarantine, with the new error.
+    """
     request = {
         "choice": _choice(arguments).to_values(),
         "alone": arguments.alone,
@@ -234,7 +223,6 @@ def replay(arguments: Arguments) -> int:
 
 @command(
     "drop",
-    "Delete records from the quarantine table permanently.",
     CONFIGURATION,
     _FILTERS,
     flag("--all", "all records; required without a filter"),
@@ -242,7 +230,7 @@ def replay(arguments: Arguments) -> int:
     into=quarantine,
 )
 def drop(arguments: Arguments) -> int:
-    """Ask the daemon to delete records."""
+    """Delete records from the quarantine table permanently."""
     values = _choice(arguments).to_values()
     if not values and not arguments.all:
         raise InvalidRequestError("specify a filter, or --all")

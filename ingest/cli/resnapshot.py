@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lakeward resnapshot`: has Debezium read single tables again while everything streams on.
 
-The command talks to the connector (`snapshot_signals`), not to the daemon: the snapshot's rows come
-through the topics like all others.
+The command talks to the connector (`snapshot_requests`), not to the daemon: the snapshot's rows
+come through the topics like all others.
 """
 
 import functools
@@ -20,11 +20,12 @@ from ingest.decode.events import SOURCE_TABLE_OPTION
 from ingest.decode.schema_change_events import JsonValue
 from ingest.source.open import TopicTail, send_record
 from ingest.state.table_cache import Warehouse, catalog_of
-from ingest.tools.resnapshot.snapshot_following import Followed, follow
-from ingest.tools.resnapshot.snapshot_signals import (
+from ingest.tools.snapshot_requests import (
+    Followed,
     Notification,
     SnapshotSignal,
     SourceName,
+    follow,
     notification,
     source_name,
 )
@@ -32,15 +33,6 @@ from storage.clock import Clock, RandomIds, SystemClock
 from storage.errors import InvalidRequestError
 
 __all__ = ["resnapshot"]
-
-_ABOUT = """\
-Have Debezium read tables again, while everything streams on.
-
-Asks the Debezium connector for a new snapshot of tables, while it and the pipeline go
-on, and waits until the connector says that it is complete. The rows come through the topics like
-any others and overwrite what the tables have. Needs `source.debezium.signal.topic` (the
-connector's signal.kafka.topic); without it the command prints the statement for the signalling
-table. With `source.debezium.notification.topic` it shows the progress."""
 
 _EXAMPLES = """\
 Examples:
@@ -55,7 +47,6 @@ _FORMATS = (DEBEZIUM_JSON, DEBEZIUM_AVRO, "debezium-flat")
 
 @command(
     "resnapshot",
-    _ABOUT,
     CONFIGURATION,
     positional("tables", nargs=-1, required=True, metavar="TABLE...", help="database.table"),
     flag(
@@ -88,7 +79,14 @@ _FORMATS = (DEBEZIUM_JSON, DEBEZIUM_AVRO, "debezium-flat")
     examples=_EXAMPLES,
 )
 def resnapshot(arguments: Arguments) -> int:
-    """Send the signal, and follow the snapshot."""
+    """Have Debezium read tables again, while everything streams on.
+
+    Asks the Debezium connector for a new snapshot of tables, while it and the pipeline go on, and
+    waits until the connector says that it is complete. The rows come through the topics like any
+    others and overwrite what the tables have. Needs `source.debezium.signal.topic` (the connector's
+    signal.kafka.topic); without it the command prints the statement for the signalling table. With
+    `source.debezium.notification.topic` it shows the progress.
+    """
     settings = resolved(arguments).settings
     signal = _signal(settings, arguments)
     topic = settings.events.signal_topic

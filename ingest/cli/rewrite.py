@@ -72,74 +72,17 @@ Examples:
   lakeward table drop-partition /data/warehouse shop.orders --partition dt=a,h=1 --partition dt=b
 """
 
-_DELETE = """\
-Delete the rows for which a condition is true.
-
-A primary-key table gets deletes for the keys of these rows, which streams and changelogs hold; an
-append table marks the rows by deletion vectors where it has them, else it writes the files that
-hold them anew. One commit, safe while a daemon runs: if others change the same rows meanwhile, the
-rows are looked for again. Where the condition is unknown (null), the row stays.
-
-UPDATE and MERGE INTO: `lakeward sql`."""
-
 _DELETE_EXAMPLES = """\
 Examples:
   lakeward table delete-rows /data/warehouse shop.orders --where "id = 5" --dry-run
   lakeward table delete-rows /data/warehouse shop.orders --where "dt < '2024-01-01' and price > 10"
 """
 
-_OVERWRITE = """\
-Replace the rows of a table or partition.
-
-Replaces the rows of the table, or of a partition, by those of a file: Parquet, JSON lines or CSV
-with a header line, by its extension. With `dynamic-partition-overwrite` (the default) only the
-partitions that occur in the file are replaced; with --partition only that one, and every row of the
-file must belong to it."""
-
 _OVERWRITE_EXAMPLES = """\
 Examples:
   lakeward table overwrite /data/warehouse shop.rates rates.csv
   lakeward table overwrite /data/warehouse shop.orders fixed.parquet --partition dt=2024-01-31
 """
-
-_INDEX = """\
-Build missing file indexes.
-
-Builds the file indexes of the table options `file-index.…` for data files that lack them, for
-example after the options changed. Data files are not rewritten. Safe while a daemon runs: if it
-compacts a file meanwhile, the command retries."""
-
-_RESCALE = """\
-Change the number of buckets of a table.
-
-Rewrites the rows of a table with a fixed number of buckets, partition by partition. The table stays
-readable. No row is lost if another process writes meanwhile: a partition that changes while it is
-rewritten is retried, and the command fails if it changes each time. So park the table first:
-
-  lakeward pause -c shop.yaml shop.orders
-  lakeward table rescale /data/warehouse shop.orders --buckets 16
-  lakeward resume -c shop.yaml shop.orders
-
-If it was killed, run it again: it continues with the remaining partitions. Partitions with the old
-number of buckets can be read but not written."""
-
-_ANALYZE = """\
-Compute statistics for query engines.
-
-Computes the row count and column statistics of the newest snapshot, for the planners of query
-engines (TABLE$statistics). Later snapshots keep them until the schema changes."""
-
-_REPAIR = """\
-Rewrite wrong or missing LATEST and EARLIEST hints.
-
-Lakeward does not rely on these hint files; other readers may."""
-
-_REFRESH = """\
-Refresh object tables and materialized tables.
-
-With TABLE: lists the objects of an object table, or runs the query of a materialized table, now.
-Without: refreshes the materialized tables of the warehouse that are due by the clock, which a
-scheduler can call where no daemon runs. A refresh is one commit; older snapshots stay readable."""
 
 _REFRESH_EXAMPLES = """\
 Examples:
@@ -153,7 +96,6 @@ _HEAD = ["partition", "files", "rows", "size"]
 
 @command(
     "drop-partition",
-    "Delete the rows of partitions.",
     ONE_TABLE,
     partitions("partitions with these values; repeatable", required=True),
     DRY_RUN,
@@ -170,14 +112,21 @@ def drop_partition(arguments: Arguments) -> int:
 
 @command(
     "delete-rows",
-    _DELETE,
     ONE_TABLE,
     option("--where", Value(str, "CONDITION"), "the rows to delete", required=True),
     DRY_RUN,
     examples=_DELETE_EXAMPLES,
 )
 def delete_rows(arguments: Arguments) -> int:
-    """Delete the rows for which a condition is true."""
+    """Delete the rows for which a condition is true.
+
+    A primary-key table gets deletes for the keys of these rows, which streams and changelogs hold;
+    an append table marks the rows by deletion vectors where it has them, else it writes the files
+    that hold them anew. One commit, safe while a daemon runs: if others change the same rows
+    meanwhile, the rows are looked for again. Where the condition is unknown (null), the row stays.
+
+    UPDATE and MERGE INTO: `lakeward sql`.
+    """
     table = table_of(arguments)
     if arguments.dry_run:
         count, snapshot = table.count_where(arguments.where), None
@@ -190,13 +139,12 @@ def delete_rows(arguments: Arguments) -> int:
 
 @command(
     "truncate",
-    "Delete all rows of a table.",
     ONE_TABLE,
     DRY_RUN,
     examples="Examples:\n  lakeward table truncate /data/warehouse shop.orders --dry-run\n",
 )
 def truncate(arguments: Arguments) -> int:
-    """Delete all rows."""
+    """Delete all rows of a table."""
     table = table_of(arguments)
     found = live_partitions(table)
     if not arguments.dry_run and found:
@@ -220,14 +168,19 @@ def _print_partitions(
 
 @command(
     "overwrite",
-    _OVERWRITE,
     ONE_TABLE,
     positional("file", type=PATH, metavar="FILE", help="rows: .parquet, .json, .jsonl or .csv"),
     option("--partition", PARTITION, "the partition to replace"),
     examples=_OVERWRITE_EXAMPLES,
 )
 def overwrite(arguments: Arguments) -> int:
-    """Replace rows."""
+    """Replace the rows of a table or partition.
+
+    Replaces the rows of the table, or of a partition, by those of a file: Parquet, JSON lines or
+    CSV with a header line, by its extension. With `dynamic-partition-overwrite` (the default) only
+    the partitions that occur in the file are replaced; with --partition only that one, and every
+    row of the file must belong to it.
+    """
     table = table_of(arguments)
     rows, result = overwrite_rows(
         table, _batches(arguments.file, table), partition=arguments.partition
@@ -284,7 +237,6 @@ def _counting(event: str, what: str, table: str) -> tuple[Callable[[int, int], N
 
 @command(
     "rewrite-index",
-    _INDEX,
     ONE_TABLE,
     option("--partition", PARTITION, "only partitions with these values"),
     flag("--rebuild", "also rebuild existing indexes"),
@@ -292,7 +244,12 @@ def _counting(event: str, what: str, table: str) -> tuple[Callable[[int, int], N
     examples="Examples:\n  lakeward table rewrite-index /data/warehouse shop.orders --dry-run\n",
 )
 def rewrite_index(arguments: Arguments) -> int:
-    """Build indexes."""
+    """Build missing file indexes.
+
+    Builds the file indexes of the table options `file-index.…` for data files that lack them, for
+    example after the options changed. Data files are not rewritten. Safe while a daemon runs: if it
+    compacts a file meanwhile, the command retries.
+    """
     table = table_of(arguments)
     partition, rebuild = arguments.partition, arguments.rebuild
     if arguments.dry_run:
@@ -315,7 +272,6 @@ def rewrite_index(arguments: Arguments) -> int:
 
 @command(
     "rescale",
-    _RESCALE,
     ONE_TABLE,
     option("--buckets", POSITIVE, "new number of buckets", required=True),
     partitions("only partitions with these values; others cannot be written until rescaled"),
@@ -323,7 +279,20 @@ def rewrite_index(arguments: Arguments) -> int:
     examples="Examples:\n  lakeward table rescale /data/warehouse shop.orders --buckets 16\n",
 )
 def rescale(arguments: Arguments) -> int:
-    """Rewrite the rows into the new buckets."""
+    """Change the number of buckets of a table.
+
+    Rewrites the rows of a table with a fixed number of buckets, partition by partition. The table
+    stays readable. No row is lost if another process writes meanwhile: a partition that changes
+    while it is rewritten is retried, and the command fails if it changes each time. So park the
+    table first:
+
+      lakeward pause -c shop.yaml shop.orders
+      lakeward table rescale /data/warehouse shop.orders --buckets 16
+      lakeward resume -c shop.yaml shop.orders
+
+    If it was killed, run it again: it continues with the remaining partitions. Partitions with the
+    old number of buckets can be read but not written.
+    """
     table = table_of(arguments)
     found = rescaled_partitions(table, arguments.buckets, list(arguments.partition))
     if not arguments.dry_run:
@@ -360,7 +329,6 @@ def _show_rescale(line: ProgressLine, table: str, progress: RescaleProgress) -> 
 
 @command(
     "analyze",
-    _ANALYZE,
     ONE_TABLE,
     option("--columns", NAMES, "also statistics of these columns", default=()),
     flag("--all-columns", "also statistics of all columns that support them"),
@@ -368,7 +336,11 @@ def _show_rescale(line: ProgressLine, table: str, progress: RescaleProgress) -> 
     "  lakeward table analyze /data/warehouse shop.orders --columns id,amount\n",
 )
 def analyze(arguments: Arguments) -> int:
-    """Compute statistics."""
+    """Compute statistics for query engines.
+
+    Computes the row count and column statistics of the newest snapshot, for the planners of query
+    engines (TABLE$statistics). Later snapshots keep them until the schema changes.
+    """
     choose_one(arguments, "columns", "all_columns")
     show, line = _counting("analyzing", "splits", arguments.table)
     columns = None if arguments.all_columns else list(arguments.columns)
@@ -397,13 +369,15 @@ def analyze(arguments: Arguments) -> int:
 
 @command(
     "repair",
-    _REPAIR,
     ONE_TABLE,
     DRY_RUN,
     examples="Examples:\n  lakeward table repair /data/warehouse shop.orders --dry-run\n",
 )
 def repair(arguments: Arguments) -> int:
-    """Rewrite the hint files."""
+    """Rewrite wrong or missing LATEST and EARLIEST hints.
+
+    Lakeward does not rely on these hint files; other readers may.
+    """
     repaired = repair_hints(table_of(arguments), dry_run=arguments.dry_run)
     rows = [[hint.path, hint.found, hint.right] for hint in repaired]
     return emit(arguments, ["hint", "said", "right"], rows, "all hints are correct")
@@ -411,19 +385,17 @@ def repair(arguments: Arguments) -> int:
 
 @command(
     "iceberg-sync",
-    "Bring the Iceberg metadata of a table to its newest snapshot.",
     ONE_TABLE,
     examples="Examples:\n  lakeward table iceberg-sync /data/warehouse shop.orders\n",
 )
 def iceberg_sync(arguments: Arguments) -> int:
-    """Publish what is missing; every commit does so, too."""
+    """Bring the Iceberg metadata of a table to its newest snapshot."""
     published = table_of(arguments).sync_iceberg()
     return emit(arguments, ["versions_published"], [[published]], "")
 
 
 @command(
     "refresh",
-    _REFRESH,
     WAREHOUSE,
     positional("table", required=False, help="DATABASE.TABLE; all that are due unless given"),
     option("--partition", PARTITION, "of a materialized table: only this partition"),
@@ -431,7 +403,13 @@ def iceberg_sync(arguments: Arguments) -> int:
     examples=_REFRESH_EXAMPLES,
 )
 def refresh(arguments: Arguments) -> int:
-    """Refresh one table, or those that are due."""
+    """Refresh object tables and materialized tables.
+
+    With TABLE: lists the objects of an object table, or runs the query of a materialized table,
+    now. Without: refreshes the materialized tables of the warehouse that are due by the clock,
+    which a scheduler can call where no daemon runs. A refresh is one commit; older snapshots stay
+    readable.
+    """
     from storage.sql import materialized
 
     catalog = catalog_of(arguments)

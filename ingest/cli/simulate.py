@@ -17,19 +17,6 @@ from storage.lsm.compaction_simulation import Outcome, Workload, simulate
 
 __all__ = ["chart", "simulate_compaction"]
 
-_ABOUT = """\
-Show what settings of compaction cost, before a table has them.
-
-Plays a history of commits to one bucket against the real choice of compactions, without a disk,
-and prints what it costs:
-
-  write amp   bytes written, flushes included, per byte that was flushed
-  space amp   bytes stored per byte of the newest rows (average, and the worst)
-  runs        sorted runs after a commit, which a merging read has to merge
-  largest     output of the largest compaction
-
-Options of the policy take several values, comma-separated; every combination is one line."""
-
 _EXAMPLES = """\
 Examples:
   lakeward simulate-compaction
@@ -183,9 +170,20 @@ def _combinations(arguments: Arguments) -> Iterator[_Settings]:
             )
 
 
-@command("simulate-compaction", _ABOUT, _LOAD, _POLICY, JSON, examples=_EXAMPLES)
+@command("simulate-compaction", _LOAD, _POLICY, JSON, examples=_EXAMPLES)
 def simulate_compaction(arguments: Arguments) -> int:
-    """Simulate every combination and print what it costs."""
+    """Show what settings of compaction cost, before a table has them.
+
+    Plays a history of commits to one bucket against the real choice of compactions, without a disk,
+    and prints what it costs:
+
+      write amp   bytes written, flushes included, per byte that was flushed
+      space amp   bytes stored per byte of the newest rows (average, and the worst)
+      runs        sorted runs after a commit, which a merging read has to merge
+      largest     output of the largest compaction
+
+    Options of the policy take several values, comma-separated; every combination is one line.
+    """
     workload = Workload(
         commits=arguments.commits,
         commit_rows=arguments.rows,

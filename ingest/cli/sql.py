@@ -4,23 +4,18 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ingest.cli.commands import Arguments, command, flag, option, refuse
-from ingest.cli.parameters import PAIR, PATH
+from ingest.cli.parameters import PAIR, PATH, open_catalog
 from ingest.tools.console.output import FORMATS, Output
 from storage.errors import InvalidRequestError, NotFoundError
 
 if TYPE_CHECKING:
+    from storage.catalog.catalog import Catalog
     from storage.sql.session import SqlSession
 
 __all__ = ["sql"]
-
-_ABOUT = """\
-Run SQL statements on the tables of a warehouse or catalog.
-
-Without -e and -f an interactive console starts; standard input is a script when it is no terminal.
-The exit code is that of the first statement that fails; those after it do not run."""
 
 _EXAMPLES = """\
 Examples:
@@ -32,11 +27,11 @@ Examples:
 """
 
 _ROWS_OF_CONSOLE = 1_000
+_SEVERAL = "catalogs."
 
 
 @command(
     "sql",
-    _ABOUT,
     option("--warehouse", "DIR", "path of the warehouse: a directory, or s3://bucket/directory"),
     option(
         "--catalog", PATH, "YAML file with the options of a catalog, as CREATE CATALOG has them"
@@ -52,7 +47,11 @@ _ROWS_OF_CONSOLE = 1_000
     examples=_EXAMPLES,
 )
 def sql(arguments: Arguments) -> int:
-    """Run statements, or the console."""
+    """Run SQL statements on the tables of a warehouse or catalog.
+
+    Without -e and -f an interactive console starts; standard input is a script when it is no
+    terminal. The exit code is that of the first statement that fails; those after it do not run.
+    """
     if (arguments.warehouse is None) == (arguments.catalog is None):
         refuse("specify either --warehouse or --catalog")
     if arguments.execute and arguments.file:
@@ -89,50 +88,39 @@ def _text(arguments: Arguments) -> str | None:
 
 
 def _session(arguments: Arguments) -> "SqlSession":
-    import storage.catalog.filesystem  # noqa: F401 - the kind that a warehouse has
-    from storage.catalog.catalog import Catalog
     from storage.sql.session import SqlSession
 
     given = dict(arguments.store_option)
     if arguments.warehouse is not None:
-        return SqlSession(Catalog.open(arguments.warehouse, given), arguments.database)
-    catalogs = _catalogs(arguments.catalog)
-    name, *others = catalogs
-    session = SqlSession(_open(catalogs[name], given), arguments.database, name)
-    for other in others:
-        session.catalogs[other] = _open(catalogs[other], given)
+        return SqlSession(open_catalog(arguments.warehouse, given), arguments.database)
+    catalogs = {name: _open(options, given) for name, options in _catalogs(arguments.catalog)}
+    name = next(iter(catalogs))
+    session = SqlSession(catalogs[name], arguments.database, name)
+    session.catalogs.update(catalogs)
     return session
 
 
-def _open(options: Mapping[str, str], given: Mapping[str, str]) -> Any:
+def _open(options: Mapping[str, str], given: Mapping[str, str]) -> "Catalog":
     from storage.catalog.catalog import Catalog
 
     rest = {key: value for key, value in {**options, **given}.items() if key != "type"}
     return Catalog.open(rest.pop("warehouse", ""), rest)
 
 
-def _catalogs(path: Path) -> dict[str, dict[str, str]]:
-    """Options by name of catalog: of one (`paimon`), or of those under `catalogs`."""
-    import yaml
+def _catalogs(path: Path) -> list[tuple[str, dict[str, str]]]:
+    """Names and options of catalogs: of one (`paimon`), or of those under `catalogs`."""
+    from ingest.config.settings_sources import read_catalog_file
 
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidRequestError(
-            "the file of the catalog cannot be read", detail=str(error), file=path
-        ) from error
-    found = document.get("catalogs", {"paimon": document}) if isinstance(document, dict) else None
-    if not found or not all(isinstance(options, dict) for options in found.values()):
+    options = read_catalog_file(str(path))
+    found: dict[str, dict[str, str]] = {}
+    for key, value in options.items():
+        if key.startswith(_SEVERAL):
+            name, _, option = key.removeprefix(_SEVERAL).partition(".")
+            found.setdefault(name, {})[option] = value
+    if any("" in one for one in found.values()) or not options:
         raise InvalidRequestError(
             "the file does not hold the options of a catalog",
             hint="write `warehouse: DIR` and `metastore: …`, or several under `catalogs:` by name",
             file=path,
         )
-    return {
-        str(name): {str(key): _option(value) for key, value in options.items()}
-        for name, options in found.items()
-    }
-
-
-def _option(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return list(found.items()) or [("paimon", options)]

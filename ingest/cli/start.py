@@ -31,12 +31,6 @@ __all__ = ["demo", "doctor", "plan", "run", "schema", "validate", "version"]
 
 _LOG = logging.getLogger(__name__)
 
-_RUN = """\
-Run a pipeline until SIGTERM or SIGINT.
-
-The batch in progress is finished first. A second signal stops at once, which is safe: the batch is
-done again at the next start."""
-
 _RUN_EXAMPLES = """\
 Examples:
   lakeward run -c shop.yaml
@@ -48,7 +42,6 @@ Examples:
 
 @command(
     "run",
-    _RUN,
     CONFIGURATION,
     flag("--once", "process the backlog, then exit"),
     flag(
@@ -65,7 +58,11 @@ Examples:
     examples=_RUN_EXAMPLES,
 )
 def run(arguments: Arguments) -> int:
-    """Run the daemon; fatal errors are logged where the log is JSON."""
+    """Run a pipeline until SIGTERM or SIGINT.
+
+    The batch in progress is finished first. A second signal stops at once, which is safe: the batch
+    is done again at the next start.
+    """
     given = resolved(arguments)
     settings = given.settings
     configure_logging(
@@ -127,16 +124,6 @@ def _run_configured(arguments: Arguments, given: "Resolved") -> int:
     )
 
 
-_VALIDATE = """\
-Check a configuration and print every setting in force.
-
-Each setting is shown with where it comes from, without secrets. All mistakes are reported at once,
-each with file, line and column, the key, and what was probably meant. With --check the broker, the
-schema registry and the warehouse must answer, too.
-
-Exit code 0 when the pipeline could start, 78 when the configuration is wrong; with --check 69 when
-something does not answer, 77 when it refuses the credentials."""
-
 _VALIDATE_EXAMPLES = """\
 Examples:
   lakeward validate -c shop.yaml
@@ -147,14 +134,21 @@ Examples:
 
 @command(
     "validate",
-    _VALIDATE,
     CONFIGURATION,
     flag("--check", "also contact the source and try the directories"),
     flag("--json", "the result as one JSON object"),
     examples=_VALIDATE_EXAMPLES,
 )
 def validate(arguments: Arguments) -> int:
-    """Print settings and findings."""
+    """Check a configuration and print every setting in force.
+
+    Each setting is shown with where it comes from, without secrets. All mistakes are reported at
+    once, each with file, line and column, the key, and what was probably meant. With --check the
+    broker, the schema registry and the warehouse must answer, too.
+
+    Exit code 0 when the pipeline could start, 78 when the configuration is wrong; with --check 69
+    when something does not answer, 77 when it refuses the credentials.
+    """
     from ingest.daemon import checks
 
     given = resolved(arguments)
@@ -187,18 +181,6 @@ def _validation_document(
     }
 
 
-_PLAN = """\
-Show what a pipeline would make of its topics, before it runs.
-
-Reads some records of the beginning and the end of every topic, decodes them and applies the schema
-policy to a copy of the warehouse's schemas. Nothing is written or committed. Shows every topic and
-table: columns with their types, key, partitions, buckets, options, transforms; what would go to
-quarantine; how types that need care are treated; and what to know before the stream starts.
-
-The exit code is 0 when the plan could be made, whatever it says; with --strict it is 65 when there
-is a problem: a table that cannot be written, records that would go to quarantine. 78: the
-configuration is wrong. 69 and 77: source, registry or store do not answer, or refuse us."""
-
 _PLAN_EXAMPLES = """\
 Examples:
   lakeward plan -c shop.yaml
@@ -211,7 +193,6 @@ Examples:
 
 @command(
     "plan",
-    _PLAN,
     CONFIGURATION,
     option("--sample", COUNT, "most records to read of each topic (default: 1000)", default=1000),
     flag("--estimate", "also rows, bytes, files and buckets of each table"),
@@ -220,7 +201,18 @@ Examples:
     examples=_PLAN_EXAMPLES,
 )
 def plan(arguments: Arguments) -> int:
-    """Print the plan."""
+    """Show what a pipeline would make of its topics, before it runs.
+
+    Reads some records of the beginning and the end of every topic, decodes them and applies the
+    schema policy to a copy of the warehouse's schemas. Nothing is written or committed. Shows every
+    topic and table: columns with their types, key, partitions, buckets, options, transforms; what
+    would go to quarantine; how types that need care are treated; and what to know before the stream
+    starts.
+
+    The exit code is 0 when the plan could be made, whatever it says; with --strict it is 65 when
+    there is a problem: a table that cannot be written, records that would go to quarantine. 78: the
+    configuration is wrong. 69 and 77: source, registry or store do not answer, or refuse us.
+    """
     from ingest.tools.plan.outline import as_document, plan_text
     from ingest.tools.plan.planner import planned
 
@@ -235,16 +227,6 @@ def plan(arguments: Arguments) -> int:
     return int(ExitCode.DATA) if arguments.strict and outline.severe else 0
 
 
-_DOCTOR = """\
-Write an archive with what a helper needs, without secrets.
-
-It holds versions, this machine, the settings in force, what `validate --check` finds, the daemon's
-pages and metrics, the stream's own state, and of tables the newest snapshots and what their files
-are like. It changes nothing and needs no daemon.
-
-No rows, keys or payloads are in it, and the values of secret settings are starred wherever they
-stand, in logs too. Names of tables, columns, topics and hosts are in it."""
-
 _DOCTOR_EXAMPLES = """\
 Examples:
   lakeward doctor -c shop.yaml
@@ -255,7 +237,6 @@ Examples:
 
 @command(
     "doctor",
-    _DOCTOR,
     CONFIGURATION,
     option("-o --output", PATH, "default: lakeward-NAME-TIME.tar.gz here"),
     option("--url", "URL", "where the daemon's endpoint is"),
@@ -271,7 +252,15 @@ Examples:
     examples=_DOCTOR_EXAMPLES,
 )
 def doctor(arguments: Arguments) -> int:
-    """Write the archive and print what is missing in it."""
+    """Write an archive with what a helper needs, without secrets.
+
+    It holds versions, this machine, the settings in force, what `validate --check` finds, the
+    daemon's pages and metrics, the stream's own state, and of tables the newest snapshots and what
+    their files are like. It changes nothing and needs no daemon.
+
+    No rows, keys or payloads are in it, and the values of secret settings are starred wherever they
+    stand, in logs too. Names of tables, columns, topics and hosts are in it.
+    """
     from ingest.tools.support_bundle import write_bundle
 
     given = resolved(arguments)
@@ -300,21 +289,17 @@ def doctor(arguments: Arguments) -> int:
     return 0
 
 
-_DEMO = """\
-Carry a shop's changes through the whole pipeline, on this machine.
-
-Makes a hundred thousand Debezium events, ingests them, and shows the tables."""
-
-
 @command(
     "demo",
-    _DEMO,
     option("--dir", PATH, "default: ./demo", default=Path("demo")),
     option("--events", COUNT, "default: 100000", default=100_000),
     examples="Examples:\n  lakeward demo --dir /tmp/demo --events 10000\n",
 )
 def demo(arguments: Arguments) -> int:
-    """Run the demonstration."""
+    """Carry a shop's changes through the whole pipeline, on this machine.
+
+    Makes a hundred thousand Debezium events, ingests them, and shows the tables.
+    """
     from ingest.tools.demo import show
 
     configure_logging(level="warning", form="text")
@@ -332,17 +317,14 @@ def _versions() -> dict[str, str]:
     }
 
 
-_SCHEMA = """\
-Print the JSON Schema of configuration files.
-
-Editors with a YAML language server complete and check a file whose first line is
-`# yaml-language-server: $schema=lakeward.schema.json`. `lakeward validate` checks more: values
-against each other, expressions, files, variables."""
-
-
-@command("schema", _SCHEMA, examples="Examples:\n  lakeward schema > lakeward.schema.json\n")
+@command("schema", examples="Examples:\n  lakeward schema > lakeward.schema.json\n")
 def schema(_arguments: Arguments) -> int:
-    """Print the schema."""
+    """Print the JSON Schema of configuration files.
+
+    Editors with a YAML language server complete and check a file whose first line is
+    `# yaml-language-server: $schema=lakeward.schema.json`. `lakeward validate` checks more: values
+    against each other, expressions, files, variables.
+    """
     from ingest.config.json_schema import json_schema
 
     print(json.dumps(json_schema(), indent=2))
@@ -351,12 +333,11 @@ def schema(_arguments: Arguments) -> int:
 
 @command(
     "version",
-    "Print the versions of Lakeward and of what it runs on.",
     flag("--json", "as one JSON object"),
     examples="Examples:\n  lakeward version --json\n",
 )
 def version(arguments: Arguments) -> int:
-    """Print the versions."""
+    """Print the versions of Lakeward and of what it runs on."""
     versions = _versions()
     if arguments.json:
         print(json.dumps(versions))

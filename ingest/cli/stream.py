@@ -51,12 +51,7 @@ def recover_offsets(settings: Settings, *, dry_run: bool, take_over: bool = Fals
 
 
 def offsets_table(state: CheckpointState, tables: list[str]) -> str:
-    """Format the start offset of every partition, and the offsets up to which tables are complete.
-
-    Args:
-        state: recovered state.
-        tables: `database.table`, in the order of the output.
-    """
+    """Format the start offset of every partition, and up to which offsets tables are complete."""
     start = resume_token(state.initial)
     partitions = {(topic, key) for topic, parts in start.items() for key in parts}
     for name in (*tables, ANY_TABLE):
@@ -78,14 +73,6 @@ def offsets_table(state: CheckpointState, tables: list[str]) -> str:
 
 _ABOUT = "List the batches of a stream, and roll all its tables back to one of them."
 
-_ROLLBACK = """\
-Roll all tables of a stream, and its offsets, back to the end of a batch.
-
-Snapshots of later batches and their tags are deleted. The next start resumes from there and writes
-the rows again; rows that were replayed from quarantine since then are not replayed again. The
-source must still have the records since that batch. Refused while a daemon owns the stream. If it
-is interrupted, no daemon starts until it is repeated or `lakeward run --recover-offsets` is run."""
-
 _EXAMPLES = """\
 Examples:
   lakeward stream points -c shop.yaml
@@ -99,14 +86,13 @@ stream = group("stream", _ABOUT, examples=_EXAMPLES)
 
 @command(
     "points",
-    "List the batches to which a stream can be rolled back.",
     CONFIGURATION,
     option("--limit", COUNT, "newest N; 0 = all (default: 20)", default=20),
     JSON,
     into=stream,
 )
 def points(arguments: Arguments) -> int:
-    """Print batches."""
+    """List the batches to which a stream can be rolled back."""
     settings = resolved(arguments).settings
     book = TableRegistry(settings, SystemClock())
     book.load(create=False)
@@ -125,7 +111,6 @@ def points(arguments: Arguments) -> int:
 
 @command(
     "rollback",
-    _ROLLBACK,
     CONFIGURATION,
     option("--to-batch", COUNT, "commit identifier of the last batch to keep"),
     option(
@@ -138,7 +123,14 @@ def points(arguments: Arguments) -> int:
     into=stream,
 )
 def rollback(arguments: Arguments) -> int:
-    """Roll the stream back."""
+    """Roll all tables of a stream, and its offsets, back to the end of a batch.
+
+    Snapshots of later batches and their tags are deleted. The next start resumes from there and
+    writes the rows again; rows that were replayed from quarantine since then are not replayed
+    again. The source must still have the records since that batch. Refused while a daemon owns the
+    stream. If it is interrupted, no daemon starts until it is repeated or `lakeward run
+    --recover-offsets` is run.
+    """
     choose_one(arguments, "to_batch", "to_time", required=True)
     settings = resolved(arguments).settings
     name = settings.pipeline.name

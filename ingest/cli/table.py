@@ -93,7 +93,6 @@ table = group("table", _ABOUT, examples=_EXAMPLES, lazy=_COMMANDS)
 
 @command(
     "ls",
-    "List databases and tables with their newest snapshot.",
     WAREHOUSE,
     positional("database", required=False, help="only this database"),
     JSON,
@@ -101,7 +100,7 @@ table = group("table", _ABOUT, examples=_EXAMPLES, lazy=_COMMANDS)
     "  lakeward table ls s3://lake/warehouse shop --json\n",
 )
 def ls(arguments: Arguments) -> int:
-    """Print the tables."""
+    """List databases and tables with their newest snapshot."""
     catalog = catalog_of(arguments)
     databases = catalog.list_databases()
     if arguments.database is not None:

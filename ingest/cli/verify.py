@@ -4,6 +4,7 @@
 Options and output; the work is in `ingest.tools.verify`.
 """
 
+import dataclasses
 import functools
 import os
 import sys
@@ -30,17 +31,6 @@ if TYPE_CHECKING:
     from ingest.tools.verify.runs import Request
 
 __all__ = ["verify"]
-
-_ABOUT = """\
-Compare tables with the database they come from, or with other tables.
-
-Compares lake tables with the tables of a database that they are filled from, with other lake
-tables, or with Parquet files, and says whether they are equal. Nothing is changed on any side,
-unless --repair writes rows that differ to the lake as the source has them.
-
-Rows of both sides are brought to the lake's types and hashed; the hashes are added up by range of
-the key's hash, and joined where the sums differ. Keys that differ are read again before they are
-reported, so a source that keeps changing can be compared, too (see --wait-for)."""
 
 _EXAMPLES = """\
 Examples:
@@ -85,34 +75,22 @@ def _request(arguments: Arguments) -> "Request":
     from storage.table.scan.predicate_text import parse_predicate
 
     waits = arguments.wait_for is not None
-    rechecks, pause_s = arguments.rechecks, arguments.recheck_wait
-    return Request(
-        source_table=arguments.source_table,
-        against=arguments.against,
-        key=arguments.key,
-        exclude=arguments.exclude,
-        mask=arguments.mask,
-        where=arguments.where,
-        where_lake=None if arguments.where_lake is None else parse_predicate(arguments.where_lake),
-        key_range=arguments.key_range,
-        page_rows=arguments.page_rows,
-        rechecks=(2 if waits else 1) if rechecks is None else rechecks,
-        recheck_wait_s=(30.0 if waits else 0.0) if pause_s is None else pause_s,
-        shown=arguments.show,
-        limit=arguments.limit,
-        wait=waits,
-        wait_timeout_s=arguments.wait_timeout,
-        settle_s=arguments.settle,
-        status_url=arguments.status_url,
-        slot=arguments.slot,
-        repair=arguments.repair,
-        dry_run=arguments.dry_run,
-    )
+    rechecks, pause_s, text = arguments.rechecks, arguments.recheck_wait, arguments.where_lake
+    same = {each.name for each in dataclasses.fields(Request)} & vars(arguments).keys()
+    given = {name: getattr(arguments, name) for name in same} | {
+        "where_lake": None if text is None else parse_predicate(text),
+        "rechecks": (2 if waits else 1) if rechecks is None else rechecks,
+        "recheck_wait_s": (30.0 if waits else 0.0) if pause_s is None else pause_s,
+        "shown": arguments.show,
+        "wait": waits,
+        "wait_timeout_s": arguments.wait_timeout,
+        "settle_s": arguments.settle,
+    }
+    return Request(**given)
 
 
 @command(
     "verify",
-    _ABOUT,
     positional(
         "tables", nargs=-1, required=True, metavar="TABLE...", help="database.table, or a glob"
     ),
@@ -187,7 +165,16 @@ def _request(arguments: Arguments) -> "Request":
     examples=_EXAMPLES,
 )
 def verify(arguments: Arguments) -> int:
-    """Compare the tables; the exit code says whether they are equal."""
+    """Compare tables with the database they come from, or with other tables.
+
+    Compares lake tables with the tables of a database that they are filled from, with other lake
+    tables, or with Parquet files, and says whether they are equal. Nothing is changed on any side,
+    unless --repair writes rows that differ to the lake as the source has them.
+
+    Rows of both sides are brought to the lake's types and hashed; the hashes are added up by range
+    of the key's hash, and joined where the sums differ. Keys that differ are read again before they
+    are reported, so a source that keeps changing can be compared, too (see --wait-for).
+    """
     from ingest.tools.verify.outcome import exit_code
     from ingest.tools.verify.runs import opened_database, selected_tables, verify_tables
     from ingest.tools.verify.source_url import SourceUrl

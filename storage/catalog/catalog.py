@@ -53,6 +53,7 @@ __all__ = [
     "Catalog",
     "check_name",
     "names_of_databases",
+    "split_branch",
     "split_identifier",
 ]
 
@@ -170,7 +171,6 @@ class Catalog(abc.ABC):
 
     # ---- databases
 
-    @abc.abstractmethod
     def create_database(
         self,
         name: str,
@@ -188,6 +188,13 @@ class Catalog(abc.ABC):
             InvalidRequestError: it exists, or the name is not allowed.
             UnsupportedFeatureError: the catalog cannot honour a property.
         """
+        check_name("database", name)
+        if not self._make_database(name, dict(properties or {})) and not ignore_if_exists:
+            raise InvalidRequestError("the database exists already", database=name)
+
+    @abc.abstractmethod
+    def _make_database(self, name: str, properties: dict[str, str]) -> bool:
+        """Make a database; False: it exists."""
 
     @abc.abstractmethod
     def list_databases(self) -> list[str]:
@@ -208,8 +215,12 @@ class Catalog(abc.ABC):
 
         Raises:
             NotFoundError: there is none of this name.
-            UnsupportedFeatureError: the catalog keeps no properties.
+            UnsupportedFeatureError: the catalog keeps no properties, or a property is fixed.
         """
+        if not _may_miss(lambda: self.database(name), ignore_if_missing):
+            self._change_database(name, changes)
+
+    def _change_database(self, name: str, changes: Mapping[str, str | None]) -> None:
         raise self._unsupported("properties of databases", database=name)
 
     def drop_database(
@@ -226,12 +237,8 @@ class Catalog(abc.ABC):
             NotFoundError: there is none of this name.
             InvalidRequestError: it is not empty; nothing was removed.
         """
-        try:
-            self.database(name)
-        except NotFoundError:
-            if ignore_if_missing:
-                return
-            raise
+        if _may_miss(lambda: self.database(name), ignore_if_missing):
+            return
         tables = self.list_tables(name)
         views = self.list_views(name) if self.keeps_views else []
         if (tables or views) and not cascade:
@@ -296,15 +303,9 @@ class Catalog(abc.ABC):
             NotFoundError: there is no such database.
         """
         from storage.table.table import FileStoreTable
-        from storage.table.table_rules import check_table
-        from storage.table.table_types import completed_schema, typed_table
+        from storage.table.table_types import typed_table
 
-        path = self.table_path(identifier)
-        if schema.id != 0:
-            raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
-        schema = self._completed(completed_schema(schema))
-        self._check_type(schema, identifier)
-        check_table(schema)
+        path, schema = self.table_path(identifier), self._completed(schema, identifier)
         self._check_free(identifier)
         schemas = self.schemas(identifier)
         if not self.exists(identifier) and not schemas.ids() and schemas.publish(schema):
@@ -319,18 +320,27 @@ class Catalog(abc.ABC):
             raise InvalidRequestError("the table exists already", table=identifier)
         return self.table(identifier)
 
-    def _completed(self, schema: TableSchema) -> TableSchema:
-        """The schema with the catalog's defaults of options, and a time."""
+    def _completed(self, schema: TableSchema, identifier: str) -> TableSchema:
+        """The checked schema of a new table, with what its type and the catalog's defaults add."""
+        from storage.table.table_rules import check_table
+        from storage.table.table_types import completed_schema
+
+        if schema.id != 0:
+            raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
+        schema = completed_schema(schema)
         defaults = {
             key.removeprefix(TABLE_DEFAULT): value
             for key, value in self.options.items()
             if key.startswith(TABLE_DEFAULT)
         }
-        return dataclasses.replace(
+        schema = dataclasses.replace(
             schema,
             options={**defaults, **schema.options},
             time_ms=schema.time_ms or self.clock.now_ms(),
         )
+        self._check_type(schema, identifier)
+        check_table(schema)
+        return schema
 
     def _check_free(self, identifier: str) -> None:  # noqa: B027 - a hook
         """Check that a table of this name may be made: its database, and that it is no view's."""
@@ -362,10 +372,8 @@ class Catalog(abc.ABC):
             NotFoundError: there is no such table.
             StorageUnavailableError: files are left; drop it again.
         """
-        if not self.exists(identifier):
-            if ignore_if_missing:
-                return
-            raise NotFoundError("there is no such table", table=identifier)
+        if _may_miss(lambda: self._require(identifier), ignore_if_missing):
+            return
         path = self.table_path(identifier)
         if self._owns_files(identifier):
             self._remove_all(path, but=TableLayout(path).schema_dir + "/")
@@ -403,10 +411,8 @@ class Catalog(abc.ABC):
             UnsupportedFeatureError: the table lies in an object store, which cannot move it.
         """
         new_path = self.table_path(new)
-        if not self.exists(old):
-            if ignore_if_missing:
-                return
-            raise NotFoundError("there is no such table", table=old)
+        if _may_miss(lambda: self._require(old), ignore_if_missing):
+            return
         self._check_free(new)
         taken = InvalidRequestError("the table exists already", table=new)
         if self.exists(new):
@@ -438,6 +444,10 @@ class Catalog(abc.ABC):
                 return
             raise
         table.alter(changes)
+
+    def _require(self, identifier: str) -> None:
+        if not self.exists(identifier):
+            raise NotFoundError("there is no such table", table=identifier)
 
     def file_io_of(self, identifier: str) -> FileIO:
         """The store of one table: as `file_io`, with what the catalog adds to publications."""
@@ -478,10 +488,6 @@ class Catalog(abc.ABC):
 
     def sql(self, text: str, database: str = "default") -> "pa.Table":
         """Run SQL statements in a session of their own, and give what the last one gives.
-
-        Args:
-            text: statements, separated by semicolons (docs/guides/sql.md).
-            database: the current database.
 
         Returns:
             The rows of a query, SHOW, DESCRIBE, EXPLAIN or CALL; of other statements one row with
@@ -589,7 +595,16 @@ class Catalog(abc.ABC):
             NotFoundError: there is no such database.
             UnsupportedFeatureError: the catalog has no views.
         """
-        raise self._unsupported("views", view=identifier)
+        if not self.keeps_views:
+            raise self._unsupported("views", view=identifier)
+        self._check_free_view(identifier)
+        if not self._make_view(identifier, view) and not ignore_if_exists:
+            raise InvalidRequestError("the view exists already", view=identifier)
+
+    def _check_free_view(self, identifier: str) -> None:
+        self.database(split_identifier(identifier)[0])
+        if self.exists(identifier):
+            raise InvalidRequestError("a table of this name exists", table=identifier)
 
     def view(self, identifier: str) -> View:
         """A view.
@@ -613,8 +628,8 @@ class Catalog(abc.ABC):
         Raises:
             NotFoundError: there is no such view.
         """
-        if not ignore_if_missing:
-            self.view(identifier)
+        if not _may_miss(lambda: self._require_view(identifier), ignore_if_missing):
+            _may_miss(lambda: self._remove_view(identifier), ignore_if_missing)
 
     def rename_view(self, old: str, new: str, ignore_if_missing: bool = False) -> None:
         """Give a view another name.
@@ -623,17 +638,36 @@ class Catalog(abc.ABC):
             NotFoundError: there is no such view, or no such database.
             InvalidRequestError: the new name is taken or not allowed.
         """
-        if not ignore_if_missing:
-            self.view(old)
+        if not _may_miss(lambda: self._require_view(old), ignore_if_missing):
+            self._check_free_view(new)
+            if not self._move_view(old, new):
+                raise InvalidRequestError("the view exists already", view=new)
 
     def alter_view(self, identifier: str, view: View, ignore_if_missing: bool = False) -> None:
         """Replace a view.
 
         Raises:
             NotFoundError: there is no such view.
+            UnsupportedFeatureError: the catalog cannot change this of a view; nothing was changed.
         """
-        if not ignore_if_missing:
-            self.view(identifier)
+        if not _may_miss(lambda: self._require_view(identifier), ignore_if_missing):
+            _may_miss(lambda: self._change_view(identifier, view), ignore_if_missing)
+
+    def _require_view(self, identifier: str) -> None:
+        self.view(identifier)
+
+    # of catalogs with views; False: something of the name exists
+    def _make_view(self, identifier: str, view: View) -> bool:
+        raise NotImplementedError
+
+    def _remove_view(self, identifier: str) -> None:
+        raise NotImplementedError
+
+    def _move_view(self, old: str, new: str) -> bool:
+        raise NotImplementedError
+
+    def _change_view(self, identifier: str, view: View) -> None:
+        raise NotImplementedError
 
     def _unsupported(self, what: str, **context: str) -> UnsupportedFeatureError:
         return UnsupportedFeatureError(
@@ -645,6 +679,29 @@ class Catalog(abc.ABC):
 
 def _unchanged(store: FileIO) -> FileIO:
     return store
+
+
+def _may_miss(act: Callable[[], object], ignore_if_missing: bool) -> bool:
+    """Whether something that may be missing is.
+
+    Raises:
+        NotFoundError: it may not.
+    """
+    try:
+        act()
+    except NotFoundError:
+        if not ignore_if_missing:
+            raise
+        return True
+    return False
+
+
+def split_branch(name: str) -> tuple[str, str | None, list[str]]:
+    """Table, branch and further parts (of which one names a system table) of `t$branch_b$files`."""
+    base, *parts = name.split("$")
+    mark = BRANCH_MARK.removeprefix("$")
+    branch = parts.pop(0).removeprefix(mark) if parts and parts[0].startswith(mark) else None
+    return base, branch, parts
 
 
 def split_identifier(identifier: str) -> tuple[str, str]:

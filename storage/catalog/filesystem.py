@@ -13,7 +13,7 @@ from storage.catalog.catalog import Catalog, check_name, names_of_databases
 from storage.catalog.options import LOCK_ENABLED, flag, split_options
 from storage.catalog.view import COMMENT, LOCATION, Database
 from storage.clock import Clock, IdSource
-from storage.errors import InvalidRequestError, NotFoundError, UnsupportedFeatureError
+from storage.errors import NotFoundError, UnsupportedFeatureError
 from storage.format.metadata.name_rules import name_refused
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
@@ -66,24 +66,16 @@ class FileSystemCatalog(Catalog):
         catalog.options = {**catalog.options, **own}
         return catalog
 
-    def create_database(
-        self,
-        name: str,
-        ignore_if_exists: bool = False,
-        properties: Mapping[str, str] | None = None,
-    ) -> None:
+    def _make_database(self, name: str, properties: dict[str, str]) -> bool:
         """See `Catalog`. As in Paimon, properties other than the location are not kept."""
-        check_name("database", name)
-        if LOCATION in (properties or {}):
+        if LOCATION in properties:
             raise UnsupportedFeatureError(
                 "a database of a filesystem catalog has no location of its own",
                 hint="remove the property `location`, or use a JDBC or Hive catalog",
                 database=name,
             )
         if name in self.list_databases():
-            if ignore_if_exists:
-                return
-            raise InvalidRequestError("the database exists already", database=name)
+            return False
         if properties:
             _LOG.warning(
                 "a filesystem catalog keeps no properties of a database; they are dropped",
@@ -93,6 +85,7 @@ class FileSystemCatalog(Catalog):
         path = f"{self.database_path(name)}/.{name}.{self.ids.uuid()}.tmp"
         self.file_io.write_bytes(path, b"")
         self.file_io.delete(path)
+        return True
 
     def list_databases(self) -> list[str]:
         """See `Catalog`; directories of names that no database may have are not among them."""

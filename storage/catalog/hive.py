@@ -75,31 +75,20 @@ _ALL = 32_767
 
 
 class _HiveEnvironment(CatalogEnvironment):
-    """Keeps the entry of a table, and those of its partitions, true.
+    """Keeps the entry of a table, and those of its partitions, true."""
 
-    Args:
-        warehouse: of the catalog.
-        options: of the catalog.
-        identifier: of the table.
-    """
-
-    def __init__(self, warehouse: str, options: Mapping[str, str], identifier: str) -> None:
-        self._opened = (warehouse, tuple(sorted(options.items())))
+    def __init__(self, catalog: "HiveCatalog", identifier: str) -> None:
+        self._catalog = catalog
         self._identifier = identifier
-
-    def _catalog(self) -> "HiveCatalog":
-        warehouse, options = self._opened
-        return HiveCatalog.of(warehouse, dict(options))
 
     def alter(self, table: "FileStoreTable", changes: Sequence["SchemaChange"]) -> "FileStoreTable":
         """See `CatalogEnvironment`. When the metastore refuses, the new schema is withdrawn."""
-        catalog = self._catalog()
         before = table.schemas.latest()
         altered = table.alter_files(changes)
         if before is None or altered.schema.id == before.id:
             return altered
         try:
-            catalog.sync_entry(self._identifier, before)
+            self._catalog.sync_entry(self._identifier, before)
         except InvalidRequestError:
             newest = table.schemas.latest()
             if newest is not None and newest.id == altered.schema.id:
@@ -125,26 +114,19 @@ class _HiveEnvironment(CatalogEnvironment):
     def _enter(self, table: "TableCore", snapshot: Snapshot) -> None:
         changes = partition_changes(table, snapshot)
         added = [change.spec for change in changes if change.last_created_ms]
-        catalog = self._catalog()
         if added:
-            catalog.add_partitions(self._identifier, added)
+            self._catalog.add_partitions(self._identifier, added)
         if snapshot.commit_kind is not CommitKind.OVERWRITE or len(added) == len(changes):
             return
         left = {entry.partition for entry in live_entries(table, snapshot)}
         specs = [spec_of_path(table.partition_path(partition)) for partition in left]
-        catalog.drop_partitions(
+        self._catalog.drop_partitions(
             self._identifier, [change.spec for change in changes if change.spec not in specs]
         )
 
 
 class HiveCatalog(Catalog):
-    """See the module. Made by `Catalog.open`.
-
-    Args:
-        file_io: store of the warehouse.
-        warehouse: its root.
-        options: of the catalog.
-    """
+    """See the module. Made by `Catalog.open`."""
 
     keeps_views = True
 
@@ -219,32 +201,24 @@ class HiveCatalog(Catalog):
 
     # ---- databases
 
-    def create_database(
-        self,
-        name: str,
-        ignore_if_exists: bool = False,
-        properties: Mapping[str, str] | None = None,
-    ) -> None:
-        """See `Catalog`."""
-        given = dict(properties or {})
-        location = given.pop(LOCATION, "") or self._location_text(super().database_path(name))
+    def _make_database(self, name: str, properties: dict[str, str]) -> bool:
+        location = properties.pop(LOCATION, "") or self._location_text(super().database_path(name))
         entry = thrift().Database(
             name=name,
-            description=given.pop(COMMENT, None),
-            ownerName=given.pop(_OWNER, None),
-            parameters=given,
+            description=properties.pop(COMMENT, None),
+            ownerName=properties.pop(_OWNER, None),
+            parameters=properties,
         )
         if self._in_properties:
             entry.parameters[LOCATION_PROPERTY] = location
         else:
             entry.locationUri = location
-        check_name("database", name)
         try:
             with self._metastore.connect() as client:
                 client.create_database(entry)
         except thrift().AlreadyExistsException:
-            if not ignore_if_exists:
-                raise InvalidRequestError("the database exists already", database=name) from None
+            return False
+        return True
 
     def list_databases(self) -> list[str]:
         """See `Catalog`."""
@@ -263,21 +237,12 @@ class HiveCatalog(Catalog):
         }
         return Database.of(name, properties | {key: text for key, text in known.items() if text})
 
-    def alter_database(
-        self, name: str, changes: Mapping[str, str | None], ignore_if_missing: bool = False
-    ) -> None:
-        """See `Catalog`."""
+    def _change_database(self, name: str, changes: Mapping[str, str | None]) -> None:
         if LOCATION in changes:
             raise UnsupportedFeatureError(
                 "this property of a database cannot be changed", database=name, property=LOCATION
             )
-        try:
-            entry = self._database_entry(name)
-        except NotFoundError:
-            if ignore_if_missing:
-                return
-            raise
-        rest = dict(changes)
+        entry, rest = self._database_entry(name), dict(changes)
         if COMMENT in rest:
             entry.description = rest.pop(COMMENT)
         if _OWNER in rest:
@@ -452,8 +417,7 @@ class HiveCatalog(Catalog):
                 return
 
     def _environment(self, identifier: str) -> CatalogEnvironment:
-        options = {key: value for key, value in self.options.items() if key != "warehouse"}
-        return _HiveEnvironment(self.warehouse, options, identifier)
+        return _HiveEnvironment(self, identifier)
 
     def repair_table(self, identifier: str) -> None:
         """See `Catalog`; partitions, too, with `metastore.partitioned-table`."""
@@ -535,20 +499,16 @@ class HiveCatalog(Catalog):
 
     # ---- views
 
-    def create_view(self, identifier: str, view: View, ignore_if_exists: bool = False) -> None:
+    def _make_view(self, identifier: str, view: View) -> bool:
         """See `Catalog`. Paimon keeps one query; those of `dialects` are parameters of our own."""
-        database, name = split_identifier(identifier)
-        self._database_entry(database)
-        if self.exists(identifier):
-            raise InvalidRequestError("a table of this name exists", table=identifier)
         now_s = self.clock.now_ms() // 1000
-        entry = new_view(database, name, view, self._metastore.user, now_s)
+        entry = new_view(*split_identifier(identifier), view, self._metastore.user, now_s)
         try:
             with self._metastore.connect() as client:
                 client.create_table(entry)
         except thrift().AlreadyExistsException:
-            if not ignore_if_exists:
-                raise InvalidRequestError("the view exists already", view=identifier) from None
+            return False
+        return True
 
     def view(self, identifier: str) -> View:
         """See `Catalog`."""
@@ -560,30 +520,24 @@ class HiveCatalog(Catalog):
         with self._metastore.connect() as client:
             return sorted(client.get_tables_by_type(database, "*", VIRTUAL_VIEW))
 
-    def drop_view(self, identifier: str, ignore_if_missing: bool = False) -> None:
-        """See `Catalog`."""
-        with _missing_is_fine(ignore_if_missing):
-            entry = self._view_entry(identifier)
-            with self._metastore.connect() as client:
-                client.drop_table(entry.dbName, entry.tableName, False)
+    def _remove_view(self, identifier: str) -> None:
+        entry = self._view_entry(identifier)
+        with self._metastore.connect() as client:
+            client.drop_table(entry.dbName, entry.tableName, False)
 
-    def rename_view(self, old: str, new: str, ignore_if_missing: bool = False) -> None:
-        """See `Catalog`."""
-        with _missing_is_fine(ignore_if_missing):
-            entry = self._view_entry(old)
-            self._database_entry(split_identifier(new)[0])
-            taken = self._entry(new)
-            if taken is not None:
-                what = "view" if taken.tableType == VIRTUAL_VIEW else "table"
-                raise InvalidRequestError(f"a {what} of this name exists", view=new)
-            self._rename_entry(entry, new)
+    def _move_view(self, old: str, new: str) -> bool:
+        if self._entry(new) is not None:
+            return False
+        self._rename_entry(self._view_entry(old), new)
+        return True
 
-    def alter_view(self, identifier: str, view: View, ignore_if_missing: bool = False) -> None:
-        """See `Catalog`."""
-        with _missing_is_fine(ignore_if_missing):
-            old = self._view_entry(identifier)
-            entry = new_view(old.dbName, old.tableName, view, old.owner, old.createTime)
-            self._alter_entry(old.dbName, old.tableName, entry)
+    def _change_view(self, identifier: str, view: View) -> None:
+        old = self._view_entry(identifier)
+        entry = new_view(old.dbName, old.tableName, view, old.owner, old.createTime)
+        self._alter_entry(old.dbName, old.tableName, entry)
+
+    def _require_view(self, identifier: str) -> None:
+        self._view_entry(identifier)  # its columns may be of types that only Hive has
 
     def _view_entry(self, identifier: str) -> Any:
         entry = self._entry(identifier)
@@ -603,15 +557,6 @@ _KNOWN = (
     *_WITHOUT_EFFECT,
     *_REFUSED,
 )
-
-
-@contextlib.contextmanager
-def _missing_is_fine(ignore_if_missing: bool) -> Any:
-    try:
-        yield
-    except NotFoundError:
-        if not ignore_if_missing:
-            raise
 
 
 def _table_type(options: Mapping[str, str]) -> bool:

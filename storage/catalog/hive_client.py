@@ -181,11 +181,6 @@ class HiveLock(CatalogLock):
 
     The metastore forgets a lock that nobody renews after `hive.txn.timeout` (300 s); a publication
     holds it for much less.
-
-    Args:
-        identifier: `database.table`.
-        options: of the catalog.
-        metastore: where the lock is.
     """
 
     def __init__(

@@ -39,6 +39,7 @@ from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_changes import SchemaChange
 from storage.format.metadata.snapshot import Snapshot
 from storage.io.file_io import FileIO
+from storage.io.object_store.options import redacted_text
 from storage.io.resolve import resolve_file_io
 from storage.table.core import CatalogEnvironment
 
@@ -120,13 +121,7 @@ _AGE_OF_LOCK = {
 
 
 class _Connection:
-    """The relational database of a catalog; one per process and options.
-
-    Args:
-        uri: as JDBC spells it.
-        user: name, or "".
-        password: of the user, or "".
-    """
+    """The relational database of a catalog; one per process and options."""
 
     def __init__(self, uri: str, user: str, password: str) -> None:
         self.url = _url(uri, user, password)
@@ -198,7 +193,7 @@ def _url(uri: str, user: str, password: str) -> sa.URL:
             hint="write `jdbc:sqlite:/path/file.db`, `jdbc:postgresql://host:5432/database` or "
             "`jdbc:mysql://host:3306/database`",
             key=URI,
-            value=uri,
+            value=redacted_text(uri),
         )
     if kind not in _DRIVERS:
         raise UnsupportedFeatureError(
@@ -276,23 +271,16 @@ class JdbcLock(CatalogLock):
 
 
 class _JdbcEnvironment(CatalogEnvironment):
-    """Keeps `paimon_table_properties` true.
+    """Keeps `paimon_table_properties` true."""
 
-    Args:
-        warehouse: of the catalog.
-        options: of the catalog.
-        identifier: of the table.
-    """
-
-    def __init__(self, warehouse: str, options: Mapping[str, str], identifier: str) -> None:
-        self._opened = (warehouse, tuple(sorted(options.items())))
+    def __init__(self, catalog: "JdbcCatalog", identifier: str) -> None:
+        self._catalog = catalog
         self._identifier = identifier
 
     def alter(self, table: "FileStoreTable", changes: Sequence[SchemaChange]) -> "FileStoreTable":
         """See `CatalogEnvironment`."""
         altered = table.alter_files(changes)
-        warehouse, options = self._opened
-        JdbcCatalog.of(warehouse, dict(options)).sync_properties(self._identifier)
+        self._catalog.sync_properties(self._identifier)
         return altered
 
     def published(self, table: "TableCore", snapshot: Snapshot) -> None:
@@ -300,24 +288,22 @@ class _JdbcEnvironment(CatalogEnvironment):
 
 
 class JdbcCatalog(Catalog):
-    """See the module. Made by `Catalog.open`.
-
-    Args:
-        file_io: store of the warehouse.
-        warehouse: its root.
-        options: of the catalog.
-    """
+    """See the module. Made by `Catalog.open`; picklable."""
 
     keeps_views = True
 
     def __init__(self, file_io: FileIO, warehouse: str, options: Mapping[str, str]) -> None:
         super().__init__(file_io, warehouse, options)
         self._key = options.get(_CATALOG_KEY, "jdbc")
-        self._database = _connection(*_address(options))
+        self._address = _address(options)
         self._locked = flag(options, LOCK_ENABLED, file_io.distant)
         self._syncs = flag(options, SYNC_ALL_PROPERTIES, True)
         locks = [_locks(_key_length(options))] if self._locked else []
         self._database.make([*_DATA.sorted_tables, *locks])
+
+    @property
+    def _database(self) -> _Connection:
+        return _connection(*self._address)
 
     @classmethod
     def of(cls, warehouse: str, options: Mapping[str, str]) -> "JdbcCatalog":
@@ -329,29 +315,20 @@ class JdbcCatalog(Catalog):
 
     # ---- databases
 
-    def create_database(
-        self,
-        name: str,
-        ignore_if_exists: bool = False,
-        properties: Mapping[str, str] | None = None,
-    ) -> None:
-        """See `Catalog`."""
-        check_name("database", name)
-        given = dict(properties or {})
+    def _make_database(self, name: str, properties: dict[str, str]) -> bool:
         location = self.database_path(name)
-        if given.get(LOCATION, location).rstrip("/") != location:
+        if properties.get(LOCATION, location).rstrip("/") != location:
             raise UnsupportedFeatureError(
                 "tables of a JDBC catalog lie in its warehouse",
                 hint="remove the property `location`",
                 database=name,
             )
-        rows = {_EXISTS: "true", LOCATION: location, **given}
+        rows = {_EXISTS: "true", LOCATION: location, **properties}
         if not self._is_database(name):
             with contextlib.suppress(IntegrityError), self._database.begin() as connection:
                 self._insert_properties(connection, name, rows)
-                return
-        if not ignore_if_exists:
-            raise InvalidRequestError("the database exists already", database=name)
+                return True
+        return False
 
     def list_databases(self) -> list[str]:
         """See `Catalog`."""
@@ -376,14 +353,7 @@ class JdbcCatalog(Catalog):
         properties.pop(_EXISTS, None)
         return Database.of(name, properties)
 
-    def alter_database(
-        self, name: str, changes: Mapping[str, str | None], ignore_if_missing: bool = False
-    ) -> None:
-        """See `Catalog`."""
-        if not self._is_database(name):
-            if ignore_if_missing:
-                return
-            raise NotFoundError("there is no such database", database=name)
+    def _change_database(self, name: str, changes: Mapping[str, str | None]) -> None:
         for key in (LOCATION, _EXISTS):
             if key in changes:
                 raise UnsupportedFeatureError(
@@ -463,10 +433,7 @@ class JdbcCatalog(Catalog):
             _insert_texts(connection, table, place, rows)
 
     def _environment(self, identifier: str) -> CatalogEnvironment | None:
-        if not self._syncs:
-            return None
-        options = {key: value for key, value in self.options.items() if key != "warehouse"}
-        return _JdbcEnvironment(self.warehouse, options, identifier)
+        return _JdbcEnvironment(self, identifier) if self._syncs else None
 
     def _check_free(self, identifier: str) -> None:
         database, _ = split_identifier(identifier)
@@ -519,20 +486,14 @@ class JdbcCatalog(Catalog):
 
     # ---- views
 
-    def create_view(self, identifier: str, view: View, ignore_if_exists: bool = False) -> None:
-        """See `Catalog`."""
-        if self.exists(identifier):
-            raise InvalidRequestError("a table of this name exists", table=identifier)
-        database, _ = split_identifier(identifier)
-        if not self._is_database(database):
-            raise NotFoundError("there is no such database", database=database)
+    def _make_view(self, identifier: str, view: View) -> bool:
         row = {**self._place(_VIEWS, identifier), "view_schema": _view_text(view)}
         try:
             with self._database.begin() as connection:
                 connection.execute(sa.insert(_VIEWS).values(row))
-        except IntegrityError as error:
-            if not ignore_if_exists:
-                raise InvalidRequestError("the view exists already", view=identifier) from error
+        except IntegrityError:
+            return False
+        return True
 
     def view(self, identifier: str) -> View:
         """See `Catalog`."""
@@ -547,40 +508,24 @@ class JdbcCatalog(Catalog):
         """See `Catalog`."""
         return self._listed(_VIEWS.c.view_name, database)
 
-    def drop_view(self, identifier: str, ignore_if_missing: bool = False) -> None:
-        """See `Catalog`."""
-        place = self._place(_VIEWS, identifier).values()
-        self._change_view(
-            sa.delete(_VIEWS).where(*_where(_VIEWS, *place)), identifier, ignore_if_missing
-        )
+    def _remove_view(self, identifier: str) -> None:
+        self._execute_on_view(sa.delete(_VIEWS), identifier)
 
-    def rename_view(self, old: str, new: str, ignore_if_missing: bool = False) -> None:
-        """See `Catalog`."""
-        if self.exists(new):
-            raise InvalidRequestError("a table of this name exists", table=new)
-        if not self._is_database(split_identifier(new)[0]):
-            raise NotFoundError("there is no such database", view=new)
-        update = sa.update(_VIEWS).where(*_where(_VIEWS, *self._place(_VIEWS, old).values()))
+    def _move_view(self, old: str, new: str) -> bool:
         try:
-            self._change_view(update.values(self._place(_VIEWS, new)), old, ignore_if_missing)
-        except IntegrityError as error:
-            raise InvalidRequestError("the view exists already", view=new) from error
+            self._execute_on_view(sa.update(_VIEWS).values(self._place(_VIEWS, new)), old)
+        except IntegrityError:
+            return False
+        return True
 
-    def alter_view(self, identifier: str, view: View, ignore_if_missing: bool = False) -> None:
-        """See `Catalog`."""
-        place = self._place(_VIEWS, identifier).values()
-        update = sa.update(_VIEWS).where(*_where(_VIEWS, *place))
-        self._change_view(
-            update.values(view_schema=_view_text(view)), identifier, ignore_if_missing
-        )
+    def _change_view(self, identifier: str, view: View) -> None:
+        self._execute_on_view(sa.update(_VIEWS).values(view_schema=_view_text(view)), identifier)
 
-    def _change_view(
-        self, statement: sa.Delete | sa.Update, identifier: str, ignore_if_missing: bool
-    ) -> None:
+    def _execute_on_view(self, statement: sa.Delete | sa.Update, identifier: str) -> None:
+        where = _where(_VIEWS, *self._place(_VIEWS, identifier).values())
         with self._database.begin() as connection:
-            changed = connection.execute(statement).rowcount
-        if not changed and not ignore_if_missing:
-            raise NotFoundError("there is no such view", view=identifier)
+            if not connection.execute(statement.where(*where)).rowcount:
+                raise NotFoundError("there is no such view", view=identifier)
 
     # ---- rows
 

@@ -27,13 +27,7 @@ _FIRST_SLEEP_MS = 50
 
 
 class CatalogLock(abc.ABC):
-    """The lock of one table. Picklable; not reentrant.
-
-    Args:
-        name: of the lock.
-        options: of the catalog.
-        clock: time.
-    """
+    """The lock of one table. Picklable; not reentrant."""
 
     def __init__(self, name: str, options: Mapping[str, str], clock: Clock | None = None) -> None:
         self.name = name
@@ -94,12 +88,7 @@ class CatalogLock(abc.ABC):
 
 
 class LockedFileIO(ForwardingFileIO):
-    """The store of one table whose publications happen under a lock.
-
-    Args:
-        inner: the store.
-        lock: of the table.
-    """
+    """The store of one table whose publications happen under a lock."""
 
     def __init__(self, inner: FileIO, lock: CatalogLock) -> None:
         super().__init__(inner)

@@ -18,7 +18,6 @@ from urllib.parse import quote_plus
 from storage.catalog.catalog import BRANCH_MARK, Catalog, check_name, split_identifier
 from storage.catalog.options import LOCK_ENABLED, URI, WAREHOUSE, flag, split_options
 from storage.catalog.partitions import partition_changes
-from storage.catalog.rest_changes import change_to_json, view_changes
 from storage.catalog.rest_client import RestClient
 from storage.catalog.view import LOCATION, Database, View
 from storage.errors import (
@@ -29,18 +28,125 @@ from storage.errors import (
 )
 from storage.format.metadata.layout import TableLayout
 from storage.format.metadata.schema import TableSchema
-from storage.format.metadata.schema_changes import SchemaChange
+from storage.format.metadata.schema_changes import (
+    AddColumn,
+    DropColumn,
+    DropPrimaryKey,
+    MoveColumn,
+    RemoveOption,
+    RenameColumn,
+    SchemaChange,
+    SetOption,
+    UpdateComment,
+    UpdateDefault,
+    UpdateNullability,
+    UpdateTableComment,
+    UpdateType,
+)
 from storage.format.metadata.schema_store import SchemaStore
 from storage.format.metadata.snapshot import Snapshot
-from storage.format.types.type_text import field_to_json
+from storage.format.types.type_text import field_to_json, type_to_json
 from storage.io.file_io import FileIO
 from storage.io.forwarding import ForwardingFileIO
+from storage.io.object_store.options import redacted_text
 from storage.io.resolve import is_local, resolve_file_io
 from storage.table.core import CatalogEnvironment, TableCore
 from storage.table.table import FileStoreTable
-from storage.table.table_rules import check_table
 
 __all__ = ["RestCatalog"]
+
+_CHANGES: Mapping[type[SchemaChange], tuple[str, Mapping[str, str]]] = {
+    SetOption: ("setOption", {"key": "key", "value": "value"}),
+    RemoveOption: ("removeOption", {"key": "key"}),
+    UpdateTableComment: ("updateComment", {"comment": "comment"}),
+    AddColumn: (
+        "addColumn",
+        {"fieldNames": "name", "dataType": "type", "comment": "comment"},
+    ),
+    RenameColumn: ("renameColumn", {"fieldNames": "name", "newName": "new_name"}),
+    DropColumn: ("dropColumn", {"fieldNames": "name"}),
+    UpdateType: ("updateColumnType", {"fieldNames": "name", "newDataType": "type"}),
+    UpdateNullability: (
+        "updateColumnNullability",
+        {"fieldNames": "name", "newNullability": "nullable"},
+    ),
+    UpdateComment: ("updateColumnComment", {"fieldNames": "name", "newComment": "comment"}),
+    UpdateDefault: (
+        "updateColumnDefaultValue",
+        {"fieldNames": "name", "newDefaultValue": "default"},
+    ),
+    MoveColumn: ("updateColumnPosition", {}),
+    DropPrimaryKey: ("dropPrimaryKey", {}),
+}
+"""Action, and members of the object with the attributes that they hold, by kind of change."""
+
+
+def change_to_json(change: SchemaChange) -> dict[str, Any]:
+    """The JSON object of a change."""
+    action, members = _CHANGES[type(change)]
+    document: dict[str, Any] = {"action": action}
+    for member, attribute in members.items():
+        value = getattr(change, attribute)
+        converted = _path(value) if attribute == "name" else value
+        document[member] = type_to_json(value) if attribute == "type" else converted
+    match change:
+        case AddColumn():
+            document["move"] = _move(change)
+        case UpdateType():
+            document["keepNullability"] = True
+        case MoveColumn():
+            last = {"fieldName": _path(change.name)[-1], "type": "LAST"}
+            document["move"] = _move(change) or last
+        case _:
+            pass
+    return document
+
+
+def view_changes(before: View, after: View, identifier: str) -> list[dict[str, Any]]:
+    """What makes a view another one.
+
+    Raises:
+        UnsupportedFeatureError: its columns or its query differ, for which there is no change.
+    """
+    if (before.fields, before.query) != (after.fields, after.query):
+        raise UnsupportedFeatureError(
+            "the query of a view of a REST catalog cannot be changed",
+            hint="drop the view and make it anew",
+            view=identifier,
+        )
+    changes: list[dict[str, Any]] = [
+        {"action": "setOption", "key": key, "value": value}
+        for key, value in after.options.items()
+        if before.options.get(key) != value
+    ]
+    removed = [key for key in before.options if key not in after.options]
+    changes += [{"action": "removeOption", "key": key} for key in removed]
+    if before.comment != after.comment:
+        changes.append({"action": "updateComment", "comment": after.comment})
+    for name, query in after.dialects.items():
+        if before.dialects.get(name) != query:
+            action = "updateDialect" if name in before.dialects else "addDialect"
+            changes.append({"action": action, "dialect": name, "query": query})
+    dropped = [name for name in before.dialects if name not in after.dialects]
+    changes += [{"action": "dropDialect", "dialect": name} for name in dropped]
+    return changes
+
+
+def _path(name: str | tuple[str, ...]) -> list[str]:
+    return [name] if isinstance(name, str) else list(name)
+
+
+def _move(change: AddColumn | MoveColumn) -> dict[str, Any] | None:
+    """Where a column goes; None: nothing is said."""
+    name = _path(change.name)[-1]
+    if change.first:
+        return {"fieldName": name, "type": "FIRST"}
+    if change.after is not None:
+        return {"fieldName": name, "referenceFieldName": change.after, "type": "AFTER"}
+    if change.before is not None:
+        return {"fieldName": name, "referenceFieldName": change.before, "type": "BEFORE"}
+    return None
+
 
 _TOKEN = "token"
 _PROVIDER = "token.provider"
@@ -50,15 +156,7 @@ _SNAPSHOT = re.compile(r"(?:/branch/branch-([^/]+))?/snapshot/snapshot-(\d+)")
 
 
 class RestFileIO(ForwardingFileIO):
-    """The store of one table, whose snapshots the server publishes.
-
-    Args:
-        inner: the store.
-        client: of the catalog.
-        identifier: of the table.
-        root: its directory.
-        table_id: by which the server knows it, whatever its name.
-    """
+    """The store of one table, whose snapshots the server publishes."""
 
     def __init__(
         self, inner: FileIO, client: RestClient, identifier: str, root: str, table_id: str
@@ -151,12 +249,6 @@ class RestCatalog(Catalog):
     """See the module. Made by `Catalog.open`.
 
     The warehouse is the server's name of one: the option `warehouse`, or else the location.
-
-    Args:
-        client: of the server.
-        file_io: store of what is not in a table.
-        warehouse: its name.
-        options: of the catalog and the object store.
     """
 
     keeps_views = True
@@ -193,6 +285,12 @@ class RestCatalog(Catalog):
                 hint="set it to http://host:port",
                 key=URI,
             )
+        if redacted_text(own[URI]) != own[URI]:
+            raise InvalidOptionError(
+                "the address of a server holds no credentials",
+                hint=f"give them as `{_TOKEN}`, or as `{_HEADER}Authorization`",
+                key=URI,
+            )
         file_io, _ = resolve_file_io(warehouse, None if is_local(warehouse) else store)
         warehouse = own.get(WAREHOUSE, warehouse)
         headers = {
@@ -208,17 +306,8 @@ class RestCatalog(Catalog):
 
     # ---- databases
 
-    def create_database(
-        self,
-        name: str,
-        ignore_if_exists: bool = False,
-        properties: Mapping[str, str] | None = None,
-    ) -> None:
-        """See `Catalog`."""
-        check_name("database", name)
-        body = {"name": name, "options": dict(properties or {})}
-        if not self._client.create("databases", body) and not ignore_if_exists:
-            raise InvalidRequestError("the database exists already", database=name)
+    def _make_database(self, name: str, properties: dict[str, str]) -> bool:
+        return self._client.create("databases", {"name": name, "options": properties})
 
     def list_databases(self) -> list[str]:
         """See `Catalog`."""
@@ -236,16 +325,8 @@ class RestCatalog(Catalog):
             properties[LOCATION] = found[LOCATION]
         return Database.of(name, properties)
 
-    def alter_database(
-        self, name: str, changes: Mapping[str, str | None], ignore_if_missing: bool = False
-    ) -> None:
-        """See `Catalog`."""
-        try:
-            known = self.database(name).properties
-        except NotFoundError:
-            if ignore_if_missing:
-                return
-            raise
+    def _change_database(self, name: str, changes: Mapping[str, str | None]) -> None:
+        known = self._client.get(_database(name)).get("options") or {}
         removals = [key for key, value in changes.items() if value is None and key in known]
         updates = {key: value for key, value in changes.items() if value is not None}
         self._client.post(_database(name), {"removals": removals, "updates": updates})
@@ -257,9 +338,12 @@ class RestCatalog(Catalog):
 
     def list_tables(self, database: str) -> list[str]:
         """See `Catalog`."""
+        return self._listed(database, "tables")
+
+    def _listed(self, database: str, kind: str) -> list[str]:
         check_name("database", database)
         try:
-            return sorted(self._client.pages(f"{_database(database)}/tables", "tables"))
+            return sorted(self._client.pages(f"{_database(database)}/{kind}", kind))
         except NotFoundError:
             return []
 
@@ -303,10 +387,7 @@ class RestCatalog(Catalog):
     ) -> FileStoreTable:
         """See `Catalog`."""
         database, name = split_identifier(identifier)
-        if schema.id != 0:
-            raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
-        schema = self._completed(schema)
-        check_table(schema)
+        schema = self._completed(schema, identifier)
         self._refuse_view(identifier)
         body = {"identifier": _name(database, name), "schema": _schema_to_json(schema)}
         try:
@@ -333,11 +414,7 @@ class RestCatalog(Catalog):
                 return
             raise NotFoundError("there is no such table", table=old)
         self._refuse_view(new)
-        body = {
-            "source": _name(*split_identifier(old)),
-            "destination": _name(*split_identifier(new)),
-        }
-        if not self._client.create("tables/rename", body):
+        if not self._client.create("tables/rename", _renaming(old, new)):
             raise InvalidRequestError("the table exists already", table=new)
 
     def newest_snapshot(self, identifier: str) -> Snapshot | None:
@@ -349,18 +426,10 @@ class RestCatalog(Catalog):
 
     # ---- views
 
-    def create_view(self, identifier: str, view: View, ignore_if_exists: bool = False) -> None:
-        """See `Catalog`."""
+    def _make_view(self, identifier: str, view: View) -> bool:
         database, name = split_identifier(identifier)
-        if self.exists(identifier):
-            raise InvalidRequestError("a table of this name exists", table=identifier)
         body = {"identifier": _name(database, name), "schema": view.to_json()}
-        try:
-            made = self._client.create(f"{_database(database)}/views", body)
-        except NotFoundError as error:
-            raise NotFoundError("there is no such database", database=database) from error
-        if not made and not ignore_if_exists:
-            raise InvalidRequestError("the view exists already", view=identifier)
+        return self._client.create(f"{_database(database)}/views", body)
 
     def view(self, identifier: str) -> View:
         """See `Catalog`."""
@@ -372,50 +441,17 @@ class RestCatalog(Catalog):
 
     def list_views(self, database: str) -> list[str]:
         """See `Catalog`."""
-        check_name("database", database)
-        try:
-            return sorted(self._client.pages(f"{_database(database)}/views", "views"))
-        except NotFoundError:
-            return []
+        return self._listed(database, "views")
 
-    def drop_view(self, identifier: str, ignore_if_missing: bool = False) -> None:
-        """See `Catalog`."""
-        try:
-            self._client.delete(_view(identifier))
-        except NotFoundError as error:
-            if not ignore_if_missing:
-                raise NotFoundError("there is no such view", view=identifier) from error
+    def _remove_view(self, identifier: str) -> None:
+        self._client.delete(_view(identifier))
 
-    def rename_view(self, old: str, new: str, ignore_if_missing: bool = False) -> None:
-        """See `Catalog`."""
-        if self.exists(new):
-            raise InvalidRequestError("a table of this name exists", table=new)
-        body = {
-            "source": _name(*split_identifier(old)),
-            "destination": _name(*split_identifier(new)),
-        }
-        try:
-            made = self._client.create("views/rename", body)
-        except NotFoundError as error:
-            if not ignore_if_missing:
-                raise NotFoundError("there is no such view", view=old) from error
-            return
-        if not made:
-            raise InvalidRequestError("the view exists already", view=new)
+    def _move_view(self, old: str, new: str) -> bool:
+        return self._client.create("views/rename", _renaming(old, new))
 
-    def alter_view(self, identifier: str, view: View, ignore_if_missing: bool = False) -> None:
-        """See `Catalog`; the protocol changes dialects, comment and options only.
-
-        Raises:
-            UnsupportedFeatureError: the columns or the query differ; nothing was changed.
-        """
-        try:
-            before = self.view(identifier)
-        except NotFoundError:
-            if ignore_if_missing:
-                return
-            raise
-        changes = view_changes(before, view, identifier)
+    def _change_view(self, identifier: str, view: View) -> None:
+        """See `Catalog`; the protocol changes dialects, comment and options only."""
+        changes = view_changes(self.view(identifier), view, identifier)
         if changes:
             self._client.post(_view(identifier), {"changes": changes})
 
@@ -442,6 +478,10 @@ def _database(name: str) -> str:
 
 def _name(database: str, name: str) -> dict[str, str]:
     return {"database": database, "object": name}
+
+
+def _renaming(old: str, new: str) -> dict[str, Any]:
+    return {"source": _name(*split_identifier(old)), "destination": _name(*split_identifier(new))}
 
 
 def _schema_to_json(schema: TableSchema) -> dict[str, Any]:

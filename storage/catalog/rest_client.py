@@ -27,6 +27,16 @@ _FIRST_WAIT_S = 0.2
 _UNAVAILABLE = frozenset({429, 500, 502, 503, 504})
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Another host must not get the token, and a POST must not become a GET."""
+
+    def redirect_request(self, *_arguments: object) -> None:
+        """See urllib: answers with a redirect are errors."""
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
+
+
 class AlreadyExistsError(InvalidRequestError):
     """The server has something of this name."""
 
@@ -120,7 +130,7 @@ class RestClient:
             headers["Authorization"] = f"Bearer {self.token}"
         try:
             request = urllib.request.Request(url, data, headers, method=method)
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+            with _OPENER.open(request, timeout=_TIMEOUT_S) as answer:
                 text = answer.read()
         except urllib.error.HTTPError as error:
             raise self._failure(error.code, error.read(), url) from error
@@ -133,7 +143,15 @@ class RestClient:
                 hint="check `uri`, and that the server runs",
                 url=url,
             ) from error
-        return dict(json.loads(text)) if text.strip() else {}
+        try:
+            return dict(json.loads(text)) if text.strip() else {}
+        except (ValueError, TypeError) as error:
+            raise InvalidRequestError(
+                "the server of the catalog does not answer with a JSON object",
+                detail=text[:200].decode(errors="replace"),
+                hint="check `uri`",
+                url=url,
+            ) from error
 
     def _failure(self, code: int, body: bytes, url: str) -> Exception:
         try:
@@ -148,6 +166,12 @@ class RestClient:
         if code in (401, 403):
             return InvalidRequestError(
                 "the server of the catalog refuses access", hint="check `token`", **context
+            )
+        if code in (301, 302, 303, 307, 308):
+            return InvalidRequestError(
+                "the server of the catalog redirects",
+                hint="set `uri` to the address of the server itself",
+                **context,
             )
         if code == 501:
             return UnsupportedFeatureError("the server of the catalog cannot do this", **context)

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from storage.catalog.catalog import Catalog
+from storage.catalog.options import shown_options
 from storage.clock import epoch_of_local_ms
 from storage.errors import NotFoundError
 from storage.io.object_store.options import redacted_options
@@ -42,7 +43,7 @@ def all_table_options_table(catalog: Catalog) -> pa.Table:
     rows = [
         {"database_name": database, "table_name": name, "key": key, "value": value}
         for database, name, table in _tables(catalog)
-        for key, value in table.schema.options.items()
+        for key, value in shown_options(table.schema.options).items()
     ]
     return table_of(_ALL_OPTIONS, rows)
 
@@ -139,10 +140,6 @@ CATALOG_TABLES: Mapping[str, Callable[[Catalog], pa.Table]] = {
 
 def catalog_system_table(catalog: Catalog, name: str) -> pa.Table:
     """The rows of a system table of a catalog.
-
-    Args:
-        catalog: the catalog.
-        name: without `sys.`.
 
     Raises:
         NotFoundError: there is no such table.

@@ -78,10 +78,6 @@ class View:
     def from_json(data: bytes | Mapping[str, Any], name: str) -> "View":
         """A view of its JSON object.
 
-        Args:
-            data: the object, or its bytes.
-            name: of the view, for errors.
-
         Raises:
             CorruptDataError: it is none.
         """

@@ -1,35 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CREATE, ALTER and DROP of catalogs, databases and tables; ANALYZE."""
+"""CREATE, ALTER and DROP of catalogs, databases, tables and views; ANALYZE.
+
+The query of a view is kept as text, with the names of tables made complete.
+"""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
+from sqlglot.optimizer.scope import traverse_scope
 
 from storage.catalog.catalog import Catalog
-from storage.errors import InvalidRequestError, InvalidSchemaChangeError
+from storage.catalog.view import View
+from storage.errors import (
+    InvalidRequestError,
+    InvalidSchemaChangeError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.metadata.schema_changes import (
-    AddColumn,
     DropColumn,
-    DropPrimaryKey,
-    MoveColumn,
     RemoveOption,
-    RenameColumn,
     SchemaChange,
     SetOption,
-    UpdateComment,
-    UpdateDefault,
-    UpdateNullability,
     UpdateTableComment,
-    UpdateType,
 )
 from storage.format.types.arrow_types import type_from_arrow
 from storage.format.types.types import DataField
 from storage.sql import nodes
+from storage.sql.dialect import parse_query
 from storage.sql.errors import locate, refuse, suggestion
-from storage.sql.nodes import ColumnChange, ColumnDefinition
+from storage.sql.nodes import ColumnDefinition
 from storage.sql.relations import check_options
 from storage.table.inspect.analyze import analyze as analyze_table
 from storage.table.table import FileStoreTable
@@ -40,13 +43,18 @@ if TYPE_CHECKING:
 __all__ = [
     "alter_database",
     "alter_table",
+    "alter_view",
     "analyze",
+    "complete_text",
     "create_catalog",
     "create_database",
     "create_table",
+    "create_view",
     "drop",
     "drop_catalog",
     "drop_database",
+    "new_identifier",
+    "query_fields",
 ]
 
 _PRIMARY_KEY, _PARTITION = "primary-key", "partition"
@@ -134,9 +142,15 @@ def create_table(session: "SqlSession", node: nodes.CreateTable) -> int | None:
         return None
     schema = _like(session, node) if node.args.get("like") else _schema(session, node)
     query = node.args.get("query")
-    catalog.create_table(identifier, schema, ignore_if_exists=node.args["exists"])
     if query is None:
+        catalog.create_table(identifier, schema, ignore_if_exists=node.args["exists"])
         return None
+    try:
+        catalog.create_table(identifier, schema)
+    except InvalidRequestError:
+        if node.args["exists"] and catalog.exists(identifier):
+            return None  # another one has made it meanwhile: its rows are not ours
+        raise
     from storage.sql.dml import insert
 
     try:
@@ -233,20 +247,18 @@ def _field(column: ColumnDefinition) -> DataField:
 def alter_table(session: "SqlSession", node: nodes.AlterTable) -> None:
     """ALTER TABLE: all its changes in one new version of the schema, or none."""
     catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
-    changes = node.args["changes"]
-    if changes[0].kind == "rename":
-        target = changes[0].value
-        new = f"{target.db or identifier.partition('.')[0]}.{target.name}"
+    if node.args.get("rename"):
+        new = new_identifier(session, node)
         catalog.rename_table(identifier, new, ignore_if_missing=node.args.get("exists", False))
         return
     if node.args.get("exists") and not catalog.exists(identifier):
         return
-    made = [one for change in changes for one in _schema_changes(session, node, change)]
+    changes = _schema_changes(session, node)
     try:
         if "$" in identifier:
-            catalog.table(identifier).alter(made)
+            catalog.table(identifier).alter(changes)
         else:
-            catalog.alter_table(identifier, made)
+            catalog.alter_table(identifier, changes)
     except InvalidSchemaChangeError as error:
         column = str(error.context.get("column", ""))
         if column and not error.hint:
@@ -255,60 +267,129 @@ def alter_table(session: "SqlSession", node: nodes.AlterTable) -> None:
         raise
 
 
-def _schema_changes(
-    session: "SqlSession", node: nodes.AlterTable, change: ColumnChange
-) -> Iterator[SchemaChange]:
-    match change.kind:
-        case "add" | "modify" | "type":
-            assert change.column is not None
-            yield from _of_column(change.kind, change.column)
-        case "drop":
-            table = session.resolve(node.this)
-            if not change.value or change.name[0] in table.schema.field_names:
-                yield DropColumn(change.name)
-        case "set":
-            check_options({key: "" for key, _ in change.options if key != "comment"}, node)
-            for key, value in change.options:
-                yield UpdateTableComment(value) if key == "comment" else SetOption(key, value)
-        case "reset":
-            for key, _ in change.options:
-                yield UpdateTableComment(None) if key == "comment" else RemoveOption(key)
-        case _:
-            yield _plain_change(change)
+def new_identifier(session: "SqlSession", node: exp.Expression) -> str:
+    """`database.table` of RENAME TO, by default in the database of the old name.
+
+    Raises:
+        SqlError: it is in another catalog.
+    """
+    old, new = node.this, node.args["rename"]
+    if new.catalog and new.catalog != (old.catalog or session.catalog_name):
+        refuse("a table or view cannot be moved to another catalog", new, catalog=new.catalog)
+    return f"{new.db or old.db or session.database}.{new.name}"
 
 
-def _plain_change(change: ColumnChange) -> SchemaChange:
-    name, value = change.name, change.value
-    match change.kind:
-        case "rename column":
-            return RenameColumn(name, value)
-        case "nullable":
-            return UpdateNullability(name, value)
-        case "default":
-            return UpdateDefault(name, value)
-        case "comment":
-            return UpdateComment(name, value)
-        case "place":
-            return MoveColumn(name, after=value, first=value is None)
-        case "table comment":
-            return UpdateTableComment(value)
-        case _:
-            return DropPrimaryKey()
+def _schema_changes(session: "SqlSession", node: nodes.AlterTable) -> list[SchemaChange]:
+    changes: list[SchemaChange] = list(node.args.get("changes") or ())
+    if node.args.get("if_column_exists"):
+        known = session.resolve(node.this).schema.field_names
+        changes = [one for one in changes if isinstance(one, DropColumn) and one.name[0] in known]
+    options = dict(node.args.get("options") or ())
+    check_options({key: "" for key in options if key != "comment"}, node)
+    for key, value in options.items():
+        changes.append(UpdateTableComment(value) if key == "comment" else SetOption(key, value))
+    for key in node.args.get("reset") or ():
+        changes.append(UpdateTableComment(None) if key == "comment" else RemoveOption(key))
+    return changes
 
 
-def _of_column(kind: str, column: ColumnDefinition) -> Iterator[SchemaChange]:
-    assert column.type is not None
-    if kind == "add":
-        yield AddColumn(
-            column.name, column.type, column.comment, after=column.after, first=column.first
+def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
+    """CREATE VIEW."""
+    catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
+    fields = query_fields(session, node.args["query"])
+    names, comments = node.args.get("names") or (), node.args.get("comments") or ()
+    if names:
+        if len(names) != len(fields):
+            refuse(
+                "the view does not name as many columns as its query has",
+                node,
+                names=len(names),
+                columns=len(fields),
+            )
+        fields = [
+            dataclasses.replace(field, name=name, description=comment)
+            for field, name, comment in zip(fields, names, comments, strict=True)
+        ]
+    view = View(
+        fields=tuple(fields),
+        query=complete_text(session, node.args["query_text"]),
+        dialects={},
+        comment=node.args.get("comment"),
+        options=dict(node.args["options"]),
+    )
+    if not (node.args["replace"] and _replaced(catalog, identifier, view)):
+        catalog.create_view(identifier, view, ignore_if_exists=node.args["exists"])
+
+
+def _replaced(catalog: Catalog, identifier: str, view: View) -> bool:
+    """Put a view in the place of one that exists, which stays if this fails."""
+    try:
+        catalog.alter_view(identifier, view)
+    except NotFoundError:
+        return False
+    except UnsupportedFeatureError:  # a REST server does not change queries
+        before = catalog.view(identifier)
+        catalog.drop_view(identifier)
+        try:
+            catalog.create_view(identifier, view)
+        except BaseException:
+            catalog.create_view(identifier, before)
+            raise
+    return True
+
+
+def alter_view(session: "SqlSession", node: nodes.AlterView) -> None:
+    """ALTER VIEW: another query, options or name."""
+    catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
+    query = node.args.get("query")
+    if query is not None:
+        view = dataclasses.replace(
+            catalog.view(identifier),
+            fields=tuple(query_fields(session, query)),
+            query=complete_text(session, node.args["query_text"]),
         )
-    else:
-        yield UpdateType(column.name, dataclasses.replace(column.type, nullable=True))
-        if not column.type.nullable:
-            yield UpdateNullability(column.name, nullable=False)
-        if column.comment is not None:
-            yield UpdateComment(column.name, column.comment)
-        if column.first or column.after is not None:
-            yield MoveColumn(column.name, after=column.after, first=column.first)
-    if column.default is not None:
-        yield UpdateDefault(column.name, column.default)
+        catalog.alter_view(identifier, view)
+        return
+    if node.args.get("rename"):
+        catalog.rename_view(identifier, new_identifier(session, node))
+        return
+    view, reset = catalog.view(identifier), node.args.get("reset") or ()
+    options = {**view.options, **dict(node.args.get("options") or ())}
+    options = {key: value for key, value in options.items() if key not in reset}
+    catalog.alter_view(identifier, dataclasses.replace(view, options=options))
+
+
+def complete_text(session: "SqlSession", text: str, *, own_catalog: bool = False) -> str:
+    """The text of a query with the database in the name of every table, as it is stored.
+
+    Args:
+        session: its catalog is left out of names, its database put into those without.
+        text: a query.
+        own_catalog: refuse tables of other catalogs.
+
+    Raises:
+        SqlError: it is no query, or names a table of another catalog.
+    """
+    edits: list[tuple[int, int, str]] = []
+    sources = {
+        id(source): source
+        for scope in traverse_scope(parse_query(text))
+        for source in scope.sources.values()
+        if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
+    }
+    for table in sources.values():
+        place = table.this.meta["start"]
+        if table.catalog == session.catalog_name:
+            edits.append((table.args["catalog"].meta["start"], table.args["db"].meta["start"], ""))
+        elif table.catalog and own_catalog:
+            refuse(
+                "a materialized table reads tables of its own catalog",
+                table,
+                catalog=table.catalog,
+            )
+        elif not table.db:
+            database = session.database.replace("`", "``")
+            edits.append((place, place, f"`{database}`."))
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+    return text

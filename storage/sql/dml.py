@@ -6,6 +6,7 @@ becomes of the rows is up to the methods of the table, which Python users call a
 a statement does not set never pass through DuckDB.
 """
 
+import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,8 @@ from sqlglot import exp
 from storage.errors import NotFoundError
 from storage.format.types.types import RowKind
 from storage.sql import engine
-from storage.sql.changes.expressions import source_only, split_target_only, unqualified
-from storage.sql.changes.inserting import column_of, insert, target_table
 from storage.sql.errors import locate, refuse
+from storage.sql.inserting import column_of, insert, target_table
 from storage.sql.nodes import DropPartition, Truncate
 from storage.sql.query import plan_query, time_zone
 from storage.table.scan.predicate import And, Compare, IsNull, Op, Or, Predicate
@@ -34,7 +34,17 @@ from storage.table.write.rows.target_rows import ACTION, ROW, RowAction
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = ["delete", "drop_partition", "insert", "merge", "truncate", "update"]
+__all__ = [
+    "delete",
+    "drop_partition",
+    "insert",
+    "merge",
+    "source_only",
+    "split_target_only",
+    "truncate",
+    "unqualified",
+    "update",
+]
 
 _TARGET = "$target"
 """Stands for the table that is changed in the text of a query; no table has this name."""
@@ -421,20 +431,6 @@ class _Relation:
         return _TargetRows(schema, self._rows)
 
 
-class _Session:
-    """The session, but for the name of the table that is changed."""
-
-    def __init__(self, session: "SqlSession", relation: _Relation) -> None:
-        self._session = session
-        self._relation = relation
-
-    def resolve(self, table: exp.Table) -> Any:
-        return self._relation if table.name == _TARGET else self._session.resolve(table)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-
 def _target_node(name: str) -> exp.Table:
     alias = exp.TableAlias(this=exp.to_identifier(name, quoted=True))
     return exp.Table(this=exp.to_identifier(_TARGET, quoted=True), alias=alias)
@@ -451,8 +447,9 @@ def _run(
 
     def plan(rows: pa.RecordBatchReader | None) -> tuple[Any, _Relation]:
         relation = _Relation(table, rows)
-        proxy: Any = _Session(session, relation)
-        return plan_query(proxy, query), relation
+        inside = copy.copy(session)
+        inside.relations = {_TARGET: relation}
+        return plan_query(inside, query), relation
 
     def change(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         ready, _ = plan(rows)
@@ -485,3 +482,39 @@ def _refuse_clauses(node: exp.Expr, *names: str) -> None:
             word = name.strip("_").upper()
             verb = type(node).__name__.upper()
             refuse(f"{verb} takes no {word}", node, hint="MERGE INTO joins tables")
+
+
+def unqualified(node: exp.Expr, *tables: exp.Expr) -> exp.Expr:
+    """A copy in which `db.t.column` is `t.column`: the relations of a query have no databases."""
+    copied = node.copy()
+    for column in copied.find_all(exp.Column):
+        if not column.args.get("db"):
+            continue
+        for table in tables:
+            if column.table.lower() == table.name.lower() and column.text("db") == table.text("db"):
+                column.set("db", None)
+                column.set("catalog", None)
+                column.set("table", exp.to_identifier(table.alias_or_name, quoted=True))
+    return copied
+
+
+def source_only(node: exp.Expr, name: str) -> exp.Expr:
+    """A copy in which columns without a table, outside of queries, are of one table."""
+    copied = node.copy()
+    for column in copied.find_all(exp.Column):
+        if not column.table and column.find_ancestor(exp.Query) is None:
+            column.set("table", exp.to_identifier(name, quoted=True))
+    return copied
+
+
+def split_target_only(condition: exp.Expr, name: str) -> Iterator[exp.Expr]:
+    """Copies of those parts of a conjunction that speak of one table alone."""
+    condition = condition.unnest()
+    if isinstance(condition, exp.And):
+        yield from split_target_only(condition.this, name)
+        yield from split_target_only(condition.expression, name)
+        return
+    columns = list(condition.find_all(exp.Column))
+    own = all(column.table.lower() == name.lower() for column in columns)
+    if columns and own and condition.find(exp.Query) is None:
+        yield condition.copy()

@@ -69,6 +69,8 @@ class _Source:
             for batch in self._rows.to_batches():
                 self._on_rows(batch.num_rows)
                 yield batch
+        except GeneratorExit:  # the query ended before the rows
+            raise
         except BaseException as error:
             self._failed.append(error)
             raise
@@ -133,9 +135,8 @@ def run(
         try:
             for batch in reader:
                 yield batch if batch.schema == schema else batch.cast(schema)
-        except duckdb.Error as error:
-            raise _refused(error, failed, tree) from error
-        except pa.ArrowInvalid as error:
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            # Arrow's stream gives what DuckDB says later as an OSError
             raise _refused(error, failed, tree) from error
         finally:
             connection.close()
@@ -177,7 +178,7 @@ def _refused(
         return failed[0]
     text = str(error)
     message, _, rest = text.partition("\n")
-    if isinstance(error, duckdb.InterruptException):
+    if isinstance(error, duckdb.InterruptException) or text.startswith("INTERRUPT Error"):
         return SqlError("the statement was cancelled")
     for pattern, what in ((_MISSING_COLUMN, "column"), (_MISSING_FUNCTION, "function")):
         found = pattern.search(text)

@@ -18,11 +18,10 @@ from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, SchemaChange, SetOption
 from storage.format.types.type_text import type_name
 from storage.sql import nodes
-from storage.sql.ddl import query_fields
+from storage.sql.ddl import complete_text, query_fields
 from storage.sql.dialect import parse_query
 from storage.sql.errors import refuse
 from storage.sql.session import SqlSession
-from storage.sql.views import complete_text
 from storage.table.materialized_table import (
     REFRESH_USER,
     MaterializedTable,

@@ -6,7 +6,6 @@ as in queries. Values that are no SQL (options, types of columns) are Python val
 """
 
 import dataclasses
-from typing import Any
 
 from sqlglot import exp
 
@@ -20,7 +19,6 @@ __all__ = [
     "AlterView",
     "Analyze",
     "CallProcedure",
-    "ColumnChange",
     "ColumnDefinition",
     "CreateCatalog",
     "CreateDatabase",
@@ -74,198 +72,150 @@ class ColumnDefinition:
     after: str | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnChange:
-    """One change of ALTER TABLE.
-
-    Attributes:
-        kind: `add`, `modify`, `type`, `drop`, `rename column`, `nullable`, `default`, `comment`,
-            `place`, `set`, `reset`, `rename`, `table comment`, `drop primary key`.
-        column: what is added or modified.
-        name: path of the column.
-        value: new name, default, comment; None takes it away.
-        options: what is set, or names of what is reset.
-    """
-
-    kind: str
-    column: ColumnDefinition | None = None
-    name: tuple[str, ...] = ()
-    value: Any = None
-    options: tuple[tuple[str, str], ...] = ()
+def _arguments(required: str, optional: str = "") -> dict[str, bool]:
+    """The names in `args` of a node, and whether each must be there."""
+    return dict.fromkeys(required.split(), True) | dict.fromkeys(optional.split(), False)
 
 
 class TableHint(exp.Expression):
     """`OPTIONS('key' = 'value')` of a hint."""
 
-    arg_types = {"options": True}
+    arg_types = _arguments("options")
 
 
 class CreateCatalog(exp.Expression):
     """CREATE CATALOG name WITH (…)."""
 
-    arg_types = {"this": True, "options": False, "exists": False}
+    arg_types = _arguments("this", "options exists")
 
 
 class DropCatalog(exp.Expression):
     """DROP CATALOG name."""
 
-    arg_types = {"this": True, "exists": False}
+    arg_types = _arguments("this", "exists")
 
 
 class CreateDatabase(exp.Expression):
     """CREATE DATABASE; `this` is a Table without a table's name."""
 
-    arg_types = {"this": True, "exists": False, "options": False, "comment": False}
+    arg_types = _arguments("this", "exists options comment")
 
 
 class AlterDatabase(exp.Expression):
     """ALTER DATABASE … SET (…)."""
 
-    arg_types = {"this": True, "options": True}
+    arg_types = _arguments("this options")
 
 
 class DropDatabase(exp.Expression):
     """DROP DATABASE [CASCADE]."""
 
-    arg_types = {"this": True, "exists": False, "cascade": False}
+    arg_types = _arguments("this", "exists cascade")
 
 
 class CreateTable(exp.Expression):
     """CREATE [MATERIALIZED] TABLE.
 
     Args: `columns` are ColumnDefinitions; `primary_key`, `partition` names (of columns);
-    `partition_columns` ColumnDefinitions that only PARTITIONED BY lists (Hive's way); `options`,
-    `comment`; `like` a Table, `query` a query, `query_text` its text; `kind` "table" or
+    `options`, `comment`; `like` a Table, `query` a query, `query_text` its text; `kind` "table" or
     "materialized table"; of the latter `freshness` (amount, unit) and `refresh_mode`.
     """
 
-    arg_types = {
-        "this": True,
-        "kind": False,
-        "columns": False,
-        "primary_key": False,
-        "partition": False,
-        "partition_columns": False,
-        "options": False,
-        "comment": False,
-        "exists": False,
-        "replace": False,
-        "like": False,
-        "query": False,
-        "query_text": False,
-        "freshness": False,
-        "refresh_mode": False,
-    }
+    arg_types = _arguments(
+        "this",
+        "kind columns primary_key partition options comment exists replace like query query_text"
+        " freshness refresh_mode",
+    )
 
 
 class CreateView(exp.Expression):
     """CREATE VIEW; `query_text` is stored. `names` of its columns have `comments`."""
 
-    arg_types = {
-        "this": True,
-        "query": True,
-        "query_text": True,
-        "names": False,
-        "comments": False,
-        "exists": False,
-        "replace": False,
-        "comment": False,
-        "options": False,
-    }
+    arg_types = _arguments("this query query_text", "names comments exists replace comment options")
 
 
 class AlterTable(exp.Expression):
-    """ALTER TABLE; `changes` are ColumnChanges."""
+    """ALTER TABLE: a new name, or `changes` (SchemaChanges), `options` to set, keys to `reset`.
 
-    arg_types = {"this": True, "changes": True, "exists": False}
+    `if_column_exists`: dropped columns may be missing.
+    """
+
+    arg_types = _arguments("this", "exists changes options reset rename if_column_exists")
 
 
 class AlterView(exp.Expression):
-    """ALTER VIEW; `changes` of the kinds set, reset, rename; or a new query."""
+    """ALTER VIEW: a new query, a new name, `options` to set, or keys to `reset`."""
 
-    arg_types = {"this": True, "changes": False, "query": False, "query_text": False}
+    arg_types = _arguments("this", "query query_text rename options reset")
 
 
 class AlterMaterializedTable(exp.Expression):
     """ALTER MATERIALIZED TABLE; `action` is suspend, resume, refresh or as."""
 
-    arg_types = {
-        "this": True,
-        "action": True,
-        "options": False,
-        "partition": False,
-        "query": False,
-        "query_text": False,
-    }
+    arg_types = _arguments("this action", "options partition query query_text")
 
 
 class DropObject(exp.Expression):
     """DROP TABLE, DROP VIEW, DROP MATERIALIZED TABLE; `kind` in lower case."""
 
-    arg_types = {"this": True, "kind": True, "exists": False}
+    arg_types = _arguments("this kind", "exists")
 
 
 class DropPartition(exp.Expression):
     """ALTER TABLE … DROP PARTITION; `partitions` are dicts from column to text (None: null)."""
 
-    arg_types = {"this": True, "partitions": True, "exists": False}
+    arg_types = _arguments("this partitions", "exists")
 
 
 class Truncate(exp.Expression):
     """TRUNCATE TABLE; `partition` is a dict from column to text, or None."""
 
-    arg_types = {"this": True, "partition": False}
+    arg_types = _arguments("this", "partition")
 
 
 class Analyze(exp.Expression):
     """ANALYZE TABLE; `columns` are names, None: no statistics of columns, (): of all columns."""
 
-    arg_types = {"this": True, "columns": False}
+    arg_types = _arguments("this", "columns")
 
 
 class Show(exp.Expression):
     """SHOW; `kind` in lower case, `this` the Table or database it is of, `like` a pattern."""
 
-    arg_types = {"kind": True, "this": False, "like": False, "partition": False}
+    arg_types = _arguments("kind", "this like partition")
 
 
 class Describe(exp.Expression):
     """DESCRIBE; `kind` is table, database, catalog, procedure or query."""
 
-    arg_types = {"this": True, "kind": True, "extended": False, "column": False}
+    arg_types = _arguments("this kind", "extended column")
 
 
 class UseCatalog(exp.Expression):
     """USE CATALOG name."""
 
-    arg_types = {"this": True}
-
 
 class UseDatabase(exp.Expression):
     """USE [catalog.]database; `this` is a Table without a table's name."""
-
-    arg_types = {"this": True}
 
 
 class SetOption(exp.Expression):
     """SET 'key' = 'value'; without a key all options are shown."""
 
-    arg_types = {"key_text": False, "value": False}
+    arg_types = _arguments("", "key_text value")
 
 
 class ResetOption(exp.Expression):
     """RESET ['key']."""
 
-    arg_types = {"key_text": False}
+    arg_types = _arguments("", "key_text")
 
 
 class Explain(exp.Expression):
     """EXPLAIN a query."""
 
-    arg_types = {"this": True}
-
 
 class CallProcedure(exp.Expression):
     """CALL [catalog.]sys.name(…); `name` in lower case, `arguments` pairs (name or None, node)."""
 
-    arg_types = {"this": True, "name": True, "arguments": False}
+    arg_types = _arguments("this name", "arguments")

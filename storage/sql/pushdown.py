@@ -46,13 +46,7 @@ class _NotPushed(Exception):
 
 
 def used_columns(tree: exp.Expr, schema: pa.Schema, name: str) -> list[str]:
-    """Columns of a table that a statement may read, in the table's order.
-
-    Args:
-        tree: the whole statement.
-        schema: of the table.
-        name: under which the query knows the table.
-    """
+    """Columns of a table that a statement may read, in the table's order."""
     words = {identifier.name.lower() for identifier in tree.find_all(exp.Identifier)}
     for star in tree.find_all(exp.Star):
         if not isinstance(star.parent, exp.Count):
@@ -136,13 +130,7 @@ def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def predicate_of(node: exp.Expr, column_of: ColumnOf, schema: pa.Schema) -> Predicate | None:
-    """The condition as storage evaluates it; None: it cannot, or would see it differently.
-
-    Args:
-        node: the condition.
-        column_of: the name of the table's column that a node is; None: it is none.
-        schema: of the table.
-    """
+    """The condition as storage evaluates it; None: it cannot, or would see it differently."""
     try:
         return _converted(node.unnest(), column_of, schema)
     except _NotPushed:
@@ -225,7 +213,9 @@ def _number(literal: exp.Literal) -> int | decimal.Decimal:
 
 
 def _same_time(node: exp.Cast, type_: pa.DataType) -> bool:
-    """DATE of a date column, TIMESTAMP of a column without zone."""
+    """DATE of a date column, TIMESTAMP of a column without zone; with digits it would round."""
+    if node.to.expressions:
+        return False
     if node.to.this is exp.DType.DATE:
         return bool(pa.types.is_date(type_))
     return (

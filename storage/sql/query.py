@@ -16,7 +16,6 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from storage.sql import engine
-from storage.sql.casts import truncate_casts
 from storage.sql.dialect import Lakeward, parse_query
 from storage.sql.errors import SqlError, locate, position, refuse
 from storage.sql.nodes import OPTIONS
@@ -29,7 +28,7 @@ from storage.table.scan.predicate import Predicate
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = ["Plan", "constant", "instant_ms", "plan_query", "run_query"]
+__all__ = ["Plan", "constant", "instant_ms", "plan_query", "run_query", "truncate_casts"]
 
 _ZONE_OPTIONS = ("table.local-time-zone", "spark.sql.session.timeZone")
 _MOST_VIEWS = 50
@@ -79,7 +78,7 @@ def query_rows(session: "SqlSession", node: exp.Query, rows: pa.Table) -> pa.Tab
         SqlError: the query is wrong; says where.
     """
     inside = copy.copy(session)
-    inside.relation = rows
+    inside.relations = {"*": rows}
     return run_query(inside, node).read_all()
 
 
@@ -160,7 +159,7 @@ def _expanded(
     selects: list[tuple[exp.Select, TypeOf]] = []
     for scope in scopes:
         found = {
-            name: session.resolve(source) if session.relation is None else session.relation
+            name: session.resolve(source)
             for name, source in scope.sources.items()
             if isinstance(source, exp.Table)
             and _is_named(source)
@@ -373,3 +372,43 @@ def _refuse_functions(tree: exp.Query) -> None:
     for function in tree.find_all(exp.Anonymous):
         if function.name.lower() in _REFUSED:
             raise SqlError("there is no such function", name=function.name, **position(function))
+
+
+_WHOLE = frozenset({exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT})
+_FRACTIONS = frozenset({exp.DType.DECIMAL, exp.DType.FLOAT, exp.DType.DOUBLE})
+_OF_ARGUMENTS = (
+    *(exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Neg, exp.Paren, exp.Abs, exp.Sum, exp.Min, exp.Max),
+    *(exp.Coalesce, exp.Round),
+)
+"""What is a fraction where an argument is one."""
+_ALWAYS = (exp.Div, exp.Avg, exp.Sqrt, exp.Pow, exp.Exp, exp.Ln, exp.Log)
+
+
+def truncate_casts(select: exp.Select, type_of: TypeOf) -> None:
+    """Write casts to whole numbers so that DuckDB cuts fractions off, as Flink and Spark do.
+
+    Args:
+        select: changed in place.
+        type_of: types of the columns of its tables; a column of a subquery is taken as it is.
+    """
+    for node in list(select.find_all(exp.Cast)):
+        if node.to.this in _WHOLE and _is_fraction(node.this, type_of):
+            node.set("this", exp.Anonymous(this="trunc", expressions=[node.this]))
+
+
+def _is_fraction(node: exp.Expr, type_of: TypeOf) -> bool:
+    match node:
+        case exp.Literal(is_string=False):
+            return not str(node.this).isdigit()
+        case exp.Column():
+            type_ = type_of(node)
+            return type_ is not None and (pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+        case exp.Cast():
+            return node.to.this in _FRACTIONS
+        case _:
+            pass
+    if isinstance(node, _ALWAYS):
+        return True
+    if isinstance(node, _OF_ARGUMENTS):
+        return any(_is_fraction(part, type_of) for part in node.iter_expressions())
+    return False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from storage.catalog.catalog import Catalog
+from storage.catalog.catalog import BRANCH_MARK, Catalog, split_branch
 from storage.catalog.system_tables import CATALOG_TABLES, catalog_system_table
 from storage.errors import InvalidOptionError, NotFoundError
 from storage.options.options import TABLE_OPTIONS, find_option
@@ -40,8 +40,6 @@ __all__ = [
 ]
 
 SYSTEM_DATABASE = "sys"
-_BRANCH = "branch_"
-_READ_OPTIMIZED = "ro"
 _GLOBAL = re.compile(r"(?:spark\.)?paimon\.([^.]+)\.([^.]+)\.([^.]+)\.(.+)")
 """`SET 'paimon.<catalog>.<database>.<table>.<option>'`, each name or `*`."""
 _EVERYWHERE = "spark.paimon."
@@ -78,7 +76,7 @@ def resolve(session: "SqlSession", node: exp.Table) -> Any:
     options = dynamic_options(session, node, base)
     check_options(options, node, dynamic=True)
     try:
-        found = catalog.table(f"{database}.{base}" + (f"${_BRANCH}{branch}" if branch else ""))
+        found = catalog.table(f"{database}.{base}" + (f"{BRANCH_MARK}{branch}" if branch else ""))
     except NotFoundError as error:
         view = None if branch or system else _view(catalog, f"{database}.{base}")
         if view is not None:
@@ -106,10 +104,7 @@ def split_name(node: exp.Table) -> tuple[str, str | None, str | None]:
         NotFoundError: there is no such system table.
         SqlError: the name has more parts.
     """
-    base, *parts = node.name.split("$")
-    branch = None
-    if parts and parts[0].startswith(_BRANCH):
-        branch = parts.pop(0).removeprefix(_BRANCH)
+    base, branch, parts = split_branch(node.name)
     if len(parts) > 1:
         refuse("there is no such table", node, hint="write t$files, or t$branch_b$files")
     system = parts[0].lower() if parts else None
@@ -158,11 +153,6 @@ def check_options(
 
     A table keeps keys that are not known, as Paimon's tables do for other engines; but not those
     that are likely a misspelt option. In a hint a key without effect has no purpose.
-
-    Args:
-        options: by key.
-        node: where they stand.
-        dynamic: whether they are of a hint.
 
     Raises:
         InvalidOptionError: there is no such option; suggests one.

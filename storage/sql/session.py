@@ -51,13 +51,8 @@ class SqlSession:
         catalog_name: the current one.
         database: the current one.
         options: what SET gave.
-        relation: rows that take the place of every table of a query; None: tables are read.
+        relations: what stands in the place of tables of a query, by name; "*": of every other one.
         rows_read: by queries, for those who show progress; they set it to 0.
-
-    Args:
-        catalog: the current catalog.
-        database: the current database.
-        name: of the catalog.
     """
 
     def __init__(
@@ -68,7 +63,7 @@ class SqlSession:
         self.database = database
         self.options: dict[str, str] = {}
         self.rows_read = 0
-        self.relation: pa.Table | None = None
+        self.relations: Mapping[str, Any] = {}
         self._running: Any = None
 
     @property
@@ -160,7 +155,8 @@ class SqlSession:
         """
         from storage.sql.relations import resolve
 
-        return resolve(self, table)
+        given = self.relations.get(table.name, self.relations.get("*"))
+        return resolve(self, table) if given is None else given
 
     def catalog_of(self, node: exp.Table) -> Catalog:
         """The catalog that a name says, else the current one.
@@ -225,17 +221,17 @@ _RUNNERS: Mapping[type[exp.Expression], tuple[str, str]] = {
     nodes.CreateTable: ("ddl", "create_table"),
     nodes.AlterTable: ("ddl", "alter_table"),
     nodes.DropObject: ("ddl", "drop"),
-    nodes.CreateView: ("views", "create_view"),
-    nodes.AlterView: ("views", "alter_view"),
+    nodes.CreateView: ("ddl", "create_view"),
+    nodes.AlterView: ("ddl", "alter_view"),
     nodes.AlterMaterializedTable: ("materialized", "alter"),
     nodes.Analyze: ("ddl", "analyze"),
     nodes.Show: ("show", "show"),
     nodes.Describe: ("show", "describe"),
     nodes.Explain: ("show", "explain"),
-    nodes.UseCatalog: ("settings", "use_catalog"),
-    nodes.UseDatabase: ("settings", "use_database"),
-    nodes.SetOption: ("settings", "set_option"),
-    nodes.ResetOption: ("settings", "reset_option"),
+    nodes.UseCatalog: ("show", "use_catalog"),
+    nodes.UseDatabase: ("show", "use_database"),
+    nodes.SetOption: ("show", "set_option"),
+    nodes.ResetOption: ("show", "reset_option"),
 }
 """Module and function by statement: `function(session, node)` gives rows (`pa.Table`), or how many
 rows it changed (None: metadata alone)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SHOW, DESCRIBE and EXPLAIN: what there is, as rows."""
+"""SHOW, DESCRIBE and EXPLAIN: what there is, as rows; USE, SET and RESET: the session."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
+from storage.catalog.options import shown_options
 from storage.catalog.system_tables import CATALOG_TABLES
 from storage.errors import NotFoundError
 from storage.format.metadata.schema import TableSchema
@@ -19,6 +20,7 @@ from storage.sql.errors import locate, refuse, suggestion
 from storage.sql.query import plan_query, time_zone
 from storage.sql.relations import SYSTEM_DATABASE, CatalogTable, SystemTable, is_view, rows_of
 from storage.table.inspect.system.registry import system_table
+from storage.table.materialized_table import MATERIALIZED_TABLE
 from storage.table.scan.predicate import (
     And,
     Between,
@@ -34,7 +36,15 @@ from storage.table.scan.predicate import (
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = ["describe", "explain", "show"]
+__all__ = [
+    "describe",
+    "explain",
+    "reset_option",
+    "set_option",
+    "show",
+    "use_catalog",
+    "use_database",
+]
 
 
 def show(session: "SqlSession", node: nodes.Show) -> pa.Table:
@@ -86,7 +96,9 @@ def _of_table(session: "SqlSession", kind: str, node: nodes.Show) -> pa.Table:
                 found.options if query is not None else _schema(found, node.this).options
             )
             wanted = node.args.get("like")
-            shown = {key: text for key, text in options.items() if wanted in (None, key)}
+            shown = shown_options(
+                {key: text for key, text in options.items() if wanted in (None, key)}
+            )
             return _rows({"key": list(shown), "value": list(shown.values())})
 
 
@@ -99,7 +111,7 @@ def describe(session: "SqlSession", node: nodes.Describe) -> pa.Table:
         case "database":
             found = session.catalog_of(node.this).database(node.this.db)
             facts = {"name": found.name, "comment": found.comment or ""}
-            return _pairs({**facts, **found.properties})
+            return _pairs({**facts, **redacted_options(found.properties)})
         case "procedure":
             from storage.sql.procedures import describe_procedure
 
@@ -195,11 +207,10 @@ def _objects(session: "SqlSession", node: nodes.Show) -> list[str]:
         raise locate(NotFoundError("there is no such database", hint=hint, database=database), node)
     if kind == "views":
         return catalog.list_views(database)
-    names = catalog.list_tables(database)
     if kind == "tables":
-        return names
-    types = {name: catalog.table(f"{database}.{name}").schema.options.get("type") for name in names}
-    return [name for name in names if types[name] == "materialized-table"]
+        return catalog.list_tables(database)
+    found = catalog.tables_of_type(MATERIALIZED_TABLE, database)
+    return [name.removeprefix(f"{database}.") for name in found]
 
 
 def _schema(found: Any, node: exp.Table) -> TableSchema:
@@ -260,7 +271,7 @@ def _extended(found: Any) -> list[Column]:
         "# partitioned by": ", ".join(schema.partition_keys),
         "# schema id": str(schema.id),
         "# location": found.layout.root,
-        **{f"# option {key}": value for key, value in sorted(schema.options.items())},
+        **{f"# option {key}": text for key, text in sorted(shown_options(schema.options).items())},
     }
     return [(name, value, "", None, None, None) for name, value in facts.items() if value]
 
@@ -317,7 +328,7 @@ def _create_table(name: str, schema: TableSchema) -> str:
         text += f" COMMENT {_text(schema.comment)}"
     if schema.partition_keys:
         text += f"\nPARTITIONED BY ({', '.join(map(_name, schema.partition_keys))})"
-    return text + _with(redacted_options(schema.options))
+    return text + _with(shown_options(schema.options))
 
 
 def _create_view(name: str, view: Any) -> str:
@@ -339,4 +350,42 @@ def _create_catalog(session: "SqlSession", name: str) -> str:
 def _create_database(session: "SqlSession", node: exp.Table) -> str:
     found = session.catalog_of(node).database(node.db)
     comment = "" if not found.comment else f" COMMENT {_text(found.comment)}"
-    return f"CREATE DATABASE {_name(found.name)}{comment}{_with(found.properties)}"
+    return (
+        f"CREATE DATABASE {_name(found.name)}{comment}{_with(redacted_options(found.properties))}"
+    )
+
+
+def use_catalog(session: "SqlSession", node: nodes.UseCatalog) -> None:
+    """USE CATALOG."""
+    session.named_catalog(node.this.name)
+    session.catalog_name, session.database = node.this.name, "default"
+
+
+def use_database(session: "SqlSession", node: nodes.UseDatabase) -> None:
+    """USE [catalog.]database."""
+    name, catalog = node.this.db, session.catalog_of(node.this)
+    if name != SYSTEM_DATABASE and name not in (known := catalog.list_databases()):
+        hint = suggestion(name, known, f"there are {', '.join(known)}" if known else "")
+        raise locate(NotFoundError("there is no such database", hint=hint, database=name), node)
+    if node.this.catalog:
+        session.catalog_name = node.this.catalog
+    session.database = name
+
+
+def set_option(session: "SqlSession", node: nodes.SetOption) -> pa.Table | None:
+    """SET: keep an option, or show one or all."""
+    key, value = node.args.get("key_text"), node.args.get("value")
+    if key is not None and value is not None:
+        session.options[key] = value
+        return None
+    shown = {name: text for name, text in session.options.items() if key in (None, name)}
+    return _pairs(shown)
+
+
+def reset_option(session: "SqlSession", node: nodes.ResetOption) -> None:
+    """RESET: forget one option or all."""
+    key = node.args.get("key_text")
+    if key is None:
+        session.options.clear()
+    else:
+        session.options.pop(key, None)

@@ -50,7 +50,9 @@ def test_every_claim_is_linked_to_a_test_that_exists():
     wrong = []
     pains = table_rows(PAGE.read_text(encoding="utf-8"), "Pain")
     assert len(pains) == 10
-    for capability, claim, *_ in ROWS + pains:
+    surfaces = table_rows(PAGE.read_text(encoding="utf-8"), "Surface")
+    assert len(surfaces) > 15
+    for capability, claim, *_ in ROWS + pains + surfaces:
         said = claim.partition("<br>")[0]
         marks = re.match(r"[YPN](/[YPN])*(?![^:;, ])", said)
         links = LINK.findall(claim)

@@ -4,7 +4,7 @@
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,16 +16,16 @@ from prompt_toolkit.filters import has_completions
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from ingest.tools.console.output import Output
+from ingest.tools.console.output import FORMATS, Output
 from ingest.tools.console.runs import run_text
-from ingest.tools.console.shortcuts import SHORTCUTS, run_shortcut
 from storage.errors import LakewardError
 
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = ["is_complete", "run_console"]
+__all__ = ["HELP", "SHORTCUTS", "is_complete", "run_console", "run_shortcut"]
 
+_OPTIONS_OF_CATALOG = re.compile(r"\bcreate\s+catalog\b", re.IGNORECASE)
 _WORD = re.compile(r"[\w$.`]+")
 _MOST_TABLES = 500
 """Tables of a database whose names are completed; columns are those of tables in the statement."""
@@ -89,7 +89,16 @@ def _history() -> History:
         path.touch(mode=0o600)
     except OSError:
         return InMemoryHistory()
-    return FileHistory(path)
+    return _StatementHistory(path)
+
+
+class _StatementHistory(FileHistory):
+    """Keeps statements in a file, but those that may hold passwords and tokens of a catalog."""
+
+    def store_string(self, string: str) -> None:
+        """See prompt_toolkit."""
+        if not _OPTIONS_OF_CATALOG.search(string):
+            super().store_string(string)
 
 
 @functools.cache
@@ -150,3 +159,84 @@ class _Names(Completer):
             found = self._session.catalog.table(f"{self._session.database}.{table}")
             self._columns[key] = tuple(found.schema.field_names)
         return self._columns[key]
+
+
+_STATEMENTS: Mapping[str, tuple[str, str]] = {
+    "d": ("SHOW TABLES", "DESCRIBE EXTENDED {}"),
+    "dt": ("SHOW TABLES", "SHOW TABLES IN {}"),
+    "dv": ("SHOW VIEWS", "SHOW VIEWS IN {}"),
+    "dp": ("", "SHOW PARTITIONS {}"),
+    "dc": ("", "SHOW CREATE TABLE {}"),
+    "l": ("SHOW DATABASES", "SHOW DATABASES LIKE '{}'"),
+    "lc": ("SHOW CATALOGS", ""),
+    "c": ("SHOW CURRENT DATABASE", "USE {}"),
+}
+"""Statement without and with an argument, by shortcut; empty: there is none."""
+
+HELP = r"""
+  \d [table]           tables of the database; columns and options of a table
+  \dt [database]       tables          \dv [database]  views
+  \dp table            partitions      \dc table       CREATE statement
+  \l [pattern]         databases       \lc             catalogs
+  \c [database]        current database; use another one
+  \f table|vertical|csv|json           how rows are printed
+  \rows N              most rows that are printed, 0: all
+  \timing              print the seconds of statements, or do not
+  \i file              run the statements of a file
+  \? or \h             this help       \q              leave
+Statements end with a semicolon and may span lines; Ctrl-C cancels one.
+"""
+
+SHORTCUTS = (*_STATEMENTS, "f", "rows", "timing", "i", "?", "h", "q")
+
+
+def run_shortcut(session: "SqlSession", line: str, output: Output) -> bool:
+    r"""Carry out a line that begins with a backslash; False: leave the console.
+
+    Unknown ones print the help.
+    """
+    word, _, rest = line.strip().lstrip("\\").rstrip(";").partition(" ")
+    argument = rest.strip()
+    if word in ("q", "quit", "exit"):
+        return False
+    settings: dict[str, Callable[[], None]] = {
+        "f": lambda: _format(output, argument),
+        "rows": lambda: _rows(output, argument),
+        "timing": lambda: _timing(output),
+        "i": lambda: _file(session, argument, output),
+    }
+    statement = _STATEMENTS.get(word, ("", ""))[1 if argument else 0]
+    if statement:
+        run_text(session, statement.format(argument), output)
+    elif word in settings:
+        settings[word]()
+    else:
+        output.write(HELP.lstrip("\n"))
+    return True
+
+
+def _format(output: Output, name: str) -> None:
+    if name in FORMATS:
+        output.format = name
+    else:
+        output.write(f"formats: {', '.join(FORMATS)}; now {output.format}\n")
+
+
+def _rows(output: Output, number: str) -> None:
+    if number.isdecimal():
+        output.most_rows = int(number) or None
+    output.write(f"rows: {'all' if output.most_rows is None else output.most_rows}\n")
+
+
+def _timing(output: Output) -> None:
+    output.timing = not output.timing
+    output.write(f"timing: {'on' if output.timing else 'off'}\n")
+
+
+def _file(session: "SqlSession", name: str, output: Output) -> None:
+    try:
+        text = Path(name).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        output.fail(error)
+        return
+    run_text(session, text, output)

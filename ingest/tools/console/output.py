@@ -35,12 +35,7 @@ class Output:
     write: Callable[[str], Any] = dataclasses.field(default_factory=lambda: sys.stdout.write)
 
     def show(self, result: "Result", seconds: float) -> None:
-        """Print what a statement gave.
-
-        Args:
-            result: of the statement.
-            seconds: that it took.
-        """
+        """Print what a statement gave."""
         if self.format == "json":
             self.write(json_line(_document(result)) + "\n")
             return

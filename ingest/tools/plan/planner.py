@@ -41,12 +41,6 @@ def planned(
 ) -> Outline:
     """Read a sample of the source and say what the stream would do.
 
-    Args:
-        settings: of the pipeline.
-        records: most records to read of one topic.
-        estimates: whether sizes of tables are estimated.
-        clock: time of the rehearsal.
-
     Raises:
         RetryableError: source, registry or warehouse did not answer.
         InvalidRequestError: one of them refuses.

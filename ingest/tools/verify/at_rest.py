@@ -34,12 +34,6 @@ def at_rest(
 ) -> Iterator[Callable[[], None]]:
     """Keep a pipeline from writing a table.
 
-    Args:
-        settings: of the pipeline.
-        table: the table.
-        name: `database.table`.
-        clock: time.
-
     Yields:
         Checks that it is so, and raises `RetryableError` or `FencedError` if not.
 

@@ -88,13 +88,7 @@ def hashed_schema(columns: Columns) -> pa.Schema:
 
 
 def hashed(rows: pa.RecordBatch, columns: Columns, unfit: Sequence[Unfit] = ()) -> pa.RecordBatch:
-    """Hash rows; unfit values count by their text.
-
-    Args:
-        rows: of `columns.schema`.
-        columns: what is compared.
-        unfit: values that are not in the rows.
-    """
+    """Hash rows; unfit values count by their text."""
     found = [column_hashes(column) for column in rows.columns]
     texts: dict[int, dict[str, str]] = {}
     for row, column, text in unfit:

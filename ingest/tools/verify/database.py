@@ -121,9 +121,6 @@ def escaped(sql: str) -> str:
 class Database:
     """Connections to a source.
 
-    Args:
-        url: where.
-
     Raises:
         InvalidRequestError: the driver is missing, or the URL is none.
         NotFoundError: it names a file that is not there.
@@ -361,11 +358,7 @@ class KeyBounds:
 
 
 class _PageSize:
-    """How many rows to select: few at first, then as many as fit into `_PAGE_BYTES`.
-
-    Args:
-        most: rows at most.
-    """
+    """How many rows to select: few at first, then as many as fit into `_PAGE_BYTES`."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -72,7 +72,7 @@ def fit(values: Sequence[Any], type_: DataType, arrow: pa.DataType, bits: bool =
     quick = None if bits else _quick_way(kinds, arrow)
     if quick is not None:
         try:
-            return Fitted(_precise(quick(values, arrow), type_))
+            return Fitted(cut_to_precision(quick(values, arrow), type_))
         except _UNFIT:
             pass
     convert = _one_by_one(type_, arrow, bits)
@@ -178,10 +178,6 @@ _QUICK: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type], _Quick], ...
 )
 
 
-def _precise(column: pa.Array, type_: DataType) -> pa.Array:
-    return cut_to_precision(column, type_)
-
-
 def cut_to_precision(column: pa.Array, type_: DataType) -> pa.Array:
     """Timestamps without digits that the column's precision does not have; others as they are."""
     if not pa.types.is_timestamp(column.type) or not isinstance(type_, AtomicType):
@@ -249,10 +245,6 @@ def _microseconds(text: str) -> int:
     total = (int(hours) * 60 + int(minutes)) * 60 + int(whole)
     count = total * 1_000_000 + int(fraction[:6].ljust(6, "0"))
     return -count if text.startswith("-") else count
-
-
-def _float(value: Any) -> float:
-    return float(value)
 
 
 def _single(value: Any) -> float:
@@ -383,7 +375,7 @@ _ONE: dict[TypeRoot, Callable[[Any], Any]] = {
     TypeRoot.INT: _integer,
     TypeRoot.BIGINT: _integer,
     TypeRoot.FLOAT: _single,
-    TypeRoot.DOUBLE: _float,
+    TypeRoot.DOUBLE: float,
     TypeRoot.CHAR: _text,
     TypeRoot.VARCHAR: _text,
     TypeRoot.BINARY: _bytes,

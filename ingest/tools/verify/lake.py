@@ -165,14 +165,7 @@ def _cast(column: pa.Array, type_: pa.DataType, name: str) -> pa.Array:
 
 
 class FilesSide:
-    """A Parquet file, or all `*.parquet` files of a directory.
-
-    Args:
-        file_io: the store.
-        path: of the file or directory.
-        columns: what is compared.
-        predicate: rows that count; None = all.
-    """
+    """A Parquet file, or all `*.parquet` files of a directory."""
 
     def __init__(
         self, file_io: FileIO, path: str, columns: Columns, predicate: Predicate | None = None

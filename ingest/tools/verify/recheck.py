@@ -173,13 +173,7 @@ def confirm(
 
 
 def rows_of_keys(side: Side, columns: Columns, keys: pa.Table) -> pa.Table:
-    """The rows of a side that have one of these keys.
-
-    Args:
-        side: whose rows.
-        columns: what is compared.
-        keys: the key columns and the hashes of the keys.
-    """
+    """The rows of a side that have one of these keys."""
     parts = []
     for start in range(0, keys.num_rows, side.keys_at_once(keys.num_rows)):
         some = keys.slice(start, side.keys_at_once(keys.num_rows)).combine_chunks()

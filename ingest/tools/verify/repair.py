@@ -199,10 +199,6 @@ class Repair:
     def run(self, keys: pa.Table, *, dry_run: bool) -> RepairReport:
         """Repair the rows of some keys.
 
-        Args:
-            keys: the key columns and the hashes of the keys.
-            dry_run: only count what would be written.
-
         Raises:
             RetryableError: the daemon did not answer, or the table did not come to rest.
             LakewardError: a side cannot be read or written.

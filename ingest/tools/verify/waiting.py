@@ -49,13 +49,7 @@ class Progress(Protocol):
 
 
 class KafkaLag:
-    """Ends from Kafka, the lake's offsets from the lake.
-
-    Args:
-        settings: of the pipeline.
-        table: the table that is waited for.
-        name: its name, `database.table`.
-    """
+    """Ends from Kafka, the lake's offsets from the lake."""
 
     def __init__(self, settings: Settings, table: FileStoreTable, name: str) -> None:
         self._settings = settings
@@ -144,12 +138,7 @@ class KafkaLag:
 
 
 class StatusLag:
-    """Everything from the pipeline's status page.
-
-    Args:
-        url: of the page or of its server.
-        clock: time.
-    """
+    """Everything from the pipeline's status page."""
 
     def __init__(self, url: str, clock: Clock) -> None:
         if not url.startswith(("http://", "https://")):

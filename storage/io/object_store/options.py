@@ -27,14 +27,20 @@ __all__ = [
     "client_settings",
     "locate",
     "redacted_options",
+    "redacted_text",
     "require_leave",
 ]
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
 _LOCATION = re.compile(r"([A-Za-z0-9+.-]+)://([^/]+)(?:/(.*))?", re.DOTALL)
-_SECRET = re.compile(r"(secret|token|password|key|credential|sas|signature)", re.IGNORECASE)
-_PUBLIC = frozenset({"kms-key-id"})
+_SECRET = re.compile(
+    r"(secret|token|password|passphrase|key|credential|sas|signature|authorization|^header\.)",
+    re.IGNORECASE,
+)
+_PUBLIC = ("kms-key-id", "catalog-key", "lock-key-max-length")
+_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=password=)[^&\s]+", re.IGNORECASE)
+"""User and password of a URL; a password among the parameters of one."""
 _HIDDEN = "********"
 
 _S3_PREFIXES = ("fs.s3a.", "s3a.", "s3.")
@@ -199,6 +205,13 @@ def _value(name: str, value: str, parse: Callable[[str], Any]) -> Any:
 def redacted_options(options: Mapping[str, str]) -> dict[str, str]:
     """Options fit for a log: whatever may be a secret is starred."""
     return {
-        name: _HIDDEN if _SECRET.search(name) and not name.endswith(tuple(_PUBLIC)) else value
+        name: _HIDDEN
+        if _SECRET.search(name) and not name.endswith(_PUBLIC)
+        else redacted_text(value)
         for name, value in options.items()
     }
+
+
+def redacted_text(text: str) -> str:
+    """A text, such as an address, with credentials in URLs starred."""
+    return _IN_URL.sub(_HIDDEN, text)

@@ -7,40 +7,41 @@ underscores in them do not matter (`consumerId` is `consumer_id`).
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
 
+from storage.options.values import duration_ms
 from storage.sql.errors import refuse, suggestion
 from storage.sql.query import constant, instant_ms
 
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = ["SUCCESS", "Argument", "Call", "Procedure", "result_rows", "succeeded"]
-
-SUCCESS = "Success"
+__all__ = ["Argument", "Call", "Procedure", "procedure", "result_rows"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Argument:
     """An argument of a procedure.
 
     Attributes:
         name: in Paimon's Flink procedures where both engines have it.
-        type: `text`, `integer`, `boolean`, `time` (a text `2024-01-31 12:00:00` in the session's
-            zone, or epoch milliseconds; given as epoch ms) or `options` (a text `k=v,…` or a map).
         about: what it is.
+        type: `text`, `integer`, `boolean`, `time` (a text `2024-01-31 12:00:00` in the session's
+            zone, or epoch milliseconds; given as epoch ms), `duration` (given in ms), `pattern` (a
+            regular expression, given compiled) or `options` (a text `k=v,…` or a map).
         required: whether it must be given.
         default: what holds without it, for readers.
         aliases: other names.
     """
 
     name: str
-    type: str = "text"
     about: str
+    type: str = "text"
     required: bool = False
     default: str = ""
     aliases: tuple[str, ...] = ()
@@ -71,20 +72,19 @@ class Procedure:
 
     Attributes:
         name: without `sys.`.
-        about: what it does; of one that is refused, why, and what to do instead.
+        about: what it does.
         arguments: in the order in which they are given without names (Flink's).
-        run: gives rows; None: the procedure is refused by name.
+        run: gives rows, or None for one row `Success`.
         aliases: other names.
-        by_count: arguments by how many are given without names, where that is another order.
-        by_place: chooses the arguments for values without names, where their types decide.
+        by_place: chooses the arguments for values without names, where their number or their types
+            decide; None: the declared order.
     """
 
     name: str
     about: str
-    arguments: tuple[Argument, ...] = ()
-    run: Callable[[Call], pa.Table] | None = None
+    arguments: tuple[Argument, ...]
+    run: Callable[[Call], pa.Table | None]
     aliases: tuple[str, ...] = ()
-    by_count: Mapping[int, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     by_place: Callable[[Sequence[Any]], Sequence[str] | None] | None = None
 
     def bind(
@@ -98,7 +98,7 @@ class Procedure:
         Raises:
             SqlError: one is unknown, missing, given twice, or of another type.
         """
-        places = self._places(session, [one for name, one in given if name is None], node)
+        places = self._places(session, [one for name, one in given if name is None])
         values: dict[str, Any] = {}
         nodes: dict[str, exp.Expr] = {}
         for place, (name, one) in enumerate(given):
@@ -132,11 +132,9 @@ class Procedure:
             for one in self.arguments
         )
 
-    def _places(
-        self, session: "SqlSession", given: Sequence[exp.Expr], node: exp.Expr
-    ) -> Sequence[str]:
-        names: Sequence[str] | None = self.by_count.get(len(given))
-        if names is None and self.by_place is not None:
+    def _places(self, session: "SqlSession", given: Sequence[exp.Expr]) -> Sequence[str]:
+        names: Sequence[str] | None = None
+        if self.by_place is not None:
             names = self.by_place([literal_value(session, one) for one in given])
         return [one.name for one in self.arguments] if names is None else names
 
@@ -150,6 +148,29 @@ class Procedure:
             hint = suggestion(name, names, f"the arguments are {self.signature}")
             refuse(f"{self.name} has no such argument", node, hint=hint, argument=name)
         return found
+
+
+def procedure(
+    *arguments: Argument,
+    aliases: tuple[str, ...] = (),
+    by_place: Callable[[Sequence[Any]], Sequence[str] | None] | None = None,
+) -> Callable[[Callable[[Call], pa.Table | None]], Procedure]:
+    """Make a function the procedure of its name, which its docstring describes to users.
+
+    Arguments are the attributes of `Procedure`.
+    """
+
+    def declare(run: Callable[[Call], pa.Table | None]) -> Procedure:
+        return Procedure(
+            name=run.__name__,
+            about=" ".join((run.__doc__ or "").split()),
+            arguments=arguments,
+            run=run,
+            aliases=aliases,
+            by_place=by_place,
+        )
+
+    return declare
 
 
 def literal_value(session: "SqlSession", node: exp.Expr) -> Any:
@@ -173,36 +194,30 @@ def _folded(name: str) -> str:
 
 def _value(session: "SqlSession", node: exp.Expr, argument: Argument) -> Any:
     """The value of an argument; None: null, or an empty text, which Flink gives for "not given"."""
-    value = literal_value(session, node)
+    value, kind = literal_value(session, node), argument.type
     if value is None or value == "":
         return None
-    kind = argument.type
+    form, convert = _KINDS[kind]
     try:
-        if kind == "integer" and not isinstance(value, bool):
-            return int(str(value))
-        if kind == "boolean":
-            return {"true": True, "false": False}[str(value).lower()]
-        if kind == "time":
-            return int(str(value)) if str(value).isdigit() else instant_ms(session, node)
-        if kind == "options":
-            return _options(value)
-    except (KeyError, ValueError):
-        pass
-    else:
-        if kind == "text" and not isinstance(value, dict | list):
-            return str(value)
-    return refuse(
-        f"the argument {argument.name} is {_A[kind]}", node, argument=argument.name, value=value
-    )
+        if kind == "time" and not str(value).isdecimal():
+            return instant_ms(session, node)
+        return convert(value)
+    except (KeyError, ValueError, re.error) as error:
+        detail = str(error) if kind in ("duration", "pattern") else ""
+    message = f"the argument {argument.name} is {form}"
+    return refuse(message, node, argument=argument.name, value=value, detail=detail)
 
 
-_A = {
-    "text": "a text",
-    "integer": "an integer",
-    "boolean": "TRUE or FALSE",
-    "time": "a time such as '2024-01-31 12:00:00'",
-    "options": "options such as 'key=value,key=value'",
-}
+def _text(value: Any) -> str:
+    if isinstance(value, dict | list):
+        raise ValueError(value)  # noqa: TRY004 - as of other texts
+    return str(value)
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool):
+        raise ValueError(value)  # noqa: TRY004 - as of other texts
+    return int(str(value))
 
 
 def _options(value: Any) -> dict[str, str]:
@@ -219,6 +234,18 @@ def _options(value: Any) -> dict[str, str]:
     return found
 
 
+_KINDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "text": ("a text", _text),
+    "integer": ("an integer", _integer),
+    "boolean": ("TRUE or FALSE", lambda value: {"true": True, "false": False}[str(value).lower()]),
+    "time": ("a time such as '2024-01-31 12:00:00'", _integer),
+    "duration": ("a time span such as '1 d' or '30 min'", lambda value: duration_ms(str(value))),
+    "pattern": ("a regular expression", lambda value: re.compile(str(value))),
+    "options": ("options such as 'key=value,key=value'", _options),
+}
+"""What a value of a type is, for errors, and its conversion, by type."""
+
+
 def result_rows(**columns: Sequence[Any]) -> pa.Table:
     """Rows of a procedure."""
     return pa.table(
@@ -227,8 +254,3 @@ def result_rows(**columns: Sequence[Any]) -> pa.Table:
             for name, values in columns.items()
         }
     )
-
-
-def succeeded() -> pa.Table:
-    """The row of procedures without results of their own."""
-    return result_rows(result=[SUCCESS])

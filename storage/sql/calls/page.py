@@ -29,8 +29,9 @@ Called in SQL, with arguments by place or by name:
 The names are those of Apache Paimon's procedures for Flink and for Spark; capitals and underscores
 do not matter (`consumerId` is `consumer_id`). Without names, the order is Flink's, and an empty
 text stands for an argument that is not given. Types: a *time* is a text such as
-`'2024-01-31 12:00:00'` in the session's zone, or milliseconds since 1970; *options* are a text
-`'key=value,key=value'` or `map('key', 'value')`.
+`'2024-01-31 12:00:00'` in the session's zone, or milliseconds since 1970; a *duration* is a text
+such as `'1 d'` or `'30 min'`, a *pattern* a regular expression of the whole name; *options* are a
+text `'key=value,key=value'` or `map('key', 'value')`.
 
 `SHOW PROCEDURES` lists them. A procedure that works on several tables, partitions or tags does one
 after the other; after an error, call it again.
@@ -44,7 +45,7 @@ def procedures_page() -> str:
         parts += _section(PROCEDURES[name])
     parts.append("## Procedures that are refused\n")
     parts.append("| procedure | instead |\n|---|---|")
-    parts += [f"| `sys.{name}` | {_cell(REFUSED[name].about)} |" for name in sorted(REFUSED)]
+    parts += [f"| `sys.{name}` | {_cell(REFUSED[name])} |" for name in sorted(REFUSED)]
     return "\n".join(parts) + "\n"
 
 

@@ -29,15 +29,15 @@ __all__ = [
     "table_node",
 ]
 
-TABLE = Argument(name="table", about="the table, `database.table` or `table`", required=True)
+TABLE = Argument("table", "the table, `database.table` or `table`", required=True)
 PARTITIONS = Argument(
-    name="partitions",
-    about="partitions by their values: `,` between values of one, `;` between partitions: "
+    "partitions",
+    "partitions by their values: `,` between values of one, `;` between partitions: "
     "`dt=2024-01-31,hh=01;dt=2024-02-01`",
     aliases=("partition",),
 )
-WHERE = Argument(name="where", about="partitions by a condition on partition columns: `dt > '5'`")
-OPTIONS = Argument(name="options", type="options", about="options of the table for this call alone")
+WHERE = Argument("where", "partitions by a condition on partition columns: `dt > '5'`")
+OPTIONS = Argument("options", "options of the table for this call alone", type="options")
 
 _OF_FLINK = ("sink.", "scan.parallelism")
 """Options of Flink's jobs, which change nothing here."""

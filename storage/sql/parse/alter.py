@@ -2,19 +2,26 @@
 """ALTER, of Flink and of Spark."""
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from storage.sql.nodes import (
-    AlterDatabase,
-    AlterMaterializedTable,
-    AlterTable,
-    AlterView,
-    ColumnChange,
-    ColumnDefinition,
-    DropPartition,
+from storage.format.metadata.schema_changes import (
+    AddColumn,
+    DropColumn,
+    DropPrimaryKey,
+    MoveColumn,
+    RenameColumn,
+    SchemaChange,
+    UpdateComment,
+    UpdateDefault,
+    UpdateNullability,
+    UpdateTableComment,
+    UpdateType,
 )
+from storage.sql import nodes
 from storage.sql.parse.words import Words
 
 __all__ = ["AlterParser"]
@@ -37,7 +44,7 @@ class AlterParser(Words):
             self.need("SET")
             if not (self.take("DBPROPERTIES") or self.take("PROPERTIES")):
                 self._match(TokenType.L_PAREN, advance=False)
-            return AlterDatabase(this=name, options=dict(self.options()))
+            return nodes.AlterDatabase(this=name, options=dict(self.options()))
         if self.at("CATALOG"):
             raise self.fail(
                 "TABLE, VIEW or DATABASE", hint="create the catalog again, with its options"
@@ -50,39 +57,38 @@ class AlterParser(Words):
         table = self.table()
         self.need("IS")
         comment = None if self.take("NULL") else self.string()
-        return AlterTable(this=table, changes=(ColumnChange(kind="table comment", value=comment),))
+        return nodes.AlterTable(this=table, changes=(UpdateTableComment(comment),))
 
-    def _view_changes(self, view: exp.Table) -> AlterView:
+    def _view_changes(self, view: exp.Table) -> nodes.AlterView:
         if self.take("AS"):
             query, text = self.query()
-            return AlterView(this=view, query=query, query_text=text)
-        return AlterView(this=view, changes=self._properties())
+            return nodes.AlterView(this=view, query=query, query_text=text)
+        return nodes.AlterView(this=view, **self._properties())
 
-    def _properties(self) -> tuple[ColumnChange, ...]:
+    def _properties(self) -> dict[str, Any]:
+        """SET, RESET or RENAME TO, as arguments of the node of a table or a view."""
         if self.take("RENAME", "TO"):
-            return (ColumnChange(kind="rename", value=self.table()),)
+            return {"rename": self.table()}
         if self.take("SET"):
             self.take("TBLPROPERTIES")
-            return (ColumnChange(kind="set", options=self.options()),)
+            return {"options": self.options()}
         if self.take("RESET") or self.take("UNSET"):
-            return (self._reset(),)
+            self.take("TBLPROPERTIES")
+            self.exists()
+            return {"reset": tuple(self.within(self.option_key))}
         raise self.fail("SET, RESET or RENAME TO")
 
-    def _reset(self) -> ColumnChange:
-        self.take("TBLPROPERTIES")
-        self.exists()
-        keys = self.within(self.option_key)
-        return ColumnChange(kind="reset", options=tuple((key, "") for key in keys))
-
-    def _materialized(self, table: exp.Table) -> AlterMaterializedTable:
+    def _materialized(self, table: exp.Table) -> nodes.AlterMaterializedTable:
         if self.take("AS"):
             query, text = self.query()
-            return AlterMaterializedTable(this=table, action="as", query=query, query_text=text)
+            return nodes.AlterMaterializedTable(
+                this=table, action="as", query=query, query_text=text
+            )
         for action in ("SUSPEND", "RESUME", "REFRESH"):
             if self.take(action):
                 options = self.options() if self.take("WITH") else ()
                 partition = self.partition() if self.take("PARTITION") else None
-                return AlterMaterializedTable(
+                return nodes.AlterMaterializedTable(
                     this=table, action=action.lower(), options=options, partition=partition
                 )
         raise self.fail("SUSPEND, RESUME, REFRESH or AS")
@@ -91,15 +97,15 @@ class AlterParser(Words):
         if self.take("DROP"):
             if_exists = self.exists()
             if self.at("PARTITION"):
-                return DropPartition(
+                return nodes.DropPartition(
                     this=table, partitions=self._partitions(), exists=if_exists or exists
                 )
-            return AlterTable(this=table, changes=self._drops(if_exists), exists=exists)
+            return nodes.AlterTable(this=table, exists=exists, **self._drops(if_exists))
         if self.at("ADD") and self._next and self._next.text.upper() in ("PARTITION", "IF"):
             raise self.fail(
                 "a column", hint="partitions come into being with their first row: INSERT it"
             )
-        return AlterTable(this=table, changes=self._changes(), exists=exists)
+        return nodes.AlterTable(this=table, exists=exists, **self._changes())
 
     def _partitions(self) -> tuple[dict[str, str | None], ...]:
         self.need("PARTITION")
@@ -110,12 +116,12 @@ class AlterParser(Words):
         self.take("PURGE")
         return tuple(found)
 
-    def _drops(self, if_exists: bool) -> tuple[ColumnChange, ...]:
+    def _drops(self, if_exists: bool) -> dict[str, Any]:
         if self.take("PRIMARY", "KEY"):
-            return (ColumnChange(kind="drop primary key"),)
+            return {"changes": (DropPrimaryKey(),)}
         if self.take("CONSTRAINT"):
             self.name("the name of a constraint")
-            return (ColumnChange(kind="drop primary key"),)
+            return {"changes": (DropPrimaryKey(),)}
         if self.at("WATERMARK"):
             raise self.fail("a column", hint="tables have no watermarks")
         if not (self.take("COLUMN") or self.take("COLUMNS")) and self._match(
@@ -128,20 +134,27 @@ class AlterParser(Words):
             names = self.within(self.path) if several else [self.path()]
             while self._match(TokenType.COMMA):
                 names.append(self.path())
-        return tuple(ColumnChange(kind="drop", name=name, value=if_exists) for name in names)
+        return {"changes": tuple(map(DropColumn, names)), "if_column_exists": if_exists}
 
-    def _changes(self) -> tuple[ColumnChange, ...]:
+    def _changes(self) -> dict[str, Any]:
         if self.take("ADD"):
-            return self._columns("add")
+            return {"changes": self._columns(_added)}
         if self.take("MODIFY"):
-            return self._columns("modify")
+            return {"changes": self._columns(_modified)}
+        if self.at("RENAME", "TO"):
+            return self._properties()
         if self.take("RENAME"):
-            return self._renames()
+            self.take("COLUMN")
+            name = self.path()
+            self.need("TO")
+            return {"changes": (RenameColumn(name, self.name("the new name").name),)}
         if self.take("ALTER") or self.take("CHANGE"):
-            return self._altered_column(changed=self._prev.text.upper() == "CHANGE")
+            return {"changes": self._altered_column(changed=self._prev.text.upper() == "CHANGE")}
         return self._properties()
 
-    def _columns(self, kind: str) -> tuple[ColumnChange, ...]:
+    def _columns(
+        self, changes_of: Callable[[nodes.ColumnDefinition], list[SchemaChange]]
+    ) -> tuple[SchemaChange, ...]:
         if self.at("PRIMARY", "KEY") or self.at("CONSTRAINT"):
             raise self.fail("a column", hint="the primary key is given when the table is created")
         if self.at("WATERMARK"):
@@ -155,18 +168,9 @@ class AlterParser(Words):
             columns = [self.column(nested=True)]
             while self._match(TokenType.COMMA):
                 columns.append(self.column(nested=True))
-        return tuple(ColumnChange(kind=kind, column=one, name=one.name) for one in columns)
+        return tuple(change for column in columns for change in changes_of(column))
 
-    def _renames(self) -> tuple[ColumnChange, ...]:
-        if self.take("TO"):
-            return (ColumnChange(kind="rename", value=self.table()),)
-        self.take("COLUMN")
-        name = self.path()
-        self.need("TO")
-        new = self.name("the new name").name
-        return (ColumnChange(kind="rename column", name=name, value=new),)
-
-    def _altered_column(self, *, changed: bool) -> tuple[ColumnChange, ...]:
+    def _altered_column(self, *, changed: bool) -> tuple[SchemaChange, ...]:
         """Spark's `ALTER COLUMN c …`, Hive's `CHANGE COLUMN old new type …`."""
         self.take("COLUMN")
         name = self.path()
@@ -174,34 +178,56 @@ class AlterParser(Words):
             column = self.column()
             (new,) = column.name
             column = dataclasses.replace(column, name=(*name[:-1], new))
-            modified = ColumnChange(kind="modify", column=column, name=column.name)
-            if new == name[-1]:
-                return (modified,)
-            return (ColumnChange(kind="rename column", name=name, value=new), modified)
-        changes = [self._alteration(name)]
+            renamed = [] if new == name[-1] else [RenameColumn(name, new)]
+            return (*renamed, *_modified(column))
+        changes = self._alteration(name)
         while self._at_alteration():
-            changes.append(self._alteration(name))
+            changes += self._alteration(name)
         return tuple(changes)
 
     def _at_alteration(self) -> bool:
         words = ("TYPE", "COMMENT", "FIRST", "AFTER", "SET", "DROP")
         return bool(self._curr) and self._curr.text.upper() in words
 
-    def _alteration(self, name: tuple[str, ...]) -> ColumnChange:
+    def _alteration(self, name: tuple[str, ...]) -> list[SchemaChange]:
         if self.take("TYPE"):
-            column = ColumnDefinition(name=name, type=self.data_type())
-            return ColumnChange(kind="type", column=column, name=name)
+            return _modified(nodes.ColumnDefinition(name=name, type=self.data_type()))
         if self.take("COMMENT"):
-            return ColumnChange(kind="comment", name=name, value=self.string())
+            return [UpdateComment(name, self.string())]
         if self.take("FIRST"):
-            return ColumnChange(kind="place", name=name)
+            return [MoveColumn(name, first=True)]
         if self.take("AFTER"):
-            return ColumnChange(kind="place", name=name, value=self.name("a column").name)
+            return [MoveColumn(name, after=self.name("a column").name)]
         for word, nullable in (("SET", False), ("DROP", True)):
             if self.take(word, "NOT", "NULL"):
-                return ColumnChange(kind="nullable", name=name, value=nullable)
+                return [UpdateNullability(name, nullable)]
         if self.take("SET", "DEFAULT"):
-            return ColumnChange(kind="default", name=name, value=self.default())
+            return [UpdateDefault(name, self.default())]
         if self.take("DROP", "DEFAULT"):
-            return ColumnChange(kind="default", name=name, value=None)
+            return [UpdateDefault(name, None)]
         raise self.fail("TYPE, COMMENT, FIRST, AFTER, SET NOT NULL, DROP NOT NULL or SET DEFAULT")
+
+
+def _added(column: nodes.ColumnDefinition) -> list[SchemaChange]:
+    assert column.type is not None
+    added = AddColumn(
+        column.name, column.type, column.comment, after=column.after, first=column.first
+    )
+    return [added, *_default(column)]
+
+
+def _modified(column: nodes.ColumnDefinition) -> list[SchemaChange]:
+    assert column.type is not None
+    type_ = dataclasses.replace(column.type, nullable=True)
+    changes: list[SchemaChange] = [UpdateType(column.name, type_)]
+    if not column.type.nullable:
+        changes.append(UpdateNullability(column.name, nullable=False))
+    if column.comment is not None:
+        changes.append(UpdateComment(column.name, column.comment))
+    if column.first or column.after is not None:
+        changes.append(MoveColumn(column.name, after=column.after, first=column.first))
+    return [*changes, *_default(column)]
+
+
+def _default(column: nodes.ColumnDefinition) -> list[SchemaChange]:
+    return [] if column.default is None else [UpdateDefault(column.name, column.default)]

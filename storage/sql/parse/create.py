@@ -6,16 +6,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from storage.sql.nodes import (
-    ColumnDefinition,
-    CreateCatalog,
-    CreateDatabase,
-    CreateTable,
-    CreateView,
-    DropCatalog,
-    DropDatabase,
-    DropObject,
-)
+from storage.sql import nodes
 from storage.sql.parse.words import Words
 
 __all__ = ["CreateParser"]
@@ -38,7 +29,7 @@ class CreateParser(Words):
             exists = self.exists(wanted=False)
             name = self.name("the name of a catalog")
             options = self.options() if self.take("WITH") else ()
-            return CreateCatalog(this=name, options=options, exists=exists)
+            return nodes.CreateCatalog(this=name, options=options, exists=exists)
         if self.take("DATABASE") or self.take("SCHEMA") or self.take("NAMESPACE"):
             return self._database()
         if self.take("TABLE"):
@@ -55,22 +46,22 @@ class CreateParser(Words):
         """What follows DROP."""
         if self.take("CATALOG"):
             exists = self.exists()
-            return DropCatalog(this=self.name("the name of a catalog"), exists=exists)
+            return nodes.DropCatalog(this=self.name("the name of a catalog"), exists=exists)
         if self.take("DATABASE") or self.take("SCHEMA") or self.take("NAMESPACE"):
             exists = self.exists()
             name = self.database()
             cascade = self.take("CASCADE")
             self.take("RESTRICT")
-            return DropDatabase(this=name, exists=exists, cascade=cascade)
+            return nodes.DropDatabase(this=name, exists=exists, cascade=cascade)
         for kind in ("TABLE", "VIEW", "MATERIALIZED TABLE"):
             if self.take(kind):
                 exists = self.exists()
-                dropped = DropObject(this=self.table(), kind=kind.lower(), exists=exists)
+                dropped = nodes.DropObject(this=self.table(), kind=kind.lower(), exists=exists)
                 self.take("PURGE")
                 return dropped
         raise self.fail("TABLE, VIEW, DATABASE or CATALOG")
 
-    def _database(self) -> CreateDatabase:
+    def _database(self) -> nodes.CreateDatabase:
         exists = self.exists(wanted=False)
         name = self.database()
         comment: str | None = None
@@ -88,9 +79,9 @@ class CreateParser(Words):
                 options["location"] = self.string("a path")
             else:
                 break
-        return CreateDatabase(this=name, exists=exists, comment=comment, options=options)
+        return nodes.CreateDatabase(this=name, exists=exists, comment=comment, options=options)
 
-    def _view(self, *, replace: bool) -> CreateView:
+    def _view(self, *, replace: bool) -> nodes.CreateView:
         exists = self.exists(wanted=False)
         view: dict[str, Any] = {"this": self.table(), "exists": exists, "replace": replace}
         if self._match(TokenType.L_PAREN, advance=False):
@@ -106,13 +97,13 @@ class CreateParser(Words):
             else:
                 raise self.fail("AS and a query")
         view["query"], view["query_text"] = self.query()
-        return CreateView(**view, options=options)
+        return nodes.CreateView(**view, options=options)
 
     def _view_column(self) -> tuple[str, str | None]:
         name = self.name("the name of a column").name
         return name, self.string("a comment") if self.take("COMMENT") else None
 
-    def _table(self, *, replace: bool, kind: str = "table") -> CreateTable:
+    def _table(self, *, replace: bool, kind: str = "table") -> nodes.CreateTable:
         # Spark's types mean others than Flink's: which it is, is known from what follows
         words = {token.text.upper() for token in self._tokens[self._index :]}
         self._spark = bool(words & {"USING", "TBLPROPERTIES"})
@@ -132,7 +123,7 @@ class CreateParser(Words):
         while self._clause(parts):
             pass
         self._spark = False
-        return CreateTable(**parts)
+        return nodes.CreateTable(**parts)
 
     def _starts_query(self) -> bool:
         return bool(self._next) and self._next.text.upper() in ("SELECT", "WITH")
@@ -140,7 +131,7 @@ class CreateParser(Words):
     def _elements(self, parts: dict[str, Any]) -> None:
         columns = []
         for element in self.within(self._element):
-            if isinstance(element, ColumnDefinition):
+            if isinstance(element, nodes.ColumnDefinition):
                 columns.append(element)
             else:
                 parts["primary_key"] = (*parts["primary_key"], *element)
@@ -148,7 +139,7 @@ class CreateParser(Words):
         parts["columns"] = tuple(columns)
         parts["primary_key"] = (*parts["primary_key"], *keys)
 
-    def _element(self) -> ColumnDefinition | tuple[str, ...]:
+    def _element(self) -> nodes.ColumnDefinition | tuple[str, ...]:
         if self.take("CONSTRAINT"):
             self.name("the name of a constraint")
         if self.take("PRIMARY", "KEY"):
@@ -227,11 +218,11 @@ class CreateParser(Words):
             self.need("BUCKETS")
         return True
 
-    def _partition_column(self) -> ColumnDefinition:
+    def _partition_column(self) -> nodes.ColumnDefinition:
         """A name, or as in Hive a column of its own."""
         following = self._next.token_type if self._next else None
         if following in (TokenType.COMMA, TokenType.R_PAREN):
-            return ColumnDefinition(name=(self.name("a column").name,))
+            return nodes.ColumnDefinition(name=(self.name("a column").name,))
         if following is TokenType.L_PAREN:
             raise self.fail("a column", hint="partitions are by columns, not by functions of them")
         return self.column()

@@ -7,19 +7,8 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
+from storage.sql import nodes
 from storage.sql.errors import suggestion
-from storage.sql.nodes import (
-    Analyze,
-    CallProcedure,
-    Describe,
-    Explain,
-    ResetOption,
-    SetOption,
-    Show,
-    Truncate,
-    UseCatalog,
-    UseDatabase,
-)
 from storage.sql.parse.alter import AlterParser
 from storage.sql.parse.create import CreateParser
 
@@ -92,9 +81,9 @@ class StatementParser(CreateParser, AlterParser):
             if self.take(*kind.split()):
                 if kind.startswith("CREATE"):
                     shown = self.database() if kind.endswith("DATABASE") else self.name()
-                    return Show(kind=kind.lower(), this=shown)
+                    return nodes.Show(kind=kind.lower(), this=shown)
                 of = self.database() if self.take("IN") or self.take("FROM") else None
-                return Show(kind=kind.lower(), this=of, like=self.like())
+                return nodes.Show(kind=kind.lower(), this=of, like=self.like())
         if self.take("CREATE"):
             raise self.fail("TABLE, VIEW or DATABASE")
         known = [*_SHOWN_OF_TABLE, *_SHOWN]
@@ -103,7 +92,7 @@ class StatementParser(CreateParser, AlterParser):
             "what to show", hint=suggestion(word, known, f"there are {', '.join(known)}")
         )
 
-    def _show_of_table(self, kind: str) -> Show:
+    def _show_of_table(self, kind: str) -> nodes.Show:
         if kind == "columns":
             _ = self.take("IN") or self.take("FROM")
         table = self.table()
@@ -111,7 +100,7 @@ class StatementParser(CreateParser, AlterParser):
         like: str | None = None
         if kind == "tblproperties" and self._match(TokenType.L_PAREN, advance=False):
             (like,) = self.within(self.option_key)
-        return Show(kind=kind, this=table, partition=partition, like=like or self.like())
+        return nodes.Show(kind=kind, this=table, partition=partition, like=like or self.like())
 
     def describe_statement(self) -> exp.Expression:
         """What follows DESCRIBE."""
@@ -120,48 +109,48 @@ class StatementParser(CreateParser, AlterParser):
                 extended = self.take("EXTENDED")
                 of = self.name() if kind == "CATALOG" else self.database()
                 kind = "catalog" if kind == "CATALOG" else "database"
-                return Describe(this=of, kind=kind, extended=extended)
+                return nodes.Describe(this=of, kind=kind, extended=extended)
         if self.take("PROCEDURE"):
-            return Describe(this=self.table(), kind="procedure")
+            return nodes.Describe(this=self.table(), kind="procedure")
         self.take("TABLE")
         extended = self.take("EXTENDED") or self.take("FORMATTED")
         if self._curr and self._curr.text.upper() in ("SELECT", "WITH", "VALUES", "("):
             query, _ = self.query()
-            return Describe(this=query, kind="query")
+            return nodes.Describe(this=query, kind="query")
         table = self.table()
         column = None
         if self._curr:
             column = self.path()
-        return Describe(this=table, kind="table", extended=extended, column=column)
+        return nodes.Describe(this=table, kind="table", extended=extended, column=column)
 
     def use_statement(self) -> exp.Expression:
         """What follows USE."""
         if self.take("CATALOG"):
-            return UseCatalog(this=self.name("the name of a catalog"))
+            return nodes.UseCatalog(this=self.name("the name of a catalog"))
         _ = self.take("DATABASE") or self.take("SCHEMA") or self.take("NAMESPACE")
-        return UseDatabase(this=self.database())
+        return nodes.UseDatabase(this=self.database())
 
     def set_statement(self) -> exp.Expression:
         """What follows SET."""
         if not self._curr:
-            return SetOption()
+            return nodes.SetOption()
         key = self.option_key()
         if not self._match(TokenType.EQ):
-            return SetOption(key_text=key)
+            return nodes.SetOption(key_text=key)
         if self._curr and self._curr.token_type is TokenType.STRING:
-            return SetOption(key_text=key, value=self.string())
-        return SetOption(key_text=key, value=self.words_until_end())
+            return nodes.SetOption(key_text=key, value=self.string())
+        return nodes.SetOption(key_text=key, value=self.words_until_end())
 
     def reset_statement(self) -> exp.Expression:
         """What follows RESET."""
-        return ResetOption(key_text=self.option_key() if self._curr else None)
+        return nodes.ResetOption(key_text=self.option_key() if self._curr else None)
 
     def explain_statement(self) -> exp.Expression:
         """What follows EXPLAIN."""
         for word in ("PLAN", "FOR", "EXTENDED", "FORMATTED", "COST", "CODEGEN"):
             self.take(word)
         query, _ = self.query()
-        return Explain(this=query)
+        return nodes.Explain(this=query)
 
     def call_statement(self) -> exp.Expression:
         """What follows CALL."""
@@ -176,7 +165,7 @@ class StatementParser(CreateParser, AlterParser):
             raise self.fail(
                 "sys.", hint=f"procedures are called CALL sys.{name}(…)", token=self._prev
             )
-        return CallProcedure(this=path, name=name, arguments=arguments)
+        return nodes.CallProcedure(this=path, name=name, arguments=arguments)
 
     def _argument(self) -> tuple[str | None, exp.Expr]:
         following = self._next
@@ -206,14 +195,14 @@ class StatementParser(CreateParser, AlterParser):
             while self._match(TokenType.COMMA):
                 names.append(self.path())
             columns = tuple(".".join(name) for name in names)
-        return Analyze(this=table, columns=columns)
+        return nodes.Analyze(this=table, columns=columns)
 
     def truncate_statement(self) -> exp.Expression:
         """What follows TRUNCATE."""
         self.need("TABLE")
         table = self.table()
         partition = self.partition() if self.take("PARTITION") else None
-        return Truncate(this=table, partition=partition)
+        return nodes.Truncate(this=table, partition=partition)
 
 
 _READERS: Mapping[str, Callable[[StatementParser], exp.Expression]] = {

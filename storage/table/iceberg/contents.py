@@ -44,9 +44,6 @@ class Contents:
     Tables without primary key: all files. With `deletion-vectors.enabled` and for `first-row`:
     all files above level 0. Other tables with a primary key: files of the highest level, which is
     the read-optimized view.
-
-    Args:
-        table: at its newest schema.
     """
 
     def __init__(self, table: TableCore) -> None:

@@ -17,6 +17,7 @@ Source: Iceberg table specification, versions 2 and 3; names of files as Apache 
 import dataclasses
 import json
 import logging
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -51,6 +52,7 @@ __all__ = ["IcebergTwin"]
 _LOG = logging.getLogger(__name__)
 
 _HINT = "version-hint.text"
+_VERSION = re.compile(r"v(\d+)\.metadata\.json")
 _TRIES = 20
 _MARK = "lakeward.snapshot"
 """Member of a snapshot's summary that tells a snapshot from an earlier one of the same id."""
@@ -91,9 +93,6 @@ class _Version:
 class IcebergTwin:
     """The Iceberg metadata of a table.
 
-    Args:
-        table: at its newest schema.
-
     Raises:
         UnsupportedFeatureError: the table has what Iceberg lacks.
     """
@@ -128,7 +127,7 @@ class IcebergTwin:
 
     def _sync(self) -> int | None:
         """One try; None when another was faster."""
-        head = self._head()
+        head = max(self._versions(), default=None)
         latest = self._table.latest_snapshot()
         if latest is None:
             return 0
@@ -159,14 +158,13 @@ class IcebergTwin:
         self._remove_unreferenced(document, version.document)
         return len(snapshots)
 
-    def _head(self) -> int | None:
-        """The newest version there is."""
-        found = [
-            int(name[1:].partition(".")[0])
-            for name in (status.name for status in self._table.file_io.list(self.directory))
-            if name.startswith("v") and name.endswith(".metadata.json")
-        ]
-        return max(found, default=None)
+    def _versions(self) -> dict[int, str]:
+        """Paths of the versions there are; files that others named are not among them."""
+        return {
+            int(found[1]): status.path
+            for status in self._table.file_io.list(self.directory)
+            if (found := _VERSION.fullmatch(status.name))
+        }
 
     def _read(self, version: int) -> dict[str, Any] | None:
         try:
@@ -490,27 +488,15 @@ class IcebergTwin:
         file_io = self._table.file_io
         file_io.overwrite_bytes(self._path(version), _json(document))
         file_io.overwrite_bytes(f"{self.directory}/{_HINT}", str(version).encode())
-        later = [
-            status.path
-            for status in file_io.list(self.directory)
-            if status.name.endswith(".metadata.json")
-            and int(status.name[1:].partition(".")[0]) > version
-        ]
+        later = [path for number, path in self._versions().items() if number > version]
         self._table.delete_quietly(later)
 
     def _remove_old(self, document: dict[str, Any], version: int) -> None:
-        options = self._table.options
-        if not options.iceberg_delete_after_commit:
-            return
-        kept = {one["metadata-file"] for one in document["metadata-log"]} | {self._path(version)}
-        old = [
-            status.path
-            for status in self._table.file_io.list(self.directory)
-            if status.name.endswith(".metadata.json")
-            and status.path not in kept
-            and int(status.name[1:].partition(".")[0]) < version
-        ]
-        self._table.delete_quietly(old)
+        if self._table.options.iceberg_delete_after_commit:
+            kept = {one["metadata-file"] for one in document["metadata-log"]}
+            found = self._versions().items()
+            old = [path for number, path in found if number < version and path not in kept]
+            self._table.delete_quietly(old)
 
     def _remove_unreferenced(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         """Remove lists, manifests and vectors of snapshots that are no longer in the document.

@@ -9,7 +9,7 @@ import pytest
 from ingest.cli.main import main
 from ingest.daemon.configuration import load_settings
 from ingest.tools import support_bundle
-from ingest.tools.secrets import secret_texts
+from ingest.tools.support_bundle import secret_texts
 from storage.io.local import LocalFileIO
 from tests.table_kit import make_table, write
 

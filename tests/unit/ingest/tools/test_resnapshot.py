@@ -15,10 +15,10 @@ from ingest.cli import resnapshot as resnapshot_commands
 from ingest.config.source_settings import FileSourceSettings, KafkaSourceSettings
 from ingest.source import open as sources
 from ingest.source.open import TopicTail
-from ingest.tools.resnapshot.snapshot_following import follow
-from ingest.tools.resnapshot.snapshot_signals import (
+from ingest.tools.snapshot_requests import (
     SnapshotSignal,
     SourceName,
+    follow,
     notification,
     source_name,
 )

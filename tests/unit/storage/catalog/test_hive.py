@@ -13,7 +13,7 @@ import pytest
 
 from storage.catalog.catalog import Catalog
 from storage.catalog.hive_client import HiveLock, HiveMetastore
-from storage.catalog.hive_types import from_hive, to_hive
+from storage.catalog.hive_entries import from_hive, to_hive
 from storage.errors import (
     CommitConflictError,
     InvalidOptionError,

@@ -2,7 +2,11 @@
 """What is the REST catalog's own: the token, commits by the server, what is refused."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
+import http.server
+import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,7 +18,7 @@ from storage.errors import (
     StorageUnavailableError,
     UnsupportedFeatureError,
 )
-from storage.format.metadata.schema import new_schema
+from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import DataField
 from tests.free_ports import free_port
@@ -121,3 +125,69 @@ def test_a_view_is_changed_as_far_as_the_protocol_goes(opened, table):
     with pytest.raises(UnsupportedFeatureError, match="query of a view"):
         catalog.alter_view("db.v", dataclasses.replace(changed, query="select 2"))
     assert catalog.view("db.v") == changed
+
+
+@contextlib.contextmanager
+def answering(status: int, body: bytes, **headers: str) -> Iterator[tuple[str, list[str]]]:
+    """Address of a server with one answer, and the tokens that it got."""
+    tokens: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            tokens.append(str(self.headers["Authorization"]))
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", tokens
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_redirect_does_not_carry_the_token_to_another_server(opened):
+    with (
+        answering(200, b"{}") as (other, tokens),
+        answering(302, b"", Location=f"{other}/v1/config") as (address, own),
+    ):
+        with pytest.raises(InvalidRequestError, match="redirects"):
+            opened(uri=address)
+        assert (len(own), tokens) == (1, [])
+
+
+@pytest.mark.parametrize("body", [b"<html>login</html>", b"[1]"])
+def test_an_answer_that_is_no_json_object_is_an_error_of_its_own(opened, body):
+    with (
+        answering(200, body) as (address, _),
+        pytest.raises(InvalidRequestError, match="JSON object"),
+    ):
+        opened(uri=address)
+
+
+def test_the_comment_of_a_database_is_removed(opened):
+    catalog = opened()
+    catalog.create_database("db", properties={"comment": "what for", "owner": "x"})
+    catalog.alter_database("db", {"comment": None})
+    assert catalog.database("db").comment is None
+    assert catalog.database("db").properties["owner"] == "x"
+
+
+def test_types_of_tables_are_completed_and_may_be_switched_off(opened, tmp_path):
+    catalog = opened(**{"format-table.enabled": "false"})
+    catalog.create_database("db")
+    rows = new_schema([("k", INT)], options={"type": "format-table", "file.format": "csv"})
+    with pytest.raises(UnsupportedFeatureError, match="switched off"):
+        catalog.create_table("db.f", rows)
+    options = {"type": "object-table", "object-location": str(tmp_path)}
+    catalog.create_table("db.o", TableSchema(id=0, fields=(), highest_field_id=-1, options=options))
+    assert "path" in catalog.table("db.o").schema.field_names

@@ -12,9 +12,9 @@ from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedF
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
+from storage.sql.ddl import complete_text
 from storage.sql.materialized import refresh_due
 from storage.sql.session import SqlSession
-from storage.sql.views import complete_text
 from storage.table.table import FileStoreTable
 from tests.table_kit import write
 

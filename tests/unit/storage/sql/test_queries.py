@@ -63,6 +63,18 @@ def test_conditions_are_pushed_where_storage_means_the_same(session, condition, 
     assert found == pushed
 
 
+@pytest.mark.parametrize("condition", ["t = {}", "t IN ({})", "t BETWEEN {} AND {}"])
+def test_a_cast_that_rounds_is_not_pushed(tmp_path: pathlib.Path, condition: str) -> None:
+    catalog = FileSystemCatalog(str(tmp_path), LocalFileIO(durable=False))
+    catalog.sql(
+        "CREATE DATABASE d; CREATE TABLE d.t (t TIMESTAMP(6));"
+        "INSERT INTO d.t VALUES (TIMESTAMP '2024-01-01 00:00:01')"
+    )
+    rounded = "CAST('2024-01-01 00:00:01.4' AS TIMESTAMP(0))"
+    text = f"SELECT count(*) AS c FROM d.t WHERE {condition.format(rounded, rounded)}"
+    assert catalog.sql(text).to_pylist() == [{"c": 1}]
+
+
 def test_only_columns_of_the_query_are_read(session) -> None:
     assert scans(session, "SELECT count(*) FROM t")[0][0] == ["n"]
     assert scans(session, "SELECT v FROM t WHERE n > 1")[0][0] == ["v", "n"]
@@ -119,13 +131,49 @@ def test_the_error_of_a_scan_is_raised_as_it_is(session, tmp_path: pathlib.Path)
     assert not isinstance(raised.value, duckdb.Error | SqlError)
 
 
+def test_a_query_that_fails_before_its_rows_end_says_why(session) -> None:
+    class Endless:
+        schema = pa.schema([("v", pa.string())])
+
+        def to_batches(self):
+            while True:
+                yield pa.record_batch({"v": ["no number"] * 10_000})
+
+    text = "SELECT sum(CAST(v AS INT)) FROM r"
+    with pytest.raises(SqlError, match="the query cannot run"):
+        engine.run(engine.connect(), text, {"r": Endless()}, parse_query(text)).read_all()
+
+
+def test_a_query_that_fails_after_its_first_rows_says_why() -> None:
+    class Rows:
+        schema = pa.schema([("v", pa.string())])
+
+        def to_batches(self):
+            for _ in range(200):
+                yield pa.record_batch({"v": ["1"] * 10_000})
+            yield pa.record_batch({"v": ["no number"]})
+
+    text = "SELECT CAST(v AS INT) AS v FROM r"
+    reader = engine.run(engine.connect(), text, {"r": Rows()}, parse_query(text))
+    assert reader.read_next_batch().num_rows
+    with pytest.raises(SqlError, match="Could not convert string 'no number'"):
+        reader.read_all()
+
+
 def test_a_query_is_cancelled_from_another_thread(session) -> None:
-    timer = threading.Timer(0.3, session.interrupt)
-    timer.start()
+    done = threading.Event()
+
+    def interrupt() -> None:
+        while not done.wait(0.3):  # on a busy machine the first one may come before the query
+            session.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
     slow = "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range + b.range = 1"
     with pytest.raises(SqlError, match="cancelled"):
         session.last_rows(slow)
-    timer.join()
+    done.set()
+    thread.join()
     assert session.last_rows("SELECT 1 AS x").to_pylist() == [{"x": 1}]
 
 

@@ -15,11 +15,10 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from ingest.cli.main import main
-from ingest.tools.console.console import _Names, is_complete
+from ingest.tools.console.console import _history, _Names, is_complete, run_shortcut
 from ingest.tools.console.following import follow
 from ingest.tools.console.output import Output
 from ingest.tools.console.runs import run_text
-from ingest.tools.console.shortcuts import run_shortcut
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.sql.session import SqlSession
 from tests.table_kit import make_table, write
@@ -66,9 +65,28 @@ def test_statements_of_a_file_and_of_a_catalog_by_file(session, tmp_path, capsys
     catalog.write_text(f"warehouse: {tmp_path}\n", encoding="utf-8")
     assert main(["sql", "--catalog", str(catalog), "-f", str(script), "--format", "csv"]) == 0
     assert capsys.readouterr().out == "c\n3\n"
-    catalog.write_text("- 1\n", encoding="utf-8")
-    assert main(["sql", "--catalog", str(catalog), "-e", "SELECT 1"]) == 78
+    for broken in ("- 1\n", "catalogs: {a: 1}\n", "{}\n"):
+        catalog.write_text(broken, encoding="utf-8")
+        assert main(["sql", "--catalog", str(catalog), "-e", "SELECT 1"]) == 78
     assert "does not hold the options" in capsys.readouterr().err
+
+
+def test_the_file_of_a_catalog_means_what_it_means_to_other_commands(
+    session, tmp_path, capsys, monkeypatch
+) -> None:
+    """References and nested maps are resolved, of one catalog and of several."""
+    monkeypatch.setenv("LAKE", str(tmp_path))
+    one, several = tmp_path / "one.yaml", tmp_path / "several.yaml"
+    one.write_text("warehouse: ${LAKE}\ntable-default: {bucket: 3}\n", encoding="utf-8")
+    several.write_text(
+        "catalogs:\n  a: {warehouse: '${LAKE}'}\n  b: {warehouse: '${LAKE}/b', type: paimon}\n",
+        encoding="utf-8",
+    )
+    query = ["--format", "csv", "-e", "SELECT count(*) AS c FROM db.t"]
+    assert main(["sql", "--catalog", str(one), *query]) == 0
+    assert main(["sql", "--warehouse", str(one), *query]) == 0
+    assert main(["sql", "--catalog", str(several), *query, "-e", "SHOW CATALOGS"]) == 0
+    assert capsys.readouterr().out == "c\n3\nc\n3\nc\n3\ncatalog_name\na\nb\n"
 
 
 def test_tables_for_people(session) -> None:
@@ -119,6 +137,16 @@ def test_completion_knows_words_tables_and_columns(session) -> None:
     assert "v" in completed("SELECT * FROM t WHERE v")
     assert completed("SELECT * FROM db.")[:1] == ["db.t"]
     assert completed("\\ti") == ["\\timing"]
+
+
+def test_statements_with_options_of_a_catalog_are_not_kept(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    history = _history()
+    for text in ("SHOW TABLES;", "create  CATALOG c WITH ('jdbc.password' = 'pa55word');"):
+        history.append_string(text)
+    kept = (tmp_path / "lakeward/sql_history").read_text(encoding="utf-8")
+    assert "SHOW TABLES" in kept
+    assert "pa55word" not in kept
 
 
 def test_enter_runs_whole_statements_only() -> None:
