@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Merging sorted runs over record batches, by key frontier.
 
-Owns the memory bound of a merge; the order of the rows of one key is in `merge_order`.
-Knows nothing of files and levels. Data plane: no Python object per row.
+Owns the memory bound of a merge, and the order of the rows of one key (SEMANTICS.md §A.7): sequence
+fields, then the sequence number, then retractions before additions, then arrival. Knows nothing of
+files and levels. Data plane: no Python object per row.
 """
 
 import dataclasses
@@ -13,21 +14,24 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import CorruptDataError
-from storage.format.types.types import VALUE_KIND
+from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND
 from storage.lsm.key_order import KeyGroups, key_at, lower_bound, sort_and_group
 from storage.lsm.merge_functions import MergeFunction, RowPicker
 from storage.lsm.merge_functions.fold import naming_key
 from storage.lsm.merge_functions.pick_row import retractions
-from storage.lsm.merge_order import in_merge_order
+from storage.lsm.merge_functions.segments import segment_lasts
+from storage.lsm.merge_functions.sequence_order import SequenceOrder
 
 __all__ = [
     "MERGE_WINDOW_BYTES",
     "Outcome",
     "complete_windows",
+    "in_merge_order",
     "merge_rows",
     "merge_runs",
     "reduced",
 ]
+
 
 MERGE_WINDOW_BYTES = 64 << 20
 """Default memory of one merge: large enough that a window of 20 runs still holds batches of 3 MB,
@@ -269,3 +273,48 @@ class _Cursor:
         self.batches = rest
         self._bytes = sum(batch.nbytes for batch in rest)
         return taken
+
+
+def in_merge_order(
+    batch: pa.RecordBatch, groups: KeyGroups, sequence: SequenceOrder | None = None
+) -> KeyGroups:
+    """Put the rows of each key in merge order.
+
+    Rows arrive in that order from one writer's runs given oldest first, unless the table has
+    sequence fields; only keys for which they do not are sorted again.
+
+    Args:
+        batch: KeyValueBatch with the sequence fields.
+        groups: its rows ordered by key, or some of them.
+        sequence: user-defined order; None = arrival.
+
+    Returns:
+        The same groups with the rows of each in order.
+    """
+    rows = batch.num_rows if groups.order is None else len(groups.order)
+    if len(groups.starts) == rows:
+        return groups
+    sizes = segment_lasts(groups.starts, rows) + 1 - groups.starts
+    several = np.flatnonzero(np.repeat(sizes > 1, sizes))
+    order = np.arange(rows, dtype=np.int64) if groups.order is None else groups.order
+    chosen = order[several]
+    group = np.repeat(np.arange(len(sizes)), sizes)[several]
+    words = [_numbers(batch, SEQUENCE_NUMBER)[chosen]]
+    if sequence is not None:
+        columns = batch.select(list(sequence.fields))
+        words = [*sequence.words(columns.take(pa.array(chosen))), *words]
+    # from the least significant word up: is a row not above the one before it
+    inside = group[1:] == group[:-1]
+    behind = inside
+    for word in reversed(words):
+        behind = (word[1:] < word[:-1]) | ((word[1:] == word[:-1]) & behind)
+    behind &= inside
+    if not behind.any():
+        return groups
+    adds = ~retractions(_numbers(batch, VALUE_KIND)[chosen])
+    touched = np.flatnonzero(np.isin(group, group[1:][behind]))
+    keys = [adds, *reversed(words), group]
+    inner = np.lexsort([key[touched] for key in keys])
+    order = order.copy()
+    order[several[touched]] = chosen[touched[inner]]
+    return KeyGroups(order, groups.starts)

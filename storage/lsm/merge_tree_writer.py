@@ -28,11 +28,10 @@ from storage.lsm.compaction_policy import CompactionPolicy, CompactUnit, pick
 from storage.lsm.compactor import compact
 from storage.lsm.key_order import sort_and_group
 from storage.lsm.levels import Levels
-from storage.lsm.merge import merge_rows
+from storage.lsm.merge import in_merge_order, merge_rows
 from storage.lsm.merge_functions import merge_function_for
 from storage.lsm.merge_functions.fold import naming_table
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
-from storage.lsm.merge_order import in_merge_order
 from storage.lsm.write_rules import accept_rows
 
 __all__ = ["BucketContext", "MergeTreeWriter"]

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyroaring
 
-from storage.format.index.bitmap import content
-from storage.format.index.grouping import DistinctRows, RowGrouping
+from storage.format.index.bitmap import DistinctRows, RowGrouping, content
 from storage.format.index.roaring import bitmap_of, decode, encode
 from storage.format.index.values import KeyCodec
 from storage.format.index.window import Window

@@ -59,23 +59,31 @@ class TableLayout:
         """Directory that holds the branches."""
         return f"{self.root}/branch"
 
+    def numbered_dir(self, kind: str) -> str:
+        """Directory of the documents of a kind: `schema`, `snapshot` or `changelog`."""
+        return f"{self.branch_root}/{kind}"
+
+    def numbered_file(self, kind: str, number: int) -> str:
+        """One document of a kind."""
+        return f"{self.branch_root}/{kind}/{kind}-{number}"
+
     @property
     def schema_dir(self) -> str:
         """Directory of the schema files."""
-        return f"{self.branch_root}/schema"
+        return self.numbered_dir("schema")
 
     def schema_file(self, schema_id: int) -> str:
         """One schema file."""
-        return f"{self.schema_dir}/schema-{schema_id}"
+        return self.numbered_file("schema", schema_id)
 
     @property
     def snapshot_dir(self) -> str:
         """Directory of the snapshot files and hints."""
-        return f"{self.branch_root}/snapshot"
+        return self.numbered_dir("snapshot")
 
     def snapshot_file(self, snapshot_id: int) -> str:
         """One snapshot file."""
-        return f"{self.snapshot_dir}/snapshot-{snapshot_id}"
+        return self.numbered_file("snapshot", snapshot_id)
 
     @property
     def latest_hint(self) -> str:
@@ -90,11 +98,7 @@ class TableLayout:
     @property
     def changelog_dir(self) -> str:
         """Directory of long-lived changelogs."""
-        return f"{self.branch_root}/changelog"
-
-    def changelog_file(self, snapshot_id: int) -> str:
-        """The long-lived changelog of one expired snapshot."""
-        return f"{self.changelog_dir}/changelog-{snapshot_id}"
+        return self.numbered_dir("changelog")
 
     @property
     def changelog_latest_hint(self) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 from storage.errors import CorruptDataError, NotFoundError
 from storage.format.metadata.documents import read_document
 from storage.format.metadata.layout import TableLayout
-from storage.format.metadata.numbered_files import listed_files
 from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.snapshot_store import listed_files
 from storage.io.file_io import FileIO, FileStatus
 
 __all__ = ["SchemaStore"]

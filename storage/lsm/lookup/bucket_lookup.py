@@ -24,8 +24,7 @@ from storage.io.file_io import FileIO
 from storage.lsm.key_order import key_at, lower_bound
 from storage.lsm.levels import SortedRun
 from storage.lsm.lookup.contract import DeletedRows, Found
-from storage.lsm.lookup.key_search import SearchedKeys
-from storage.lsm.lookup.local_copy import CopySource, LocalCopy, boot_seed
+from storage.lsm.lookup.local_copy import CopySource, LocalCopy, SearchedKeys, boot_seed
 from storage.lsm.lookup.store import CopyLimits, LookupStore
 
 if TYPE_CHECKING:

@@ -8,13 +8,14 @@ SEMANTICS.md §B.2.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pyarrow as pa
 
-from storage.errors import InvalidRequestError
-from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
+from storage.errors import InvalidOptionError, InvalidRequestError
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, AtomicType, RowKind, TypeRoot
 from storage.lsm.merge_functions.aggregators import Aggregator
 from storage.lsm.merge_functions.fold import fold_keys, naming_key
 from storage.lsm.merge_functions.pick_row import retractions
@@ -23,14 +24,125 @@ from storage.lsm.merge_functions.segments import (
     Segments,
     first_where,
     last_where,
+    segment_ids,
     segment_lasts,
     take_or_null,
     valid_mask,
 )
-from storage.lsm.merge_functions.sequence_groups import SequenceGroup, accepted
-from storage.lsm.merge_functions.sequence_order import SequenceOrder
+from storage.lsm.merge_functions.sequence_order import SequenceOrder, dense_ranks
+from storage.options.options import TableOptions
 
-__all__ = ["PartialUpdate"]
+__all__ = ["PartialUpdate", "SequenceGroup", "sequence_groups"]
+
+_PREFIX, _SUFFIX = "fields.", ".sequence-group"
+
+_ORDERED = frozenset(
+    {
+        *(TypeRoot.DECIMAL, TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT),
+        *(TypeRoot.FLOAT, TypeRoot.DOUBLE, TypeRoot.DATE, TypeRoot.TIME, TypeRoot.TIMESTAMP),
+        *(TypeRoot.TIMESTAMP_LTZ, TypeRoot.BOOLEAN, TypeRoot.CHAR, TypeRoot.VARCHAR),
+        *(TypeRoot.BINARY, TypeRoot.VARBINARY),
+    }
+)
+"""Types with an order."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SequenceGroup:
+    """One sequence group.
+
+    Attributes:
+        ordering: columns compared from left to right, ascending, nulls first.
+        protected: columns that follow this order, without the ordering ones.
+    """
+
+    ordering: tuple[str, ...]
+    protected: tuple[str, ...]
+
+    def without(self, names: Collection[str]) -> "SequenceGroup":
+        """The group with fewer protected columns."""
+        left = tuple(name for name in self.protected if name not in names)
+        return dataclasses.replace(self, protected=left)
+
+    def ranks(self, batch: pa.RecordBatch) -> np.ndarray:
+        """The order of rows in the group: int64 per row, 0 where all ordering columns are null.
+
+        Args:
+            batch: rows with the ordering columns, at least one.
+        """
+        columns = [batch.column(name) for name in self.ordering]
+        ordered = np.logical_or.reduce([valid_mask(column) for column in columns])
+        ranks = dense_ranks(columns) + 1
+        return ranks if ordered.all() else np.where(ordered, ranks, 0)
+
+
+def accepted(ranks: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Which rows are not below what their group has seen of their key: bool per row.
+
+    Args:
+        ranks: of `SequenceGroup.ranks`, in arrival order; a row of rank 0 is not accepted.
+        starts: positions at which keys begin, ascending from 0.
+    """
+    shifted = segment_ids(starts, len(ranks)) * (int(ranks.max()) + 1) + ranks
+    found: np.ndarray = (ranks > 0) & (shifted == np.maximum.accumulate(shifted))
+    return found
+
+
+def sequence_groups(options: TableOptions, schema: TableSchema) -> tuple[SequenceGroup, ...]:
+    """The sequence groups of a table, in the order of its options.
+
+    Raises:
+        InvalidOptionError: a column is unknown, a key, in two groups, or without an order.
+    """
+    found: list[SequenceGroup] = []
+    taken: set[str] = set()
+    for key, protected in options.merge_columns.items():
+        if not (key.startswith(_PREFIX) and key.endswith(_SUFFIX)):
+            continue
+        named = key[len(_PREFIX) : -len(_SUFFIX)].split(",")
+        ordering = tuple(name.strip() for name in named)
+        for name in (*ordering, *(protected or ("",))):
+            _check_column(name, key, schema)
+        for position, name in enumerate(protected):
+            if name in taken or name in protected[:position]:
+                raise InvalidOptionError(
+                    f"Field {name} is defined repeatedly by multiple groups: {key}",
+                    hint="name each column in one sequence group only",
+                    option=key,
+                )
+        taken.update(protected, ordering)
+        for name in ordering:
+            _check_ordered(name, key, schema)
+        found.append(
+            SequenceGroup(ordering, tuple(name for name in protected if name not in ordering))
+        )
+    return tuple(found)
+
+
+def _check_column(name: str, key: str, schema: TableSchema) -> None:
+    if name not in schema.field_names:
+        raise InvalidOptionError(
+            f"Field {name} can not be found in table schema",
+            hint=f"the table has {', '.join(schema.field_names)}",
+            option=key,
+        )
+    if name in schema.primary_keys:
+        raise InvalidOptionError(
+            f"The sequence-group '{key}' contains primary key field '{name}', which is not "
+            "allowed. Primary key columns cannot be put in sequence-group",
+            hint="leave the column out of the group",
+            option=key,
+        )
+
+
+def _check_ordered(name: str, key: str, schema: TableSchema) -> None:
+    type_ = schema.field(name).type
+    if not isinstance(type_, AtomicType) or type_.root not in _ORDERED:
+        raise InvalidOptionError(
+            f"Field '{name}' cannot be used as a sequence-group ordering field",
+            hint="order by a column with a number, a date or a time",
+            option=key,
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -27,8 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.orc
 
 from storage.errors import InternalError, InvalidOptionError, UnsupportedFeatureError
-from storage.format.files.data_input import open_data_file
-from storage.format.files.decode_errors import exceeds_nanoseconds
+from storage.format.files.data_input import exceeds_nanoseconds, open_data_file
 from storage.format.files.file_columns import (
     conform_batch,
     list_like,
