@@ -209,12 +209,6 @@ def pick_file_number(
 ) -> _Choice | None:
     """Enough of the newest runs that no more than the trigger remain (SEMANTICS.md §D.4.3).
 
-    Args:
-        runs: newest first.
-        max_level: the last level.
-        trigger: runs that may remain.
-        ratio: as in `pick_size_ratio`.
-
     Returns:
         (number of newest runs, output level), or None.
     """

@@ -146,11 +146,7 @@ class Outcome:
     at: np.ndarray
 
     def batch(self, *, drop_retractions: bool = False) -> pa.RecordBatch:
-        """The results, strictly ascending by key.
-
-        Args:
-            drop_retractions: leave out keys whose result is -U or -D.
-        """
+        """The results, strictly ascending by key."""
         rows = self.at
         if (rows < 0).any():
             rows = rows[rows >= 0]

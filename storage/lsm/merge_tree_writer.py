@@ -117,8 +117,7 @@ class MergeTreeWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows.
 
-        Args:
-            batch: value columns and `_VALUE_KIND`, all of this bucket, in arrival order.
+        Rows are value columns and `_VALUE_KIND`, all of this bucket, in arrival order.
 
         Raises:
             InvalidRequestError: a NOT NULL column holds null, or a value does not fit.
@@ -348,11 +347,6 @@ def _write_input_changelog(
     batches: Sequence[pa.RecordBatch], sequence: SequenceOrder | None, context: BucketContext
 ) -> tuple[DataFileMeta, ...]:
     """Write all rows of a buffer, with the kinds they came with.
-
-    Args:
-        batches: KeyValueBatches in arrival order, at least one.
-        sequence: user-defined order of the rows of a key; None = arrival.
-        context: the bucket.
 
     Returns:
         Changelog files with the rows by key, and those of one key in merge order.

@@ -28,11 +28,7 @@ def merge_inputs(
 ) -> list[Iterator[pa.RecordBatch]]:
     """What is to be merged for a section.
 
-    Args:
-        section: its runs, oldest first.
-        read: gives the KeyValueBatches of a run.
-        key_names: key columns in key order.
-        options: of the table.
+    Runs of a section are oldest first.
 
     Returns:
         Sorted runs, oldest first.

@@ -107,10 +107,6 @@ def raw_type(node: Node) -> pa.DataType:
 def column_of(node: Node | None, raw: Raw) -> pa.Array:
     """The array of a node, of `arrow_type(node.type)`.
 
-    Args:
-        node: the column.
-        raw: raw arrays by index.
-
     Raises:
         ValueError, OverflowError: a value is not of its type; `pa.ArrowInvalid` is a ValueError.
     """

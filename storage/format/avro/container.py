@@ -313,10 +313,6 @@ class ContainerWriter:
 def read_records(data: bytes, *, source: str = "") -> Iterator[dict[str, Any]]:
     """Decode all records of a container file, in file order.
 
-    Args:
-        data: the whole file.
-        source: what to name in an error, usually the path.
-
     Yields:
         One mapping per record, by the file's own field names; logical types as plain numbers.
 
@@ -351,13 +347,7 @@ def _undecodable(block: Block, detail: str) -> CorruptDataError:
 
 
 def _compressed(codec: str, data: bytes | memoryview, level: int) -> bytes:
-    """A block as it is stored.
-
-    Args:
-        codec: from `codec_of`.
-        data: the records.
-        level: for zstandard.
-    """
+    """A block as it is stored."""
     match codec:
         case "zstandard":
             return bytes(cramjam.zstd.compress(data, level=level))
@@ -378,11 +368,6 @@ def _compressed(codec: str, data: bytes | memoryview, level: int) -> bytes:
 
 def _decompressed(codec: str, stored: bytes, path: str) -> bytes:
     """The records of a stored block.
-
-    Args:
-        codec: Avro name, from the header.
-        stored: the block.
-        path: for an error.
 
     Raises:
         UnsupportedFeatureError: unknown codec.

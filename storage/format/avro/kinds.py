@@ -25,10 +25,7 @@ WIDTHS = {"boolean": 1, "float": 4, "double": 8}
 def resolved(schema: Any, named: dict[str, Any], namespace: str) -> Any:
     """The schema with names of earlier records replaced by what they name.
 
-    Args:
-        schema: as parsed from JSON.
-        named: gets what is found, by name.
-        namespace: around it.
+    `named` gets what is found, by name.
     """
     if isinstance(schema, list):
         return [resolved(part, named, namespace) for part in schema]

@@ -88,8 +88,7 @@ class LaneDecoder:
     def decode(self, blocks: Sequence[tuple[bytes, int]]) -> list[pa.Array]:
         """The raw values of the columns, as `columns.column_of` takes them.
 
-        Args:
-            blocks: the bytes of each block, and its number of records.
+        Each block is its bytes and its number of records.
 
         Raises:
             OddDataError: see the module.

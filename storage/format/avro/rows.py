@@ -212,9 +212,7 @@ def _decoded(
 def encode_records(columns: Sequence[pa.Array], fields: Sequence[DataField]) -> pa.BinaryArray:
     """One value per row: the encoded record, in the order of the fields.
 
-    Args:
-        columns: of `arrow_type(field.type)`, equally long.
-        fields: one per column.
+    Columns are of `arrow_type(field.type)` and equally long.
 
     Raises:
         InternalError: a null where none may be.
@@ -284,9 +282,7 @@ def _between(values: pa.Array, bounds: npt.NDArray[np.int32]) -> pa.Array:
 def _items(bounds: npt.NDArray[np.int32], items: pa.BinaryArray) -> pa.BinaryArray:
     """Count, items, end mark; an empty list has only the end mark.
 
-    Args:
-        bounds: from `_bounds`.
-        items: the encoded elements from the first bound to the last.
+    `items` are the encoded elements from the first of `bounds` to the last.
     """
     rows = len(bounds) - 1
     counts = np.diff(bounds).astype(np.int64)

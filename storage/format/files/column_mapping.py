@@ -39,11 +39,6 @@ _UNCUT = (TypeRoot.VARCHAR, TypeRoot.VARBINARY)
 def conversion(source: DataType, target: DataType, name: str) -> Conversion | None:
     """How to bring a column of one type to another.
 
-    Args:
-        source: type in the schema the file was written with.
-        target: type in the schema it is read with.
-        name: column to name in an error.
-
     Returns:
         None when the column is right as it is.
 

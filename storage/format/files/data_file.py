@@ -103,8 +103,7 @@ class RollingFiles:
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows.
 
-        Args:
-            batch: has at least the columns of the layout, found by name.
+        The batch has at least the columns of the layout, found by name.
 
         Raises:
             InternalError: a column is missing or does not fit.

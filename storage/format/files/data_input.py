@@ -27,10 +27,6 @@ def exceeds_nanoseconds(error: pa.ArrowInvalid) -> bool:
 def decoding(path: str, expected: str) -> Iterator[None]:
     """Distinguish damaged bytes from a failing store while a file is decoded.
 
-    Args:
-        path: the file.
-        expected: what its bytes should be, such as "a Parquet file".
-
     Raises:
         CorruptDataError: the bytes are not what they should be.
         StorageUnavailableError: the store failed.
@@ -75,11 +71,7 @@ def open_data_file(
 ) -> Iterator[pa.NativeFile]:
     """The opened file; what is raised while it is decoded is as `decoding` says.
 
-    Args:
-        file_io: the store.
-        path: the file.
-        expected: what its bytes should be, such as "a Parquet file".
-        file_size: recorded size [bytes], or None when it is unknown.
+    `file_size` is the recorded one [bytes], None where it is unknown.
 
     Raises:
         CorruptDataError: it is shorter than recorded.

@@ -223,11 +223,6 @@ def check_types(file_format: str, fields: Sequence[DataField]) -> None:
 def check_compression(file_format: str, compression: str, options: Mapping[str, str]) -> None:
     """Check that files of a format can be written with a compression.
 
-    Args:
-        file_format: one of `FORMATS`.
-        compression: `file.compression`, or one of those that go before it.
-        options: the table's.
-
     Raises:
         InvalidOptionError: the format has none of this name.
     """

@@ -88,11 +88,6 @@ def text_codec(
 ) -> TextCodec:
     """The codec of a table's files.
 
-    Args:
-        file_format: one of `TEXT_FORMATS`.
-        fields: the columns in the files, in order.
-        options: texts of the table's options.
-
     Raises:
         UnsupportedFeatureError: the format cannot hold a column.
         InvalidOptionError: options contradict each other.

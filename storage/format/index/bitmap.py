@@ -111,9 +111,7 @@ class RowGrouping:
 def cuts(sizes: npt.NDArray[np.int64], limit: int) -> npt.NDArray[np.int64]:
     """Where pieces begin when entries fill pieces of at most `limit` bytes, each at least one.
 
-    Args:
-        sizes: of the entries [bytes].
-        limit: of the pieces [bytes].
+    Sizes and limit are in bytes.
     """
     ends = np.cumsum(sizes)
     found = [0] if len(sizes) else []

@@ -115,9 +115,6 @@ class FileIndexSpec:
     def type_of(self, field: DataField) -> AtomicType:
         """The type of the indexed values.
 
-        Args:
-            field: the column.
-
         Raises:
             InvalidOptionError: values of this column cannot have this index.
         """
@@ -261,8 +258,7 @@ class FileIndexBuilder:
     def add(self, columns: Sequence[pa.Array]) -> None:
         """Add more rows.
 
-        Args:
-            columns: one per field, in the form of `arrow_types.arrow_type`.
+        Columns are in the form of `arrow_types.arrow_type`, one per field.
         """
         if not columns or not len(columns[0]):
             return

@@ -43,9 +43,7 @@ _LARGEST_32 = 0x7FFF_FFFF - 1
 def encode(bitmap: Bitmap, bitmap64: bool | None = None) -> bytes:
     """One vector as it lies in an index file: size, magic, bitmap, CRC.
 
-    Args:
-        bitmap: deleted positions; not changed.
-        bitmap64: the form to write; None: as the bitmap is.
+    `bitmap64` is the form to write; None: as the bitmap is.
 
     Raises:
         InvalidRequestError: a position is too large for the 32-bit form.
@@ -188,8 +186,7 @@ def _unpacked_64(data: bytes) -> pyroaring.BitMap64:
 def encode_file(vectors: Mapping[str, Bitmap]) -> tuple[bytes, tuple[DeletionVectorMeta, ...]]:
     """A whole index file.
 
-    Args:
-        vectors: by data file name, in the order they are to be written; each in its own form.
+    Each is written in its own form, in the order of the mapping by data file name.
 
     Returns:
         Its bytes, and where each vector lies.
@@ -214,9 +211,7 @@ def encode_file(vectors: Mapping[str, Bitmap]) -> tuple[bytes, tuple[DeletionVec
 def roll(vectors: Mapping[str, Bitmap], target_size: int) -> Iterator[dict[str, Bitmap]]:
     """Groups of vectors for one file each: a file ends with the vector that takes it over a size.
 
-    Args:
-        vectors: by data file name.
-        target_size: `deletion-vector.index-file.target-size` [bytes].
+    `target_size` is `deletion-vector.index-file.target-size` [bytes].
     """
     rest = iter(vectors.items())
     for first in rest:

@@ -50,10 +50,6 @@ _ROWS_AT_ONCE = 16_384
 def hash_column(column: pa.Array, type_: AtomicType) -> tuple[Hashes, npt.NDArray[np.bool_]]:
     """The hash of every value.
 
-    Args:
-        column: in the form of `arrow_types.arrow_type(type_)`.
-        type_: of one of `BLOOM_ROOTS`.
-
     Returns:
         Hashes, and which rows are valid; the hash of a null means nothing.
     """

@@ -82,10 +82,7 @@ _READERS: Mapping[str, type[BloomReader | BitmapReader | BsiReader | RangeBitmap
 def open_index(kind: str, window: Window | None, type_: AtomicType) -> IndexReader | None:
     """A reader of a stored index; None when this version does not know the index.
 
-    Args:
-        kind: its type as stored.
-        window: its payload; None = it is empty.
-        type_: of the column, in the schema of the file.
+    A window of None is an empty index; the type is that in the schema of the file.
 
     Raises:
         CorruptDataError: the payload is not of this type.

@@ -47,10 +47,6 @@ def encode_index_entries(
 def decode_index_entries(data: bytes, *, source: str = "") -> tuple[IndexManifestEntry, ...]:
     """The entries of an index manifest, in file order.
 
-    Args:
-        data: the whole file.
-        source: path to name in errors.
-
     Raises:
         CorruptDataError: damaged bytes, a required field is missing, an unknown `_VERSION`, or
             an entry that is not an ADD.

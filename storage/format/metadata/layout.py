@@ -163,9 +163,7 @@ class TableLayout:
     def bucket_dir(self, partition_path: str, bucket: int) -> str:
         """Directory of a bucket's files.
 
-        Args:
-            partition_path: as from `partition_path`; "" when unpartitioned.
-            bucket: its number, or -2 for the postponed bucket.
+        The partition path is as from `partition_path`.
         """
         name = "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"
         middle = f"/{partition_path}" if partition_path else ""

@@ -191,8 +191,7 @@ def decode_metas(data: bytes, *, source: str = "") -> tuple[ManifestFileMeta, ..
 def fold(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
     """The live ADD entries after applying every DELETE, in order of their ADD.
 
-    Args:
-        entries: all entries of a snapshot: base list before delta list, manifests in list order.
+    Entries are those of a snapshot: base list before delta list, manifests in list order.
 
     Raises:
         CorruptDataError: a file is added twice.

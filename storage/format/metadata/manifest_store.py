@@ -142,9 +142,7 @@ class ManifestStore:
     ) -> list[ManifestFileMeta]:
         """Write entries in their order, starting a new manifest whenever one is full.
 
-        Args:
-            entries: what to write.
-            target_size: a manifest is closed once it holds this much [bytes].
+        `target_size` is in bytes.
 
         Returns:
             One meta per manifest, in writing order; nothing for no entries.
@@ -239,9 +237,7 @@ class ManifestStore:
     def read_list(self, name: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
         """The manifests of a manifest list, in file order; cached.
 
-        Args:
-            name: of the list.
-            size: what the snapshot says about it [bytes]; None = unknown.
+        `size` is what the snapshot says about it [bytes]; None = unknown.
 
         Raises:
             As `read_manifests`.
@@ -296,14 +292,7 @@ class ManifestStore:
         *,
         keep: bool,
     ) -> Iterator[tuple[tuple[_Record, ...], bool]]:
-        """Decoded files in order, each with whether it came from the cache.
-
-        Args:
-            cache: where they may be.
-            files: names and recorded sizes [bytes].
-            decode: from content and path.
-            keep: whether to put into the cache what was read.
-        """
+        """Decoded files in order, each with whether it came from the cache."""
         paths = [self._layout.manifest(name) for name, _ in files]
         absent = dict.fromkeys(path for path in paths if path not in cache)
         arriving = self._file_io.read_many(list(absent))

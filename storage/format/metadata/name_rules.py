@@ -14,12 +14,7 @@ FORBIDDEN = re.compile(r"[/\\$.:\x00-\x1f\x7f]")
 
 
 def name_refused(what: str, name: str) -> str:
-    """Why a name is not allowed; "" = it is.
-
-    Args:
-        what: `database` or `table`.
-        name: of it.
-    """
+    """Why a name is not allowed; "" = it is."""
     if not name.strip() or name != name.strip() or FORBIDDEN.search(name):
         return f"this name of a {what} is not allowed"
     if what == "database" and name == SYSTEM_DATABASE:

@@ -171,12 +171,6 @@ def evolve(
 ) -> TableSchema:
     """The next schema of a table: id + 1, with all changes applied in order.
 
-    Args:
-        schema: the newest schema.
-        changes: each sees the result of those before it.
-        now_ms: time of the new schema [epoch ms].
-        has_snapshots: whether the table has data; most options are fixed from then on.
-
     Raises:
         InvalidSchemaChangeError: a change is not allowed; names column or option.
     """

@@ -134,9 +134,7 @@ class ColumnWords:
 def encode_rows(columns: Sequence[pa.Array], types: Sequence[DataType]) -> pa.BinaryArray:
     """Raw rows (no arity before them, row kind +I).
 
-    Args:
-        columns: equally long, one per type, in field order.
-        types: nested ones are encoded row by row, the rest vectorised.
+    Nested columns are encoded row by row, the rest vectorised.
 
     Returns:
         One value per row, in the columns' order, never null.
@@ -250,9 +248,7 @@ def column_words(column: pa.Array | pa.ChunkedArray, type_: DataType) -> ColumnW
 def load_words(data: Words, starts: Lengths) -> Words:
     """Eight bytes from each start, as words.
 
-    Args:
-        data: a buffer as aligned words, one spare word at its end.
-        starts: byte positions; past the end reads as the spare word.
+    The data has a spare word at its end, which positions past the end read.
     """
     index = np.minimum(starts >> 3, len(data) - 2)
     shift = ((starts & 7) << 3).astype(np.uint64)

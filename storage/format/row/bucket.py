@@ -116,8 +116,7 @@ def assign_buckets(
 def murmur_rows(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
     """Hash of rows that are already bytes.
 
-    Args:
-        rows: shape (rows, width), width a multiple of 4.
+    Of shape (rows, width), width a multiple of 4.
     """
     count, width = rows.shape
     words = np.ascontiguousarray(rows).view(np.uint32)
@@ -236,9 +235,7 @@ _FACTOR = np.uint32(31)
 def hive_hash(columns: Sequence[pa.Array], types: Sequence[DataType]) -> Hashes:
     """Hash of each row, wrapping at 32 bits; nulls count as 0.
 
-    Args:
-        columns: equally long, one per type, in bucket key order.
-        types: TIMESTAMPs and nested types have no such hash, unless all values are null.
+    TIMESTAMPs and nested types have no such hash, unless all values are null.
 
     Raises:
         UnsupportedFeatureError: a value of a type without a hash.

@@ -122,9 +122,6 @@ class StatsAccumulator:
     def add(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
         """Take in a batch.
 
-        Args:
-            columns: one per field, equally long.
-
         Raises:
             UnsupportedFeatureError: a column does not have its declared type.
         """
@@ -155,10 +152,7 @@ def collect(
 ) -> SimpleStats:
     """Statistics over all columns at once.
 
-    Args:
-        columns: equally long.
-        types: one per column.
-        modes: one for all columns, or one per column.
+    Modes: one for all columns, or one per column.
     """
     fields = [DataField(id=i, name=str(i), type=type_) for i, type_ in enumerate(types)]
     accumulator = StatsAccumulator(fields, modes)
@@ -174,11 +168,7 @@ def collect_values(
 ) -> tuple[SimpleStats, tuple[str, ...] | None]:
     """Dense statistics of a value batch; see `StatsAccumulator.dense_stats`.
 
-    Args:
-        batch: has at least the columns `fields`, found by name.
-        fields: the columns to cover, in schema order.
-        modes: one for all columns, or one per column.
-        file_format: of the file the rows are in.
+    Columns are found by name; modes are one for all columns, or one per column.
     """
     accumulator = StatsAccumulator(fields, modes, file_format)
     accumulator.add([batch.column(field.name) for field in fields])

@@ -30,9 +30,7 @@ _NUMBERS = (_R.TINYINT, _R.SMALLINT, _R.INT, _R.BIGINT, _R.FLOAT, _R.DOUBLE, _R.
 def column_cast(source: DataType, target: AtomicType) -> CastColumn:
     """The cast from one type to another.
 
-    Args:
-        source: present type; differs from `target` in more than nullability.
-        target: a pair that `casts.can_cast` allows.
+    The pair is one that `casts.can_cast` allows, and differs in more than nullability.
     """
     kernel = _kernel(source, target)
     wanted = arrow_type(target)

@@ -54,13 +54,7 @@ def number_to_timestamp(column: pa.Array, target: AtomicType) -> pa.Array:
 
 
 def with_precision(values: Numbers, given: pa.DataType, digits: int) -> Numbers:
-    """Timestamps cut to so many digits as Paimon does: towards zero in whole milliseconds.
-
-    Args:
-        values: steps since 1970.
-        given: Arrow type whose unit the steps have.
-        digits: fraction digits that stay.
-    """
+    """Timestamps cut to so many digits as Paimon does: towards zero in whole milliseconds."""
     per_milli = _NANOS["ms"] // _NANOS[given.unit]
     millis = values // per_milli
     below = values - millis * per_milli

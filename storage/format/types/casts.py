@@ -64,12 +64,8 @@ def can_cast(source: DataType, target: DataType, *, explicit: bool = True) -> bo
     """Whether a column of type `source` may become `target`.
 
     Lengths and precisions are not looked at, except that dates and times become nothing shorter
-    than STRING: a shorter target cuts or rounds, as Paimon's casts do.
-
-    Args:
-        source: type now.
-        target: type wanted.
-        explicit: also allow casts that may lose information or fail on some values.
+    than STRING: a shorter target cuts or rounds, as Paimon's casts do. `explicit` also allows
+    casts that may lose information or fail on some values.
     """
     if not isinstance(target, AtomicType):
         return False

@@ -37,10 +37,7 @@ _OPENING, _CLOSING = "[{(", "]})"
 def default_of(text: str, type_: DataType, column: str) -> pa.Array:
     """The value of a default's text.
 
-    Args:
-        text: as in the schema; surrounding single quotes do not count.
-        type_: type of the column.
-        column: its name, for an error.
+    Surrounding single quotes do not count.
 
     Returns:
         One value of `arrow_type(type_)`.
@@ -91,12 +88,7 @@ def read_defaults(schema: TableSchema) -> dict[str, pa.Array]:
 
 
 def fill_defaults(batch: pa.RecordBatch, defaults: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """The batch with defaults instead of nulls, in the columns that have one.
-
-    Args:
-        batch: any columns.
-        defaults: from `read_defaults`.
-    """
+    """The batch with defaults instead of nulls, in the columns that have one."""
     for name, default in defaults.items():
         position = batch.schema.get_field_index(name)
         if position >= 0 and batch.column(position).null_count:
@@ -199,9 +191,7 @@ def _content(text: str, opening: str, closing: str, function: str) -> str:
 def _split(content: str, *, unquote: bool = False) -> Iterator[str]:
     """Parts between the commas outside of brackets and double quotes, without empty ones.
 
-    Args:
-        content: the inside of the brackets.
-        unquote: leave double quotes and escaped characters out, as Paimon does in maps.
+    `unquote` leaves double quotes and escaped characters out, as Paimon does in maps.
     """
     current = ""
     depth, quoted = 0, False

@@ -38,10 +38,8 @@ def edit_siblings(
 ) -> Siblings:
     """The fields with those that hold the last step of `path` replaced by `edit`'s result.
 
-    Args:
-        fields: columns of the table.
-        path: all steps but the last must exist.
-        edit: gets the fields among which the last step is, or will be.
+    All steps but the last must exist; `edit` gets the fields among which the last one is, or
+    will be.
 
     Raises:
         InvalidSchemaChangeError: a step leads nowhere, or `edit` refuses.

@@ -111,9 +111,7 @@ class _Elsewhere(Exception):
 def cluster_of(authority: str, options: Mapping[str, str]) -> Cluster:
     """The cluster of `hdfs://<authority>`.
 
-    Args:
-        authority: `host:port` or the name of a service, of the location; may be "".
-        options: of the store.
+    The authority is `host:port`, the name of a service, or "".
 
     Raises:
         InvalidOptionError: an option is unknown or malformed, or no address is known.
@@ -212,13 +210,7 @@ def request(
 ) -> bytes:
     """Make a request, and the second one that a redirect asks for.
 
-    Args:
-        cluster: where.
-        method: of HTTP.
-        operation: `op`.
-        key: absolute path in the file system.
-        body: for a DataNode.
-        **parameters: of the operation.
+    The key is an absolute path in the file system; a body is for a DataNode.
 
     Returns:
         The body of the answer.

@@ -603,12 +603,7 @@ _REDIRECTS = frozenset({301, 302, 307, 308})
 
 @contextlib.contextmanager
 def translated(operation: str, path: str) -> Iterator[None]:
-    """Raise what `store_error` makes of the client's errors.
-
-    Args:
-        operation: verb for the message, such as "read".
-        path: full path of the object.
-    """
+    """Raise what `store_error` makes of the client's errors."""
     try:
         yield
     except (BaseError, FileNotFoundError, ValueError) as error:

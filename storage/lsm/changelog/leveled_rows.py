@@ -72,12 +72,7 @@ class LeveledRows:
 
     @staticmethod
     def of(batches: Sequence[pa.RecordBatch], key_names: Sequence[str]) -> "LeveledRows":
-        """Sort the rows of a window.
-
-        Args:
-            batches: as `at_level` gives them, at least one.
-            key_names: key columns in key order.
-        """
+        """Sort the rows of a window."""
         batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         groups = sort_and_group(batch, key_names)
         levels = batch.column(_LEVEL).to_numpy()
@@ -121,9 +116,7 @@ class LeveledRows:
     def append(self, keys: np.ndarray, rows: pa.RecordBatch) -> np.ndarray:
         """Add one row to each of some keys, after their others.
 
-        Args:
-            keys: int64 numbers of the keys, ascending.
-            rows: KeyValueBatch, a row for each.
+        Keys are int64 numbers, ascending, with a row of a KeyValueBatch for each.
 
         Returns:
             Their row numbers in `batch`, int64.
@@ -139,12 +132,7 @@ class LeveledRows:
         return added
 
     def keys(self, chosen: np.ndarray, names: Sequence[str]) -> pa.RecordBatch:
-        """Some of the keys.
-
-        Args:
-            chosen: bool per key.
-            names: key columns in key order.
-        """
+        """Some of the keys."""
         rows = self.order[self.starts[chosen]]
         return self.batch.select(list(names)).take(pa.array(rows))
 

@@ -144,10 +144,6 @@ def equal_rows(left: pa.Array, right: pa.Array) -> Mask:
     Two nulls are equal; floats are compared by their bits, all NaN being one; nested values by
     their content, maps without regard to the order of their entries.
 
-    Args:
-        left: any type.
-        right: as many values of the same type.
-
     Returns:
         bool per row.
     """

@@ -185,11 +185,7 @@ def upgrade_of(
 ) -> Upgrade:
     """What moving a file to the output level of a unit takes. Pure.
 
-    Args:
-        file: alone in its section, without retractions if the output is the last level.
-        unit: the files that are merged.
-        options: of the table.
-        deletion_vectors: rows that are replaced are marked.
+    The file is alone in its section, without retractions if the output is the last level.
     """
     output = unit.output_level
     if options.changelog_producer == "full-compaction":
@@ -236,10 +232,6 @@ class Merging:
 
     def windows(self, group: tuple[Section, ...], drop_retractions: bool) -> Iterator[Merged]:
         """Merge sections that follow one another in key order.
-
-        Args:
-            group: the sections.
-            drop_retractions: leave keys whose result is -U or -D out of the rows.
 
         Yields:
             Rows ascending by key across windows, with their changes; some may be empty.

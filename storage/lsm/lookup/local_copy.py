@@ -86,22 +86,14 @@ def number_column(column: pa.Array) -> npt.NDArray[np.signedinteger]:
 def key_words(columns: Sequence[pa.Array], types: Sequence[DataType], seed: int) -> KeyWords:
     """A 64-bit hash of each key; equal keys have equal ones.
 
-    Args:
-        columns: the key columns.
-        types: their types.
-        seed: below 2^64; the same for all that is compared.
+    The seed is below 2^64, the same for all that is compared.
     """
     plain = [_one_nan(column) for column in columns]
     return np.ascontiguousarray(key_hashes(plain, types, (seed, 0))[:, 0])
 
 
 def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
-    """Row by row, whether two keys are equal; null equals null, NaN equals NaN, -0.0 not 0.0.
-
-    Args:
-        left: key columns.
-        right: key columns of the same types and length.
-    """
+    """Row by row, whether two keys are equal; null equals null, NaN equals NaN, -0.0 not 0.0."""
     same = np.ones(len(left[0]), np.bool_)
     for one, other in zip(left, right, strict=True):
         equal = pc.equal(_bits(one), _bits(other))
@@ -285,9 +277,7 @@ def _token(source: CopySource) -> bytes:
 def write_copy(file: BinaryIO, source: CopySource) -> int:
     """Copy a data file; memory is bounded whatever its size.
 
-    Args:
-        file: an empty file, open for reading and writing; flushed by the caller.
-        source: what to copy.
+    The file is empty, open for reading and writing; the caller flushes it.
 
     Returns:
         Size of the copy [bytes].
@@ -450,8 +440,7 @@ class LocalCopy:
     def find(self, keys: SearchedKeys) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Where keys are.
 
-        Args:
-            keys: strictly ascending.
+        Keys are strictly ascending.
 
         Returns:
             Numbers of the keys that are here, ascending, and the position of the row of each; both
@@ -466,8 +455,7 @@ class LocalCopy:
     def rows(self, positions: npt.NDArray[np.int64]) -> list[pa.RecordBatch]:
         """Rows by position.
 
-        Args:
-            positions: ascending.
+        Positions are ascending.
 
         Returns:
             KeyValueBatches which together are the rows in order; none for no position.
@@ -550,10 +538,6 @@ def _joined(parts: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
 
 def open_copy(path: pathlib.Path, source: CopySource) -> LocalCopy | None:
     """Map the copy of a file, if it is there and whole.
-
-    Args:
-        path: of the copy.
-        source: what it must be a copy of.
 
     Returns:
         None when there is none, or one that is damaged, of something else, or from before the

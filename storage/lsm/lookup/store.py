@@ -120,10 +120,7 @@ class LookupStore:
     def copy_of(self, table: str, source: CopySource, limits: CopyLimits) -> LocalCopy:
         """The copy of a data file, built when there is none.
 
-        Args:
-            table: path of the table; its copies share the limits.
-            source: the data file.
-            limits: of the table.
+        Copies of a table share the limits.
 
         Raises:
             StorageUnavailableError: the data file or the local disk failed.
@@ -141,12 +138,7 @@ class LookupStore:
         return copy
 
     def release(self, table: str, sources: Iterable[CopySource]) -> None:
-        """Let the copies of some data files go soon, unless they are used again.
-
-        Args:
-            table: path of the table.
-            sources: the data files.
-        """
+        """Let the copies of some data files go soon, unless they are used again."""
         now_ns = self._now_ns()
         for source in sources:
             path = self._path_of(table, source)

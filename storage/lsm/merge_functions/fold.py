@@ -77,13 +77,7 @@ def _inserted(batch: pa.RecordBatch) -> pa.RecordBatch:
 def naming_key(
     batch: pa.RecordBatch, key_names: Sequence[str], starts: np.ndarray
 ) -> Iterator[None]:
-    """Errors that give the number of a key as `segment` give the key itself instead.
-
-    Args:
-        batch: the rows.
-        key_names: its key columns.
-        starts: where the keys begin in the batch.
-    """
+    """Errors that give the number of a key as `segment` give the key itself instead."""
     try:
         yield
     except InvalidRequestError as error:
@@ -98,11 +92,7 @@ def naming_key(
 
 @contextlib.contextmanager
 def naming_table(root: str) -> Iterator[None]:
-    """Errors about the rows of a key say in which table.
-
-    Args:
-        root: of the table.
-    """
+    """Errors about the rows of a key say in which table."""
     try:
         yield
     except InvalidRequestError as error:

@@ -65,11 +65,7 @@ class SequenceGroup:
         return dataclasses.replace(self, protected=left)
 
     def ranks(self, batch: pa.RecordBatch) -> np.ndarray:
-        """The order of rows in the group: int64 per row, 0 where all ordering columns are null.
-
-        Args:
-            batch: rows with the ordering columns, at least one.
-        """
+        """The order of rows in the group: int64 per row, 0 where all ordering columns are null."""
         columns = [batch.column(name) for name in self.ordering]
         ordered = np.logical_or.reduce([valid_mask(column) for column in columns])
         ranks = dense_ranks(columns) + 1
@@ -79,9 +75,7 @@ class SequenceGroup:
 def accepted(ranks: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """Which rows are not below what their group has seen of their key: bool per row.
 
-    Args:
-        ranks: of `SequenceGroup.ranks`, in arrival order; a row of rank 0 is not accepted.
-        starts: positions at which keys begin, ascending from 0.
+    Ranks are of `SequenceGroup.ranks`, in arrival order; a row of rank 0 is not accepted.
     """
     shifted = segment_ids(starts, len(ranks)) * (int(ranks.max()) + 1) + ranks
     found: np.ndarray = (ranks > 0) & (shifted == np.maximum.accumulate(shifted))
@@ -333,11 +327,8 @@ class _Roles:
     ) -> "_Roles":
         """From the retractions, and the last one of each key that removes the row.
 
-        Args:
-            starts: where keys begin.
-            retract: bool per row.
-            removed: a position per key, or -1.
-            ignored: retractions do nothing but open their key.
+        `removed` is a position per key, or -1; `ignored`: retractions do nothing but open
+        their key.
         """
         rows = len(retract)
         begins = np.where(removed >= 0, removed, starts)
@@ -351,9 +342,7 @@ class _Roles:
     def mark(self, ops: np.ndarray, touches: np.ndarray) -> None:
         """Set `Op` of the rows for a group.
 
-        Args:
-            ops: right for rows that add.
-            touches: bool per row: its order in the group is not null.
+        `touches`: the order of the row in the group is not null.
         """
         acts = self.acts & touches
         ops[~self.adds] = Op.SKIP

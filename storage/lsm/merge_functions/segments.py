@@ -106,10 +106,6 @@ class Segments:
 def segment_lasts(starts: np.ndarray, rows: int) -> np.ndarray:
     """Position of the last row of each segment.
 
-    Args:
-        starts: positions at which segments begin, ascending.
-        rows: rows of all segments together.
-
     Returns:
         int64 per segment.
     """
@@ -157,10 +153,6 @@ def first_where(mask: np.ndarray, starts: np.ndarray, rows: int) -> np.ndarray:
 def take_or_null(column: pa.Array, positions: np.ndarray) -> pa.Array:
     """The values at the given positions, null where a position is -1.
 
-    Args:
-        column: any Arrow type.
-        positions: int64 positions of the column, or -1.
-
     Returns:
         As many values as positions, of the type of the column.
     """
@@ -194,10 +186,7 @@ class Overlay:
     def of(rows: np.ndarray, keys: np.ndarray, length: int) -> "Overlay":
         """Plan to lay values over a column.
 
-        Args:
-            rows: position in the column for each key.
-            keys: numbers of the keys that get another value, ascending.
-            length: of the column.
+        `rows` is the position in the column for each key; `keys` are ascending.
         """
         place = rows.copy()
         kept = None

@@ -42,9 +42,6 @@ class SequenceOrder:
     def words(self, batch: pa.RecordBatch) -> list[np.ndarray]:
         """One or more numbers per row that compare as the rows do.
 
-        Args:
-            batch: at least one row, with the columns.
-
         Returns:
             uint64 or int64 arrays, most significant first; none when all rows are equal. They
             compare only with one another.

@@ -127,9 +127,7 @@ class TypeNode:
 def read_tail(source: pa.NativeFile, path: str) -> Tail:
     """Read and check the tail.
 
-    Args:
-        source: the open file; its position is changed.
-        path: for an error.
+    Changes the position of the open file.
 
     Raises:
         CorruptDataError: not an ORC file, cut short, or with lengths that point outside of it.
@@ -142,11 +140,7 @@ def read_tail(source: pa.NativeFile, path: str) -> Tail:
 def read_zone(source: pa.NativeFile, tail: Tail, stripe: Stripe, path: str) -> str:
     """Name of the time zone of the writer of a stripe; "" when there is none.
 
-    Args:
-        source: the open file; its position is changed.
-        tail: of the file.
-        stripe: one of the tail's.
-        path: for an error.
+    Changes the position of the open file.
 
     Raises:
         CorruptDataError: the stripe's footer is damaged.
@@ -266,9 +260,7 @@ def _read_tail(source: pa.NativeFile) -> Tail:
 def rows_before(tail: bytes, position: int) -> int:
     """Rows of the stripes before a position in the file.
 
-    Args:
-        tail: the last bytes of the file, at least from the footer on.
-        position: in the file.
+    `tail` is the last bytes of the file, at least from the footer on.
     """
     postscript, ps_size = postscript_of(tail)
     end = len(tail) - 1 - ps_size

@@ -389,10 +389,7 @@ def _holds_int96(type_: pa.DataType) -> bool:
 def _stored(column: pa.Array, stored: pa.DataType, *, lenient: bool = False) -> pa.Array:
     """The column as it is handed to the library: nanosecond timestamps as INT96 bytes.
 
-    Args:
-        column: the values.
-        stored: from `_stored_type`.
-        lenient: it lies below ROWs that were null, so that nulls prove nothing.
+    `lenient`: it lies below ROWs that were null, so that nulls prove nothing.
     """
     if stored == INT96_BYTES and pa.types.is_timestamp(column.type):
         return to_int96(column)

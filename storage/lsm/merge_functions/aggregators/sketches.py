@@ -258,8 +258,7 @@ def _content(data: bytes, offset: int) -> tuple[np.ndarray, int]:
 def encode_java(values: np.ndarray) -> bytes:
     """The bytes of a set.
 
-    Args:
-        values: uint64, ascending, each once.
+    Values are uint64, ascending, each once.
     """
     if not len(values):
         return b"\0"

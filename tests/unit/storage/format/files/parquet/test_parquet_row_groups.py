@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap
 
-from storage.format.files.parquet import row_groups as parquet_row_groups
+from storage.format.files.parquet import parquet as parquet_row_groups
 from storage.format.files.parquet.parquet import read_batches
 from storage.format.files.row_selection import Only
 from storage.io.file_io import FileIO
