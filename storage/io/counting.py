@@ -57,9 +57,6 @@ class CountingFileIO(ForwardingFileIO):
     Operations: `get` (whole files), `open` (to read), `put`, `put_if_absent`, `list`, `delete`,
     `head`. Outcomes: `ok`, `exists` (another one was first), `absent`, `error`. Directories that
     are pruned or renamed do not count.
-
-    Args:
-        inner: the store.
     """
 
     read_bytes = _timed("read_bytes", "get", size=lambda data, _: len(data))

@@ -27,10 +27,7 @@ class FileStatus:
     """One directory entry.
 
     Attributes:
-        name: last path element.
-        path: full path.
         size: bytes (0 for a directory).
-        directory: whether it is a directory.
         modified_ms: last change, epoch milliseconds UTC.
     """
 

@@ -16,11 +16,7 @@ def _forwarded(name: str) -> Any:
 
 
 class ForwardingFileIO(FileIO):
-    """See the module. Picklable as its inner store is.
-
-    Args:
-        inner: the store.
-    """
+    """See the module. Picklable as its inner store is."""
 
     def __init__(self, inner: FileIO) -> None:
         self.inner = inner

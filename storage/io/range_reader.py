@@ -45,11 +45,8 @@ class RangeReader(io.RawIOBase):
     """Reads one object by ranges; not safe for several threads at once.
 
     Args:
-        path: for messages.
-        size: bytes of the object.
         tail: its last bytes, at least one unless it is empty.
         fetch: makes a range request; called from several threads.
-        pool: runs requests beside each other.
     """
 
     def __init__(

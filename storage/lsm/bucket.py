@@ -109,16 +109,11 @@ class BucketContext:
     """One bucket of one partition, and the ports its writer needs.
 
     Attributes:
-        file_io: store of the table.
-        layout: paths of the table.
         schema: rows are written as this schema says.
         options: of the schema, already accepted by `options.require_writable`.
         partition: framed BinaryRow of the partition keys.
         partition_path: directory part of the partition, empty when unpartitioned.
-        bucket: bucket id.
         schemas: reads a schema by id, for files older than `schema`.
-        clock: source of creation times.
-        id_source: source of file names.
         lookup: finds older rows; None where the table needs none.
         deletions: deletion vectors of the bucket; None where the table has none.
     """

@@ -92,7 +92,6 @@ class CompactUnit:
     Attributes:
         files: of the chosen runs, newest run first.
         output_level: level of the result, never 0.
-        max_level: the last level of the bucket.
         drop_deletes: no row below the output can come to light again, so retractions need not be
             written.
         each_alone: rewrite every file by itself; all are on the output level.

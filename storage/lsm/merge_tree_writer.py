@@ -62,7 +62,6 @@ class MergeTreeWriter:
     exists in the store.
 
     Args:
-        context: the bucket and its ports.
         restored_files: live files of the bucket, any order.
         compaction: False: leave compaction to another job, as `write-only` does.
     """

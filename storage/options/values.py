@@ -219,7 +219,6 @@ class Option:
         mutable: whether it may change after the first snapshot.
         treatment: honoured, ignored because results cannot change, or refused.
         attribute: where `TableOptions` keeps the value; empty when it does not.
-        aliases: older spellings of the key.
         implemented: the only values that are carried out (parsed); None = all of them.
         blocks: what other values stand in the way of.
     """

@@ -92,10 +92,6 @@ class Block:
 
     Attributes:
         offset: of its compressed bytes in the file.
-        count: number of records.
-        codec: Avro name.
-        stored: compressed bytes.
-        path: file, for errors.
     """
 
     offset: int
@@ -125,13 +121,6 @@ class Block:
 
 class BlockReader:
     """Reads a container file from front to back, a few megabytes at a time.
-
-    Args:
-        source: the open file, or its content.
-        path: for errors.
-
-    Attributes:
-        schema_text: `avro.schema` of the header.
 
     Raises:
         CorruptDataError: not an Avro file, or cut short.
@@ -231,12 +220,6 @@ class BlockWriter:
 
     The sync marker is a digest of the schema and the first block, so that equal content gives
     equal bytes.
-
-    Args:
-        output: binary sink.
-        schema_text: goes into the header.
-        codec: from `codec_of`.
-        zstd_level: level for zstandard.
     """
 
     def __init__(self, output: Any, schema_text: str, codec: str, zstd_level: int) -> None:
@@ -274,8 +257,6 @@ class ContainerWriter:
 
     Args:
         schema_text: as it is to stand in the header.
-        codec: from `codec_of`.
-        zstd_level: level for zstandard.
     """
 
     def __init__(self, schema_text: str, *, codec: str = "zstandard", zstd_level: int = 1) -> None:

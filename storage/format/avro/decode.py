@@ -51,11 +51,7 @@ over a nested value."""
 
 
 class BlockError(ValueError):
-    """A block does not hold the records it should.
-
-    Attributes:
-        position: of the block among those given.
-    """
+    """A block does not hold the records it should."""
 
     def __init__(self, position: int, detail: str) -> None:
         super().__init__(detail)
@@ -66,7 +62,6 @@ class RecordDecoder:
     """Decodes the records of one schema.
 
     Args:
-        schema_text: of the record.
         fields: the wanted columns, found by name.
 
     Attributes:

@@ -61,7 +61,6 @@ class LaneDecoder:
         schema: of the record; names resolved.
         null_index: of the union around it, or None.
         nodes: the wanted columns by name, with indexes of their own for all that is below.
-        count: number of indexes.
 
     Raises:
         OddDataError: an item of a list may be empty, so that positions do not distinguish items.

@@ -60,11 +60,7 @@ class AvroSink:
     """Writes one Avro file; see `file_formats.RowSink`.
 
     Args:
-        output: binary sink.
-        fields: the columns.
         compression: `file.compression`; `avro.codec` among the options goes before it.
-        zstd_level: level for zstandard.
-        options: the table's.
 
     Raises:
         UnsupportedFeatureError: Avro has no such type.

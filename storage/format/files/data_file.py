@@ -63,15 +63,6 @@ class RollingFiles:
 
     Rows are collected until they fill a row group, and a file ends with the row group that takes
     it over the target size. Nothing is created before the first row.
-
-    Args:
-        file_io: the store.
-        directory: bucket directory.
-        layout: columns and options of the files.
-        names: gives the file names.
-        clock: gives the creation time.
-        level: recorded in the metadata.
-        source: recorded in the metadata.
     """
 
     def __init__(
@@ -290,16 +281,10 @@ class KeyValueFileWriter(RollingFiles):
     unique unless it is a changelog.
 
     Args:
-        file_io: the store.
-        directory: bucket directory.
         schema: schema of the rows; its id is recorded.
         id_source: gives the UUID of the names unless `names` is given.
-        clock: gives the creation time.
-        options: see `DataFileOptions`.
         names: shared by the data and changelog writers of one bucket.
         prefix: of the file names; that of `options` unless given.
-        level: recorded in the metadata.
-        source: recorded in the metadata.
     """
 
     def __init__(
@@ -336,15 +321,10 @@ class RowFileWriter(RollingFiles):
     `write` takes batches with the columns of the table, all rows inserts.
 
     Args:
-        file_io: the store.
-        directory: bucket directory.
         schema: schema of the rows; its id is recorded.
         id_source: gives the UUID of the names unless `names` is given.
-        clock: gives the creation time.
-        options: see `DataFileOptions`.
         names: shared by the writers of one bucket.
         first_sequence: sequence number of the first row; each further row has the next one.
-        source: recorded in the metadata.
     """
 
     def __init__(

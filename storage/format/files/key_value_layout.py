@@ -88,9 +88,6 @@ class FileLayout(Protocol):
     """The columns of a file, and how rows become them.
 
     Attributes:
-        schema: of the rows.
-        options: of the file.
-        fields: the physical columns.
         plain: columns that never get a dictionary.
     """
 

@@ -75,7 +75,6 @@ class TextCodec:
     Attributes:
         encode: the lines of some rows; the columns in the order of the fields.
         decode: the rows of a stream, as columns of the wanted names.
-        header: first bytes of a file.
     """
 
     encode: Callable[[pa.RecordBatch], bytes]

@@ -70,11 +70,7 @@ class DistinctRows:
 
 
 class RowGrouping:
-    """Collects a column batch by batch, four bytes a row besides the distinct values.
-
-    Args:
-        type_: of the column.
-    """
+    """Collects a column batch by batch, four bytes a row besides the distinct values."""
 
     def __init__(self, type_: AtomicType) -> None:
         self._type = type_
@@ -135,8 +131,6 @@ class BitmapBuilder:
     """Builds the index of one column.
 
     Args:
-        type_: of the column.
-        version: of the format, 1 or 2.
         block_size: most bytes of a block of version 2.
 
     Raises:
@@ -232,10 +226,6 @@ def _places(found: DistinctRows, bodies: list[bytes]) -> tuple[Integers, Integer
 
 class BitmapReader:
     """Finds the rows of values in a stored index, of either version.
-
-    Args:
-        window: the payload.
-        type_: of the column.
 
     Raises:
         CorruptDataError: the payload is no bitmap index (also from every method).

@@ -66,13 +66,7 @@ def _positions(hashes: npt.NDArray[np.uint64], function: int, bits: int) -> npt.
 
 
 class BloomBuilder:
-    """Builds the filter of one column.
-
-    Args:
-        type_: of the column.
-        items: see `parameters`.
-        fpp: see `parameters`.
-    """
+    """Builds the filter of one column."""
 
     def __init__(
         self, type_: AtomicType, *, items: int = DEFAULT_ITEMS, fpp: float = DEFAULT_FPP
@@ -98,10 +92,6 @@ class BloomBuilder:
 
 class BloomReader:
     """Looks values up in a stored filter, reading only the bytes it needs.
-
-    Args:
-        window: the payload.
-        type_: of the column.
 
     Raises:
         CorruptDataError: the payload is no filter.

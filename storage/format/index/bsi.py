@@ -31,11 +31,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class BsiBuilder:
-    """Builds the index of one column; keeps eight bytes a row until `finish`.
-
-    Args:
-        type_: of the column.
-    """
+    """Builds the index of one column; keeps eight bytes a row until `finish`."""
 
     def __init__(self, type_: AtomicType) -> None:
         self._type = type_
@@ -110,10 +106,6 @@ class _Half:
 
 class BsiReader:
     """Compares values in a stored index.
-
-    Args:
-        window: the payload.
-        type_: of the column.
 
     Raises:
         CorruptDataError: the payload is no bit-sliced index.

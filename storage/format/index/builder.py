@@ -66,8 +66,6 @@ class FileIndexSpec:
     """One index that a table wants.
 
     Attributes:
-        index_type: `bloom-filter`, `bitmap`, `bsi` or `range-bitmap`.
-        column: column name.
         map_key: the key whose values are indexed, of a map column; None = the column itself.
         settings: parsed settings by name; those left out have their defaults.
     """
@@ -241,7 +239,6 @@ class FileIndexBuilder:
 
     Args:
         fields: value columns in the order they are given to `add`.
-        specs: indexes wanted.
 
     Raises:
         InvalidOptionError: a column is not there or cannot have its index.

@@ -46,7 +46,6 @@ class RangeBitmapBuilder:
     """Builds the index of one column.
 
     Args:
-        type_: of the column.
         chunk_size: most bytes of the keys of a chunk, its first key aside; None = by type.
     """
 
@@ -155,10 +154,6 @@ class _Chunk:
 
 class RangeBitmapReader:
     """Finds and compares values in a stored index.
-
-    Args:
-        window: the payload.
-        type_: of the column.
 
     Raises:
         CorruptDataError: the payload is no range bitmap (also from every method).

@@ -125,11 +125,7 @@ def big_endian(values: npt.NDArray[Any]) -> pa.Array:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyCodec:
-    """Keys of one type as bytes, big-endian; texts with their length.
-
-    Attributes:
-        type: of the column.
-    """
+    """Keys of one type as bytes, big-endian; texts with their length."""
 
     type: AtomicType
 

@@ -38,12 +38,7 @@ class Source(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemorySource:
-    """A container that is in memory.
-
-    Attributes:
-        data: all of it.
-        path: the file it belongs to.
-    """
+    """A container that is in memory."""
 
     data: bytes
     path: str
@@ -60,10 +55,6 @@ class MemorySource:
 
 class FileSource:
     """A container in a file of its own. Keeps what it read.
-
-    Args:
-        file_io: the store.
-        path: of the index file.
 
     Raises:
         CorruptDataError: the file is not there.
@@ -102,7 +93,6 @@ class Window:
     """A range of a container, by offsets of its own.
 
     Attributes:
-        source: the container.
         start: where the range begins in it.
         length: its length [bytes].
     """

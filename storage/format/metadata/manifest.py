@@ -49,7 +49,6 @@ class ManifestFileMeta(msgspec.Struct, frozen=True, kw_only=True, rename=avro_na
     """One manifest as its manifest list describes it (FORMAT.md §4.3).
 
     Attributes:
-        file_name: name inside `manifest/`.
         file_size: [bytes].
         num_added_files: ADD entries in it.
         num_deleted_files: DELETE entries in it.

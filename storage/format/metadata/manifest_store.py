@@ -85,9 +85,6 @@ class ManifestStore:
     its own, so two processes never write the same name.
 
     Args:
-        file_io: the store.
-        layout: where the table's files are.
-        id_source: gives the UUID.
         partition_types: types of the partition columns, in partition-key order.
         options: of the table; those about manifests say how they are written. Looked at when
             something is written, so that a table with a bad value can be read and altered.

@@ -45,10 +45,6 @@ class AddColumn:
     Attributes:
         name: of the new column; with a path, the last step is the new name.
         type: must be nullable; ids inside it are given anew.
-        comment: its description.
-        after: sibling to stand behind.
-        first: stand before all siblings.
-        before: sibling to stand in front of.
     """
 
     name: ColumnPath

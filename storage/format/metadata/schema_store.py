@@ -25,12 +25,7 @@ _Mark = tuple[int, int]
 
 
 class SchemaStore:
-    """Schemas of one table or branch. Picklable; what it keeps does not travel.
-
-    Args:
-        file_io: the store of bytes.
-        layout: paths of the table or branch.
-    """
+    """Schemas of one table or branch. Picklable; what it keeps does not travel."""
 
     def __init__(self, file_io: FileIO, layout: TableLayout) -> None:
         self._file_io = file_io

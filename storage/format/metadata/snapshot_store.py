@@ -72,12 +72,7 @@ def _decimal(text: str) -> bool:
 
 
 class SnapshotFiles:
-    """Snapshot documents of one directory: which there are, reading and removing them. Picklable.
-
-    Args:
-        file_io: the store of bytes.
-        layout: paths of the table or branch.
-    """
+    """Snapshot documents of one directory: which there are, reading, removing them. Picklable."""
 
     kind: ClassVar[str]
     """Name of a document and of the files, such as `snapshot`."""

@@ -106,8 +106,6 @@ class AtomicType:
     """A scalar type.
 
     Attributes:
-        root: the family.
-        nullable: whether null is allowed.
         length: of CHAR/VARCHAR/BINARY/VARBINARY [characters or bytes]; STRING and BYTES are
             VARCHAR and VARBINARY of `MAX_LENGTH`. 0 for other families.
         precision: of DECIMAL, TIME, TIMESTAMP, TIMESTAMP_LTZ [digits]; 0 otherwise.
@@ -163,10 +161,6 @@ class DataField:
 
     Attributes:
         id: unique over the whole schema tree, never reused.
-        name: column name.
-        type: its type.
-        description: comment, or None.
-        default: default value as text, or None.
         extra: further members of its JSON object as JSON texts by name, kept for rewrites; no
             part of what makes columns equal.
     """

@@ -62,10 +62,6 @@ class Cluster:
     Attributes:
         addresses: `http://host:port` of NameNodes or HttpFS gateways.
         user: name for simple authentication; "" with a token.
-        token: delegation token, or "".
-        request_timeout_s: for one answer.
-        connect_timeout_s: for one connection.
-        max_retries: repetitions of a request.
         retry_timeout_s: for all repetitions of a request.
     """
 
@@ -83,7 +79,6 @@ class Refusal(Exception):
 
     Attributes:
         exception: name of Java's exception class.
-        text: its message.
     """
 
     def __init__(self, exception: str, text: str) -> None:
@@ -295,11 +290,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 class _Upload:
-    """A writable file whose bytes are sent when all are there; its writer may close it.
-
-    Args:
-        spool: takes the bytes.
-    """
+    """A writable file whose bytes are sent when all are there; its writer may close it."""
 
     def __init__(self, spool: BinaryIO) -> None:
         self._spool = spool

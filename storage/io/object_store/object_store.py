@@ -67,13 +67,7 @@ _Result = TypeVar("_Result")
 
 
 class ObjectUpload:
-    """A writable binary file; `finish` or `abort` ends it.
-
-    Args:
-        file_io: the store.
-        path: the object.
-        open_parts: begins an upload in parts.
-    """
+    """A writable binary file; `finish` or `abort` ends it."""
 
     def __init__(self, file_io: FileIO, path: str, open_parts: Callable[[], Any]) -> None:
         self._io = file_io
@@ -265,7 +259,6 @@ class ObjectStoreFileIO(FileIO):
 
     Args:
         location: any URL in the bucket.
-        options: see `object_store_options`.
 
     Raises:
         InvalidRequestError: the location names no bucket.

@@ -43,9 +43,7 @@ class LookupMerge:
     """A `WindowMerge` for all merge engines but first-row.
 
     Attributes:
-        key_names: key columns in key order.
         function: reduces the rows of each key, lone rows too.
-        find: looks up older rows.
         with_values: the older rows are merged, not only marked.
         deletions: where older rows that were looked up are marked; None = nowhere.
         rule: of the changelog; None = there is none.
@@ -90,9 +88,7 @@ class FirstRowMerge:
     """A `WindowMerge` for first-row: an existing row wins.
 
     Attributes:
-        key_names: key columns in key order.
         function: reduces the rows of each key, lone rows too.
-        find: looks up older rows.
         emits_changelog: new keys go into the changelog, with the kinds they arrived with.
     """
 
@@ -129,11 +125,7 @@ class FullMerge:
     Retractions are not written.
 
     Attributes:
-        key_names: key columns in key order.
-        function: reduces the rows of each key.
-        last_level: the level of the result.
         lowest_only: of the rows above level 0 only the lowest of each key counts.
-        rule: of the changelog.
     """
 
     key_names: tuple[str, ...]
@@ -173,7 +165,6 @@ class Upgrade:
 
     Attributes:
         emits_changelog: its rows are merged for the changelog, and the rows they replace marked.
-        rewrites: they are written, too.
     """
 
     emits_changelog: bool
@@ -205,9 +196,6 @@ class Merging:
     """Merges the sections of one unit.
 
     Args:
-        unit: the files that are merged.
-        context: the bucket.
-        levels: all its files.
         window_bytes: Arrow memory of the merge [bytes].
     """
 

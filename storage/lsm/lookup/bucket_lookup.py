@@ -50,13 +50,6 @@ class BucketLookup:
     """See the module; a `KeyLookup`. Holds nothing open itself.
 
     Attributes:
-        store: the copies.
-        limits: of the table's copies.
-        table: path of the table.
-        file_io: store of the table.
-        path_of: path of a data file of the bucket.
-        schema: rows are given as it says.
-        schemas: reads a schema by id.
         deletions: deletion vectors of the bucket; None where the table has none.
     """
 

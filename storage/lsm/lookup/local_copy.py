@@ -144,13 +144,7 @@ def lower_bounds(
 
 
 class SearchedKeys:
-    """Keys that are looked for, strictly ascending; what a search needs of them is made once.
-
-    Args:
-        columns: key columns in key order.
-        types: their types.
-        seed: of the hashes.
-    """
+    """Keys that are looked for, strictly ascending; what a search needs of them is made once."""
 
     def __init__(self, columns: Sequence[pa.Array], types: Sequence[DataType], seed: int) -> None:
         self.columns = tuple(columns)
@@ -212,10 +206,6 @@ class CopySource:
     """A data file, and the schema it is copied in.
 
     Attributes:
-        file_io: the store that has it.
-        path: its full path.
-        meta: its description.
-        file_schema: the schema it was written with.
         read_schema: today's schema.
     """
 
@@ -374,11 +364,7 @@ def _chunks(source: CopySource) -> Iterator[pa.RecordBatch]:
 
 
 class _Ascending:
-    """Sees to it that a key column can be searched.
-
-    Attributes:
-        fences: of each batch.
-    """
+    """Sees to it that a key column can be searched."""
 
     def __init__(self) -> None:
         self.fences: list[npt.NDArray[np.int64]] = []

@@ -25,9 +25,6 @@ class Aggregation:
     """See the module.
 
     Attributes:
-        key_names: key columns.
-        functions: the function of each column by name.
-        remove_on_delete: a -D row removes the row.
         sequence: order of the rows of a key; None = arrival.
         lone_rows: a key with a single row is no exception.
     """

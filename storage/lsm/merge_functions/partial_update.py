@@ -144,7 +144,6 @@ class PartialUpdate:
     """See the module.
 
     Attributes:
-        key_names: key columns.
         groups: sequence groups; no column is in two of them.
         functions: aggregate functions of protected columns by name.
         remove_on: ordering columns whose groups remove the row when they take a -D.

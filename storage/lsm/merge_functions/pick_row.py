@@ -63,7 +63,6 @@ class FirstRow:
     """The first row of each key that adds, with its kind.
 
     Attributes:
-        key_names: key columns.
         ignore_delete: pass over -U and -D rows. A key with nothing else is left out, unless it
             has a single row.
         lone_rows: a key with a single row is no exception.

@@ -57,7 +57,6 @@ class Instants:
 
     Attributes:
         values: since the epoch, from the first row of the first stripe to be changed on.
-        per_second: their unit.
     """
 
     values: _Longs

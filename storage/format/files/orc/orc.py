@@ -124,9 +124,6 @@ class OrcSink:
     calls of `write`.
 
     Args:
-        output: binary sink.
-        fields: the columns.
-        compression: `zstd`, `snappy`, `lz4`, `zlib` or `none`.
         options: `file.block-size`, and those that begin with `orc.` and that the library knows.
     """
 

@@ -80,9 +80,7 @@ class Stripe:
     """Where one stripe is.
 
     Attributes:
-        offset: first byte.
         length: bytes, index and footer included.
-        rows: number of rows.
         footer_length: bytes at its end that are its footer.
     """
 
@@ -97,8 +95,6 @@ class Tail:
     """What the end of an ORC file says.
 
     Attributes:
-        stripes: in file order.
-        rows: number of rows of the file.
         content: the last bytes of the file, at least from the footer on.
     """
 
@@ -109,14 +105,7 @@ class Tail:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TypeNode:
-    """A type of an ORC file with what is inside it.
-
-    Attributes:
-        column: its column id.
-        kind: number of the kind.
-        names: of the fields, of a struct.
-        children: the types directly inside.
-    """
+    """A type of an ORC file with what is inside it."""
 
     column: int
     kind: int

@@ -205,9 +205,7 @@ class OtherTail(io.RawIOBase):
     """A file with other last bytes.
 
     Args:
-        source: the file.
         kept: bytes of it that count.
-        tail: what follows them.
     """
 
     def __init__(self, source: pa.NativeFile, kept: int, tail: bytes) -> None:

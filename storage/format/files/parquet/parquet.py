@@ -75,7 +75,6 @@ class ColumnRange:
         minimum: lower bound of the values as a Python object, None when unknown.
         maximum: upper bound, None when unknown.
         null_count: number of nulls, None when unknown.
-        row_count: number of rows.
     """
 
     minimum: Any
@@ -254,10 +253,6 @@ class ParquetSink:
     closes the output.
 
     Args:
-        output: binary sink.
-        schema: from `parquet_field`.
-        compression: `zstd`, `snappy`, `lz4`, `gzip`, `brotli` or `none`.
-        zstd_level: level when compression is zstd.
         plain: names of columns that never get a dictionary, such as unique keys.
         options: of the table; those about pages and dictionaries that begin with `parquet.`
             are carried out.

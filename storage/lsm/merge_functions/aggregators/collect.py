@@ -70,8 +70,6 @@ class Elements:
 
     Attributes:
         parts: the elements; or the keys and the values.
-        inputs: of each row.
-        kind: Arrow type of the column.
     """
 
     parts: tuple[pa.Array, ...]
@@ -124,7 +122,6 @@ class ListFold:
     """Arrays concatenated.
 
     Attributes:
-        codes: of the elements.
         limit: elements there may be; further ones are passed over.
         all_equal: a retracted element removes all equal ones, not one.
     """
@@ -166,12 +163,10 @@ class KeyedFold:
     """One element for each key, in the order in which the keys came.
 
     Attributes:
-        codes: of the keys of the elements.
         ranks: of the elements: one of a higher rank replaces that of its key.
         level: one of the same rank replaces it, too.
         limit: keys there may be; further ones are passed over.
         first_whole: the first value stays as it is.
-        refused: error of an element that is one.
     """
 
     codes: list[int]
