@@ -8,7 +8,7 @@ without a space. Which options exist is in `table`; their typed use is in `optio
 import dataclasses
 import enum
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from storage.errors import InvalidOptionError
@@ -20,6 +20,7 @@ __all__ = [
     "boolean",
     "character",
     "choice",
+    "codec_of",
     "decimal_number",
     "duration_ms",
     "ignored",
@@ -188,6 +189,22 @@ def choice(*allowed: str) -> Callable[[str], str]:
         return lowered
 
     return parse
+
+
+def codec_of(compression: str, codecs: Mapping[str, str], file_format: str) -> str:
+    """The name that a file format has for a `file.compression`.
+
+    Raises:
+        InvalidOptionError: it has none.
+    """
+    codec = codecs.get(compression.lower())
+    if codec is None:
+        raise InvalidOptionError(
+            f"{file_format} files cannot have this compression",
+            hint=f"use one of {', '.join(codecs)}",
+            compression=compression,
+        )
+    return codec
 
 
 class Treatment(enum.Enum):

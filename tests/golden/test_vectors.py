@@ -19,8 +19,7 @@ from storage.format.index.bloom import parameters as bloom_parameters
 from storage.format.index.builder import FileIndexSpec
 from storage.format.index.container import encode_container, read_container
 from storage.format.index.hashing import hash_column
-from storage.format.index.kinds import BITMAP, BLOOM, BSI, RANGE_BITMAP
-from storage.format.index.reader import open_index
+from storage.format.index.kinds import BITMAP, BLOOM, BSI, RANGE_BITMAP, open_index
 from storage.format.index.window import MemorySource, Window
 from storage.format.metadata.file_meta import EMPTY_ROW, EMPTY_STATS, FileKind
 from storage.format.metadata.layout import escape, partition_path

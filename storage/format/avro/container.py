@@ -24,16 +24,16 @@ import fastavro
 import fastavro.schema
 import pyarrow as pa
 
-from storage.errors import CorruptDataError, InvalidOptionError, UnsupportedFeatureError
+from storage.errors import CorruptDataError, UnsupportedFeatureError
 from storage.format.varint import read_zigzag, zigzag
 
 __all__ = [
     "BLOCK_BYTES",
+    "CODECS",
     "Block",
     "BlockReader",
     "BlockWriter",
     "ContainerWriter",
-    "codec_of",
     "read_records",
 ]
 
@@ -55,7 +55,7 @@ _MALFORMED = (
 )
 """What fastavro raises of damaged records and schemas."""
 
-_CODECS = {
+CODECS = {
     "zstd": "zstandard",
     "zstandard": "zstandard",
     "snappy": "snappy",
@@ -68,22 +68,7 @@ _CODECS = {
     "none": "null",
     "uncompressed": "null",
 }
-
-
-def codec_of(compression: str) -> str:
-    """The Avro codec of a `file.compression` or `avro.codec`.
-
-    Raises:
-        InvalidOptionError: Avro has none of this name, such as lz4.
-    """
-    codec = _CODECS.get(compression.lower())
-    if codec is None:
-        raise InvalidOptionError(
-            "Avro files cannot have this compression",
-            hint="use one of zstd, snappy, deflate, bzip2, xz or null",
-            compression=compression,
-        )
-    return codec
+"""Avro's names by `file.compression`, `avro.codec` or `manifest.compression`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.errors import CorruptDataError, InternalError
-from storage.format.avro.container import BLOCK_BYTES, Block, BlockReader, BlockWriter, codec_of
+from storage.format.avro.container import BLOCK_BYTES, CODECS, Block, BlockReader, BlockWriter
 from storage.format.avro.decode import BlockError, RecordDecoder
 from storage.format.avro.schema import MULTISET_COUNT, is_string_map, schema_text
 from storage.format.files.data_input import open_data_file
@@ -36,6 +36,7 @@ from storage.format.types.types import (
 )
 from storage.io.file_io import FileIO
 from storage.options.options import option_value
+from storage.options.values import codec_of
 
 __all__ = ["AvroSink", "read_batches"]
 
@@ -75,8 +76,9 @@ class AvroSink:
         compression: str,
         zstd_level: int,
         options: Mapping[str, str],
+        **_: object,
     ) -> None:
-        codec = codec_of(option_value(options, "avro.codec") or compression)
+        codec = codec_of(option_value(options, "avro.codec") or compression, CODECS, "Avro")
         self._fields = fields
         self._output = output
         self._blocks = BlockWriter(output, schema_text(fields), codec, zstd_level)
@@ -128,6 +130,7 @@ def read_batches(
     batch_rows: int,
     selection: RowSelection | None = None,
     file_size: int | None = None,
+    **_: object,
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns; arguments, batches and errors as in `file_formats.read_batches`.
 

@@ -22,7 +22,7 @@ import pyroaring
 from storage.errors import InvalidOptionError
 from storage.format.index.roaring import bitmap_of, decode, encode
 from storage.format.index.values import IndexKey, KeyCodec, big_endian, is_text, key_column
-from storage.format.index.window import Window
+from storage.format.index.window import IndexReader, Window
 from storage.format.types.types import AtomicType
 
 __all__ = [
@@ -224,7 +224,7 @@ def _places(found: DistinctRows, bodies: list[bytes]) -> tuple[Integers, Integer
     return offsets, lengths
 
 
-class BitmapReader:
+class BitmapReader(IndexReader):
     """Finds the rows of values in a stored index, of either version.
 
     Raises:
@@ -292,7 +292,7 @@ class BitmapReader:
         return dict(zip(keys, places, strict=True)), at + size
 
     def equal_to(self, values: pa.Array) -> pyroaring.BitMap:
-        """Rows with any of these values, none of which is null."""
+        """See `IndexReader`."""
         found = pyroaring.BitMap()
         for key in self._codec.keys(values):
             place = self._place(key)
@@ -301,18 +301,12 @@ class BitmapReader:
         return found
 
     def null_rows(self) -> pyroaring.BitMap:
-        """Rows that are null."""
+        """See `IndexReader`."""
         return pyroaring.BitMap() if self._null is None else self._bitmap(*self._null)
 
     def valid_rows(self) -> pyroaring.BitMap:
-        """Rows that are not null."""
+        """See `IndexReader`."""
         return pyroaring.BitMap(range(self._rows)) - self.null_rows()
-
-    def above(self, value: pa.Array, inclusive: bool) -> None:
-        """Nothing: values are not compared by this index."""
-
-    def below(self, value: pa.Array, inclusive: bool) -> None:
-        """Nothing: values are not compared by this index."""
 
     def _place(self, key: IndexKey) -> tuple[int, int] | None:
         if 0 in self._entries and not self._blocks:

@@ -13,7 +13,7 @@ import pyroaring
 
 from storage.errors import CorruptDataError, InvalidOptionError
 from storage.format.index.hashing import hash_column
-from storage.format.index.window import Window
+from storage.format.index.window import IndexReader, Window
 from storage.format.types.types import AtomicType
 
 __all__ = ["BloomBuilder", "BloomReader", "parameters"]
@@ -90,7 +90,7 @@ class BloomBuilder:
         return self._functions.to_bytes(_COUNT_SIZE, "big") + self._set.tobytes()
 
 
-class BloomReader:
+class BloomReader(IndexReader):
     """Looks values up in a stored filter, reading only the bytes it needs.
 
     Raises:
@@ -120,18 +120,6 @@ class BloomReader:
         if any(self._may_contain(hashes[i : i + 1]) for i in range(len(hashes))):
             return None
         return pyroaring.BitMap()
-
-    def above(self, value: pa.Array, inclusive: bool) -> None:
-        """See `IndexReader`: a filter knows no order."""
-
-    def below(self, value: pa.Array, inclusive: bool) -> None:
-        """See `IndexReader`: a filter knows no order."""
-
-    def valid_rows(self) -> None:
-        """See `IndexReader`: a filter knows no rows."""
-
-    def null_rows(self) -> None:
-        """See `IndexReader`: a filter knows no rows."""
 
     def _may_contain(self, one: npt.NDArray[np.uint64]) -> bool:
         for function in range(1, self._functions + 1):

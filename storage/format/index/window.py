@@ -9,10 +9,13 @@ import dataclasses
 import struct
 from typing import Any, Protocol
 
+import pyarrow as pa
+import pyroaring
+
 from storage.errors import CorruptDataError
 from storage.io.file_io import FileIO
 
-__all__ = ["FileSource", "MemorySource", "Source", "Window"]
+__all__ = ["FileSource", "IndexReader", "MemorySource", "Source", "Window"]
 
 _BLOCK = 64 * 1024
 """Least bytes fetched by one request."""
@@ -169,3 +172,36 @@ class Window:
         return CorruptDataError(
             message, path=self.path, offset=self.start + max(0, offset), **context
         )
+
+
+class IndexReader:
+    """One stored index of one column. Values are columns in the form of `arrow_types`.
+
+    An answer is a set of rows that holds every row in question, or None when the index cannot
+    decide. It is exact but for values that are rounded (`kinds.is_rounded`).
+
+    Raises (all methods): CorruptDataError.
+    """
+
+    _answer: pyroaring.BitMap | None = None
+    """To what an index does not know."""
+
+    def equal_to(self, values: pa.Array) -> pyroaring.BitMap | None:
+        """Rows with any of these values, none of which is null."""
+        return self._answer
+
+    def above(self, value: pa.Array, inclusive: bool) -> pyroaring.BitMap | None:
+        """Rows with a greater value, or also this one."""
+        return self._answer
+
+    def below(self, value: pa.Array, inclusive: bool) -> pyroaring.BitMap | None:
+        """Rows with a smaller value, or also this one."""
+        return self._answer
+
+    def valid_rows(self) -> pyroaring.BitMap | None:
+        """Rows that are not null."""
+        return self._answer
+
+    def null_rows(self) -> pyroaring.BitMap | None:
+        """Rows that are null."""
+        return self._answer

@@ -19,7 +19,7 @@ import msgspec
 
 from storage.clock import IdSource
 from storage.errors import CorruptDataError
-from storage.format.avro.container import ContainerWriter, codec_of
+from storage.format.avro.container import CODECS, ContainerWriter
 from storage.format.metadata.file_meta import (
     EMPTY_STATS,
     FileKind,
@@ -43,6 +43,7 @@ from storage.format.types.types import DataType
 from storage.io.file_io import FileIO, read_present
 from storage.lru import LruCache
 from storage.options.options import option_value
+from storage.options.values import codec_of
 
 __all__ = ["ManifestStore", "clear_manifest_cache"]
 
@@ -124,7 +125,7 @@ class ManifestStore:
 
     @functools.cached_property
     def _codec(self) -> str:
-        return codec_of(option_value(self._options, "manifest.compression"))
+        return codec_of(option_value(self._options, "manifest.compression"), CODECS, "Avro")
 
     @functools.cached_property
     def _zstd_level(self) -> int:

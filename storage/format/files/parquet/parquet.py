@@ -25,9 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from storage.errors import CorruptDataError, InternalError, InvalidOptionError
+from storage.errors import CorruptDataError, InternalError
 from storage.format.files.data_input import open_data_file
 from storage.format.files.file_columns import (
+    conform_batch,
     list_like,
     map_entries,
     selected,
@@ -52,12 +53,13 @@ from storage.format.types.types import (
 )
 from storage.io.file_io import FileIO
 from storage.options.options import option_value
+from storage.options.values import codec_of
 
 __all__ = [
+    "CODECS",
     "ColumnRange",
     "ParquetSink",
     "RowGroupFilter",
-    "codec_of",
     "parquet_field",
     "read_batches",
 ]
@@ -177,7 +179,7 @@ def _bounds(found: pq.Statistics) -> tuple[Any, Any]:
 _MAGIC = b"PAR1"
 _TRAILER_BYTES = 8
 _FIELD_ID = b"PARQUET:field_id"
-_CODECS = {
+CODECS = {
     "zstd": "zstd",
     "snappy": "snappy",
     "lz4": "lz4",
@@ -247,56 +249,45 @@ class _Writer(pq.ParquetWriter):
 
 
 class ParquetSink:
-    """Writes one Parquet file, a row group per call.
-
-    Protocol: `write` any number of non-empty batches, then `close` once; the caller owns and
-    closes the output.
+    """Writes one Parquet file, a row group per call; see `file_formats.RowSink`.
 
     Args:
+        output: binary sink.
+        fields: the columns; nanosecond timestamps are INT96 at any depth.
+        compression: see `CODECS`.
+        zstd_level: level when compression is zstd.
         plain: names of columns that never get a dictionary, such as unique keys.
         options: of the table; those about pages and dictionaries that begin with `parquet.`
             are carried out.
-
-    Raises:
-        InvalidOptionError: unknown compression, or a malformed option.
     """
 
     def __init__(
         self,
         output: Any,
-        schema: pa.Schema,
+        fields: Sequence[DataField],
         *,
-        compression: str = "zstd",
-        zstd_level: int = 1,
-        plain: frozenset[str] = frozenset(),
-        options: Mapping[str, str] = _NO_OPTIONS,
+        compression: str,
+        zstd_level: int,
+        plain: frozenset[str],
+        options: Mapping[str, str],
     ) -> None:
-        self._schema = schema
-        self._compression = codec_of(compression)
+        self._schema = pa.schema([parquet_field(field) for field in fields])
+        self._compression = codec_of(compression, CODECS, "Parquet")
         self._level = _level(options, zstd_level) if self._compression == "zstd" else None
         self._plain = plain
         self._pages = _page_settings(options)
         self._dictionaries = option_value(options, "parquet.enable.dictionary")
-        self._int96 = any(_holds_int96(field.type) for field in schema)
+        self._int96 = any(_holds_int96(field.type) for field in self._schema)
         self._output = TailHolder(output) if self._int96 else output
         self._writer: pq.ParquetWriter | None = None
 
     @property
     def size(self) -> int:
-        """Bytes written so far; after `close` the exact file size."""
+        """See `RowSink`."""
         return int(self._output.tell())
 
     def write(self, columns: Sequence[pa.Array]) -> None:
-        """Write one row group.
-
-        Args:
-            columns: in the order of the schema, equally long, at least one row; nanosecond
-                timestamps where the schema has INT96, at any depth. The same array may be given
-                twice.
-
-        Raises:
-            InternalError: a column does not fit the schema, or a null is where none may be.
-        """
+        """See `RowSink`."""
         stored = [
             _stored(column, field.type) for column, field in zip(columns, self._schema, strict=True)
         ]
@@ -309,7 +300,7 @@ class ParquetSink:
             raise InternalError("rows do not fit the file's schema", detail=str(error)) from error
 
     def close(self) -> None:
-        """Write the footer. A file without rows is valid, too."""
+        """See `RowSink`."""
         if self._writer is None:
             self._writer = self._open(())
         if isinstance(self._output, TailHolder):
@@ -424,22 +415,6 @@ def _with_int96(tail: bytes) -> bytes:
     return tail[:start] + footer + len(footer).to_bytes(4, "little") + _MAGIC
 
 
-def codec_of(compression: str) -> str:
-    """The library's name of a `file.compression`.
-
-    Raises:
-        InvalidOptionError: Parquet has none of this name.
-    """
-    codec = _CODECS.get(compression.lower())
-    if codec is None:
-        raise InvalidOptionError(
-            "Parquet files cannot have this compression",
-            hint=f"use one of {', '.join(_CODECS)}",
-            compression=compression,
-        )
-    return codec
-
-
 def _level(options: Mapping[str, str], default: int) -> int:
     return option_value(options, "parquet.compression.codec.zstd.level") or default
 
@@ -457,43 +432,26 @@ def _page_settings(options: Mapping[str, str]) -> dict[str, int]:
 def read_batches(
     file_io: FileIO,
     path: str,
-    columns: Sequence[str],
+    columns: Sequence[DataField],
     *,
     batch_rows: int,
     keep_row_group: RowGroupFilter | None = None,
     selection: RowSelection | None = None,
     file_size: int | None = None,
+    **_: object,
 ) -> Iterator[pa.RecordBatch]:
-    """Read some columns of a Parquet file.
-
-    Args:
-        file_io: the store.
-        path: the file.
-        columns: names in the file; those it does not have are left out.
-        batch_rows: largest batch [rows].
-        keep_row_group: leaves out row groups, or None to read all.
-        selection: rows to give by position in the file, or None for all; row groups without a
-            wanted row are not read.
-        file_size: recorded size [bytes], or None when it is unknown.
-
-    Yields:
-        Batches in file order, none empty, columns in file order; INT96 columns as raw
-        `INT96_BYTES`. With no column left, batches still carry the right number of rows.
-
-    Raises:
-        CorruptDataError: not a Parquet file, or a damaged one.
-        FileNotFoundError: there is no such file.
-    """
+    """Read some columns; arguments, batches and errors as in `file_formats.read_batches`."""
     with open_data_file(file_io, path, "a Parquet file", file_size) as source:
         file = _opened(source, path)
-        present = [name for name in columns if name in file.schema_arrow.names]
+        names = set(file.schema_arrow.names)
+        present = [field.name for field in columns if field.name in names]
         for start, groups in wanted_runs(file.metadata, keep_row_group, selection):
             for reader, some in readers(file, source, groups, present, file_io.distant):
                 for batch in reader.iter_batches(batch_rows, row_groups=some, columns=present):
                     chosen = selected(batch, start, selection)
                     start += batch.num_rows
                     if chosen.num_rows:
-                        yield chosen
+                        yield conform_batch(chosen, columns, path)
 
 
 def _opened(source: pa.NativeFile, path: str) -> pq.ParquetFile:
