@@ -22,7 +22,6 @@ from storage.lsm.key_words import Word, order_words
 __all__ = [
     "KeyGroups",
     "comparable",
-    "group_starts",
     "key_at",
     "key_decoder",
     "lower_bound",
@@ -68,16 +67,6 @@ def sort_permutation(
     """
     order, _ = _sort(order_words(_columns(batch, (*key_names, *tie_breakers))), batch.num_rows)
     return np.arange(batch.num_rows, dtype=np.int64) if order is None else order
-
-
-def group_starts(batch: pa.RecordBatch, key_names: Sequence[str]) -> np.ndarray:
-    """Positions at which a new key begins in rows that are sorted by key, ascending from 0."""
-    rows = batch.num_rows
-    same = np.ones(max(rows - 1, 0), dtype=bool)
-    if rows:
-        for word, _ in order_words(_columns(batch, key_names)):
-            same &= word[1:] == word[:-1]
-    return _starts(same, rows)
 
 
 def _columns(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[pa.Array]:

@@ -19,7 +19,7 @@ from storage.lsm.key_order import KeyGroups, key_at, lower_bound, sort_and_group
 from storage.lsm.merge_functions import MergeFunction, RowPicker
 from storage.lsm.merge_functions.fold import naming_key
 from storage.lsm.merge_functions.pick_row import retractions
-from storage.lsm.merge_functions.segments import segment_lasts
+from storage.lsm.merge_functions.segments import numbers_in, segment_lasts
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
 
 __all__ = [
@@ -151,7 +151,7 @@ class Outcome:
         if (rows < 0).any():
             rows = rows[rows >= 0]
         if drop_retractions:
-            kept = ~retractions(_numbers(self.rows, VALUE_KIND)[rows])
+            kept = ~retractions(numbers_in(self.rows, VALUE_KIND)[rows])
             if not kept.all():
                 rows = rows[kept]
         return _gather(self.rows, rows)
@@ -173,7 +173,7 @@ def reduced(
         ordered = batch if order is None else _gather(batch, order)
         merged = function.reduce(ordered, starts)
         return Outcome(merged, np.arange(merged.num_rows, dtype=np.int64))
-    kinds = _numbers(batch, VALUE_KIND)
+    kinds = numbers_in(batch, VALUE_KIND)
     with naming_key(batch, key_names, starts if order is None else order[starts]):
         picked = function.pick(kinds if order is None else kinds[order], starts)
     at = picked if order is None else order[picked]
@@ -182,11 +182,6 @@ def reduced(
     of_key = np.full(len(starts), -1, dtype=np.int64)
     of_key[np.searchsorted(starts, picked, side="right") - 1] = at
     return Outcome(batch, of_key)
-
-
-def _numbers(batch: pa.RecordBatch, name: str) -> np.ndarray:
-    numbers: np.ndarray = batch.column(name).to_numpy(zero_copy_only=False)
-    return numbers
 
 
 def _gather(batch: pa.RecordBatch, rows: np.ndarray) -> pa.RecordBatch:
@@ -295,7 +290,7 @@ def in_merge_order(
     order = np.arange(rows, dtype=np.int64) if groups.order is None else groups.order
     chosen = order[several]
     group = np.repeat(np.arange(len(sizes)), sizes)[several]
-    words = [_numbers(batch, SEQUENCE_NUMBER)[chosen]]
+    words = [numbers_in(batch, SEQUENCE_NUMBER)[chosen]]
     if sequence is not None:
         columns = batch.select(list(sequence.fields))
         words = [*sequence.words(columns.take(pa.array(chosen))), *words]
@@ -307,7 +302,7 @@ def in_merge_order(
     behind &= inside
     if not behind.any():
         return groups
-    adds = ~retractions(_numbers(batch, VALUE_KIND)[chosen])
+    adds = ~retractions(numbers_in(batch, VALUE_KIND)[chosen])
     touched = np.flatnonzero(np.isin(group, group[1:][behind]))
     keys = [adds, *reversed(words), group]
     inner = np.lexsort([key[touched] for key in keys])

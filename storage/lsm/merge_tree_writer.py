@@ -99,16 +99,6 @@ class MergeTreeWriter:
         """Sorted runs of the bucket, the buffer not counted."""
         return self._levels.run_count
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Arrow memory of the rows not flushed yet [bytes]."""
-        return self._buffer_bytes
-
-    @property
-    def next_sequence_number(self) -> int:
-        """Sequence number of the next row."""
-        return self._next_sequence
-
     def skip_sequence_numbers(self, count: int) -> None:
         """Leave numbers to other writers of this bucket whose rows come before this one's."""
         self._next_sequence += count

@@ -34,7 +34,6 @@ __all__ = [
     "Wanted",
     "decode_entries",
     "decode_metas",
-    "encode_entries",
     "encode_metas",
     "entry_record",
     "entry_schema",
@@ -97,15 +96,6 @@ def entry_schema(entries: Iterable[ManifestEntry]) -> str:
     if any(e.file.first_row_id is not None or e.file.write_cols is not None for e in entries):
         return _ENTRY_SCHEMA_WITH_ROW_TRACKING
     return ENTRY_SCHEMA
-
-
-def encode_entries(entries: Iterable[ManifestEntry]) -> bytes:
-    """One manifest file with these entries, in this order."""
-    entries = tuple(entries)
-    writer = ContainerWriter(entry_schema(entries))
-    for entry in entries:
-        writer.append(entry_record(entry))
-    return writer.finish()
 
 
 Wanted = Callable[[bytes, int, int], bool]

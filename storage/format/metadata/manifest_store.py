@@ -185,7 +185,7 @@ class ManifestStore:
         return name
 
     def read_index_manifest(self, name: str) -> tuple[IndexManifestEntry, ...]:
-        """The index files of a snapshot, in file order; cached. Raises as `read_manifest`."""
+        """The index files of a snapshot, in file order; cached. Raises as `read_manifests`."""
         path = self._layout.manifest(name)
         entries = _INDEXES.get(path)
         if entries is None:
@@ -193,28 +193,10 @@ class ManifestStore:
             _INDEXES.put(path, entries)
         return entries
 
-    def read_manifest(self, name: str, wanted: Wanted | None = None) -> tuple[ManifestEntry, ...]:
-        """The entries of a manifest, in file order; cached unless only some are wanted.
-
-        Raises:
-            FileNotFoundError: it was deleted, as after expiry.
-            CorruptDataError: it cannot be decoded.
-        """
-        path = self._layout.manifest(name)
-        entries = _ENTRIES.get(path)
-        if entries is None:
-            data = self._file_io.read_bytes(path)
-            entries = decode_entries(data, source=path, wanted=wanted)
-            if wanted is None:
-                _ENTRIES.put(path, entries)
-        elif wanted is not None:
-            entries = tuple(e for e in entries if wanted(e.partition, e.bucket, e.total_buckets))
-        return entries
-
     def read_manifests(
         self, metas: Iterable[ManifestFileMeta], wanted: Wanted | None = None
     ) -> Iterator[tuple[ManifestEntry, ...]]:
-        """The entries of several manifests, one after the other; as `read_manifest` otherwise.
+        """The entries of several manifests, one after the other; cached unless some are wanted.
 
         Raises:
             FileNotFoundError: one was deleted, as after expiry.

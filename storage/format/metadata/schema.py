@@ -113,11 +113,6 @@ class TableSchema:
         return tuple(self.field(name) for name in self.partition_keys)
 
     @functools.cached_property
-    def bucket_fields(self) -> tuple[DataField, ...]:
-        """Fields of the bucket keys, in hash order."""
-        return tuple(self.field(name) for name in self.bucket_keys)
-
-    @functools.cached_property
     def arrow_schema(self) -> pa.Schema:
         """The Arrow schema of a value batch."""
         return arrow_schema(self.fields)

@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from storage.errors import InvalidRequestError, UnsupportedFeatureError
 from storage.format.row.binary_row import (
-    BytesTail,
     ColumnWords,
-    FixedTail,
     Words,
+    mix_tail,
     placed_words,
     row_words,
 )
@@ -167,27 +166,8 @@ def _hash_block(parts: Sequence[ColumnWords], count: int) -> Hashes:
     if len(state) != count:
         state = np.repeat(state, count)
     for part in parts:
-        _mix_tail(state, part.tail)
+        mix_tail(state, part.tail, _mix_words)
     return _finish(state, (sizes << 3).astype(np.uint32))
-
-
-def _mix_tail(state: Hashes, tail: FixedTail | BytesTail | None) -> None:
-    match tail:
-        case FixedTail(words=words):
-            for word in words:
-                _mix_words(state, word)
-        case BytesTail():
-            counts = tail.word_counts
-            shortest, longest = int(counts.min()), int(counts.max())
-            for step in range(shortest):
-                _mix_words(state, tail.word(step, None))
-            for step in range(shortest, longest):
-                rows = np.flatnonzero(counts > step)
-                part = state[rows]
-                _mix_words(part, tail.word(step, rows))
-                state[rows] = part
-        case None:
-            return
 
 
 def _mix_words(state: Hashes, words: Words) -> None:

@@ -34,8 +34,6 @@ __all__ = [
     "NONE",
     "StatsAccumulator",
     "StatsMode",
-    "collect",
-    "collect_values",
 ]
 
 _TRUNCATE = re.compile(r"truncate\(\s*(\d+)\s*\)")
@@ -143,36 +141,6 @@ class StatsAccumulator:
             return self.stats(), None
         stats = _stats_of([self._columns[i] for i in kept])
         return stats, tuple(self._names[i] for i in kept)
-
-
-def collect(
-    columns: Sequence[pa.Array | pa.ChunkedArray],
-    types: Sequence[DataType],
-    modes: StatsMode | Sequence[StatsMode],
-) -> SimpleStats:
-    """Statistics over all columns at once.
-
-    Modes: one for all columns, or one per column.
-    """
-    fields = [DataField(id=i, name=str(i), type=type_) for i, type_ in enumerate(types)]
-    accumulator = StatsAccumulator(fields, modes)
-    accumulator.add(columns)
-    return accumulator.stats()
-
-
-def collect_values(
-    batch: pa.RecordBatch | pa.Table,
-    fields: Sequence[DataField],
-    modes: StatsMode | Sequence[StatsMode],
-    file_format: str = "parquet",
-) -> tuple[SimpleStats, tuple[str, ...] | None]:
-    """Dense statistics of a value batch; see `StatsAccumulator.dense_stats`.
-
-    Columns are found by name; modes are one for all columns, or one per column.
-    """
-    accumulator = StatsAccumulator(fields, modes, file_format)
-    accumulator.add([batch.column(field.name) for field in fields])
-    return accumulator.dense_stats()
 
 
 class _ColumnStats:

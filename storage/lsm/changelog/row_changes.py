@@ -16,7 +16,7 @@ from storage.errors import UnsupportedFeatureError
 from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
 from storage.lsm.key_words import order_words
 from storage.lsm.merge_functions.pick_row import retractions
-from storage.lsm.merge_functions.segments import valid_mask
+from storage.lsm.merge_functions.segments import numbers_in, valid_mask
 from storage.options.options import TableOptions
 
 __all__ = ["ChangeRule", "equal_rows", "row_changes"]
@@ -101,7 +101,7 @@ def row_changes(
 
 
 def _adds(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    return ~retractions(batch.column(VALUE_KIND).to_numpy(zero_copy_only=False))
+    return ~retractions(numbers_in(batch, VALUE_KIND))
 
 
 def _same(

@@ -102,7 +102,7 @@ class FirstRowMerge:
         rows = LeveledRows.of(batches, self.key_names)
         groups = in_merge_order(rows.batch, KeyGroups(rows.order, rows.starts))
         after = reduced(rows.batch, groups, self.function, self.key_names)
-        adds = ~retractions(rows.batch.column(VALUE_KIND).to_numpy()[rows.order])
+        adds = ~retractions(numbers_in(rows.batch, VALUE_KIND)[rows.order])
         known = np.logical_or.reduceat((rows.levels > 0) & adds, rows.starts)
         at = after.at.copy()
         new = (at >= 0) & ~known

@@ -24,6 +24,7 @@ from storage.lsm.merge_functions.segments import (
     Segments,
     first_where,
     last_where,
+    numbers_in,
     segment_ids,
     segment_lasts,
     take_or_null,
@@ -177,7 +178,7 @@ class PartialUpdate:
         with naming_key(batch, self.key_names, starts):
             columns = self._fold(batch, starts)
         if not self.lone_rows:
-            kinds = _kinds(batch)
+            kinds = numbers_in(batch, VALUE_KIND)
             merged = columns[batch.schema.get_field_index(VALUE_KIND)].to_numpy()
             alone = starts == segment_lasts(starts, batch.num_rows)
             kinds = np.where(alone, kinds[starts], merged)
@@ -187,14 +188,14 @@ class PartialUpdate:
     def _lone(self, batch: pa.RecordBatch) -> np.ndarray:
         if not all(function.keeps_lone for function in self.functions.values()):
             return np.ones(batch.num_rows, dtype=bool)
-        lone = retractions(_kinds(batch))
+        lone = retractions(numbers_in(batch, VALUE_KIND))
         for group in self.groups:  # what a group does not take stays null
             lone |= ~np.logical_or.reduce([valid_mask(batch.column(n)) for n in group.ordering])
         return lone
 
     def _fold(self, batch: pa.RecordBatch, starts: np.ndarray) -> list[pa.Array]:
         rows = batch.num_rows
-        kinds = _kinds(batch)
+        kinds = numbers_in(batch, VALUE_KIND)
         lasts = segment_lasts(starts, rows)
         merged = np.full(len(starts), RowKind.INSERT, dtype=np.int8)
         stamps = lasts
@@ -349,8 +350,3 @@ class _Roles:
         ops[acts] = Op.RETRACT
         ops[self.base] = Op.BASE
         ops[self.base & acts] = Op.BASE_RETRACT
-
-
-def _kinds(batch: pa.RecordBatch) -> np.ndarray:
-    kinds: np.ndarray = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)
-    return kinds

@@ -19,6 +19,7 @@ __all__ = [
     "Segments",
     "first_where",
     "last_where",
+    "numbers_in",
     "segment_ids",
     "segment_lasts",
     "take_or_null",
@@ -160,6 +161,12 @@ def take_or_null(column: pa.Array, positions: np.ndarray) -> pa.Array:
     if not absent.any():
         return column.take(pa.array(positions))
     return column.take(pa.array(positions, mask=absent))
+
+
+def numbers_in(batch: pa.RecordBatch, name: str) -> np.ndarray:
+    """The values of a numeric column without nulls."""
+    numbers: np.ndarray = batch.column(name).to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def valid_mask(column: pa.Array) -> np.ndarray:
