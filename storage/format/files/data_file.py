@@ -281,7 +281,6 @@ class KeyValueFileWriter(RollingFiles):
     unique unless it is a changelog.
 
     Args:
-        schema: schema of the rows; its id is recorded.
         id_source: gives the UUID of the names unless `names` is given.
         names: shared by the data and changelog writers of one bucket.
         prefix: of the file names; that of `options` unless given.

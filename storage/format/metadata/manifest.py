@@ -103,7 +103,7 @@ Wanted = Callable[[bytes, int, int], bool]
 
 
 def decode_entries(
-    data: bytes, *, source: str = "", wanted: Wanted | None = None
+    data: bytes, source: str = "", *, wanted: Wanted | None = None
 ) -> tuple[ManifestEntry, ...]:
     """The entries of a manifest file, in file order.
 
@@ -164,7 +164,7 @@ def encode_metas(
     return writer.finish()
 
 
-def decode_metas(data: bytes, *, source: str = "") -> tuple[ManifestFileMeta, ...]:
+def decode_metas(data: bytes, source: str = "") -> tuple[ManifestFileMeta, ...]:
     """The manifests of a manifest list, in file order.
 
     Raises:

@@ -109,8 +109,7 @@ class ManifestStore:
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        del state["_uuid"], state["_manifest_numbers"], state["_list_numbers"]
-        del state["_index_numbers"]
+        del state["_uuid"], state["_numbers"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -119,9 +118,7 @@ class ManifestStore:
 
     def _start_names(self) -> None:
         self._uuid = self._ids.uuid()
-        self._manifest_numbers = itertools.count()
-        self._list_numbers = itertools.count()
-        self._index_numbers = itertools.count()
+        self._numbers: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
 
     @functools.cached_property
     def _codec(self) -> str:
@@ -149,10 +146,7 @@ class ManifestStore:
         if self._drop_stats:
             entries = map(_without_stats, entries)
         for group, data in self._rolled(tuple(entries), target_size):
-            name = f"manifest-{self._uuid}-{next(self._manifest_numbers)}"
-            path = self._layout.manifest(name)
-            self._file_io.write_bytes(path, data)
-            _ENTRIES.put(path, group)
+            name = self._write("manifest", data, _ENTRIES, group)
             metas.append(self._describe(name, len(data), group))
         return metas
 
@@ -164,11 +158,7 @@ class ManifestStore:
         """
         metas = tuple(metas)
         data = encode_metas(metas, codec=self._codec, zstd_level=self._zstd_level)
-        name = f"manifest-list-{self._uuid}-{next(self._list_numbers)}"
-        path = self._layout.manifest(name)
-        self._file_io.write_bytes(path, data)
-        _METAS.put(path, metas)
-        return name, len(data)
+        return self._write("manifest-list", data, _METAS, metas), len(data)
 
     def write_index_manifest(self, entries: Iterable[IndexManifestEntry]) -> str:
         """Write the complete list of a snapshot's index files.
@@ -177,11 +167,20 @@ class ManifestStore:
             Its name inside `manifest/`.
         """
         entries = tuple(entries)
-        name = f"index-manifest-{self._uuid}-{next(self._index_numbers)}"
-        path = self._layout.manifest(name)
         data = encode_index_entries(entries, codec=self._codec, zstd_level=self._zstd_level)
+        return self._write("index-manifest", data, _INDEXES, entries)
+
+    def _write(
+        self,
+        kind: str,
+        data: bytes,
+        cache: LruCache[str, tuple[_Record, ...]],
+        records: tuple[_Record, ...],
+    ) -> str:
+        name = f"{kind}-{self._uuid}-{next(self._numbers[kind])}"
+        path = self._layout.manifest(name)
         self._file_io.write_bytes(path, data)
-        _INDEXES.put(path, entries)
+        cache.put(path, records)
         return name
 
     def read_index_manifest(self, name: str) -> tuple[IndexManifestEntry, ...]:
@@ -202,10 +201,7 @@ class ManifestStore:
             FileNotFoundError: one was deleted, as after expiry.
             CorruptDataError: one cannot be decoded, or is shorter than recorded.
         """
-
-        def decode(data: bytes, path: str) -> tuple[ManifestEntry, ...]:
-            return decode_entries(data, source=path, wanted=wanted)
-
+        decode = functools.partial(decode_entries, wanted=wanted)
         files = [(meta.file_name, meta.file_size) for meta in metas]
         for entries, held in self._each(_ENTRIES, files, decode, keep=wanted is None):
             if held and wanted is not None:
@@ -229,7 +225,7 @@ class ManifestStore:
         self, lists: Iterable[tuple[str, int | None]]
     ) -> Iterator[tuple[ManifestFileMeta, ...]]:
         """Several manifest lists by name and size, one after the other; see `read_list`."""
-        for metas, _ in self._each(_METAS, list(lists), _decode_list, keep=True):
+        for metas, _ in self._each(_METAS, list(lists), decode_metas, keep=True):
             yield metas
 
     def preload_lists(self, lists: Iterable[tuple[str, int | None]]) -> None:
@@ -237,7 +233,7 @@ class ManifestStore:
 
         A missing or truncated file is left for its reader to report.
         """
-        self._preload(_METAS, dict(lists), _decode_list)
+        self._preload(_METAS, dict(lists), decode_metas)
 
     def preload_manifests(self, metas: Iterable[ManifestFileMeta]) -> None:
         """The same for manifests; as many as the cache holds without pushing each other out."""
@@ -248,7 +244,7 @@ class ManifestStore:
             if records > _CACHED_RECORDS // 2:
                 break
             sizes[meta.file_name] = meta.file_size
-        self._preload(_ENTRIES, sizes, _decode_manifest)
+        self._preload(_ENTRIES, sizes, decode_entries)
 
     def _preload(
         self,
@@ -370,14 +366,6 @@ class ManifestStore:
             highs.append(max(present, key=_order, default=None))
             null_counts.append(sum(count for row, count in rows if row[position] is None))
         return SimpleStats(encode_row(lows, types), encode_row(highs, types), tuple(null_counts))
-
-
-def _decode_list(data: bytes, path: str) -> tuple[ManifestFileMeta, ...]:
-    return decode_metas(data, source=path)
-
-
-def _decode_manifest(data: bytes, path: str) -> tuple[ManifestEntry, ...]:
-    return decode_entries(data, source=path)
 
 
 def _without_stats(entry: ManifestEntry) -> ManifestEntry:

@@ -28,6 +28,7 @@ from storage.lsm.lookup.contract import DeletedRows, Found
 from storage.lsm.merge import Outcome, complete_windows, in_merge_order, merge_runs, reduced
 from storage.lsm.merge_functions import MergeFunction, merge_function_for
 from storage.lsm.merge_functions.pick_row import retractions
+from storage.lsm.merge_functions.segments import numbers_in
 from storage.lsm.upper_rows import merge_inputs
 from storage.options.options import TableOptions
 
