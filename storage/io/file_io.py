@@ -106,9 +106,14 @@ class FileIO(abc.ABC):
     def list(self, path: str) -> list[FileStatus]:
         """Entries of one directory, sorted by name; empty when it does not exist."""
 
-    @abc.abstractmethod
     def walk(self, path: str) -> Iterator[FileStatus]:
-        """All files below a directory, in path order."""
+        """All files below a directory, in path order; one that disappears meanwhile is left out."""
+        # A directory sorts among its neighbours as `name/`: `a.b` comes before what is in `a`.
+        for status in sorted(self.list(path), key=lambda each: each.name + "/" * each.directory):
+            if status.directory:
+                yield from self.walk(status.path)
+            else:
+                yield status
 
     @abc.abstractmethod
     def delete(self, path: str) -> bool:

@@ -147,16 +147,6 @@ class LocalFileIO(FileIO):
             present = [status for status in found if status is not None]
             return sorted(present, key=lambda status: status.name)
 
-    def walk(self, path: str) -> Iterator[FileStatus]:
-        """See `FileIO`; a file that disappears meanwhile is left out."""
-        # A directory sorts among its neighbours as `name/`: `a.b` comes before what is in `a`.
-        entries = self.list(path)
-        for status in sorted(entries, key=lambda s: s.name + "/" if s.directory else s.name):
-            if status.directory:
-                yield from self.walk(status.path)
-            else:
-                yield status
-
     def delete(self, path: str) -> bool:
         """See `FileIO`; not synced: a delete lost in a power cut leaves an orphan, no more."""
         with _translated("delete", path):

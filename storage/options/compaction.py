@@ -33,6 +33,7 @@ class CompactionOptions:
         "5",
         "Sorted runs at which compaction is considered. Larger: cheaper writes, dearer reads.",
         "sorted runs",
+        least=1,
     )
     stop_trigger: int = option(
         "num-sorted-run.stop-trigger",
@@ -42,7 +43,12 @@ class CompactionOptions:
         "sorted runs",
     )
     num_levels: int = option(
-        "num-levels", integer, None, "Levels of a bucket; trigger + 1 when not set.", "levels"
+        "num-levels",
+        integer,
+        None,
+        "Levels of a bucket; trigger + 1 when not set.",
+        "levels",
+        least=2,
     )
     max_size_amplification_percent: int = option(
         "compaction.max-size-amplification-percent",
@@ -50,6 +56,7 @@ class CompactionOptions:
         "200",
         "Size of the newer runs relative to the oldest above which all runs are merged.",
         "percent",
+        least=0,
     )
     size_ratio: int = option(
         "compaction.size-ratio",
@@ -57,6 +64,7 @@ class CompactionOptions:
         "1",
         "How much larger the next older run may be to still be merged with the newer ones.",
         "percent",
+        least=-100,
     )
     compaction_optimization_interval: int | None = option(
         "compaction.optimization-interval",
@@ -116,6 +124,7 @@ class CompactionOptions:
         "5",
         "Small files of an append table that are merged into larger ones.",
         "files",
+        least=1,
     )
     compaction_file_num_limit: int = option(
         "compaction.file-num-limit",
@@ -123,6 +132,7 @@ class CompactionOptions:
         "100000",
         "Files of an append table that one compaction examines.",
         "files",
+        least=1,
     )
     compaction_delete_ratio_threshold: float = option(
         "compaction.delete-ratio-threshold",

@@ -62,6 +62,7 @@ class LifecycleOptions:
         None,
         "Automatic tags beyond this number go, the oldest first.",
         "tags",
+        least=1,
     )
     tag_default_time_retained_ms: int | None = option(
         "tag.default-time-retained",
@@ -123,6 +124,7 @@ class LifecycleOptions:
         "100",
         "Partitions dropped at a time.",
         "partitions",
+        least=1,
     )
     partition_expiration_batch_size: int | None = option(
         "partition.expiration-batch-size",
@@ -130,6 +132,7 @@ class LifecycleOptions:
         None,
         "Partitions dropped by one commit; all of them unless set.",
         "partitions",
+        least=1,
     )
     partition_timestamp_formatter: str | None = option(
         "partition.timestamp-formatter",

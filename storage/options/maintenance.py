@@ -128,6 +128,7 @@ class WritingOptions:
         "Rows of one bucket held in memory before a flush. Larger: fewer level-0 files, less "
         "compaction. Smaller: less memory.",
         "bytes",
+        least=1,
     )
     target_file_size: int = option(
         "target-file-size",
@@ -136,6 +137,7 @@ class WritingOptions:
         "Size at which a data file is closed. Larger: fewer files, slower compaction steps. "
         "Smaller: more metadata.",
         "bytes",
+        least=1,
     )
     target_file_rows: int | None = option(
         "target-file-row-num",
@@ -143,6 +145,7 @@ class WritingOptions:
         None,
         "Rows at which a data file is closed, too; not in compactions.",
         "rows",
+        least=1,
     )
     file_format: str = option(
         "file.format",
@@ -270,7 +273,11 @@ class CommitOptions:
     """Commits and manifests."""
 
     commit_max_retries: int = option(
-        "commit.max-retries", integer, "10", "Attempts after a lost race for a snapshot id."
+        "commit.max-retries",
+        integer,
+        "10",
+        "Attempts after a lost race for a snapshot id.",
+        least=0,
     )
     commit_min_retry_wait_ms: int = option(
         "commit.min-retry-wait",
@@ -305,6 +312,7 @@ class CommitOptions:
         "8 mb",
         "Size of a merged manifest.",
         "bytes",
+        least=1,
     )
     manifest_full_compaction_threshold: int = option(
         "manifest.full-compaction-threshold-size",
@@ -314,7 +322,12 @@ class CommitOptions:
         "bytes",
     )
     manifest_merge_min_count: int = option(
-        "manifest.merge-min-count", integer, "30", "Small manifests that are merged.", "manifests"
+        "manifest.merge-min-count",
+        integer,
+        "30",
+        "Small manifests that are merged.",
+        "manifests",
+        least=1,
     )
     deletion_vectors_enabled: bool = option(
         "deletion-vectors.enabled",
@@ -412,6 +425,7 @@ class ExpiryOptions:
         "10",
         "Newest snapshots that always stay.",
         "snapshots",
+        least=1,
     )
     snapshot_num_retained_max: int = option(
         "snapshot.num-retained.max",
@@ -428,7 +442,12 @@ class ExpiryOptions:
         "ms",
     )
     snapshot_expire_limit: int = option(
-        "snapshot.expire.limit", integer, "50", "Snapshots removed at one time.", "snapshots"
+        "snapshot.expire.limit",
+        integer,
+        "50",
+        "Snapshots removed at one time.",
+        "snapshots",
+        least=1,
     )
 
     ROWS: ClassVar[tuple[Option, ...]] = (

@@ -252,49 +252,15 @@ def _fill_dependent_defaults(values: dict[str, Any]) -> None:
     )
 
 
-_AT_LEAST = (
-    ("compaction_trigger", 1, "num-sorted-run.compaction-trigger"),
-    ("num_levels", 2, "num-levels"),
-    ("write_buffer_size", 1, "write-buffer-size"),
-    ("target_file_size", 1, "target-file-size"),
-    ("snapshot_num_retained_min", 1, "snapshot.num-retained.min"),
-    ("snapshot_expire_limit", 1, "snapshot.expire.limit"),
-    ("changelog_num_retained_min", 1, "changelog.num-retained.min"),
-    ("max_size_amplification_percent", 0, "compaction.max-size-amplification-percent"),
-    ("size_ratio", -100, "compaction.size-ratio"),  # -100: sizes never add a run to a pick
-    ("commit_max_retries", 0, "commit.max-retries"),
-    ("dynamic_bucket_target_row_num", 1, "dynamic-bucket.target-row-num"),
-    ("dynamic_bucket_initial_buckets", 1, "dynamic-bucket.initial-buckets"),
-    ("dynamic_bucket_assigner_parallelism", 1, "dynamic-bucket.assigner-parallelism"),
-    ("cross_partition_bootstrap_parallelism", 1, "cross-partition-upsert.bootstrap-parallelism"),
-    ("postpone_default_bucket_num", 1, "postpone.default-bucket-num"),
-    ("postpone_target_row_num_per_bucket", 1, "postpone.target-row-num-per-bucket"),
-    ("postpone_target_size_per_bucket", 1, "postpone.target-size-per-bucket"),
-    (
-        "postpone_batch_write_fixed_bucket_max_parallelism",
-        1,
-        "postpone.batch-write-fixed-bucket.max-parallelism",
-    ),
-    ("compaction_min_file_num", 1, "compaction.min.file-num"),
-    ("compaction_file_num_limit", 1, "compaction.file-num-limit"),
-    ("target_file_rows", 1, "target-file-row-num"),
-    ("manifest_target_size", 1, "manifest.target-file-size"),
-    ("manifest_merge_min_count", 1, "manifest.merge-min-count"),
-    ("partition_expiration_max_num", 1, "partition.expiration-max-num"),
-    ("partition_expiration_batch_size", 1, "partition.expiration-batch-size"),
-    ("tag_num_retained_max", 1, "tag.num-retained-max"),
-)
-
-
 def _validate(options: TableOptions) -> None:
     _validate_deletion_vectors(options)
-    for attribute, least, key in _AT_LEAST:
-        value = getattr(options, attribute)
-        if value is not None and value < least:
+    for row in TABLE_OPTIONS:
+        value = None if row.least is None else getattr(options, row.attribute)
+        if row.least is not None and value is not None and value < row.least:
             raise InvalidOptionError(
-                f"{key} should be at least {least}, but the value is too small",
-                hint=f"give at least {least}",
-                option=key,
+                f"{row.key} should be at least {row.least}, but the value is too small",
+                hint=f"give at least {row.least}",
+                option=row.key,
                 value=value,
             )
     buckets = options.dynamic_bucket_max_buckets
@@ -312,20 +278,16 @@ def _validate(options: TableOptions) -> None:
             option="bucket",
             value=options.bucket,
         )
-    if options.snapshot_num_retained_min > options.snapshot_num_retained_max:
-        raise InvalidOptionError(
-            "snapshot.num-retained.min should not be larger than snapshot.num-retained.max",
-            hint="set `snapshot.num-retained.max` to at least `snapshot.num-retained.min`",
-            least=options.snapshot_num_retained_min,
-            most=options.snapshot_num_retained_max,
-        )
-    if options.changelog_num_retained_min > options.changelog_num_retained_max:
-        raise InvalidOptionError(
-            "changelog.num-retained.min should not be larger than changelog.num-retained.max",
-            hint="set `changelog.num-retained.max` to at least `changelog.num-retained.min`",
-            least=options.changelog_num_retained_min,
-            most=options.changelog_num_retained_max,
-        )
+    for kept in ("snapshot", "changelog"):
+        least = getattr(options, f"{kept}_num_retained_min")
+        most = getattr(options, f"{kept}_num_retained_max")
+        if least > most:
+            raise InvalidOptionError(
+                f"{kept}.num-retained.min should not be larger than {kept}.num-retained.max",
+                hint=f"set `{kept}.num-retained.max` to at least `{kept}.num-retained.min`",
+                least=least,
+                most=most,
+            )
 
 
 def _validate_deletion_vectors(options: TableOptions) -> None:

@@ -88,6 +88,7 @@ class PlacementOptions:
         "2000000",
         "Keys of a dynamic bucket; when all buckets have as many, the next key opens a new one.",
         "keys",
+        least=1,
     )
     dynamic_bucket_max_buckets: int = option(
         "dynamic-bucket.max-buckets",
@@ -104,6 +105,7 @@ class PlacementOptions:
         "and followed by new ones, on its own. One when not set.",
         "buckets",
         mutable=False,
+        least=1,
     )
     dynamic_bucket_assigner_parallelism: int | None = option(
         "dynamic-bucket.assigner-parallelism",
@@ -112,6 +114,7 @@ class PlacementOptions:
         "Tasks or threads that share the keys of a partition and assign their buckets; each opens "
         "buckets of its own. One when not set.",
         "assigners",
+        least=1,
     )
     cross_partition_index_ttl_ms: int | None = option(
         "cross-partition-upsert.index-ttl",
@@ -127,6 +130,7 @@ class PlacementOptions:
         "10",
         "Splits read at once to build the key index.",
         "splits",
+        least=1,
     )
     postpone_default_bucket_num: int | None = option(
         "postpone.default-bucket-num",
@@ -135,6 +139,7 @@ class PlacementOptions:
         "Buckets of a partition of a postponed table (`bucket` = -2) that gets real buckets for "
         "the first time; estimated from its rows or its size unless set.",
         "buckets",
+        least=1,
     )
     postpone_target_row_num_per_bucket: int | None = option(
         "postpone.target-row-num-per-bucket",
@@ -143,6 +148,7 @@ class PlacementOptions:
         "Rows of a real bucket, where the number of buckets is estimated; the size decides unless "
         "set.",
         "rows",
+        least=1,
     )
     postpone_target_size_per_bucket: int = option(
         "postpone.target-size-per-bucket",
@@ -150,6 +156,7 @@ class PlacementOptions:
         "1 gb",
         "Size of the files of a real bucket, where the number of buckets is estimated.",
         "bytes",
+        least=1,
     )
     postpone_batch_write_fixed_bucket: bool = option(
         "postpone.batch-write-fixed-bucket",
@@ -164,6 +171,7 @@ class PlacementOptions:
         "Most buckets that such a batch write gives a partition; an estimate is rounded up to a "
         "power of two.",
         "buckets",
+        least=1,
     )
 
     ROWS: ClassVar[tuple[Option, ...]] = (
@@ -234,6 +242,7 @@ class ChangelogOptions:
         "Newest snapshots whose changes always stay; as `snapshot.num-retained.min` unless set. "
         "Where any of these three is larger than that of snapshots, changes outlive snapshots.",
         "snapshots",
+        least=1,
     )
     changelog_num_retained_max: int = option(
         "changelog.num-retained.max",

@@ -236,6 +236,7 @@ class Option:
         mutable: whether it may change after the first snapshot.
         treatment: honoured, ignored because results cannot change, or refused.
         attribute: where `TableOptions` keeps the value; empty when it does not.
+        least: of the values, None = unbounded.
         implemented: the only values that are carried out (parsed); None = all of them.
         blocks: what other values stand in the way of.
     """
@@ -249,6 +250,7 @@ class Option:
     treatment: Treatment = Treatment.HONOUR
     attribute: str = ""
     aliases: tuple[str, ...] = ()
+    least: int | None = None
     implemented: tuple[Any, ...] | None = None
     blocks: Access = Access.BOTH
 

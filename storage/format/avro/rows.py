@@ -253,7 +253,10 @@ def _body(column: pa.Array, type_: DataType, name: str) -> pa.BinaryArray:
                 below_null = column.null_count > 0
                 path = f"{name}.{field.name}"
                 parts.append(_encoded(column.field(i), field.type, path, below_null=below_null))
-            return _joined(parts) if parts else _constant_empty(len(column))
+            if parts:
+                return _joined(parts)
+            rows = len(column)
+            return _gathered(np.zeros((rows, 1), np.uint8), np.zeros(rows, np.int64))
         case AtomicType():
             raise InternalError("not a nested type")
 
@@ -387,10 +390,6 @@ def _scalar(byte: int) -> pa.Scalar:
 def _constant(byte: int, rows: int) -> pa.BinaryArray:
     matrix = np.full((rows, 1), byte, np.uint8)
     return _gathered(matrix, np.ones(rows, np.int64))
-
-
-def _constant_empty(rows: int) -> pa.BinaryArray:
-    return _gathered(np.zeros((rows, 1), np.uint8), np.zeros(rows, np.int64))
 
 
 def _joined(parts: Sequence[pa.BinaryArray]) -> pa.BinaryArray:

@@ -169,11 +169,7 @@ def _own_children(column: pa.Array) -> pa.Array:
     """The column without children of rows that are null or sliced away, which must not be cast."""
     if column.offset == 0 and column.null_count == 0:
         return column
-    return column.take(pa.array(range(0)) if len(column) == 0 else _row_numbers(len(column)))
-
-
-def _row_numbers(count: int) -> pa.Array:
-    return pa.arange(0, count)
+    return column.take(pa.array(range(0)) if len(column) == 0 else pa.arange(0, len(column)))
 
 
 def _applied(step: Conversion | None, column: pa.Array) -> pa.Array:

@@ -87,7 +87,7 @@ def conform(column: pa.Array, type_: DataType, name: str, path: str) -> pa.Array
     match type_:
         case AtomicType():
             return _atomic(column, wanted, type_, name, path)
-        case ArrayType(element=element) if _is_list(column.type):
+        case ArrayType(element=element) if pa.types.is_list(column.type):
             return list_like(column, wanted, conform(column.values, element, name, path))
         case MultisetType(element=element) if pa.types.is_map(column.type):
             return _map(column, wanted, element, _COUNT, name, path)
@@ -183,10 +183,6 @@ def mapped_values(
                 mapped_values(column.field(i), f.type, roots, change) for i, f in enumerate(fields)
             ]
             return struct_like(column, list(column.type), children)
-
-
-def _is_list(type_: pa.DataType) -> bool:
-    return pa.types.is_list(type_)
 
 
 def _map(

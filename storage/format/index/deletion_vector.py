@@ -155,15 +155,13 @@ def decode(data: bytes, path: str = "", offset: int = 0, *, length: int | None =
             "wrong checksum", expected=f"{checksum:08x}", found=f"{zlib.crc32(content):08x}"
         )
     try:
-        return _unpacked_64(content[_WORD:]) if wide else _unpacked_32(content[_WORD:])
+        return (
+            _unpacked_64(content[_WORD:]) if wide else pyroaring.BitMap.deserialize(content[_WORD:])
+        )
     except (ValueError, struct.error) as error:
         raise corrupt(
             "no bitmap", expected="a portable Roaring bitmap", found=str(error)
         ) from error
-
-
-def _unpacked_32(data: bytes) -> pyroaring.BitMap:
-    return pyroaring.BitMap.deserialize(data)
 
 
 def _unpacked_64(data: bytes) -> pyroaring.BitMap64:

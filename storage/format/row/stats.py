@@ -178,7 +178,7 @@ class _ColumnStats:
             return None, None
         low, high = to_row_values(_bounds(pa.concat_arrays(self.bounds)), self.type)
         if self.mode.length and isinstance(low, str | bytes):
-            low, high = _cut(low, self.mode.length), _cut_up(high, self.mode.length)
+            low, high = low[: self.mode.length], _cut_up(high, self.mode.length)
             return (None, None) if high is None else (low, high)
         return low, high
 
@@ -227,10 +227,6 @@ def _float_bounds(array: pa.Array) -> pa.Array:
         if len(numbers) < len(values):
             bounds[1] = np.nan
     return pa.array(bounds, array.type)
-
-
-def _cut(value: RowValue, length: int) -> RowValue:
-    return value[:length]
 
 
 def _cut_up(value: RowValue, length: int) -> RowValue:

@@ -72,14 +72,11 @@ def can_cast(source: DataType, target: DataType, *, explicit: bool = True) -> bo
     if not isinstance(source, AtomicType):
         return explicit and target.root in _TEXTS and _has_text(source)
     if target.root in _TEXTS and source.root in _ONLY_TO_STRING:
-        return explicit and _is_string(target)
+        unbounded = target.root is _R.VARCHAR and target.length == MAX_LENGTH
+        return explicit and unbounded and target.nullable
     if source.root in _IMPLICIT[target.root]:
         return True
     return explicit and source.root in _EXPLICIT[target.root]
-
-
-def _is_string(target: AtomicType) -> bool:
-    return target.root is _R.VARCHAR and target.length == MAX_LENGTH and target.nullable
 
 
 def _has_text(type_: DataType) -> bool:

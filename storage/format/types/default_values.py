@@ -20,7 +20,7 @@ from storage.format.types.arrow_types import arrow_field, arrow_type
 from storage.format.types.cast_arrays import CastError
 from storage.format.types.cast_parse import from_text
 from storage.format.types.type_text import type_name
-from storage.format.types.types import ArrayType, AtomicType, DataField, DataType, MapType, RowType
+from storage.format.types.types import ArrayType, AtomicType, DataType, MapType, RowType
 
 __all__ = ["default_of", "fill_defaults", "fill_null", "read_defaults"]
 
@@ -148,13 +148,9 @@ def _row(text: str, type_: RowType) -> pa.Array:
     else:
         parts = [_NULL] * len(type_.fields)
     children = [_item(part, field.type) for part, field in zip(parts, type_.fields, strict=True)]
-    return pa.StructArray.from_arrays(children, fields=_nullable(type_.fields)).cast(
-        arrow_type(type_)
-    )
-
-
-def _nullable(fields: Sequence[DataField]) -> list[pa.Field]:
-    return [arrow_field(field) for field in fields]
+    return pa.StructArray.from_arrays(
+        children, fields=[arrow_field(field) for field in type_.fields]
+    ).cast(arrow_type(type_))
 
 
 def _together(items: list[pa.Array], type_: DataType) -> pa.Array:

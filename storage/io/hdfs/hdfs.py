@@ -133,17 +133,15 @@ def cluster_of(authority: str, options: Mapping[str, str]) -> Cluster:
         )
     return Cluster(
         addresses=addresses,
-        user="" if token else own.get("user") or _current_user(),
+        user=""
+        if token
+        else own.get("user") or os.environ.get("HADOOP_USER_NAME") or getpass.getuser(),
         token=token,
         request_timeout_s=limits["timeout"].total_seconds(),
         connect_timeout_s=limits["connect_timeout"].total_seconds(),
         max_retries=limits["max_retries"],
         retry_timeout_s=limits["retry_timeout"].total_seconds(),
     )
-
-
-def _current_user() -> str:
-    return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
 
 
 def _address(text: str) -> str:
@@ -507,15 +505,6 @@ class HdfsFileIO(FileIO):
             if entry["pathSuffix"]
         ]  # a file is its own only entry
         return sorted(inside, key=lambda status: status.name)
-
-    def walk(self, path: str) -> Iterator[FileStatus]:
-        """See `FileIO`."""
-        entries = self.list(path)
-        for status in sorted(entries, key=lambda each: each.name + "/" * each.directory):
-            if status.directory:
-                yield from self.walk(status.path)
-            else:
-                yield status
 
     def delete(self, path: str) -> bool:
         """See `FileIO`."""

@@ -273,7 +273,10 @@ class ParquetSink:
     ) -> None:
         self._schema = pa.schema([parquet_field(field) for field in fields])
         self._compression = codec_of(compression, CODECS, "Parquet")
-        self._level = _level(options, zstd_level) if self._compression == "zstd" else None
+        self._level = None
+        if self._compression == "zstd":
+            own = option_value(options, "parquet.compression.codec.zstd.level")
+            self._level = own or zstd_level
         self._plain = plain
         self._pages = _page_settings(options)
         self._dictionaries = option_value(options, "parquet.enable.dictionary")
@@ -413,10 +416,6 @@ def _with_int96(tail: bytes) -> bytes:
     start = len(tail) - _TRAILER_BYTES - length
     footer = bytes_as_int96(tail[start:-_TRAILER_BYTES])
     return tail[:start] + footer + len(footer).to_bytes(4, "little") + _MAGIC
-
-
-def _level(options: Mapping[str, str], default: int) -> int:
-    return option_value(options, "parquet.compression.codec.zstd.level") or default
 
 
 def _page_settings(options: Mapping[str, str]) -> dict[str, int]:
