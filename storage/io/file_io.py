@@ -71,12 +71,15 @@ class FileIO(abc.ABC):
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A binary sink; leaving the context makes the file durable, an exception removes it.
 
-        Parent directories are created. The file must not exist.
+        Parent directories are created.
+
+        Raises:
+            FileExistsError: something is at `path`.
         """
 
     @abc.abstractmethod
     def write_bytes(self, path: str, data: bytes) -> None:
-        """Create a new file durably. Parent directories are created."""
+        """Create a new file durably; otherwise as `open_output`."""
 
     @abc.abstractmethod
     def overwrite_bytes(self, path: str, data: bytes) -> None:

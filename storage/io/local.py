@@ -58,11 +58,7 @@ class LocalFileIO(FileIO):
 
     @contextlib.contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """See `FileIO`; the sink is a `pyarrow.NativeFile`.
-
-        Raises:
-            FileExistsError: something is at `path`.
-        """
+        """See `FileIO`; the sink is a `pyarrow.NativeFile`."""
         with _translated("create", path):
             self._make_parents(path)
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
@@ -79,11 +75,7 @@ class LocalFileIO(FileIO):
             raise
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """See `FileIO`.
-
-        Raises:
-            FileExistsError: something is at `path`.
-        """
+        """See `FileIO`."""
         with _translated("write", path):
             self._make_parents(path)
             self._create(path, data)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from storage.format.avro.columns import Leaf, ListNode, MapNode, Node, RowNode, raw_type
-from storage.format.avro.kinds import INTEGERS, SIZED, kind_of, nullable, width_of
+from storage.format.avro.schema import INTEGERS, SIZED, kind_of, nullable, width_of
 
 __all__ = ["LEAST_LANES", "LaneDecoder", "OddDataError"]
 

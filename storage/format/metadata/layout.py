@@ -18,13 +18,17 @@ from storage.format.types.types import AtomicType, DataField, TypeRoot
 
 __all__ = [
     "DEFAULT_PARTITION_NAME",
+    "FORBIDDEN",
     "POSTPONE_BUCKET",
+    "SYSTEM_DATABASE",
     "TableLayout",
     "escape",
+    "name_refused",
     "partition_path",
     "unescape",
     "value_text",
 ]
+
 
 DEFAULT_PARTITION_NAME = "__DEFAULT_PARTITION__"
 POSTPONE_BUCKET = -2
@@ -301,3 +305,18 @@ def _timestamp_text(value: Timestamp, precision: int, legacy: bool) -> str:
         return f"{_date_text(days)}T{time}"
     nanos = millis_of_day % 1000 * 1_000_000 + value.nanos_of_milli
     return f"{_date_text(days)} {_time_text(millis_of_day, 0)}{_fraction(nanos, precision)}"
+
+
+SYSTEM_DATABASE = "sys"
+FORBIDDEN = re.compile(r"[/\\$.:\x00-\x1f\x7f]")
+"""In names of databases and tables: a name is a directory, `$` begins the name of a system table,
+`.` and `:` part a table from its database and its branch (FORMAT.md §12.1)."""
+
+
+def name_refused(what: str, name: str) -> str:
+    """Why a name is not allowed; "" = it is."""
+    if not name.strip() or name != name.strip() or FORBIDDEN.search(name):
+        return f"this name of a {what} is not allowed"
+    if what == "database" and name == SYSTEM_DATABASE:
+        return "this name of a database is the system's and not allowed"
+    return ""

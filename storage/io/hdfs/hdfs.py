@@ -369,11 +369,7 @@ class HdfsFileIO(FileIO):
 
     @contextlib.contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """See `FileIO`; the sink is a `pyarrow.NativeFile`, sent when it is complete.
-
-        Raises:
-            FileExistsError: something is at `path`.
-        """
+        """See `FileIO`; the sink is a `pyarrow.NativeFile`, sent when it is complete."""
         with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as temporary:
             spool = cast("BinaryIO", temporary)
             sink = pa.PythonFile(_Upload(spool), mode="w")
@@ -382,11 +378,7 @@ class HdfsFileIO(FileIO):
                 raise FileExistsError(f"the file exists: {path}")
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """See `FileIO`.
-
-        Raises:
-            FileExistsError: something is at `path`.
-        """
+        """See `FileIO`."""
         if not self._publish(path, data):
             raise FileExistsError(f"the file exists: {path}")
 

@@ -356,11 +356,7 @@ class ObjectStoreFileIO(FileIO):
             raise
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """See `FileIO`.
-
-        Raises:
-            FileExistsError: something is at `path`.
-        """
+        """See `FileIO`."""
         if not self._create(path, data):
             raise FileExistsError(f"the object exists: {path}")
 
