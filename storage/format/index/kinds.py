@@ -45,9 +45,7 @@ _COUNTS = frozenset(
         *(TypeRoot.DATE, TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ),
     }
 )
-_VALUES = _COUNTS | {
-    *(TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BOOLEAN, TypeRoot.FLOAT, TypeRoot.DOUBLE)
-}
+_VALUES = frozenset(TypeRoot) - {TypeRoot.DECIMAL, TypeRoot.BINARY, TypeRoot.VARBINARY}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from storage.errors import InvalidOptionError, InvalidRequestError
 from storage.format.metadata.schema import TableSchema
-from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, AtomicType, RowKind, TypeRoot
+from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, AtomicType, RowKind
 from storage.lsm.merge_functions.aggregators import Aggregator
 from storage.lsm.merge_functions.fold import fold_keys, naming_key
 from storage.lsm.merge_functions.pick_row import retractions
@@ -36,16 +36,6 @@ from storage.options.options import TableOptions
 __all__ = ["PartialUpdate", "SequenceGroup", "sequence_groups"]
 
 _PREFIX, _SUFFIX = "fields.", ".sequence-group"
-
-_ORDERED = frozenset(
-    {
-        *(TypeRoot.DECIMAL, TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT),
-        *(TypeRoot.FLOAT, TypeRoot.DOUBLE, TypeRoot.DATE, TypeRoot.TIME, TypeRoot.TIMESTAMP),
-        *(TypeRoot.TIMESTAMP_LTZ, TypeRoot.BOOLEAN, TypeRoot.CHAR, TypeRoot.VARCHAR),
-        *(TypeRoot.BINARY, TypeRoot.VARBINARY),
-    }
-)
-"""Types with an order."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -131,8 +121,7 @@ def _check_column(name: str, key: str, schema: TableSchema) -> None:
 
 
 def _check_ordered(name: str, key: str, schema: TableSchema) -> None:
-    type_ = schema.field(name).type
-    if not isinstance(type_, AtomicType) or type_.root not in _ORDERED:
+    if not isinstance(schema.field(name).type, AtomicType):
         raise InvalidOptionError(
             f"Field '{name}' cannot be used as a sequence-group ordering field",
             hint="order by a column with a number, a date or a time",

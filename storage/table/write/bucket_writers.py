@@ -113,7 +113,7 @@ def open_merge_tree_writer(
         vectors = BucketVectors.of(table, snapshot, partition, bucket)
         context = dataclasses.replace(context, deletions=vectors)
     if table.options.needs_lookup:
-        lookup = BucketLookup.of(context, store or process_store())
+        lookup = BucketLookup(context, store or process_store())
         context = dataclasses.replace(context, lookup=lookup)
     return MergeTreeWriter(context, files, compaction=compaction)
 
