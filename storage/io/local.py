@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `FileIO` of a POSIX file system.
 
-Publishing follows FORMAT.md §11.5: `rename(2)` would replace a rival's file without a word, so
+Publishing follows FORMAT.md §11.5: `rename(2)` would silently replace another writer's file, so
 `put_if_absent` makes a hidden temporary file durable and gives it its name with `link(2)`, which
 fails when the name is taken. A reader of the name sees all bytes or nothing.
 

@@ -58,7 +58,7 @@ TYPED: tuple[Option, ...] = (
         "format-table.commit-hive-sync-url",
         text,
         None,
-        "Metastore that is told of new partitions of a format table.",
+        "Metastore that is notified of new partitions of a format table.",
     ),
     *ignored(
         "Which engine reads a format table; this one does whatever is said.",

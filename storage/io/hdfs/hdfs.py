@@ -389,8 +389,8 @@ class HdfsFileIO(FileIO):
     def overwrite_bytes(self, path: str, data: bytes) -> None:
         """See `FileIO`.
 
-        A gateway that cannot rename over a file has it removed first: readers of such files bear
-        that one is missing for a moment.
+        A gateway that cannot rename over a file has it removed first: readers of such files
+        tolerate that one is missing for a moment.
         """
         temporary = self._write(path, data)
         try:

@@ -471,8 +471,8 @@ def merge_inputs(
         read(SortedRun(level, tuple(file for file in files if file.level == level)))
         for level in levels
     ]
-    young = [tuple(file for file in run.files if file.level == 0) for run in section]
+    level_0 = [tuple(file for file in run.files if file.level == 0) for run in section]
     return [
         merge_runs(upper, key_names, Deduplicate()),
-        *(read(SortedRun(0, part)) for part in young if part),
+        *(read(SortedRun(0, part)) for part in level_0 if part),
     ]

@@ -126,7 +126,7 @@ def _theta(total: bytes, data: bytes) -> bytes:
 def _with_sampling(data: bytes) -> bytes:
     """The bytes of a theta sketch with the sampling rate 1 where Java notes it, and C++ does not.
 
-    Nobody reads it in a compact sketch; with it the bytes are those of Java.
+    No reader uses it in a compact sketch; with it the bytes are those of Java.
     """
     if data[0] & _PREAMBLE_LONGS < 2:
         return data
