@@ -14,8 +14,7 @@ import pyarrow as pa
 from storage.errors import UnsupportedFeatureError
 from storage.format.files.file_columns import list_like, map_entries, struct_like
 from storage.format.types.arrow_types import arrow_field, arrow_type
-from storage.format.types.cast_columns import column_cast
-from storage.format.types.casts import can_cast
+from storage.format.types.cast_columns import can_cast, column_cast
 from storage.format.types.type_text import type_name
 from storage.format.types.types import (
     ArrayType,
