@@ -17,7 +17,7 @@ import lzma
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import cramjam
 import fastavro
@@ -47,7 +47,7 @@ _CRC_BYTES = 4
 _MAX_VARINT = 10
 
 _COMPRESSION_ERRORS = (cramjam.DecompressionError, zlib.error, lzma.LZMAError, OSError, EOFError)
-"""What `_decompressed` raises of damaged blocks."""
+"""What a codec raises of damaged blocks."""
 
 _MALFORMED = (
     *(EOFError, LookupError, TypeError, ValueError, struct.error),
@@ -93,7 +93,7 @@ class Block:
             UnsupportedFeatureError: unknown codec.
         """
         try:
-            return _decompressed(self.codec, self.stored, self.path)
+            return _codec(self.codec, self.path).decompressed(self.stored)
         except _COMPRESSION_ERRORS as error:
             raise CorruptDataError(
                 "an Avro file cannot be decoded",
@@ -216,7 +216,7 @@ class BlockWriter:
 
     def write(self, data: bytes | memoryview, count: int) -> None:
         """Write one block of `count` records."""
-        stored = _compressed(self._codec, data, self._level)
+        stored = _codec(self._codec).compressed(data, self._level)
         self._begin(stored)
         self._output.write(zigzag(count) + zigzag(len(stored)) + stored + self._sync)
 
@@ -312,39 +312,6 @@ def _undecodable(block: Block, detail: str) -> CorruptDataError:
     )
 
 
-def _compressed(codec: str, data: bytes | memoryview, level: int) -> bytes:
-    """A block as it is stored."""
-    match codec:
-        case "zstandard":
-            return bytes(cramjam.zstd.compress(data, level=level))
-        case "snappy":
-            return bytes(cramjam.snappy.compress_raw(data)) + _crc(data)
-        case "deflate":
-            deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-            return deflate.compress(data) + deflate.flush()
-        case "bzip2":
-            return bz2.compress(data)
-        case "xz":
-            return lzma.compress(data)
-        case "null":
-            return bytes(data)
-        case _:
-            raise UnsupportedFeatureError("unknown Avro codec", codec=codec)
-
-
-def _decompressed(codec: str, stored: bytes, path: str) -> bytes:
-    """The records of a stored block.
-
-    Raises:
-        UnsupportedFeatureError: unknown codec.
-        _COMPRESSION_ERRORS: damaged.
-    """
-    decompress = _DECOMPRESS.get(codec)
-    if decompress is None:
-        raise UnsupportedFeatureError("unknown Avro codec", codec=codec, path=path)
-    return decompress(stored)
-
-
 def _crc(data: bytes | memoryview) -> bytes:
     return zlib.crc32(data).to_bytes(_CRC_BYTES, "big")
 
@@ -356,14 +323,42 @@ def _snappy(stored: bytes) -> bytes:
     return data
 
 
-_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "zstandard": lambda stored: bytes(cramjam.zstd.decompress(stored)),
-    "null": bytes,
-    "deflate": lambda stored: zlib.decompress(stored, -zlib.MAX_WBITS),
-    "snappy": _snappy,
-    "bzip2": bz2.decompress,
-    "xz": lzma.decompress,
+def _deflate(data: bytes | memoryview) -> bytes:
+    deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return deflate.compress(data) + deflate.flush()
+
+
+class _Codec(NamedTuple):
+    """Gives a block as it is stored, from its records and a level for zstandard; and back.
+
+    Damaged blocks raise one of `_COMPRESSION_ERRORS`.
+    """
+
+    compressed: Callable[[bytes | memoryview, int], bytes]
+    decompressed: Callable[[bytes], bytes]
+
+
+_CODECS = {
+    "zstandard": _Codec(
+        lambda data, level: bytes(cramjam.zstd.compress(data, level=level)),
+        lambda stored: bytes(cramjam.zstd.decompress(stored)),
+    ),
+    "snappy": _Codec(
+        lambda data, _: bytes(cramjam.snappy.compress_raw(data)) + _crc(data), _snappy
+    ),
+    "deflate": _Codec(
+        lambda data, _: _deflate(data), lambda stored: zlib.decompress(stored, -zlib.MAX_WBITS)
+    ),
+    "bzip2": _Codec(lambda data, _: bz2.compress(data), bz2.decompress),
+    "xz": _Codec(lambda data, _: lzma.compress(data), lzma.decompress),
+    "null": _Codec(lambda data, _: bytes(data), bytes),
 }
+
+
+def _codec(name: str, path: str = "") -> _Codec:
+    if name not in _CODECS:
+        raise UnsupportedFeatureError("unknown Avro codec", codec=name, path=path)
+    return _CODECS[name]
 
 
 @functools.lru_cache(maxsize=64)

@@ -21,7 +21,6 @@ _BLOCK = 64 * 1024
 """Least bytes fetched by one request."""
 
 _INT = struct.Struct(">i")
-_LONG = struct.Struct(">q")
 
 
 class Source(Protocol):
@@ -133,11 +132,6 @@ class Window:
     def integer(self, offset: int) -> int:
         """A signed 4-byte integer, big-endian."""
         (value,) = _INT.unpack(self.view(offset, _INT.size))
-        return int(value)
-
-    def long(self, offset: int) -> int:
-        """A signed 8-byte integer, big-endian."""
-        (value,) = _LONG.unpack(self.view(offset, _LONG.size))
         return int(value)
 
     def count(self, offset: int, at_most: int) -> int:

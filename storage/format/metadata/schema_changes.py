@@ -199,7 +199,8 @@ def _apply(  # noqa: C901 - one line per kind of change
         case UpdateNullability():
             return _update_nullability(schema, change)
         case UpdateComment(name=name, comment=comment):
-            return _replace_field(schema, name, description=comment)
+            path = as_path(name)
+            return _edit_field(schema, path, lambda f: dataclasses.replace(f, description=comment))
         case UpdateDefault():
             return _update_default(schema, change)
         case DropPrimaryKey():
@@ -377,14 +378,6 @@ def _update_nullability(schema: TableSchema, change: UpdateNullability) -> Table
         return dataclasses.replace(type_, nullable=change.nullable)
 
     return dataclasses.replace(schema, fields=edit_type(schema.fields, path, update))
-
-
-def _replace_field(schema: TableSchema, name: ColumnPath, **parts: str | None) -> TableSchema:
-    return _edit_field(
-        schema,
-        as_path(name),
-        lambda field: dataclasses.replace(field, **parts),  # type: ignore[arg-type]
-    )
 
 
 def _edit_field(
