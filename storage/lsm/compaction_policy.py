@@ -173,9 +173,6 @@ def pick_size_amplification(
         max_level: the last level.
         trigger: runs from which the rule applies.
         max_percent: largest allowed size of all but the oldest, relative to it [percent].
-
-    Returns:
-        (number of newest runs, output level), or None.
     """
     if len(runs) < trigger or len(runs) < 2:
         return None
@@ -193,9 +190,6 @@ def pick_size_ratio(
         max_level: the last level.
         trigger: runs from which the rule applies.
         ratio: how much larger the next run may be than all newer ones together [percent].
-
-    Returns:
-        (number of newest runs, output level), or None.
     """
     if len(runs) < trigger:
         return None
@@ -206,11 +200,7 @@ def pick_size_ratio(
 def pick_file_number(
     runs: Sequence[SortedRun], max_level: int, trigger: int, ratio: int
 ) -> _Choice | None:
-    """Enough of the newest runs that no more than the trigger remain (SEMANTICS.md §D.4.3).
-
-    Returns:
-        (number of newest runs, output level), or None.
-    """
+    """Enough of the newest runs that no more than the trigger remain (SEMANTICS.md §D.4.3)."""
     if len(runs) <= trigger:
         return None
     count = len(runs) - trigger + 1

@@ -278,9 +278,6 @@ def in_merge_order(
         batch: KeyValueBatch with the sequence fields.
         groups: its rows ordered by key, or some of them.
         sequence: user-defined order; None = arrival.
-
-    Returns:
-        The same groups with the rows of each in order.
     """
     rows = batch.num_rows if groups.order is None else len(groups.order)
     if len(groups.starts) == rows:

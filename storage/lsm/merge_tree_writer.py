@@ -296,11 +296,7 @@ class _CompactChanges:
         self.changelog: list[DataFileMeta] = []
 
     def add(self, increment: CompactIncrement) -> list[DataFileMeta]:
-        """Take in one compaction.
-
-        Returns:
-            Files that no snapshot will ever name; to be removed from the store.
-        """
+        """Take in a compaction; files that no snapshot will name, to be removed from the store."""
         again = {file.file_name for file in increment.compact_after}
         garbage: list[DataFileMeta] = []
         for file in increment.compact_before:
@@ -335,11 +331,7 @@ def _newest_of_last_level(levels: Levels) -> int | None:
 def _write_input_changelog(
     batches: Sequence[pa.RecordBatch], sequence: SequenceOrder | None, context: BucketContext
 ) -> tuple[DataFileMeta, ...]:
-    """Write all rows of a buffer, with the kinds they came with.
-
-    Returns:
-        Changelog files with the rows by key, and those of one key in merge order.
-    """
+    """Write all rows of a buffer with their kinds: by key, those of one key in merge order."""
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     groups = in_merge_order(batch, sort_and_group(batch, context.key_names), sequence)
     if groups.order is not None:

@@ -36,10 +36,7 @@ _UNCUT = (TypeRoot.VARCHAR, TypeRoot.VARBINARY)
 
 
 def conversion(source: DataType, target: DataType, name: str) -> Conversion | None:
-    """How to bring a column of one type to another.
-
-    Returns:
-        None when the column is right as it is.
+    """How to bring a column of one type to another; None when it is right as it is.
 
     Raises:
         UnsupportedFeatureError: no schema change leads from one type to the other.

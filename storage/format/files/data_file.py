@@ -109,11 +109,7 @@ class RollingFiles:
             self._write_pending()
 
     def close(self) -> tuple[DataFileMeta, ...]:
-        """Finish the last file.
-
-        Returns:
-            All files in the order of the rows; none when there were no rows.
-        """
+        """Finish the last file; all files in the order of the rows."""
         self._write_pending()
         self._finish_file()
         return tuple(self._finished)

@@ -182,12 +182,9 @@ def _unpacked_64(data: bytes) -> pyroaring.BitMap64:
 
 
 def encode_file(vectors: Mapping[str, Bitmap]) -> tuple[bytes, tuple[DeletionVectorMeta, ...]]:
-    """A whole index file.
+    """A whole index file, and where each vector lies.
 
     Each is written in its own form, in the order of the mapping by data file name.
-
-    Returns:
-        Its bytes, and where each vector lies.
     """
     parts, metas = [FILE_VERSION], []
     offset = len(FILE_VERSION)

@@ -151,21 +151,13 @@ class ManifestStore:
         return metas
 
     def write_list(self, metas: Iterable[ManifestFileMeta]) -> tuple[str, int]:
-        """Write a manifest list; an empty one is a valid file.
-
-        Returns:
-            Its name inside `manifest/` and its size [bytes].
-        """
+        """Write a manifest list, maybe empty; its name inside `manifest/` and its size [bytes]."""
         metas = tuple(metas)
         data = encode_metas(metas, codec=self._codec, zstd_level=self._zstd_level)
         return self._write("manifest-list", data, _METAS, metas), len(data)
 
     def write_index_manifest(self, entries: Iterable[IndexManifestEntry]) -> str:
-        """Write the complete list of a snapshot's index files.
-
-        Returns:
-            Its name inside `manifest/`.
-        """
+        """Write the complete list of a snapshot's index files; its name inside `manifest/`."""
         entries = tuple(entries)
         data = encode_index_entries(entries, codec=self._codec, zstd_level=self._zstd_level)
         return self._write("index-manifest", data, _INDEXES, entries)

@@ -77,11 +77,7 @@ class SchemaStore:
         return self._kept.setdefault(schema_id, schema)
 
     def publish(self, schema: TableSchema) -> bool:
-        """Add a schema, unless its id is taken.
-
-        Returns:
-            True when this call added it, False when another writer has the id.
-        """
+        """Add a schema unless another writer has its id; whether this call added it."""
         path = self._layout.schema_file(schema.id)
         if not self._file_io.put_if_absent(path, schema.to_json()):
             return False

@@ -288,13 +288,10 @@ class SnapshotStore(SnapshotFiles):
         return self.read(ids[low - 1]) if low else None
 
     def publish(self, snapshot: Snapshot) -> bool:
-        """Make a snapshot visible, unless its id is taken.
+        """Make a snapshot visible unless another writer has its id; whether this call published it.
 
         Hints are written afterwards at best effort: once the snapshot file is there the commit
         has happened, so a failing hint does not fail it.
-
-        Returns:
-            True when this call published it, False when another writer has the id.
 
         Raises:
             StorageUnavailableError: it is unknown whether the snapshot was published; read the

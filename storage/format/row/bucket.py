@@ -46,15 +46,12 @@ _HALF = np.uint64(32)
 
 
 def hash_rows(columns: Sequence[pa.Array], types: Sequence[DataType]) -> npt.NDArray[np.int32]:
-    """Hash of each row's BinaryRow, as Java's signed int.
+    """Hash of each row's BinaryRow, as Java's signed int; of shape (rows,).
 
     Args:
         columns: the bucket key columns in bucket key order (or the trimmed primary key for a
             dynamic bucket index), equally long.
         types: their types; nested ones are encoded row by row.
-
-    Returns:
-        Shape (rows,), in the columns' order.
 
     Raises:
         InvalidRequestError: no columns.

@@ -36,15 +36,12 @@ _WORD = np.uint64(64)
 def key_hashes(
     columns: Sequence[pa.Array], types: Sequence[DataType], seed: tuple[int, int]
 ) -> KeyHashes:
-    """Hashes of the rows of some columns.
+    """Hashes of the rows of some columns, of shape (rows, 2).
 
     Args:
         columns: the key columns, equally long, at least one.
         types: their types.
         seed: two random numbers below 2^64; hashes of different seeds have nothing in common.
-
-    Returns:
-        Shape (rows, 2), in the columns' order.
     """
     arrays = [normalize(column, type_) for column, type_ in zip(columns, types, strict=True)]
     count = len(arrays[0])

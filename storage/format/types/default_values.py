@@ -35,12 +35,9 @@ _OPENING, _CLOSING = "[{(", "]})"
 
 @functools.lru_cache(maxsize=256)
 def default_of(text: str, type_: DataType, column: str) -> pa.Array:
-    """The value of a default's text.
+    """The value of a default's text: one value of `arrow_type(type_)`.
 
     Surrounding single quotes do not count.
-
-    Returns:
-        One value of `arrow_type(type_)`.
 
     Raises:
         InvalidRequestError: the text is no value of the type.

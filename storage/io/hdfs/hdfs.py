@@ -201,12 +201,9 @@ def request(
     body: bytes | BinaryIO | None = None,
     **parameters: str | int,
 ) -> bytes:
-    """Make a request, and the second one that a redirect asks for.
+    """The answer to a request, and to the second one that a redirect asks for.
 
     The key is an absolute path in the file system; a body is for a DataNode.
-
-    Returns:
-        The body of the answer.
 
     Raises:
         Refusal: the cluster will not do this.

@@ -143,9 +143,6 @@ def equal_rows(left: pa.Array, right: pa.Array) -> Mask:
 
     Two nulls are equal; floats are compared by their bits, all NaN being one; nested values by
     their content, maps without regard to the order of their entries.
-
-    Returns:
-        bool per row.
     """
     filled, other = valid_mask(left), valid_mask(right)
     both = filled & other

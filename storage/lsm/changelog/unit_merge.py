@@ -131,12 +131,9 @@ class LeveledRows:
         return self._rows_where(self.levels > 0)
 
     def append(self, keys: np.ndarray, rows: pa.RecordBatch) -> np.ndarray:
-        """Add one row to each of some keys, after their others.
+        """Add a row to each of some keys, after their others; their row numbers in `batch`, int64.
 
         Keys are int64 numbers, ascending, with a row of a KeyValueBatch for each.
-
-        Returns:
-            Their row numbers in `batch`, int64.
         """
         added = np.arange(rows.num_rows, dtype=np.int64) + self.batch.num_rows
         self.batch = pa.concat_batches([self.batch, rows])
@@ -450,16 +447,13 @@ def merge_inputs(
     key_names: Sequence[str],
     options: TableOptions,
 ) -> list[Iterator[pa.RecordBatch]]:
-    """What is to be merged for a section.
+    """What is to be merged for a section: sorted runs, oldest first.
 
     Lookup compaction writes the finished row of a key into a level while an older one still lies
     in a level above, so a merge that makes one row of several must not take both in: of the
     levels above 0 only the lowest row counts (SEMANTICS.md §C.2).
 
     Runs of a section are oldest first.
-
-    Returns:
-        Sorted runs, oldest first.
     """
     if not (options.needs_lookup and options.merge_engine in _SUMMING):
         return [read(run) for run in section]

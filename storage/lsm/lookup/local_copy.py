@@ -265,12 +265,9 @@ def _token(source: CopySource) -> bytes:
 
 
 def write_copy(file: BinaryIO, source: CopySource) -> int:
-    """Copy a data file; memory is bounded whatever its size.
+    """Copy a data file in bounded memory; size of the copy [bytes].
 
     The file is empty, open for reading and writing; the caller flushes it.
-
-    Returns:
-        Size of the copy [bytes].
 
     Raises:
         OSError: the local disk is full or fails.

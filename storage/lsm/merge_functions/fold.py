@@ -38,9 +38,6 @@ def fold_keys(
         lone: None where a key with a single row passes unchanged. Otherwise a bool per row of the
             batch: folding changes more of it than its kind, should it be the only one of its key.
 
-    Returns:
-        One row per key.
-
     Raises:
         InvalidRequestError: names the key whose rows cannot be merged.
     """

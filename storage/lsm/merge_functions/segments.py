@@ -105,11 +105,7 @@ class Segments:
 
 
 def segment_lasts(starts: np.ndarray, rows: int) -> np.ndarray:
-    """Position of the last row of each segment.
-
-    Returns:
-        int64 per segment.
-    """
+    """Position of the last row of each segment: int64 per segment."""
     lasts = np.empty(len(starts), dtype=np.int64)
     if len(starts):
         lasts[:-1] = starts[1:] - 1
@@ -152,11 +148,7 @@ def first_where(mask: np.ndarray, starts: np.ndarray, rows: int) -> np.ndarray:
 
 
 def take_or_null(column: pa.Array, positions: np.ndarray) -> pa.Array:
-    """The values at the given positions, null where a position is -1.
-
-    Returns:
-        As many values as positions, of the type of the column.
-    """
+    """The values at the given positions, null where a position is -1."""
     absent = positions < 0
     if not absent.any():
         return column.take(pa.array(positions))
