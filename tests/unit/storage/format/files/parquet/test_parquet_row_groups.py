@@ -53,11 +53,7 @@ def place(request: pytest.FixtureRequest, tmp_path: pathlib.Path, stored: bytes)
 
 def _read(place: tuple[FileIO, str], columns: list[str], **how: Any) -> pa.Table:
     fields = [
-        DataField(
-            id=i,
-            name=name,
-            type=type_from_arrow(pa.list_(pa.int64()) if name == "list" else pa.int64()),
-        )
+        DataField(id=i, name=name, type=type_from_arrow(_TYPES.get(name, pa.int64())))
         for i, name in enumerate(columns)
     ]
     batches = list(read_batches(*place, fields, batch_rows=1_500, **how))
