@@ -33,7 +33,7 @@ from ingest.config.settings import Settings
 from ingest.decode.column_names import folded
 from ingest.decode.events import SourceTable
 from storage.errors import InvalidOptionError
-from storage.format.metadata.name_rules import FORBIDDEN, SYSTEM_DATABASE, name_refused
+from storage.format.metadata.layout import FORBIDDEN, SYSTEM_DATABASE, name_refused
 
 __all__ = ["Destination", "Routing", "check_routes", "routing_of"]
 

@@ -11,7 +11,7 @@ import functools
 from ingest.config.setting_values import SinkSettings
 from storage.catalog.catalog import Catalog
 from storage.format.metadata.schema import TableSchema
-from storage.io.counting import counted
+from storage.io.counting import CountingFileIO
 from storage.table.table import FileStoreTable
 
 __all__ = ["Warehouse", "catalog_of", "schema_of", "table_of"]
@@ -40,7 +40,7 @@ class Warehouse:
 @functools.lru_cache(maxsize=4)
 def catalog_of(warehouse: Warehouse) -> Catalog:
     """The catalog of a warehouse, one per process; calls of its store are counted."""
-    return Catalog.open(warehouse.location, dict(warehouse.options)).through(counted)
+    return Catalog.open(warehouse.location, dict(warehouse.options)).through(CountingFileIO)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -22,8 +22,8 @@ from ingest.transform.functions.text_functions import ALGORITHMS, hex_digests
 from ingest.transform.functions.type_rules import STRING, is_bytes, nullable
 from storage.errors import InvalidRequestError
 from storage.format.types.arrow_types import arrow_type
+from storage.format.types.cast_columns import can_cast
 from storage.format.types.cast_texts import to_text
-from storage.format.types.casts import can_cast
 from storage.format.types.type_text import type_name
 from storage.format.types.types import DataType
 

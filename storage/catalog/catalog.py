@@ -31,8 +31,7 @@ from storage.errors import (
     StorageUnavailableError,
     UnsupportedFeatureError,
 )
-from storage.format.metadata.layout import TableLayout
-from storage.format.metadata.name_rules import name_refused
+from storage.format.metadata.layout import TableLayout, name_refused
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_store import SchemaStore
 from storage.format.metadata.snapshot import Snapshot

@@ -14,7 +14,7 @@ from storage.catalog.options import LOCK_ENABLED, flag, split_options
 from storage.catalog.view import COMMENT, LOCATION, Database
 from storage.clock import Clock, IdSource
 from storage.errors import NotFoundError, UnsupportedFeatureError
-from storage.format.metadata.name_rules import name_refused
+from storage.format.metadata.layout import name_refused
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
 

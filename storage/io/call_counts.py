@@ -8,8 +8,8 @@ import bisect
 import dataclasses
 import threading
 from collections import Counter
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 _K = TypeVar("_K")
 _N = TypeVar("_N", int, float)
@@ -39,21 +39,15 @@ class CallFigures:
 
     def plus(self, other: "CallFigures") -> "CallFigures":
         """Both together."""
-        return CallFigures(
-            _sum(self.calls, other.calls),
-            _sum(self.seconds, other.seconds),
-            _sum(self.sizes, other.sizes),
-            _sum(self.classes, other.classes),
-        )
+        return self._with(other, _sum)
 
     def since(self, before: "CallFigures") -> "CallFigures":
         """What came after an earlier state of the same count."""
-        return CallFigures(
-            _difference(self.calls, before.calls),
-            _difference(self.seconds, before.seconds),
-            _difference(self.sizes, before.sizes),
-            _difference(self.classes, before.classes),
-        )
+        return self._with(before, _difference)
+
+    def _with(self, other: "CallFigures", join: Callable[[Any, Any], Any]) -> "CallFigures":
+        names = [field.name for field in dataclasses.fields(self)]
+        return CallFigures(*(join(getattr(self, name), getattr(other, name)) for name in names))
 
 
 class CallCounts:

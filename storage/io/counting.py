@@ -7,40 +7,74 @@ for a new one its closing, when the store takes it; an iterator counts when it e
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import BinaryIO, TypeVar
-
-import pyarrow as pa
+from typing import Any, BinaryIO
 
 from storage.io.call_counts import CallCounts
 from storage.io.file_io import FileIO, FileStatus
+from storage.io.forwarding import ForwardingFileIO
 
-__all__ = ["STORE_CALLS", "CountingFileIO", "counted"]
+__all__ = ["STORE_CALLS", "CountingFileIO"]
 
 STORE_CALLS = CallCounts()
 """Calls of this process."""
 
-_Result = TypeVar("_Result")
+
+def _found(there: bool) -> str:
+    return "ok" if there else "absent"
 
 
-class CountingFileIO(FileIO):
+def _timed(
+    name: str,
+    operation: str,
+    *,
+    outcome: Callable[[Any], str] = lambda _: "ok",
+    size: Callable[[Any, Any], int] = lambda _, data: 0,
+) -> Any:
+    """A method that counts the calls of the inner store's method.
+
+    `size` gives the bytes moved, from the result and the last argument.
+    """
+
+    def method(store: ForwardingFileIO, *arguments: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            result = getattr(store.inner, name)(*arguments)
+        except BaseException as error:
+            STORE_CALLS.add(operation, _outcome(error), time.perf_counter() - began)
+            raise
+        spent = time.perf_counter() - began
+        STORE_CALLS.add(operation, outcome(result), spent, size(result, arguments[-1]))
+        return result
+
+    return method
+
+
+class CountingFileIO(ForwardingFileIO):
     """See the module. Picklable: the copy counts in its own process.
 
     Operations: `get` (whole files), `open` (to read), `put`, `put_if_absent`, `list`, `delete`,
-    `head`. Outcomes: `ok`, `exists` (another one was first), `absent`, `error`.
-
-    Args:
-        inner: the store.
+    `head`. Outcomes: `ok`, `exists` (another one was first), `absent`, `error`. Directories that
+    are pruned or renamed do not count.
     """
 
-    def __init__(self, inner: FileIO) -> None:
-        self.inner = inner
-        self.distant = inner.distant
-
-    def read_bytes(self, path: str) -> bytes:
-        """See `FileIO`."""
-        return _timed("get", lambda: self.inner.read_bytes(path), size=len)
+    read_bytes = _timed("read_bytes", "get", size=lambda data, _: len(data))
+    open_input = _timed("open_input", "open")
+    write_bytes = _timed("write_bytes", "put", size=lambda _, data: len(data))
+    overwrite_bytes = _timed("overwrite_bytes", "put", size=lambda _, data: len(data))
+    put_if_absent = _timed(
+        "put_if_absent",
+        "put_if_absent",
+        outcome=lambda done: "ok" if done else "exists",
+        size=lambda done, data: len(data) if done else 0,
+    )
+    exists = _timed("exists", "head", outcome=_found)
+    is_file = _timed("is_file", "head", outcome=_found)
+    size = _timed("size", "head")
+    list = _timed("list", "list")
+    delete = _timed("delete", "delete", outcome=_found)
+    delete_many = _timed("delete_many", "delete")
 
     def read_many(self, paths: Sequence[str]) -> Iterator[bytes]:
         """See `FileIO`; each file counts, with the time since the one before."""
@@ -57,46 +91,9 @@ class CountingFileIO(FileIO):
             STORE_CALLS.add("get", "ok", time.perf_counter() - began, len(data))
             yield data
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        """See `FileIO`."""
-        return _timed("open", lambda: self.inner.open_input(path))
-
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """See `FileIO`."""
         return _output(self.inner, path)
-
-    def write_bytes(self, path: str, data: bytes) -> None:
-        """See `FileIO`."""
-        _timed("put", lambda: self.inner.write_bytes(path, data), size=lambda _: len(data))
-
-    def overwrite_bytes(self, path: str, data: bytes) -> None:
-        """See `FileIO`."""
-        _timed("put", lambda: self.inner.overwrite_bytes(path, data), size=lambda _: len(data))
-
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        """See `FileIO`."""
-        return _timed(
-            "put_if_absent",
-            lambda: self.inner.put_if_absent(path, data),
-            outcome=lambda done: "ok" if done else "exists",
-            size=lambda done: len(data) if done else 0,
-        )
-
-    def exists(self, path: str) -> bool:
-        """See `FileIO`."""
-        return _timed("head", lambda: self.inner.exists(path), outcome=_found)
-
-    def is_file(self, path: str) -> bool:
-        """See `FileIO`."""
-        return _timed("head", lambda: self.inner.is_file(path), outcome=_found)
-
-    def size(self, path: str) -> int:
-        """See `FileIO`."""
-        return _timed("head", lambda: self.inner.size(path))
-
-    def list(self, path: str) -> list[FileStatus]:
-        """See `FileIO`."""
-        return _timed("list", lambda: self.inner.list(path))
 
     def walk(self, path: str) -> Iterator[FileStatus]:
         """See `FileIO`; one call, without the time that the caller takes for the files."""
@@ -116,44 +113,6 @@ class CountingFileIO(FileIO):
                 yield status
         finally:
             STORE_CALLS.add("list", outcome, spent)
-
-    def delete(self, path: str) -> bool:
-        """See `FileIO`."""
-        return _timed("delete", lambda: self.inner.delete(path), outcome=_found)
-
-    def delete_many(self, paths: Iterable[str]) -> int:
-        """See `FileIO`; one call."""
-        return _timed("delete", lambda: self.inner.delete_many(paths))
-
-    def prune(self, path: str) -> None:
-        """See `FileIO`; not counted."""
-        self.inner.prune(path)
-
-    def rename_directory(self, old: str, new: str) -> None:
-        """See `FileIO`; not counted."""
-        self.inner.rename_directory(old, new)
-
-
-def counted(inner: FileIO) -> CountingFileIO:
-    """A store whose calls are counted."""
-    return CountingFileIO(inner)
-
-
-def _timed(
-    operation: str,
-    call: Callable[[], _Result],
-    *,
-    outcome: Callable[[_Result], str] = lambda _: "ok",
-    size: Callable[[_Result], int] = lambda _: 0,
-) -> _Result:
-    began = time.perf_counter()
-    try:
-        result = call()
-    except BaseException as error:
-        STORE_CALLS.add(operation, _outcome(error), time.perf_counter() - began)
-        raise
-    STORE_CALLS.add(operation, outcome(result), time.perf_counter() - began, size(result))
-    return result
 
 
 @contextlib.contextmanager
@@ -177,10 +136,6 @@ def _output(inner: FileIO, path: str) -> Iterator[BinaryIO]:
 
 def _position(sink: BinaryIO) -> int:
     return 0 if sink.closed else sink.tell()
-
-
-def _found(there: bool) -> str:
-    return "ok" if there else "absent"
 
 
 def _outcome(error: BaseException) -> str:

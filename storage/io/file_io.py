@@ -27,10 +27,7 @@ class FileStatus:
     """One directory entry.
 
     Attributes:
-        name: last path element.
-        path: full path.
         size: bytes (0 for a directory).
-        directory: whether it is a directory.
         modified_ms: last change, epoch milliseconds UTC.
     """
 
@@ -74,12 +71,15 @@ class FileIO(abc.ABC):
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A binary sink; leaving the context makes the file durable, an exception removes it.
 
-        Parent directories are created. The file must not exist.
+        Parent directories are created.
+
+        Raises:
+            FileExistsError: something is at `path`.
         """
 
     @abc.abstractmethod
     def write_bytes(self, path: str, data: bytes) -> None:
-        """Create a new file durably. Parent directories are created."""
+        """Create a new file durably; otherwise as `open_output`."""
 
     @abc.abstractmethod
     def overwrite_bytes(self, path: str, data: bytes) -> None:
@@ -109,9 +109,14 @@ class FileIO(abc.ABC):
     def list(self, path: str) -> list[FileStatus]:
         """Entries of one directory, sorted by name; empty when it does not exist."""
 
-    @abc.abstractmethod
     def walk(self, path: str) -> Iterator[FileStatus]:
-        """All files below a directory, in path order."""
+        """All files below a directory, in path order; one that disappears meanwhile is left out."""
+        # A directory sorts among its neighbours as `name/`: `a.b` comes before what is in `a`.
+        for status in sorted(self.list(path), key=lambda each: each.name + "/" * each.directory):
+            if status.directory:
+                yield from self.walk(status.path)
+            else:
+                yield status
 
     @abc.abstractmethod
     def delete(self, path: str) -> bool:

@@ -1,88 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """A store that hands every call to another one; derived classes change single calls."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import BinaryIO
+from typing import Any
 
-import pyarrow as pa
-
-from storage.io.file_io import FileIO, FileStatus
+from storage.io.file_io import FileIO
 
 __all__ = ["ForwardingFileIO"]
 
 
-class ForwardingFileIO(FileIO):
-    """See the module. Picklable as its inner store is.
+def _forwarded(name: str) -> Any:
+    def call(self: "ForwardingFileIO", *arguments: Any) -> Any:
+        return getattr(self.inner, name)(*arguments)
 
-    Args:
-        inner: the store.
-    """
+    return call
+
+
+class ForwardingFileIO(FileIO):
+    """See the module. Picklable as its inner store is."""
 
     def __init__(self, inner: FileIO) -> None:
         self.inner = inner
         self.distant = inner.distant
 
-    def read_bytes(self, path: str) -> bytes:
-        """See `FileIO`."""
-        return self.inner.read_bytes(path)
-
-    def read_many(self, paths: Sequence[str]) -> Iterator[bytes]:
-        """See `FileIO`."""
-        return self.inner.read_many(paths)
-
-    def open_input(self, path: str) -> pa.NativeFile:
-        """See `FileIO`."""
-        return self.inner.open_input(path)
-
-    def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """See `FileIO`."""
-        return self.inner.open_output(path)
-
-    def write_bytes(self, path: str, data: bytes) -> None:
-        """See `FileIO`."""
-        self.inner.write_bytes(path, data)
-
-    def overwrite_bytes(self, path: str, data: bytes) -> None:
-        """See `FileIO`."""
-        self.inner.overwrite_bytes(path, data)
-
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        """See `FileIO`."""
-        return self.inner.put_if_absent(path, data)
-
-    def exists(self, path: str) -> bool:
-        """See `FileIO`."""
-        return self.inner.exists(path)
-
-    def is_file(self, path: str) -> bool:
-        """See `FileIO`."""
-        return self.inner.is_file(path)
-
-    def size(self, path: str) -> int:
-        """See `FileIO`."""
-        return self.inner.size(path)
-
-    def list(self, path: str) -> list[FileStatus]:
-        """See `FileIO`."""
-        return self.inner.list(path)
-
-    def walk(self, path: str) -> Iterator[FileStatus]:
-        """See `FileIO`."""
-        return self.inner.walk(path)
-
-    def delete(self, path: str) -> bool:
-        """See `FileIO`."""
-        return self.inner.delete(path)
-
-    def delete_many(self, paths: Iterable[str]) -> int:
-        """See `FileIO`."""
-        return self.inner.delete_many(paths)
-
-    def prune(self, path: str) -> None:
-        """See `FileIO`."""
-        self.inner.prune(path)
-
-    def rename_directory(self, old: str, new: str) -> None:
-        """See `FileIO`."""
-        self.inner.rename_directory(old, new)
+    read_bytes = _forwarded("read_bytes")
+    read_many = _forwarded("read_many")
+    open_input = _forwarded("open_input")
+    open_output = _forwarded("open_output")
+    write_bytes = _forwarded("write_bytes")
+    overwrite_bytes = _forwarded("overwrite_bytes")
+    put_if_absent = _forwarded("put_if_absent")
+    exists = _forwarded("exists")
+    is_file = _forwarded("is_file")
+    size = _forwarded("size")
+    list = _forwarded("list")
+    walk = _forwarded("walk")
+    delete = _forwarded("delete")
+    delete_many = _forwarded("delete_many")
+    prune = _forwarded("prune")
+    rename_directory = _forwarded("rename_directory")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `FileIO` of a POSIX file system.
 
-Publishing follows FORMAT.md §11.5: `rename(2)` would replace a rival's file without a word, so
+Publishing follows FORMAT.md §11.5: `rename(2)` would silently replace another writer's file, so
 `put_if_absent` makes a hidden temporary file durable and gives it its name with `link(2)`, which
 fails when the name is taken. A reader of the name sees all bytes or nothing.
 
@@ -58,11 +58,7 @@ class LocalFileIO(FileIO):
 
     @contextlib.contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """See `FileIO`; the sink is a `pyarrow.NativeFile`.
-
-        Raises:
-            FileExistsError: something is at `path`.
-        """
+        """See `FileIO`; the sink is a `pyarrow.NativeFile`."""
         with _translated("create", path):
             self._make_parents(path)
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
@@ -79,11 +75,7 @@ class LocalFileIO(FileIO):
             raise
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """See `FileIO`.
-
-        Raises:
-            FileExistsError: something is at `path`.
-        """
+        """See `FileIO`."""
         with _translated("write", path):
             self._make_parents(path)
             self._create(path, data)
@@ -146,16 +138,6 @@ class LocalFileIO(FileIO):
                 return []
             present = [status for status in found if status is not None]
             return sorted(present, key=lambda status: status.name)
-
-    def walk(self, path: str) -> Iterator[FileStatus]:
-        """See `FileIO`; a file that disappears meanwhile is left out."""
-        # A directory sorts among its neighbours as `name/`: `a.b` comes before what is in `a`.
-        entries = self.list(path)
-        for status in sorted(entries, key=lambda s: s.name + "/" if s.directory else s.name):
-            if status.directory:
-                yield from self.walk(status.path)
-            else:
-                yield status
 
     def delete(self, path: str) -> bool:
         """See `FileIO`; not synced: a delete lost in a power cut leaves an orphan, no more."""

@@ -14,14 +14,20 @@ megabyte takes to arrive. Therefore:
 At most the file's end, two windows and what one caller asked for are held in memory.
 """
 
+import collections
 import io
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
 from storage.errors import CorruptDataError
 
-__all__ = ["TAIL_BYTES", "RangeReader"]
+__all__ = ["REQUESTS_AT_ONCE", "TAIL_BYTES", "RangeReader", "read_ahead"]
+
+REQUESTS_AT_ONCE = 16
+"""Requests that a process has under way beside each other, at most."""
+
 
 TAIL_BYTES = 256 << 10
 """Fetched on opening [bytes]; holds the footer of nearly every file, and small files whole."""
@@ -39,11 +45,8 @@ class RangeReader(io.RawIOBase):
     """Reads one object by ranges; not safe for several threads at once.
 
     Args:
-        path: for messages.
-        size: bytes of the object.
         tail: its last bytes, at least one unless it is empty.
         fetch: makes a range request; called from several threads.
-        pool: runs requests beside each other.
     """
 
     def __init__(
@@ -175,3 +178,28 @@ class RangeReader(io.RawIOBase):
         count = min(_LARGEST_WINDOW, self._tail_start - start)
         if count > 0:
             self._ahead = (start, count, self._pool.submit(self._fetch, start, count))
+
+
+def read_ahead(
+    pool: Executor, read: Callable[[str], bytes], paths: Sequence[str]
+) -> Iterator[bytes]:
+    """What `read` gives for each path; up to `REQUESTS_AT_ONCE` are under way or wait to be taken.
+
+    An error arrives with the file it is about and ends the reading.
+    """
+    left = iter(paths)
+    waiting: collections.deque[Future[bytes]] = collections.deque()
+
+    def send(count: int) -> None:
+        for path in itertools.islice(left, count):
+            waiting.append(pool.submit(read, path))
+
+    try:
+        send(REQUESTS_AT_ONCE)
+        while waiting:
+            data = waiting.popleft().result()
+            send(1)
+            yield data
+    finally:
+        for each in waiting:
+            each.cancel()

@@ -40,10 +40,6 @@ def is_local(location: str) -> bool:
 def resolve_file_io(warehouse: str, options: Mapping[str, str] | None = None) -> tuple[FileIO, str]:
     """The store of a warehouse and its root, an absolute path or URL without a trailing slash.
 
-    Args:
-        warehouse: the location.
-        options: of an object store: endpoint, credentials and so on.
-
     Raises:
         InvalidRequestError: the location is empty or names another host.
         InvalidOptionError: an option is unknown, malformed, or not for this kind of storage.

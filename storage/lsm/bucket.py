@@ -55,23 +55,12 @@ class RowExpiry:
         return RowExpiry(schema.field(name), age_ms // 1000)
 
     def left(self, batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
-        """The rows that stay.
-
-        Args:
-            batch: with the time column.
-            now_ms: the time [epoch ms].
-        """
+        """The rows that stay."""
         stays = ~self._expired(batch.column(self.field.name), now_ms)
         return batch if stays.all() else batch.filter(pa.array(stays))
 
     def touches(self, file: DataFileMeta, file_schema: TableSchema, now_ms: int) -> bool:
-        """Whether the statistics of a file show a row that is too old.
-
-        Args:
-            file: the file.
-            file_schema: that it was written with.
-            now_ms: the time [epoch ms].
-        """
+        """Whether the statistics of a file show a row that is too old."""
         names = file.value_stats_cols
         if names is None:
             names = file_schema.field_names if file.write_cols is None else file.write_cols
@@ -120,16 +109,11 @@ class BucketContext:
     """One bucket of one partition, and the ports its writer needs.
 
     Attributes:
-        file_io: store of the table.
-        layout: paths of the table.
         schema: rows are written as this schema says.
         options: of the schema, already accepted by `options.require_writable`.
         partition: framed BinaryRow of the partition keys.
         partition_path: directory part of the partition, empty when unpartitioned.
-        bucket: bucket id.
         schemas: reads a schema by id, for files older than `schema`.
-        clock: source of creation times.
-        id_source: source of file names.
         lookup: finds older rows; None where the table needs none.
         deletions: deletion vectors of the bucket; None where the table has none.
     """
@@ -173,8 +157,7 @@ class BucketContext:
     def open_changelog_writer(self, level: int) -> KeyValueFileWriter:
         """A writer of rolling changelog files.
 
-        Args:
-            level: of the data files that are written along; 0 for those of a flush.
+        `level` is that of the data files that are written along; 0 for those of a flush.
         """
         return self._writer(level, FileSource.APPEND, changelog=True)
 

@@ -30,9 +30,7 @@ def has_period(options: TableOptions) -> bool:
 def merges_everything(options: TableOptions, identifier: int | None) -> bool:
     """Whether a commit compacts fully what was written since the last full compaction.
 
-    Args:
-        options: of the table.
-        identifier: of the commit; None = of no stream, which never asks for it.
+    An identifier of None is of no stream, which never asks for it.
     """
     interval = full_compaction_interval(options)
     if interval is None or identifier is None or options.write_only:
@@ -43,9 +41,7 @@ def merges_everything(options: TableOptions, identifier: int | None) -> bool:
 def merges_level_0(options: TableOptions, identifier: int | None) -> bool:
     """Whether a commit compacts all of level 0 that it finds in the buckets it writes.
 
-    Args:
-        options: of the table.
-        identifier: of the commit; None = of no stream, which waits as a batch job does.
+    An identifier of None is of no stream, which waits as a batch job does.
     """
     if not options.needs_lookup or options.write_only:
         return False

@@ -92,7 +92,6 @@ class CompactUnit:
     Attributes:
         files: of the chosen runs, newest run first.
         output_level: level of the result, never 0.
-        max_level: the last level of the bucket.
         drop_deletes: no row below the output can come to light again, so retractions need not be
             written.
         each_alone: rewrite every file by itself; all are on the output level.
@@ -174,9 +173,6 @@ def pick_size_amplification(
         max_level: the last level.
         trigger: runs from which the rule applies.
         max_percent: largest allowed size of all but the oldest, relative to it [percent].
-
-    Returns:
-        (number of newest runs, output level), or None.
     """
     if len(runs) < trigger or len(runs) < 2:
         return None
@@ -194,9 +190,6 @@ def pick_size_ratio(
         max_level: the last level.
         trigger: runs from which the rule applies.
         ratio: how much larger the next run may be than all newer ones together [percent].
-
-    Returns:
-        (number of newest runs, output level), or None.
     """
     if len(runs) < trigger:
         return None
@@ -207,17 +200,7 @@ def pick_size_ratio(
 def pick_file_number(
     runs: Sequence[SortedRun], max_level: int, trigger: int, ratio: int
 ) -> _Choice | None:
-    """Enough of the newest runs that no more than the trigger remain (SEMANTICS.md §D.4.3).
-
-    Args:
-        runs: newest first.
-        max_level: the last level.
-        trigger: runs that may remain.
-        ratio: as in `pick_size_ratio`.
-
-    Returns:
-        (number of newest runs, output level), or None.
-    """
+    """Enough of the newest runs that no more than the trigger remain (SEMANTICS.md §D.4.3)."""
     if len(runs) <= trigger:
         return None
     count = len(runs) - trigger + 1

@@ -29,13 +29,10 @@ class Workload:
     """A history of commits to one bucket.
 
     Attributes:
-        commits: number of them.
-        commit_rows: rows of each.
         row_bytes: size of a row in a file [bytes].
         update_share: share of rows whose key is there already, evenly drawn; the others are new.
         keys: rows that are there at the beginning, in the last level.
         interval_s: time between commits, for rules that go by time [s].
-        seed: of the keys.
     """
 
     commits: int = 300
@@ -61,7 +58,6 @@ class Outcome:
         space_amplification: bytes stored per byte of the newest rows, average after each commit.
         most_space: the largest of these.
         runs: sorted runs after each commit.
-        compactions: merges carried out.
         largest_compaction: output of the largest merge [bytes].
         written_bytes: everything written [bytes].
         stored_bytes: at the end [bytes].

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from storage.format.files.data_file import KeyValueFileWriter
 from storage.format.metadata.file_meta import CompactIncrement, DataFileMeta, FileSource
 from storage.lsm.bucket import BucketContext
-from storage.lsm.changelog.leveled_rows import Merged
-from storage.lsm.changelog.unit_merge import Merging, upgrade_of
+from storage.lsm.changelog.unit_merge import Merged, Merging, upgrade_of
 from storage.lsm.compaction_policy import CompactUnit
 from storage.lsm.levels import KeyOf, Levels, Section, SortedRun, sections
 from storage.lsm.merge import MERGE_WINDOW_BYTES

@@ -22,7 +22,6 @@ from storage.lsm.key_words import Word, order_words
 __all__ = [
     "KeyGroups",
     "comparable",
-    "group_starts",
     "key_at",
     "key_decoder",
     "lower_bound",
@@ -64,23 +63,10 @@ def sort_permutation(
 ) -> np.ndarray:
     """Row numbers in the order of the key, then of the tie breakers, then of arrival.
 
-    Args:
-        batch: rows with scalar key columns.
-        key_names: columns of the key, most significant first.
-        tie_breakers: further columns, ascending, nulls first.
+    Columns are scalar, most significant first; nulls come first.
     """
     order, _ = _sort(order_words(_columns(batch, (*key_names, *tie_breakers))), batch.num_rows)
     return np.arange(batch.num_rows, dtype=np.int64) if order is None else order
-
-
-def group_starts(batch: pa.RecordBatch, key_names: Sequence[str]) -> np.ndarray:
-    """Positions at which a new key begins in rows that are sorted by key, ascending from 0."""
-    rows = batch.num_rows
-    same = np.ones(max(rows - 1, 0), dtype=bool)
-    if rows:
-        for word, _ in order_words(_columns(batch, key_names)):
-            same &= word[1:] == word[:-1]
-    return _starts(same, rows)
 
 
 def _columns(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[pa.Array]:
@@ -156,8 +142,7 @@ def _refine(
 def comparable(values: Sequence[Any]) -> tuple[Any, ...]:
     """A key as a tuple that compares in key order.
 
-    Args:
-        values: one value per key field, as `binary_row.decode_row` gives them; None = null.
+    Values are as `binary_row.decode_row` gives them.
     """
     return tuple((0,) if value is None else (1, _orderable(value)) for value in values)
 
@@ -175,9 +160,6 @@ def key_decoder(types: Sequence[DataType]) -> Callable[[bytes], tuple[Any, ...]]
     """A function from a framed key (`DataFileMeta.min_key`) to a comparable tuple.
 
     Equal types give the same function, which remembers the keys it decoded last.
-
-    Args:
-        types: of the key fields, in order.
     """
     return _decoder(tuple(types))
 

@@ -164,7 +164,7 @@ def _text_words(
     data = np.frombuffer(data_buffer, dtype=np.uint8)[first:last]
     yield from _eight_byte_words(data, starts - first + prefix, lengths - prefix, longest)
     if not data.all():
-        # a text that ends and one that goes on with zero bytes have the same words
+        # a text that ends and one that continues with zero bytes have the same words
         yield _from_zero(lengths)
 
 

@@ -106,10 +106,6 @@ class Levels:
         """All files, in the order of `runs`."""
         return tuple(file for run in self.runs() for file in run.files)
 
-    def sections(self, key_of: KeyOf) -> tuple[Section, ...]:
-        """All files cut into sections, ascending by key."""
-        return sections(self.files(), key_of)
-
     def replace(
         self, before: Iterable[DataFileMeta], after: Iterable[DataFileMeta], key_of: KeyOf
     ) -> "Levels":

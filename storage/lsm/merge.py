@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Merging sorted runs over record batches, by key frontier.
 
-Owns the memory bound of a merge; the order of the rows of one key is in `merge_order`.
-Knows nothing of files and levels. Data plane: no Python object per row.
+Owns the memory bound of a merge, and the order of the rows of one key (SEMANTICS.md §A.7): sequence
+fields, then the sequence number, then retractions before additions, then arrival. Knows nothing of
+files and levels. Data plane: no Python object per row.
 """
 
 import dataclasses
@@ -13,21 +14,24 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import CorruptDataError
-from storage.format.types.types import VALUE_KIND
+from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND
 from storage.lsm.key_order import KeyGroups, key_at, lower_bound, sort_and_group
 from storage.lsm.merge_functions import MergeFunction, RowPicker
 from storage.lsm.merge_functions.fold import naming_key
 from storage.lsm.merge_functions.pick_row import retractions
-from storage.lsm.merge_order import in_merge_order
+from storage.lsm.merge_functions.segments import numbers_in, segment_lasts
+from storage.lsm.merge_functions.sequence_order import SequenceOrder
 
 __all__ = [
     "MERGE_WINDOW_BYTES",
     "Outcome",
     "complete_windows",
+    "in_merge_order",
     "merge_rows",
     "merge_runs",
     "reduced",
 ]
+
 
 MERGE_WINDOW_BYTES = 64 << 20
 """Default memory of one merge: large enough that a window of 20 runs still holds batches of 3 MB,
@@ -142,16 +146,12 @@ class Outcome:
     at: np.ndarray
 
     def batch(self, *, drop_retractions: bool = False) -> pa.RecordBatch:
-        """The results, strictly ascending by key.
-
-        Args:
-            drop_retractions: leave out keys whose result is -U or -D.
-        """
+        """The results, strictly ascending by key."""
         rows = self.at
         if (rows < 0).any():
             rows = rows[rows >= 0]
         if drop_retractions:
-            kept = ~retractions(_numbers(self.rows, VALUE_KIND)[rows])
+            kept = ~retractions(numbers_in(self.rows, VALUE_KIND)[rows])
             if not kept.all():
                 rows = rows[kept]
         return _gather(self.rows, rows)
@@ -173,7 +173,7 @@ def reduced(
         ordered = batch if order is None else _gather(batch, order)
         merged = function.reduce(ordered, starts)
         return Outcome(merged, np.arange(merged.num_rows, dtype=np.int64))
-    kinds = _numbers(batch, VALUE_KIND)
+    kinds = numbers_in(batch, VALUE_KIND)
     with naming_key(batch, key_names, starts if order is None else order[starts]):
         picked = function.pick(kinds if order is None else kinds[order], starts)
     at = picked if order is None else order[picked]
@@ -182,11 +182,6 @@ def reduced(
     of_key = np.full(len(starts), -1, dtype=np.int64)
     of_key[np.searchsorted(starts, picked, side="right") - 1] = at
     return Outcome(batch, of_key)
-
-
-def _numbers(batch: pa.RecordBatch, name: str) -> np.ndarray:
-    numbers: np.ndarray = batch.column(name).to_numpy(zero_copy_only=False)
-    return numbers
 
 
 def _gather(batch: pa.RecordBatch, rows: np.ndarray) -> pa.RecordBatch:
@@ -269,3 +264,45 @@ class _Cursor:
         self.batches = rest
         self._bytes = sum(batch.nbytes for batch in rest)
         return taken
+
+
+def in_merge_order(
+    batch: pa.RecordBatch, groups: KeyGroups, sequence: SequenceOrder | None = None
+) -> KeyGroups:
+    """Put the rows of each key in merge order.
+
+    Rows arrive in that order from one writer's runs given oldest first, unless the table has
+    sequence fields; only keys for which they do not are sorted again.
+
+    Args:
+        batch: KeyValueBatch with the sequence fields.
+        groups: its rows ordered by key, or some of them.
+        sequence: user-defined order; None = arrival.
+    """
+    rows = batch.num_rows if groups.order is None else len(groups.order)
+    if len(groups.starts) == rows:
+        return groups
+    sizes = segment_lasts(groups.starts, rows) + 1 - groups.starts
+    several = np.flatnonzero(np.repeat(sizes > 1, sizes))
+    order = np.arange(rows, dtype=np.int64) if groups.order is None else groups.order
+    chosen = order[several]
+    group = np.repeat(np.arange(len(sizes)), sizes)[several]
+    words = [numbers_in(batch, SEQUENCE_NUMBER)[chosen]]
+    if sequence is not None:
+        columns = batch.select(list(sequence.fields))
+        words = [*sequence.words(columns.take(pa.array(chosen))), *words]
+    # from the least significant word up: is a row not above the one before it
+    inside = group[1:] == group[:-1]
+    behind = inside
+    for word in reversed(words):
+        behind = (word[1:] < word[:-1]) | ((word[1:] == word[:-1]) & behind)
+    behind &= inside
+    if not behind.any():
+        return groups
+    adds = ~retractions(numbers_in(batch, VALUE_KIND)[chosen])
+    touched = np.flatnonzero(np.isin(group, group[1:][behind]))
+    keys = [adds, *reversed(words), group]
+    inner = np.lexsort([key[touched] for key in keys])
+    order = order.copy()
+    order[several[touched]] = chosen[touched[inner]]
+    return KeyGroups(order, groups.starts)

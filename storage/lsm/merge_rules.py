@@ -22,10 +22,6 @@ _TIME_ROOTS = (TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMES
 def check_merging(schema: TableSchema, options: TableOptions) -> None:
     """Check sequence fields, the row kind field, the merge engine, and the changelog producer.
 
-    Args:
-        schema: of the table.
-        options: of the schema.
-
     Raises:
         InvalidOptionError: an option asks for something that is not there or not allowed.
     """
@@ -117,10 +113,6 @@ def _check_kind_column(schema: TableSchema, options: TableOptions) -> None:
 
 def _check_changelog(schema: TableSchema, options: TableOptions) -> None:
     """Check the changelog producer and what does not go with it.
-
-    Args:
-        schema: of the table.
-        options: of the schema.
 
     Raises:
         InvalidOptionError: options contradict each other or do not fit the table.

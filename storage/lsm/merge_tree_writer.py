@@ -28,11 +28,10 @@ from storage.lsm.compaction_policy import CompactionPolicy, CompactUnit, pick
 from storage.lsm.compactor import compact
 from storage.lsm.key_order import sort_and_group
 from storage.lsm.levels import Levels
-from storage.lsm.merge import merge_rows
+from storage.lsm.merge import in_merge_order, merge_rows
 from storage.lsm.merge_functions import merge_function_for
 from storage.lsm.merge_functions.fold import naming_table
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
-from storage.lsm.merge_order import in_merge_order
 from storage.lsm.write_rules import accept_rows
 
 __all__ = ["BucketContext", "MergeTreeWriter"]
@@ -63,7 +62,6 @@ class MergeTreeWriter:
     exists in the store.
 
     Args:
-        context: the bucket and its ports.
         restored_files: live files of the bucket, any order.
         compaction: False: leave compaction to another job, as `write-only` does.
     """
@@ -101,16 +99,6 @@ class MergeTreeWriter:
         """Sorted runs of the bucket, the buffer not counted."""
         return self._levels.run_count
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Arrow memory of the rows not flushed yet [bytes]."""
-        return self._buffer_bytes
-
-    @property
-    def next_sequence_number(self) -> int:
-        """Sequence number of the next row."""
-        return self._next_sequence
-
     def skip_sequence_numbers(self, count: int) -> None:
         """Leave numbers to other writers of this bucket whose rows come before this one's."""
         self._next_sequence += count
@@ -118,8 +106,7 @@ class MergeTreeWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows.
 
-        Args:
-            batch: value columns and `_VALUE_KIND`, all of this bucket, in arrival order.
+        Rows are value columns and `_VALUE_KIND`, all of this bucket, in arrival order.
 
         Raises:
             InvalidRequestError: a NOT NULL column holds null, or a value does not fit.
@@ -309,11 +296,7 @@ class _CompactChanges:
         self.changelog: list[DataFileMeta] = []
 
     def add(self, increment: CompactIncrement) -> list[DataFileMeta]:
-        """Take in one compaction.
-
-        Returns:
-            Files that no snapshot will ever name; to be removed from the store.
-        """
+        """Take in a compaction; files that no snapshot will name, to be removed from the store."""
         again = {file.file_name for file in increment.compact_after}
         garbage: list[DataFileMeta] = []
         for file in increment.compact_before:
@@ -348,16 +331,7 @@ def _newest_of_last_level(levels: Levels) -> int | None:
 def _write_input_changelog(
     batches: Sequence[pa.RecordBatch], sequence: SequenceOrder | None, context: BucketContext
 ) -> tuple[DataFileMeta, ...]:
-    """Write all rows of a buffer, with the kinds they came with.
-
-    Args:
-        batches: KeyValueBatches in arrival order, at least one.
-        sequence: user-defined order of the rows of a key; None = arrival.
-        context: the bucket.
-
-    Returns:
-        Changelog files with the rows by key, and those of one key in merge order.
-    """
+    """Write all rows of a buffer with their kinds: by key, those of one key in merge order."""
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     groups = in_merge_order(batch, sort_and_group(batch, context.key_names), sequence)
     if groups.order is not None:

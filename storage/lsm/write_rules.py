@@ -71,9 +71,6 @@ def without_ignored(
     and no index hears of their keys.
 
     Args: and raises: as `accept_rows`.
-
-    Returns:
-        The batch itself where the options drop nothing.
     """
     if not _dropped_kinds(options):
         return batch

@@ -11,8 +11,8 @@ from storage.options.values import (
     character,
     choice,
     ignored,
-    option,
     refused,
+    row,
     separator,
     text,
 )
@@ -29,7 +29,7 @@ TABLE_TYPES = (
 )
 
 TYPED: tuple[Option, ...] = (
-    option(
+    row(
         "type",
         choice(*TABLE_TYPES),
         "table",
@@ -37,31 +37,28 @@ TYPED: tuple[Option, ...] = (
         "the objects of a directory (`object-table`), or the result of a query "
         "(`materialized-table`).",
         mutable=False,
-        by_key=True,
         implemented=("table", "materialized-table", "object-table"),  # format tables: elsewhere
     ),
-    option(
+    row(
         "format-table.partition-path-only-value",
         boolean,
         "false",
         "Partition directories of a format table are named by the value alone.",
         mutable=False,
-        by_key=True,
     ),
-    option(
+    row(
         "format-table.file.compression",
         text,
         None,
         "Compression of the files of a format table, where `file.compression` is not set; "
         "otherwise snappy for Parquet, zstd for ORC, none for text.",
-        by_key=True,
         aliases=("compression",),
     ),
     refused(
         "format-table.commit-hive-sync-url",
         text,
         None,
-        "Metastore that is told of new partitions of a format table.",
+        "Metastore that is notified of new partitions of a format table.",
     ),
     *ignored(
         "Which engine reads a format table; this one does whatever is said.",
@@ -72,75 +69,66 @@ TYPED: tuple[Option, ...] = (
         "Directories of a format table are listed one after the other.",
         ("format-table.scan.list-parallelism", text, None),
     ),
-    option(
+    row(
         "csv.field-delimiter",
         character,
         ",",
         "Character between the fields of a CSV line.",
-        by_key=True,
         aliases=("field-delimiter", "seq", "delimiter"),
     ),
-    option(
+    row(
         "csv.line-delimiter",
         separator,
         r"\n",
         "Text at the end of a CSV line; `\\n` or `\\r\\n` to be read.",
-        by_key=True,
         aliases=("lineSep",),
     ),
-    option(
+    row(
         "csv.quote-character",
         character,
         '"',
         "Stands around fields with delimiters.",
-        by_key=True,
         aliases=("quote",),
     ),
-    option(
+    row(
         "csv.escape-character",
         character,
         "\\",
         "Stands before quotes inside of quotes.",
-        by_key=True,
         aliases=("escape",),
     ),
-    option(
+    row(
         "csv.include-header",
         boolean,
         "false",
         "Whether the first line of a CSV file names the columns.",
-        by_key=True,
         aliases=("header",),
     ),
-    option(
+    row(
         "csv.null-literal",
         separator,
         "",
         "Text of a null in CSV.",
-        by_key=True,
         aliases=("nullvalue",),
     ),
-    option(
+    row(
         "csv.mode",
         choice("permissive", "dropmalformed", "failfast"),
         "permissive",
         "A CSV field that is no value of its column: null, the row left out, or an error.",
-        by_key=True,
         aliases=("mode",),
     ),
-    option(
+    row(
         "json.ignore-parse-errors",
         boolean,
         "false",
         "JSON lines that cannot be parsed are left out, and values that do not fit are null.",
-        by_key=True,
     ),
-    option(
+    row(
         "json.line-delimiter",
         separator,
         r"\n",
         "Text at the end of a JSON line.",
-        by_key=True,
     ),
     refused(
         "json.map-null-key-mode",
@@ -152,83 +140,72 @@ TYPED: tuple[Option, ...] = (
         "Null keys of maps are refused.",
         ("json.map-null-key-literal", text, "null"),
     ),
-    option(
+    row(
         "text.line-delimiter",
         separator,
         r"\n",
         "Text at the end of a line of a text file. Also `lineSep`.",
-        by_key=True,
     ),
-    option(
+    row(
         "object-location",
         text,
         None,
         "Directory whose objects an object table lists.",
         mutable=False,
-        by_key=True,
     ),
-    option(
+    row(
         "materialized-table.definition-query",
         text,
         None,
         "Query whose result a materialized table holds.",
-        by_key=True,
     ),
-    option(
+    row(
         "materialized-table.interval-freshness",
         text,
         None,
         "How old the rows of a materialized table may be, in the unit of the next option.",
-        by_key=True,
     ),
-    option(
+    row(
         "materialized-table.interval-freshness.time-unit",
         choice("second", "minute", "hour", "day"),
         None,
         "Unit of the freshness.",
-        by_key=True,
     ),
-    option(
+    row(
         "materialized-table.logical-refresh-mode",
         choice("automatic", "full", "continuous"),
         None,
         "How the table was declared to be refreshed.",
-        by_key=True,
     ),
-    option(
+    row(
         "materialized-table.refresh-mode",
         choice("full", "continuous"),
         None,
         "How it is refreshed.",
-        by_key=True,
     ),
-    option(
+    row(
         "materialized-table.refresh-status",
         choice("initializing", "activated", "suspended"),
         None,
         "Whether it is refreshed by the clock.",
-        by_key=True,
     ),
-    option(
+    row(
         "materialized-table.refresh-handler-description",
         text,
         None,
         "Who refreshes it.",
-        by_key=True,
     ),
-    option(
+    row(
         "materialized-table.refresh-handler-bytes",
         text,
         None,
         "State of who refreshes it, of another engine.",
-        by_key=True,
     ),
-    option(
+    row(
         "partition.fields.<column>.date-formatter",
         text,
         None,
         "Pattern of the time in a partition column of a materialized table, such as "
         "`yyyy-MM-dd`; a refresh by the clock then writes the newest partition alone.",
-        by_key=True,
     ),
 )

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the option table about merging: row kinds, order, merge engines. See `option_table`."""
+"""Options of merging: row kinds, order, merge engines."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from storage.options.values import (
     Access,
@@ -15,10 +16,11 @@ from storage.options.values import (
     name_list,
     option,
     refused,
+    row,
     text,
 )
 
-__all__ = ["MERGING"]
+__all__ = ["MergingOptions"]
 
 _DIRECTIONS = choice("ascending", "descending")
 
@@ -28,7 +30,7 @@ def _descending(value: str) -> bool:
 
 
 def _of_column(key: str, parse: Callable[[str], Any], default: str | None, doc: str) -> Option:
-    return option(key, parse, default, doc, attribute="merge_columns")
+    return row(key, parse, default, doc, attribute="merge_columns")
 
 
 _COLUMNS = (
@@ -94,15 +96,19 @@ _COLUMNS = (
     ),
 )
 
-MERGING: tuple[Option, ...] = (
-    option(
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MergingOptions:
+    """Row kinds, order, merge engines."""
+
+    merge_engine: str = option(
         "merge-engine",
         choice("deduplicate", "partial-update", "aggregation", "first-row"),
         "deduplicate",
         "How rows of one key become one row.",
         mutable=False,
-    ),
-    option(
+    )
+    ignore_delete: bool = option(
         "ignore-delete",
         boolean,
         "false",
@@ -112,85 +118,84 @@ MERGING: tuple[Option, ...] = (
             "first-row.ignore-delete",
             "partial-update.ignore-delete",
         ),
-    ),
-    option("ignore-update-before", boolean, "false", "Drop -U rows before they are buffered."),
-    option(
+    )
+    ignore_update_before: bool = option(
+        "ignore-update-before", boolean, "false", "Drop -U rows before they are buffered."
+    )
+    sequence_field: tuple[str, ...] = option(
         "sequence.field",
         name_list,
         None,
         "Columns that order the rows of one key before the arrival order does.",
-    ),
-    option(
+    )
+    sequence_descending: bool = option(
         "sequence.field.sort-order",
         _descending,
         "ascending",
         "`descending`: the smaller value wins. A null loses either way.",
-        attribute="sequence_descending",
-    ),
-    option("rowkind.field", text, None, "Column that holds the row kind.", mutable=False),
-    refused(
-        "sequence.snapshot-ordering",
-        boolean,
-        "false",
-        "Order rows by the snapshot that brought them.",
-        blocks=Access.BOTH,
-        mutable=False,
-    ),
-    option(
+    )
+    rowkind_field: str | None = option(
+        "rowkind.field", text, None, "Column that holds the row kind.", mutable=False
+    )
+    record_level_expire_time_ms: int | None = option(
         "record-level.expire-time",
         duration_ms,
         None,
         "Age at which compaction drops a row. Reads may show it until then.",
         "ms",
-        attribute="record_level_expire_time_ms",
-    ),
-    option(
+    )
+    record_level_time_field: str | None = option(
         "record-level.time-field",
         text,
         None,
         "Column with the time of a row: seconds, milliseconds (from 10^12 on) or a timestamp.",
-    ),
-    *ignored(
-        "Taken out of the format; arrival order decides between equal stamps.",
-        ("sequence.auto-padding", text, None),
-    ),
-    option(
+    )
+    partial_update_remove_on_delete: bool = option(
         "partial-update.remove-record-on-delete",
         boolean,
         "false",
         "A -D row removes the whole row of a partial-update table.",
-        attribute="partial_update_remove_on_delete",
         mutable=False,
-    ),
-    option(
+    )
+    partial_update_remove_on_groups: tuple[str, ...] = option(
         "partial-update.remove-record-on-sequence-group",
         name_list,
         None,
         "Ordering columns of sequence groups whose -D rows remove the whole row.",
-        attribute="partial_update_remove_on_groups",
         mutable=False,
-    ),
-    option(
+    )
+    aggregation_remove_on_delete: bool = option(
         "aggregation.remove-record-on-delete",
         boolean,
         "false",
         "A -D row removes the whole row of an aggregation table.",
-        attribute="aggregation_remove_on_delete",
         mutable=False,
-    ),
-    option(
+    )
+    default_aggregate_function: str | None = option(
         "fields.default-aggregate-function",
         text,
         None,
         "Aggregate function of columns without one of their own.",
-        attribute="default_aggregate_function",
-    ),
-    *_COLUMNS,
-    option(
-        "fields.<name>.default-value",
-        str,
-        None,
-        "What batch reads show instead of null. An older way: defaults of columns are written.",
-        by_key=True,
-    ),
-)
+    )
+
+    ROWS: ClassVar[tuple[Option, ...]] = (
+        refused(
+            "sequence.snapshot-ordering",
+            boolean,
+            "false",
+            "Order rows by the snapshot that brought them.",
+            blocks=Access.BOTH,
+            mutable=False,
+        ),
+        *ignored(
+            "Taken out of the format; arrival order decides between equal stamps.",
+            ("sequence.auto-padding", text, None),
+        ),
+        *_COLUMNS,
+        row(
+            "fields.<name>.default-value",
+            str,
+            None,
+            "What batch reads show instead of null. An older way: defaults of columns are written.",
+        ),
+    )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Table options as typed attributes, and the checks that a table asks for nothing we get wrong.
 
-The rows are in `option_table` (source: SEMANTICS.md §K). `python -m storage.options.options
+The rows are in `table` (source: SEMANTICS.md §K). `python -m storage.options.options
 --write` writes table-options.md beside this module, `--check` fails when it is out of date.
 
 Rules: a known key with a value that is not carried out and would change results is refused by
@@ -20,7 +20,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storage.errors import InternalError, InvalidOptionError, UnsupportedFeatureError
-from storage.options.table import TABLE_OPTIONS
+from storage.options.compaction import CompactionOptions
+from storage.options.iceberg import IcebergOptions
+from storage.options.lifecycle import LifecycleOptions
+from storage.options.maintenance import (
+    CommitOptions,
+    ExpiryOptions,
+    FileIndexOptions,
+    WritingOptions,
+)
+from storage.options.merging import MergingOptions
+from storage.options.reading import StartingOptions, StreamingOptions
+from storage.options.table import (
+    TABLE_OPTIONS,
+    ChangelogOptions,
+    PlacementOptions,
+    ReadingOptions,
+)
 from storage.options.values import Access, Option, Treatment
 
 __all__ = [
@@ -53,8 +69,22 @@ _PREFIXES = ("parquet.", "orc.", "avro.", "lakeward.")
 """Keys that are passed on or belong to us; never worth a warning."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TableOptions:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableOptions(
+    PlacementOptions,
+    MergingOptions,
+    ChangelogOptions,
+    FileIndexOptions,
+    WritingOptions,
+    CompactionOptions,
+    CommitOptions,
+    ExpiryOptions,
+    LifecycleOptions,
+    IcebergOptions,
+    ReadingOptions,
+    StartingOptions,
+    StreamingOptions,
+):
     """All honoured options of one table, parsed and checked. Build with `from_strings`.
 
     Attributes:
@@ -64,160 +94,10 @@ class TableOptions:
     """
 
     raw: Mapping[str, str]
-    bucket: int
-    bucket_key: tuple[str, ...] | None
-    bucket_function: str
-    partition_default_name: str
-    partition_legacy_name: bool
-    dynamic_bucket_target_row_num: int
-    dynamic_bucket_max_buckets: int
-    dynamic_bucket_initial_buckets: int | None
-    dynamic_bucket_assigner_parallelism: int | None
-    cross_partition_index_ttl_ms: int | None
-    cross_partition_bootstrap_parallelism: int
-    postpone_default_bucket_num: int | None
-    postpone_target_row_num_per_bucket: int | None
-    postpone_target_size_per_bucket: int
-    postpone_batch_write_fixed_bucket: bool
-    postpone_batch_write_fixed_bucket_max_parallelism: int
-    merge_engine: str
-    ignore_delete: bool
-    ignore_update_before: bool
-    sequence_field: tuple[str, ...]
-    sequence_descending: bool
-    rowkind_field: str | None
-    record_level_expire_time_ms: int | None
-    record_level_time_field: str | None
-    partial_update_remove_on_delete: bool
-    partial_update_remove_on_groups: tuple[str, ...]
-    aggregation_remove_on_delete: bool
-    default_aggregate_function: str | None
     merge_columns: Mapping[str, Any]
-    changelog_producer: str
-    row_deduplicate: bool
-    row_deduplicate_ignore_fields: tuple[str, ...]
-    write_only: bool
-    write_buffer_size: int
-    target_file_size: int
-    target_file_rows: int | None
-    file_format: str
-    file_format_per_level: Mapping[int, str]
-    file_compression: str
-    file_compression_per_level: Mapping[int, str]
-    zstd_level: int
-    file_block_size: int | None
-    data_file_prefix: str
-    data_file_thin_mode: bool
-    changelog_file_prefix: str
-    changelog_file_format: str | None
-    changelog_file_compression: str | None
-    changelog_file_stats_mode: str | None
-    file_index_threshold: int
-    file_index_read_enabled: bool
     file_index_columns: Mapping[str, str]
     file_index_settings: Mapping[str, str]
-    stats_mode: str
-    stats_mode_per_level: Mapping[int, str]
-    stats_keep_first_columns: int
-    stats_dense_store: bool
-    file_suffix_include_compression: bool
     field_stats_modes: Mapping[str, str]
-    iceberg_storage: str
-    iceberg_format_version: int
-    iceberg_delete_after_commit: bool
-    iceberg_previous_versions_max: int
-    compaction_trigger: int
-    stop_trigger: int
-    num_levels: int
-    max_size_amplification_percent: int
-    size_ratio: int
-    compaction_optimization_interval: int | None
-    compaction_total_size_threshold: int | None
-    compaction_incremental_size_threshold: int | None
-    compaction_offpeak_start_hour: int
-    compaction_offpeak_end_hour: int
-    compaction_offpeak_ratio: int
-    compaction_force_up_level_0: bool
-    compaction_force_rewrite_all_files: bool
-    force_lookup: bool
-    lookup_wait: bool
-    lookup_cache_file_retention_ms: int
-    lookup_cache_max_disk_size: int | None
-    lookup_cache_max_memory_size: int
-    lookup_compact: str
-    lookup_compact_max_interval: int
-    full_compaction_delta_commits: int | None
-    commit_force_compact: bool
-    compaction_small_file_ratio: float
-    compaction_min_file_num: int
-    compaction_file_num_limit: int
-    compaction_delete_ratio_threshold: float
-    commit_max_retries: int
-    commit_min_retry_wait_ms: int
-    commit_max_retry_wait_ms: int
-    commit_timeout_ms: int | None
-    metastore_partitioned_table: bool
-    manifest_target_size: int
-    manifest_full_compaction_threshold: int
-    manifest_merge_min_count: int
-    dynamic_partition_overwrite: bool
-    index_file_in_data_file_dir: bool
-    deletion_vectors_enabled: bool
-    deletion_vectors_merge_on_read: bool
-    deletion_vectors_bitmap64: bool
-    deletion_vector_index_file_target_size: int
-    snapshot_num_retained_min: int
-    snapshot_num_retained_max: int
-    snapshot_time_retained_ms: int
-    snapshot_expire_limit: int
-    changelog_num_retained_min: int
-    changelog_num_retained_max: int
-    changelog_time_retained_ms: int
-    tag_automatic_creation: str
-    tag_creation_period: str
-    tag_creation_period_duration_ms: int | None
-    tag_creation_delay_ms: int
-    tag_period_formatter: str
-    tag_num_retained_max: int | None
-    tag_default_time_retained_ms: int | None
-    tag_automatic_completion: bool
-    tag_time_expire_enabled: bool
-    tag_batch_customized_name: str | None
-    sink_process_time_zone: str | None
-    sink_watermark_time_zone: str
-    partition_expiration_time_ms: int | None
-    partition_expiration_check_interval_ms: int
-    partition_expiration_strategy: str
-    partition_expiration_max_num: int
-    partition_expiration_batch_size: int | None
-    partition_timestamp_formatter: str | None
-    partition_timestamp_pattern: str | None
-    partition_time_interval_ms: int | None
-    partition_idle_time_to_done_ms: int | None
-    partition_end_input_to_done: bool
-    partition_mark_done_action: tuple[str, ...]
-    partition_mark_done_action_mode: str
-    partition_mark_done_action_http_url: str | None
-    partition_mark_done_action_http_params: str | None
-    branch: str
-    scan_mode: str
-    incremental_between_scan_mode: str
-    incremental_between_tag_to_snapshot: bool
-    consumer_id: str | None
-    consumer_mode: str
-    consumer_ignore_progress: bool
-    streaming_read_overwrite: bool
-    streaming_read_append_overwrite: bool
-    scan_bounded: bool
-    scan_bounded_watermark: int | None
-    continuous_discovery_interval_ms: int
-    streaming_read_snapshot_delay_ms: int | None
-    streaming_read_unmerged: bool
-    table_read_sequence_number: bool
-    consumer_expiration_time_ms: int | None
-    consumer_changelog_only: bool
-    source_split_target_size: int
-    source_split_open_file_cost: int
 
     @property
     def keeps_last_row_only(self) -> bool:
@@ -255,9 +135,6 @@ class TableOptions:
     @staticmethod
     def from_strings(raw: Mapping[str, str]) -> "TableOptions":
         """Parse the options of a schema.
-
-        Args:
-            raw: option texts by key; aliases and unknown keys allowed.
 
         Raises:
             InvalidOptionError: a value does not parse, or two of them contradict each other.
@@ -306,9 +183,7 @@ def find_option(key: str) -> Option | None:
 def option_value(raw: Mapping[str, str], key: str) -> Any:
     """The value of one option where only the texts of a schema are at hand.
 
-    Args:
-        raw: option texts by key; aliases are read, too.
-        key: in the option table; of a key with `<…>` parts the whole key.
+    Aliases are read, too; of a key with `<…>` parts the whole key is given.
 
     Returns:
         The parsed value, else that of the default; None where there is none.
@@ -377,49 +252,15 @@ def _fill_dependent_defaults(values: dict[str, Any]) -> None:
     )
 
 
-_AT_LEAST = (
-    ("compaction_trigger", 1, "num-sorted-run.compaction-trigger"),
-    ("num_levels", 2, "num-levels"),
-    ("write_buffer_size", 1, "write-buffer-size"),
-    ("target_file_size", 1, "target-file-size"),
-    ("snapshot_num_retained_min", 1, "snapshot.num-retained.min"),
-    ("snapshot_expire_limit", 1, "snapshot.expire.limit"),
-    ("changelog_num_retained_min", 1, "changelog.num-retained.min"),
-    ("max_size_amplification_percent", 0, "compaction.max-size-amplification-percent"),
-    ("size_ratio", -100, "compaction.size-ratio"),  # -100: sizes never add a run to a pick
-    ("commit_max_retries", 0, "commit.max-retries"),
-    ("dynamic_bucket_target_row_num", 1, "dynamic-bucket.target-row-num"),
-    ("dynamic_bucket_initial_buckets", 1, "dynamic-bucket.initial-buckets"),
-    ("dynamic_bucket_assigner_parallelism", 1, "dynamic-bucket.assigner-parallelism"),
-    ("cross_partition_bootstrap_parallelism", 1, "cross-partition-upsert.bootstrap-parallelism"),
-    ("postpone_default_bucket_num", 1, "postpone.default-bucket-num"),
-    ("postpone_target_row_num_per_bucket", 1, "postpone.target-row-num-per-bucket"),
-    ("postpone_target_size_per_bucket", 1, "postpone.target-size-per-bucket"),
-    (
-        "postpone_batch_write_fixed_bucket_max_parallelism",
-        1,
-        "postpone.batch-write-fixed-bucket.max-parallelism",
-    ),
-    ("compaction_min_file_num", 1, "compaction.min.file-num"),
-    ("compaction_file_num_limit", 1, "compaction.file-num-limit"),
-    ("target_file_rows", 1, "target-file-row-num"),
-    ("manifest_target_size", 1, "manifest.target-file-size"),
-    ("manifest_merge_min_count", 1, "manifest.merge-min-count"),
-    ("partition_expiration_max_num", 1, "partition.expiration-max-num"),
-    ("partition_expiration_batch_size", 1, "partition.expiration-batch-size"),
-    ("tag_num_retained_max", 1, "tag.num-retained-max"),
-)
-
-
 def _validate(options: TableOptions) -> None:
     _validate_deletion_vectors(options)
-    for attribute, least, key in _AT_LEAST:
-        value = getattr(options, attribute)
-        if value is not None and value < least:
+    for row in TABLE_OPTIONS:
+        value = None if row.least is None else getattr(options, row.attribute)
+        if row.least is not None and value is not None and value < row.least:
             raise InvalidOptionError(
-                f"{key} should be at least {least}, but the value is too small",
-                hint=f"give at least {least}",
-                option=key,
+                f"{row.key} should be at least {row.least}, but the value is too small",
+                hint=f"give at least {row.least}",
+                option=row.key,
                 value=value,
             )
     buckets = options.dynamic_bucket_max_buckets
@@ -437,20 +278,16 @@ def _validate(options: TableOptions) -> None:
             option="bucket",
             value=options.bucket,
         )
-    if options.snapshot_num_retained_min > options.snapshot_num_retained_max:
-        raise InvalidOptionError(
-            "snapshot.num-retained.min should not be larger than snapshot.num-retained.max",
-            hint="set `snapshot.num-retained.max` to at least `snapshot.num-retained.min`",
-            least=options.snapshot_num_retained_min,
-            most=options.snapshot_num_retained_max,
-        )
-    if options.changelog_num_retained_min > options.changelog_num_retained_max:
-        raise InvalidOptionError(
-            "changelog.num-retained.min should not be larger than changelog.num-retained.max",
-            hint="set `changelog.num-retained.max` to at least `changelog.num-retained.min`",
-            least=options.changelog_num_retained_min,
-            most=options.changelog_num_retained_max,
-        )
+    for kept in ("snapshot", "changelog"):
+        least = getattr(options, f"{kept}_num_retained_min")
+        most = getattr(options, f"{kept}_num_retained_max")
+        if least > most:
+            raise InvalidOptionError(
+                f"{kept}.num-retained.min should not be larger than {kept}.num-retained.max",
+                hint=f"set `{kept}.num-retained.max` to at least `{kept}.num-retained.min`",
+                least=least,
+                most=most,
+            )
 
 
 def _validate_deletion_vectors(options: TableOptions) -> None:

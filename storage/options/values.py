@@ -2,13 +2,13 @@
 """What one row of the option table is, and how option texts become values.
 
 Owns the Paimon spellings of sizes ("128 mb") and durations ("1 h"), case-insensitive, with or
-without a space. Which options exist is in `option_table`; their typed use is in `options`.
+without a space. Which options exist is in `table`; their typed use is in `options`.
 """
 
 import dataclasses
 import enum
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from storage.errors import InvalidOptionError
@@ -20,6 +20,7 @@ __all__ = [
     "boolean",
     "character",
     "choice",
+    "codec_of",
     "decimal_number",
     "duration_ms",
     "ignored",
@@ -29,6 +30,8 @@ __all__ = [
     "option",
     "per_level",
     "refused",
+    "row",
+    "rows_of",
     "separator",
     "several",
     "text",
@@ -162,11 +165,7 @@ def several(*allowed: str) -> Callable[[str], tuple[str, ...]]:
 
 
 def per_level(parse: Callable[[str], str]) -> Callable[[str], dict[int, str]]:
-    """A parser of values by level, written `0:avro,3:parquet`.
-
-    Args:
-        parse: of each value.
-    """
+    """A parser of values by level, written `0:avro,3:parquet`."""
 
     def parse_all(value: str) -> dict[int, str]:
         found = {}
@@ -190,6 +189,22 @@ def choice(*allowed: str) -> Callable[[str], str]:
         return lowered
 
     return parse
+
+
+def codec_of(compression: str, codecs: Mapping[str, str], file_format: str) -> str:
+    """The name that a file format has for a `file.compression`.
+
+    Raises:
+        InvalidOptionError: it has none.
+    """
+    codec = codecs.get(compression.lower())
+    if codec is None:
+        raise InvalidOptionError(
+            f"{file_format} files cannot have this compression",
+            hint=f"use one of {', '.join(codecs)}",
+            compression=compression,
+        )
+    return codec
 
 
 class Treatment(enum.Enum):
@@ -221,9 +236,7 @@ class Option:
         mutable: whether it may change after the first snapshot.
         treatment: honoured, ignored because results cannot change, or refused.
         attribute: where `TableOptions` keeps the value; empty when it does not.
-        by_key: honoured without an attribute: read with `options.option_value`, where only the
-            texts of a schema are at hand.
-        aliases: older spellings of the key.
+        least: of the values, None = unbounded.
         implemented: the only values that are carried out (parsed); None = all of them.
         blocks: what other values stand in the way of.
     """
@@ -236,8 +249,8 @@ class Option:
     mutable: bool = True
     treatment: Treatment = Treatment.HONOUR
     attribute: str = ""
-    by_key: bool = False
     aliases: tuple[str, ...] = ()
+    least: int | None = None
     implemented: tuple[Any, ...] | None = None
     blocks: Access = Access.BOTH
 
@@ -263,24 +276,22 @@ class Option:
         return re.compile("(.+)".join(re.escape(part) for part in parts) + r"\Z")
 
 
-def option(
+def row(
     key: str,
     parse: Callable[[str], Any],
     default: str | None,
     doc: str,
     unit: str = "",
     *,
-    mutable: bool = True,
-    treatment: Treatment = Treatment.HONOUR,
-    attribute: str = "",
-    by_key: bool = False,
-    aliases: tuple[str, ...] = (),
     implemented: tuple[Any, ...] | None = None,
-    blocks: Access = Access.BOTH,
+    treatment: Treatment = Treatment.HONOUR,
+    **more: Any,
 ) -> Option:
-    """A row of the table; an honoured option without `attribute` takes its name from the key."""
-    if treatment is Treatment.HONOUR and not attribute and not by_key:
-        attribute = key.replace(".", "_").replace("-", "_")
+    """A row without an attribute of its own; `more` as in `Option`.
+
+    An honoured one is read with `options.option_value`, where only the texts of a schema are at
+    hand.
+    """
     if treatment is Treatment.REFUSE and implemented is None:
         implemented = () if default is None else (parse(default),)
     return Option(
@@ -289,14 +300,31 @@ def option(
         default=default,
         doc=doc,
         unit=unit,
-        mutable=mutable,
-        treatment=treatment,
-        attribute=attribute,
-        by_key=by_key,
-        aliases=aliases,
         implemented=implemented,
-        blocks=blocks,
+        treatment=treatment,
+        **more,
     )
+
+
+def option(
+    key: str,
+    parse: Callable[[str], Any],
+    default: str | None,
+    doc: str,
+    unit: str = "",
+    **more: Any,
+) -> Any:
+    """An attribute of a group of `TableOptions`, declared by its row; arguments as in `row`."""
+    return dataclasses.field(metadata={"row": row(key, parse, default, doc, unit, **more)})
+
+
+def rows_of(group: type) -> tuple[Option, ...]:
+    """The rows of a group of options: those of its attributes, then those without one."""
+    rows = [
+        dataclasses.replace(field.metadata["row"], attribute=field.name)
+        for field in dataclasses.fields(group)
+    ]
+    return (*rows, *getattr(group, "ROWS", ()))
 
 
 def refused(
@@ -309,9 +337,7 @@ def refused(
     mutable: bool = True,
 ) -> Option:
     """A row whose values other than the default are refused."""
-    return option(
-        key, parse, default, doc, mutable=mutable, treatment=Treatment.REFUSE, blocks=blocks
-    )
+    return row(key, parse, default, doc, mutable=mutable, treatment=Treatment.REFUSE, blocks=blocks)
 
 
 def ignored(
@@ -319,6 +345,6 @@ def ignored(
 ) -> tuple[Option, ...]:
     """Rows (key, parse, default) without effect, for one reason."""
     return tuple(
-        option(key, parse, default, doc, mutable=mutable, treatment=Treatment.IGNORE)
+        row(key, parse, default, doc, mutable=mutable, treatment=Treatment.IGNORE)
         for key, parse, default in rows
     )

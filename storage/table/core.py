@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 from storage.clock import Clock, IdSource
 from storage.errors import NotFoundError, UnsupportedFeatureError
-from storage.format.metadata.changelog_store import ChangelogStore
 from storage.format.metadata.layout import TableLayout, partition_path
 from storage.format.metadata.manifest_store import ManifestStore
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_changes import SchemaChange
 from storage.format.metadata.schema_store import SchemaStore
 from storage.format.metadata.snapshot import Snapshot
-from storage.format.metadata.snapshot_store import SnapshotStore
+from storage.format.metadata.snapshot_store import ChangelogStore, SnapshotStore
 from storage.format.row.binary_row import decode_row
 from storage.io.file_io import FileIO
 from storage.lsm.key_order import key_decoder

@@ -78,7 +78,7 @@ def _lookups(
     ways: dict[str, Callable[[], object]] = {}
     figures = []
     for bucket in buckets:
-        lookup = BucketLookup.of(bucket.context, store)
+        lookup = BucketLookup(bucket.context, store)
         before = store.counters()
         draw = functools.partial(_draw, name, rng, bucket.rows, changes)
         cold = timed(functools.partial(_look_up, lookup, bucket, iter([draw()])))
@@ -138,7 +138,7 @@ def _compactions(
     ways: dict[str, Callable[[], object]] = {}
     for bucket in buckets:
         batches = [_changes(name, rng, bucket.rows, changes) for _ in range(rounds + 1)]
-        context = dataclasses.replace(bucket.context, lookup=BucketLookup.of(bucket.context, store))
+        context = dataclasses.replace(bucket.context, lookup=BucketLookup(bucket.context, store))
         ways[f"{bucket.rows:,}"] = functools.partial(
             _write_changes, context, bucket.run, iter(batches)
         )

@@ -19,16 +19,15 @@ from storage.format.index.bloom import parameters as bloom_parameters
 from storage.format.index.builder import FileIndexSpec
 from storage.format.index.container import encode_container, read_container
 from storage.format.index.hashing import hash_column
-from storage.format.index.kinds import BITMAP, BLOOM, BSI, RANGE_BITMAP
-from storage.format.index.reader import open_index
+from storage.format.index.kinds import BITMAP, BLOOM, BSI, RANGE_BITMAP, open_index
 from storage.format.index.window import MemorySource, Window
 from storage.format.metadata.file_meta import EMPTY_ROW, EMPTY_STATS, FileKind
 from storage.format.metadata.layout import escape, partition_path
-from storage.format.row.binary_row import decode_row, encode_fixed, encode_row, encode_rows, frame
+from storage.format.row.binary_row import decode_row, encode_row, encode_rows, frame
 from storage.format.row.bucket import assign_buckets, hash_rows, murmur_rows
 from storage.format.row.row_codec import encode_array
 from storage.format.row.row_values import from_row_values, to_row_values
-from storage.format.row.stats import StatsMode, collect
+from storage.format.row.stats import StatsMode
 from storage.format.types.type_text import parse_type, type_name, type_to_json
 from storage.format.types.types import (
     KEY_FIELD_ID_START,
@@ -40,6 +39,7 @@ from storage.format.types.types import (
 from storage.lsm.key_order import sort_permutation
 from storage.options.options import TableOptions
 from tests.golden.json_values import golden_type, row_value
+from tests.unit.storage.column_stats import collect
 
 PATH = pathlib.Path(__file__).parent / "data" / "vectors.json"
 VECTORS = json.loads(PATH.read_text(encoding="utf-8"))["vectors"]
@@ -70,8 +70,6 @@ def test_columns_become_the_bytes_java_writes(vector):
         pytest.skip("a row without fields needs no columns: EMPTY_ROW")
     (row,) = encode_rows(columns, types).to_pylist()
     assert frame(row, len(types)).hex() == vector["expected"]["hex"]
-    fixed = encode_fixed(columns, types)
-    assert fixed is None or fixed[0].tobytes() == row
     again = [to_row_values(c, t)[0] for c, t in zip(columns, types, strict=True)]
     assert encode_row(again, types) == encode_row(values, types)
 

@@ -26,7 +26,7 @@ from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.errors import LakewardError
 from storage.io.local import LocalFileIO
-from storage.lsm.merge_functions.aggregators.java_bitmap64 import decode_java, looks_like_java
+from storage.lsm.merge_functions.aggregators.sketches import decode_java, looks_like_java
 from storage.table.table import FileStoreTable
 from tests.changelog_kit import read_snapshot_changelog
 from tests.conformance.id_sets import held

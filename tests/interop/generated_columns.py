@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from storage.lsm.merge_functions.aggregators.java_bitmap64 import encode_java
+from storage.lsm.merge_functions.aggregators.sketches import encode_java
 from tests.conformance.id_sets import encoded
 
 __all__ = ["RETRACTABLE", "Column", "aggregated", "key", "plain", "sequence"]

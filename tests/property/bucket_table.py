@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from storage.clock import SeededIds
 from storage.format.metadata.file_meta import CommitMessage, DataFileMeta, FileSource
 from storage.format.metadata.schema import TableSchema
-from storage.lsm.levels import Levels
+from storage.lsm.levels import Levels, sections
 from storage.lsm.merge import merge_runs
 from storage.lsm.merge_functions import merge_function_for
 from storage.lsm.merge_tree_writer import MergeTreeWriter
@@ -71,7 +71,7 @@ class BucketTable:
         context = self.context
         function = merge_function_for(context.options, context.schema)
         rows: list[Row] = []
-        for section in self.levels().sections(context.key_of):
+        for section in sections(self.levels().files(), context.key_of):
             runs = [context.read_run(run.files, batch_bytes=window_bytes) for run in section]
             for batch in merge_runs(
                 runs,

@@ -30,7 +30,7 @@ from ingest.decode.types.odd_values import texts_of
 from ingest.decode.types.semantic_types import Codec, Kind
 from storage.errors import InternalError
 from storage.format.avro.columns import Leaf, ListNode, MapNode, Node, RowNode
-from storage.format.avro.kinds import INTEGERS, kind_of, nullable, width_of
+from storage.format.avro.schema import INTEGERS, kind_of, nullable, width_of
 from storage.format.types.types import ArrayType, AtomicType, MapType, RowType, TypeRoot
 
 __all__ = ["NodeMaker", "convert_array", "convert_sound", "plain"]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Avro schemas as Kafka Connect's converters write them: what to decode, and what it means.
 
-A schema becomes a *tree* without names (`storage.format.avro.kinds` reads it), and a Connect schema
-as it would stand in a JSON message, so that everything that is known of Debezium's types holds for
-Avro too. What Connect knows and Avro does not stands in the properties `connect.name`,
+A schema becomes a *tree* without names (`storage.format.avro.schema` reads it), and a Connect
+schema as it would stand in a JSON message, so that everything that is known of Debezium's types
+holds for Avro too. What Connect knows and Avro does not stands in the properties `connect.name`,
 `connect.parameters` and `connect.type`.
 
 Rulings:
@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from ingest.decode.json.schema_block import BlockField
-from storage.format.avro.kinds import kind_of
+from storage.format.avro.schema import kind_of
 
 __all__ = ["AvroSchema", "SchemaTextError", "branches", "parse_schema"]
 

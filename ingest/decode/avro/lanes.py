@@ -20,8 +20,8 @@ from ingest.decode.avro.connect_schema import AvroSchema, branches
 from ingest.decode.events import SourceTable
 from storage.errors import UnsupportedFeatureError
 from storage.format.avro.columns import Node, RowNode
-from storage.format.avro.kinds import INTEGERS, kind_of
 from storage.format.avro.lanes import LaneDecoder, OddDataError
+from storage.format.avro.schema import INTEGERS, kind_of
 
 __all__ = ["LEAST_MESSAGES", "EnvelopeLanes", "EventColumns", "RowColumns", "sound_runs"]
 

@@ -24,8 +24,8 @@ from ingest.decode.json.single_event import EventRefusedError
 from ingest.source.records import RawBatch
 from storage.errors import UnsupportedFeatureError
 from storage.format.avro.columns import Node, RowNode
-from storage.format.avro.kinds import kind_of
 from storage.format.avro.lanes import LaneDecoder, OddDataError
+from storage.format.avro.schema import kind_of
 
 __all__ = ["AvroOrigins"]
 

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from storage.format.avro.kinds import kind_of
+from storage.format.avro.schema import kind_of
 
 __all__ = ["AvroValueError", "ValueReader", "float_value", "reader_of", "to_json"]
 

@@ -7,7 +7,7 @@ that come after it are written as that cast writes them: equal values stay equal
 
 from ingest.decode.types.codec_choice import Fit, bare_codec_for, codec_for
 from ingest.decode.types.semantic_types import STRING, Codec, Kind, ProducerFacts, Semantic
-from storage.format.types.casts import can_cast
+from storage.format.types.cast_columns import can_cast
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 
 __all__ = ["bare_text_codec", "has_text", "text_codec"]

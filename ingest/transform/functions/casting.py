@@ -31,9 +31,8 @@ from storage.errors import InternalError, InvalidRequestError, UnsupportedFeatur
 from storage.format.files.orc.zones import Zone, instants_to_walls, zone_of
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.cast_arrays import CastError
-from storage.format.types.cast_columns import CastColumn, column_cast
+from storage.format.types.cast_columns import CastColumn, can_cast, column_cast
 from storage.format.types.cast_texts import fit_text
-from storage.format.types.casts import can_cast
 from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 

@@ -107,10 +107,6 @@ def raw_type(node: Node) -> pa.DataType:
 def column_of(node: Node | None, raw: Raw) -> pa.Array:
     """The array of a node, of `arrow_type(node.type)`.
 
-    Args:
-        node: the column.
-        raw: raw arrays by index.
-
     Raises:
         ValueError, OverflowError: a value is not of its type; `pa.ArrowInvalid` is a ValueError.
     """
@@ -207,14 +203,10 @@ def _decimals(raw: pa.BinaryArray, wanted: pa.DataType) -> pa.Array:
     rows = len(raw)
     offsets = np.frombuffer(raw.buffers()[1], np.int32, rows + 1, raw.offset * 4)
     lengths = np.diff(offsets)
-    if rows and (lengths.max() > _DECIMAL_BYTES or _has_empty(raw, lengths)):
+    if rows and (lengths.max() > _DECIMAL_BYTES or int((lengths == 0).sum()) > raw.null_count):
         raise ValueError("a decimal is empty or longer than 16 bytes")
     little_endian = _right_aligned(raw.buffers()[2], offsets, lengths)
     return pa.Array.from_buffers(wanted, rows, [raw.buffers()[0], pa.py_buffer(little_endian)])
-
-
-def _has_empty(raw: pa.BinaryArray, lengths: npt.NDArray[np.int32]) -> bool:
-    return int((lengths == 0).sum()) > raw.null_count
 
 
 def _right_aligned(

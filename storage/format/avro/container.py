@@ -17,23 +17,23 @@ import lzma
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import cramjam
 import fastavro
 import fastavro.schema
 import pyarrow as pa
 
-from storage.errors import CorruptDataError, InvalidOptionError, UnsupportedFeatureError
+from storage.errors import CorruptDataError, UnsupportedFeatureError
 from storage.format.varint import read_zigzag, zigzag
 
 __all__ = [
     "BLOCK_BYTES",
+    "CODECS",
     "Block",
     "BlockReader",
     "BlockWriter",
     "ContainerWriter",
-    "codec_of",
     "read_records",
 ]
 
@@ -47,7 +47,7 @@ _CRC_BYTES = 4
 _MAX_VARINT = 10
 
 _COMPRESSION_ERRORS = (cramjam.DecompressionError, zlib.error, lzma.LZMAError, OSError, EOFError)
-"""What `_decompressed` raises of damaged blocks."""
+"""What a codec raises of damaged blocks."""
 
 _MALFORMED = (
     *(EOFError, LookupError, TypeError, ValueError, struct.error),
@@ -55,7 +55,7 @@ _MALFORMED = (
 )
 """What fastavro raises of damaged records and schemas."""
 
-_CODECS = {
+CODECS = {
     "zstd": "zstandard",
     "zstandard": "zstandard",
     "snappy": "snappy",
@@ -68,22 +68,7 @@ _CODECS = {
     "none": "null",
     "uncompressed": "null",
 }
-
-
-def codec_of(compression: str) -> str:
-    """The Avro codec of a `file.compression` or `avro.codec`.
-
-    Raises:
-        InvalidOptionError: Avro has none of this name, such as lz4.
-    """
-    codec = _CODECS.get(compression.lower())
-    if codec is None:
-        raise InvalidOptionError(
-            "Avro files cannot have this compression",
-            hint="use one of zstd, snappy, deflate, bzip2, xz or null",
-            compression=compression,
-        )
-    return codec
+"""Avro's names by `file.compression`, `avro.codec` or `manifest.compression`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,10 +77,6 @@ class Block:
 
     Attributes:
         offset: of its compressed bytes in the file.
-        count: number of records.
-        codec: Avro name.
-        stored: compressed bytes.
-        path: file, for errors.
     """
 
     offset: int
@@ -112,7 +93,7 @@ class Block:
             UnsupportedFeatureError: unknown codec.
         """
         try:
-            return _decompressed(self.codec, self.stored, self.path)
+            return _codec(self.codec, self.path).decompressed(self.stored)
         except _COMPRESSION_ERRORS as error:
             raise CorruptDataError(
                 "an Avro file cannot be decoded",
@@ -125,13 +106,6 @@ class Block:
 
 class BlockReader:
     """Reads a container file from front to back, a few megabytes at a time.
-
-    Args:
-        source: the open file, or its content.
-        path: for errors.
-
-    Attributes:
-        schema_text: `avro.schema` of the header.
 
     Raises:
         CorruptDataError: not an Avro file, or cut short.
@@ -231,12 +205,6 @@ class BlockWriter:
 
     The sync marker is a digest of the schema and the first block, so that equal content gives
     equal bytes.
-
-    Args:
-        output: binary sink.
-        schema_text: goes into the header.
-        codec: from `codec_of`.
-        zstd_level: level for zstandard.
     """
 
     def __init__(self, output: Any, schema_text: str, codec: str, zstd_level: int) -> None:
@@ -248,7 +216,7 @@ class BlockWriter:
 
     def write(self, data: bytes | memoryview, count: int) -> None:
         """Write one block of `count` records."""
-        stored = _compressed(self._codec, data, self._level)
+        stored = _codec(self._codec).compressed(data, self._level)
         self._begin(stored)
         self._output.write(zigzag(count) + zigzag(len(stored)) + stored + self._sync)
 
@@ -274,8 +242,6 @@ class ContainerWriter:
 
     Args:
         schema_text: as it is to stand in the header.
-        codec: from `codec_of`.
-        zstd_level: level for zstandard.
     """
 
     def __init__(self, schema_text: str, *, codec: str = "zstandard", zstd_level: int = 1) -> None:
@@ -313,10 +279,6 @@ class ContainerWriter:
 def read_records(data: bytes, *, source: str = "") -> Iterator[dict[str, Any]]:
     """Decode all records of a container file, in file order.
 
-    Args:
-        data: the whole file.
-        source: what to name in an error, usually the path.
-
     Yields:
         One mapping per record, by the file's own field names; logical types as plain numbers.
 
@@ -350,50 +312,6 @@ def _undecodable(block: Block, detail: str) -> CorruptDataError:
     )
 
 
-def _compressed(codec: str, data: bytes | memoryview, level: int) -> bytes:
-    """A block as it is stored.
-
-    Args:
-        codec: from `codec_of`.
-        data: the records.
-        level: for zstandard.
-    """
-    match codec:
-        case "zstandard":
-            return bytes(cramjam.zstd.compress(data, level=level))
-        case "snappy":
-            return bytes(cramjam.snappy.compress_raw(data)) + _crc(data)
-        case "deflate":
-            deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-            return deflate.compress(data) + deflate.flush()
-        case "bzip2":
-            return bz2.compress(data)
-        case "xz":
-            return lzma.compress(data)
-        case "null":
-            return bytes(data)
-        case _:
-            raise UnsupportedFeatureError("unknown Avro codec", codec=codec)
-
-
-def _decompressed(codec: str, stored: bytes, path: str) -> bytes:
-    """The records of a stored block.
-
-    Args:
-        codec: Avro name, from the header.
-        stored: the block.
-        path: for an error.
-
-    Raises:
-        UnsupportedFeatureError: unknown codec.
-        _COMPRESSION_ERRORS: damaged.
-    """
-    decompress = _DECOMPRESS.get(codec)
-    if decompress is None:
-        raise UnsupportedFeatureError("unknown Avro codec", codec=codec, path=path)
-    return decompress(stored)
-
-
 def _crc(data: bytes | memoryview) -> bytes:
     return zlib.crc32(data).to_bytes(_CRC_BYTES, "big")
 
@@ -405,14 +323,42 @@ def _snappy(stored: bytes) -> bytes:
     return data
 
 
-_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "zstandard": lambda stored: bytes(cramjam.zstd.decompress(stored)),
-    "null": bytes,
-    "deflate": lambda stored: zlib.decompress(stored, -zlib.MAX_WBITS),
-    "snappy": _snappy,
-    "bzip2": bz2.decompress,
-    "xz": lzma.decompress,
+def _deflate(data: bytes | memoryview) -> bytes:
+    deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return deflate.compress(data) + deflate.flush()
+
+
+class _Codec(NamedTuple):
+    """Gives a block as it is stored, from its records and a level for zstandard; and back.
+
+    Damaged blocks raise one of `_COMPRESSION_ERRORS`.
+    """
+
+    compressed: Callable[[bytes | memoryview, int], bytes]
+    decompressed: Callable[[bytes], bytes]
+
+
+_CODECS = {
+    "zstandard": _Codec(
+        lambda data, level: bytes(cramjam.zstd.compress(data, level=level)),
+        lambda stored: bytes(cramjam.zstd.decompress(stored)),
+    ),
+    "snappy": _Codec(
+        lambda data, _: bytes(cramjam.snappy.compress_raw(data)) + _crc(data), _snappy
+    ),
+    "deflate": _Codec(
+        lambda data, _: _deflate(data), lambda stored: zlib.decompress(stored, -zlib.MAX_WBITS)
+    ),
+    "bzip2": _Codec(lambda data, _: bz2.compress(data), bz2.decompress),
+    "xz": _Codec(lambda data, _: lzma.compress(data), lzma.decompress),
+    "null": _Codec(lambda data, _: bytes(data), bytes),
 }
+
+
+def _codec(name: str, path: str = "") -> _Codec:
+    if name not in _CODECS:
+        raise UnsupportedFeatureError("unknown Avro codec", codec=name, path=path)
+    return _CODECS[name]
 
 
 @functools.lru_cache(maxsize=64)

@@ -17,8 +17,10 @@ import pyarrow as pa
 
 from storage.errors import UnsupportedFeatureError
 from storage.format.avro.columns import Leaf, ListNode, MapNode, Node, RowNode, column_of
-from storage.format.avro.kinds import (
+from storage.format.avro.lanes import LEAST_LANES, LaneDecoder, OddDataError
+from storage.format.avro.schema import (
     INTEGERS,
+    MULTISET_COUNT,
     SIZED,
     kind_of,
     logical_of,
@@ -26,8 +28,6 @@ from storage.format.avro.kinds import (
     resolved,
     width_of,
 )
-from storage.format.avro.lanes import LEAST_LANES, LaneDecoder, OddDataError
-from storage.format.avro.schema import MULTISET_COUNT
 from storage.format.types.types import (
     ArrayType,
     AtomicType,
@@ -51,11 +51,7 @@ over a nested value."""
 
 
 class BlockError(ValueError):
-    """A block does not hold the records it should.
-
-    Attributes:
-        position: of the block among those given.
-    """
+    """A block does not hold the records it should."""
 
     def __init__(self, position: int, detail: str) -> None:
         super().__init__(detail)
@@ -66,7 +62,6 @@ class RecordDecoder:
     """Decodes the records of one schema.
 
     Args:
-        schema_text: of the record.
         fields: the wanted columns, found by name.
 
     Attributes:

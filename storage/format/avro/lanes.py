@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from storage.format.avro.columns import Leaf, ListNode, MapNode, Node, RowNode, raw_type
-from storage.format.avro.kinds import INTEGERS, SIZED, kind_of, nullable, width_of
+from storage.format.avro.schema import INTEGERS, SIZED, kind_of, nullable, width_of
 
 __all__ = ["LEAST_LANES", "LaneDecoder", "OddDataError"]
 
@@ -61,7 +61,6 @@ class LaneDecoder:
         schema: of the record; names resolved.
         null_index: of the union around it, or None.
         nodes: the wanted columns by name, with indexes of their own for all that is below.
-        count: number of indexes.
 
     Raises:
         OddDataError: an item of a list may be empty, so that positions do not distinguish items.
@@ -88,8 +87,7 @@ class LaneDecoder:
     def decode(self, blocks: Sequence[tuple[bytes, int]]) -> list[pa.Array]:
         """The raw values of the columns, as `columns.column_of` takes them.
 
-        Args:
-            blocks: the bytes of each block, and its number of records.
+        Each block is its bytes and its number of records.
 
         Raises:
             OddDataError: see the module.

@@ -1,29 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
 """Avro data files: columns in, columns out. Source: FORMAT.md §4.1, §7.5.
 
-Puts together `schema`, records (`encode`, `decode`) and `container`.
+A column is encoded as a binary array: one value per row, the bytes of the row's field. Fields are
+then joined row by row, and the data of the joined array, read from end to end, is the content of a
+block. Elements of a list are contiguous already, so a list's bytes are its elements' array with
+other offsets. No value is ever a Python object. `decode` is the way back.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from storage.errors import CorruptDataError, InternalError
-from storage.format.avro.container import BLOCK_BYTES, Block, BlockReader, BlockWriter, codec_of
+from storage.format.avro.container import BLOCK_BYTES, CODECS, Block, BlockReader, BlockWriter
 from storage.format.avro.decode import BlockError, RecordDecoder
-from storage.format.avro.encode import encode_records
-from storage.format.avro.schema import schema_text
+from storage.format.avro.schema import MULTISET_COUNT, is_string_map, schema_text
 from storage.format.files.data_input import open_data_file
 from storage.format.files.file_columns import rows_without_columns, selected
 from storage.format.files.row_selection import RowSelection
+from storage.format.row.binary_row import minimal_lengths
 from storage.format.types.arrow_types import arrow_field
-from storage.format.types.types import DataField
+from storage.format.types.types import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    RowType,
+    TypeRoot,
+)
 from storage.io.file_io import FileIO
 from storage.options.options import option_value
+from storage.options.values import codec_of
 
 __all__ = ["AvroSink", "read_batches"]
+
+_Matrix = npt.NDArray[np.uint8]
+_Longs = npt.NDArray[np.int64]
+
+_TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY)
+_INT32_VIEWS = (TypeRoot.DATE, TypeRoot.TIME)
+_INT64_VIEWS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_PRESENT = 2
+"""Index 1 of the union [null, T], zig-zag encoded."""
+
 
 _CHUNK_ROWS = 1 << 16
 """Rows encoded at a time; bounds the memory of an encoding."""
@@ -36,11 +61,7 @@ class AvroSink:
     """Writes one Avro file; see `file_formats.RowSink`.
 
     Args:
-        output: binary sink.
-        fields: the columns.
         compression: `file.compression`; `avro.codec` among the options goes before it.
-        zstd_level: level for zstandard.
-        options: the table's.
 
     Raises:
         UnsupportedFeatureError: Avro has no such type.
@@ -55,8 +76,9 @@ class AvroSink:
         compression: str,
         zstd_level: int,
         options: Mapping[str, str],
+        **_: object,
     ) -> None:
-        codec = codec_of(option_value(options, "avro.codec") or compression)
+        codec = codec_of(option_value(options, "avro.codec") or compression, CODECS, "Avro")
         self._fields = fields
         self._output = output
         self._blocks = BlockWriter(output, schema_text(fields), codec, zstd_level)
@@ -108,6 +130,7 @@ def read_batches(
     batch_rows: int,
     selection: RowSelection | None = None,
     file_size: int | None = None,
+    **_: object,
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns; arguments, batches and errors as in `file_formats.read_batches`.
 
@@ -183,3 +206,193 @@ def _decoded(
         chosen = selected(batch.slice(first, batch_rows), start + first, selection)
         if chosen.num_rows:
             yield chosen
+
+
+def encode_records(columns: Sequence[pa.Array], fields: Sequence[DataField]) -> pa.BinaryArray:
+    """One value per row: the encoded record, in the order of the fields.
+
+    Columns are of `arrow_type(field.type)` and equally long.
+
+    Raises:
+        InternalError: a null where none may be.
+    """
+    return _joined([_encoded(c, f.type, f.name) for c, f in zip(columns, fields, strict=True)])
+
+
+def _encoded(
+    column: pa.Array, type_: DataType, name: str, *, below_null: bool = False
+) -> pa.BinaryArray:
+    """Bytes of each row's value; `below_null` when some rows are inside of a ROW that is null."""
+    if column.null_count and not type_.nullable and not below_null:
+        raise InternalError("a column that may not be null holds nulls", column=name)
+    if isinstance(type_, AtomicType):
+        return _atomic(column, type_)
+    body = _body(column, type_, name)
+    if not type_.nullable:
+        return body
+    if not column.null_count:
+        return _joined([_constant(_PRESENT, len(column)), body])
+    valid = column.is_valid()
+    marks = pc.if_else(valid, _scalar(_PRESENT), _scalar(0))
+    return _joined([marks, pc.if_else(valid, body, pa.scalar(b"", pa.binary()))])
+
+
+def _body(column: pa.Array, type_: DataType, name: str) -> pa.BinaryArray:
+    """Bytes of a nested value; anything where it is null."""
+    match type_:
+        case ArrayType(element=element):
+            bounds = _bounds(column)
+            return _items(bounds, _encoded(_between(column.values, bounds), element, name))
+        case MultisetType(element=key):
+            return _entries(column, key, MULTISET_COUNT, name)
+        case MapType(key=key, value=value):
+            return _entries(column, key, value, name)
+        case RowType(fields=fields):
+            parts = []
+            for i, field in enumerate(fields):
+                below_null = column.null_count > 0
+                path = f"{name}.{field.name}"
+                parts.append(_encoded(column.field(i), field.type, path, below_null=below_null))
+            if parts:
+                return _joined(parts)
+            rows = len(column)
+            return _gathered(np.zeros((rows, 1), np.uint8), np.zeros(rows, np.int64))
+        case AtomicType():
+            raise InternalError("not a nested type")
+
+
+def _entries(column: pa.MapArray, key: DataType, value: DataType, name: str) -> pa.BinaryArray:
+    bounds = _bounds(column)
+    keys, values = _between(column.keys, bounds), _between(column.items, bounds)
+    # the key of an Avro map is a bare string, whatever the type says of nulls
+    bare = is_string_map(key)
+    encoded = _text(keys, nullable=False) if bare else _encoded(keys, key, name)
+    return _items(bounds, _joined([encoded, _encoded(values, value, name)]))
+
+
+def _bounds(column: pa.Array) -> npt.NDArray[np.int32]:
+    """Where the elements of each row begin and end, of shape (rows + 1,)."""
+    if len(column) == 0:
+        return np.zeros(1, np.int32)
+    return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
+
+
+def _between(values: pa.Array, bounds: npt.NDArray[np.int32]) -> pa.Array:
+    return values.slice(bounds[0], bounds[-1] - bounds[0])
+
+
+def _items(bounds: npt.NDArray[np.int32], items: pa.BinaryArray) -> pa.BinaryArray:
+    """Count, items, end mark; an empty list has only the end mark.
+
+    `items` are the encoded elements from the first of `bounds` to the last.
+    """
+    rows = len(bounds) - 1
+    counts = np.diff(bounds).astype(np.int64)
+    starts = np.frombuffer(items.buffers()[1], np.int32, len(items) + 1, items.offset * 4)
+    offsets = np.ascontiguousarray(starts[bounds - bounds[0]])
+    content = pa.Array.from_buffers(
+        pa.binary(), rows, [None, pa.py_buffer(offsets), items.buffers()[2]]
+    )
+    sizes, lengths = _varints(counts)
+    lengths = np.where(counts == 0, 0, lengths)
+    return _joined([_gathered(sizes, lengths), content, _constant(0, rows)])
+
+
+def _atomic(column: pa.Array, type_: AtomicType) -> pa.BinaryArray:
+    root = type_.root
+    if root in _TEXTS:
+        return _text(column, nullable=type_.nullable)
+    if root is TypeRoot.DECIMAL:
+        return _fixed(column, type_, *_decimals(column))
+    if root is TypeRoot.BOOLEAN:
+        flags = column.cast(pa.uint8()).fill_null(0).to_numpy()
+        return _fixed(column, type_, flags.reshape(-1, 1), np.ones(len(flags), np.int64))
+    if root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
+        values = np.ascontiguousarray(column.fill_null(0).to_numpy())
+        width = values.dtype.itemsize
+        matrix = values.view(np.uint8).reshape(-1, width)
+        return _fixed(column, type_, matrix, np.full(len(values), width, np.int64))
+    if root in _INT32_VIEWS:
+        column = column.view(pa.int32())
+    elif root in _INT64_VIEWS:
+        column = column.view(pa.int64())
+    integers = column.cast(pa.int64()).fill_null(0).to_numpy()
+    return _fixed(column, type_, *_varints(integers))
+
+
+def _fixed(column: pa.Array, type_: AtomicType, matrix: _Matrix, lengths: _Longs) -> pa.BinaryArray:
+    """Rows of a matrix, of which only the first bytes count, with the union's mark before them."""
+    if not type_.nullable:
+        return _gathered(matrix, lengths)
+    marks = np.full(len(column), _PRESENT, np.uint8)
+    lengths = lengths + 1
+    if column.null_count:
+        absent = column.is_null().to_numpy(zero_copy_only=False)
+        marks[absent] = 0
+        lengths[absent] = 1
+    return _gathered(np.column_stack([marks, matrix]), lengths)
+
+
+def _text(column: pa.Array, *, nullable: bool) -> pa.BinaryArray:
+    values = column.fill_null("" if pa.types.is_string(column.type) else b"").cast(pa.binary())
+    sizes, lengths = _varints(pc.binary_length(values).cast(pa.int64()).to_numpy())
+    marker = AtomicType(TypeRoot.INT, nullable=nullable)
+    return _joined([_fixed(column, marker, sizes, lengths), values])
+
+
+def _varints(values: _Longs) -> tuple[_Matrix, _Longs]:
+    """Zig-zag numbers of variable length: bytes of shape (rows, longest), and how many count."""
+    raw = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    longest = max(1, -(-int(raw.max()).bit_length() // 7)) if len(raw) else 1
+    matrix = np.empty((len(raw), longest), np.uint8)
+    lengths = np.ones(len(raw), np.int64)
+    for i in range(longest):
+        rest = raw >> np.uint64(7 * i)
+        more = rest > 127
+        matrix[:, i] = (rest & np.uint64(127)).astype(np.uint8) | (more.astype(np.uint8) << 7)
+        lengths += more
+    return matrix, lengths
+
+
+def _decimals(column: pa.Array) -> tuple[_Matrix, _Longs]:
+    """Size and shortest two's-complement bytes of unscaled values, big-endian."""
+    rows = len(column)
+    pairs = np.frombuffer(column.buffers()[1], np.uint64, 2 * rows, column.offset * 16)
+    low, high = (np.ascontiguousarray(part) for part in pairs.reshape(-1, 2).T)
+    if column.null_count:
+        absent = column.is_null().to_numpy(zero_copy_only=False)
+        low[absent] = high[absent] = 0
+    sizes = minimal_lengths(low, high).astype(np.int64)
+    big_endian = np.column_stack([high.byteswap(), low.byteswap()]).view(np.uint8)
+    positions = np.minimum(np.arange(16) + (16 - sizes)[:, None], 15)
+    shifted = np.take_along_axis(big_endian, positions, axis=1)
+    return np.column_stack([(sizes * 2).astype(np.uint8), shifted]), sizes + 1
+
+
+def _gathered(matrix: _Matrix, lengths: _Longs) -> pa.BinaryArray:
+    """The first bytes of each row of a matrix as a binary array."""
+    rows, width = matrix.shape
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    if offsets[-1] == rows * width:
+        data = np.ascontiguousarray(matrix).reshape(-1)
+    else:
+        data = matrix[np.arange(width) < lengths[:, None]]
+    return pa.Array.from_buffers(
+        pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+
+
+def _scalar(byte: int) -> pa.Scalar:
+    return pa.scalar(bytes([byte]), pa.binary())
+
+
+def _constant(byte: int, rows: int) -> pa.BinaryArray:
+    matrix = np.full((rows, 1), byte, np.uint8)
+    return _gathered(matrix, np.ones(rows, np.int64))
+
+
+def _joined(parts: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
+    if len(parts) == 1:
+        return parts[0]
+    return cast(pa.BinaryArray, pc.binary_join_element_wise(*parts, b""))

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Avro schema Paimon derives from a row type, letter by letter. Source: FORMAT.md §4.1, §7.5.
+"""The Avro schema Paimon derives from a row type, letter by letter, and how a parsed one is read.
+
+Source: FORMAT.md §4.1, §7.5; Avro specification, "Complex Types".
 
 Readers find columns by name; of the schema of a file of another writer only the types
 matter, not the names of records.
@@ -23,13 +25,21 @@ from storage.format.types.types import (
 )
 
 __all__ = [
+    "INTEGERS",
     "MULTISET_COUNT",
+    "SIZED",
     "is_string_map",
+    "kind_of",
+    "logical_of",
+    "nullable",
     "optional_field",
     "record_text",
     "required_field",
+    "resolved",
     "schema_text",
+    "width_of",
 ]
+
 
 MULTISET_COUNT = AtomicType(TypeRoot.INT)
 """Type of a multiset's counts in Avro: nullable, unlike in the other formats."""
@@ -153,3 +163,69 @@ def _atomic(type_: AtomicType) -> Any:
         return {"type": "int", "logicalType": "time-millis"}
     unit = "millis" if type_.precision <= _MAX_MILLIS else "micros"
     return {"type": "long", "logicalType": f"{_TIMESTAMPS[root]}-{unit}"}
+
+
+INTEGERS = ("int", "long")
+SIZED = ("bytes", "string")
+WIDTHS = {"boolean": 1, "float": 4, "double": 8}
+"""Bytes of kinds that always take the same."""
+
+
+def resolved(schema: Any, named: dict[str, Any], namespace: str) -> Any:
+    """The schema with names of earlier records replaced by what they name.
+
+    `named` gets what is found, by name.
+    """
+    if isinstance(schema, list):
+        return [resolved(part, named, namespace) for part in schema]
+    if isinstance(schema, str):
+        return named.get(schema, named.get(f"{namespace}.{schema}", schema))
+    kind = schema["type"]
+    if isinstance(kind, dict | list):
+        return resolved(kind, named, namespace)
+    found = dict(schema)
+    if kind in ("record", "fixed", "enum"):
+        namespace = schema.get("namespace", namespace)
+        named[schema["name"]] = named[f"{namespace}.{schema['name']}"] = found
+    if kind == "record":
+        found["fields"] = [
+            {"name": f["name"], "type": resolved(f["type"], named, namespace)}
+            for f in schema["fields"]
+        ]
+    elif kind == "array":
+        found["items"] = resolved(schema["items"], named, namespace)
+    elif kind == "map":
+        found["values"] = resolved(schema["values"], named, namespace)
+    return found
+
+
+def kind_of(schema: Any) -> str:
+    """Such as `long`, `record` or `union`."""
+    if isinstance(schema, list):
+        return "union"
+    return str(schema if isinstance(schema, str) else schema["type"])
+
+
+def nullable(schema: Any) -> tuple[Any, int | None]:
+    """What is in a union with null, and the index of null; None when it is no union.
+
+    Raises:
+        UnsupportedFeatureError: any other union.
+    """
+    if not isinstance(schema, list):
+        return schema, None
+    rest = [part for part in schema if part != "null"]
+    if len(rest) != 1 or len(schema) != 2:
+        raise UnsupportedFeatureError("an Avro file has a union other than with null")
+    return rest[0], schema.index("null")
+
+
+def width_of(schema: Any) -> int:
+    """Bytes of a value of a kind in `WIDTHS`, or of a fixed; 0 of any other."""
+    kind = kind_of(schema)
+    return int(schema["size"]) if kind == "fixed" else WIDTHS.get(kind, 0)
+
+
+def logical_of(schema: Any) -> str:
+    """The logical type, or ""."""
+    return str(schema.get("logicalType", "")) if isinstance(schema, dict) else ""

@@ -14,8 +14,7 @@ import pyarrow as pa
 from storage.errors import UnsupportedFeatureError
 from storage.format.files.file_columns import list_like, map_entries, struct_like
 from storage.format.types.arrow_types import arrow_field, arrow_type
-from storage.format.types.cast_columns import column_cast
-from storage.format.types.casts import can_cast
+from storage.format.types.cast_columns import can_cast, column_cast
 from storage.format.types.type_text import type_name
 from storage.format.types.types import (
     ArrayType,
@@ -37,15 +36,7 @@ _UNCUT = (TypeRoot.VARCHAR, TypeRoot.VARBINARY)
 
 
 def conversion(source: DataType, target: DataType, name: str) -> Conversion | None:
-    """How to bring a column of one type to another.
-
-    Args:
-        source: type in the schema the file was written with.
-        target: type in the schema it is read with.
-        name: column to name in an error.
-
-    Returns:
-        None when the column is right as it is.
+    """How to bring a column of one type to another; None when it is right as it is.
 
     Raises:
         UnsupportedFeatureError: no schema change leads from one type to the other.
@@ -174,11 +165,7 @@ def _own_children(column: pa.Array) -> pa.Array:
     """The column without children of rows that are null or sliced away, which must not be cast."""
     if column.offset == 0 and column.null_count == 0:
         return column
-    return column.take(pa.array(range(0)) if len(column) == 0 else _row_numbers(len(column)))
-
-
-def _row_numbers(count: int) -> pa.Array:
-    return pa.arange(0, count)
+    return column.take(pa.array(range(0)) if len(column) == 0 else pa.arange(0, len(column)))
 
 
 def _applied(step: Conversion | None, column: pa.Array) -> pa.Array:

@@ -39,21 +39,15 @@ class DataFileOptions:
     Attributes:
         target_file_size: a file is closed once it holds this much [bytes].
         target_file_rows: a file written for new rows is closed once it has so many.
-        file_format: `parquet`, `orc` or `avro`.
-        compression: `zstd`, `snappy`, `lz4`, `gzip` or `none`.
-        zstd_level: level for zstd.
         stats_mode: `metadata.stats-mode`, for value columns.
         field_stats_modes: mode per column, where it differs.
         stats_first_columns: only the first so many value columns get statistics, besides those
             with a mode of their own; all of them when negative.
         dense_stats: leave columns without statistics out of the metadata.
-        suffix_includes_compression: `file.suffix.include.compression`.
         row_group_bytes: Arrow bytes per row group. Paimon's 128 MB is Java's encoded size and
             would hold a bucket's whole write buffer; a quarter of that bounds what a reader
             must decode at once, and no reader minds.
-        prefix: first part of the names.
         thin: leave out the key columns, which repeat value columns.
-        indexes: the file indexes that every file gets.
         index_threshold: largest file index that is put into the metadata [bytes].
         table_options: the options of the table, of which a format passes on its own.
     """

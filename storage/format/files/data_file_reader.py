@@ -7,7 +7,8 @@ the value columns hold the same, also in thin files. Source: FORMAT.md §2.3, §
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -32,7 +33,7 @@ BATCH_ROWS = 65_536
 merge of dozens of files stays in tens of megabytes."""
 
 
-def read_key_values(
+def read_rows(
     file_io: FileIO,
     path: str,
     meta: DataFileMeta,
@@ -43,8 +44,9 @@ def read_key_values(
     batch_rows: int = BATCH_ROWS,
     keep_row_group: RowGroupFilter | None = None,
     selection: RowSelection | None = None,
+    system: Sequence[DataField] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Read a data or changelog file of a primary-key table.
+    """Read a file of an append table, or only the value columns of a key-value file.
 
     Args:
         file_io: the store.
@@ -59,10 +61,11 @@ def read_key_values(
             names of `file_schema`. Sound for conditions on the key only: an older row of a key
             must not survive because a newer one was skipped.
         selection: which rows to read by their position in the file, None for all.
+        system: columns besides those of the schema, given first.
 
     Yields:
-        KeyValueBatch in file order: `_SEQUENCE_NUMBER`, `_VALUE_KIND`, then the asked columns in
-        schema order.
+        Batches in file order, the asked columns in schema order. With no column asked, batches
+        without columns that still carry their number of rows.
 
     Raises:
         CorruptDataError: damaged file, one without a column of its schema, one that is shorter
@@ -71,84 +74,25 @@ def read_key_values(
         UnsupportedFeatureError: an unknown format, or a type change that cannot be followed.
     """
     mapping = _Mapping(file_schema, read_schema, columns, meta, path)
-    schema = pa.schema([*(arrow_field(field) for field in SYSTEM_FIELDS), *mapping.fields])
-    for batch in _stored_batches(
-        file_io,
-        path,
-        meta,
-        file_schema.options,
-        [*SYSTEM_FIELDS, *mapping.stored],
-        batch_rows,
-        keep_row_group,
-        selection,
-    ):
-        system = [_system_column(batch, field, path) for field in SYSTEM_FIELDS]
-        yield pa.RecordBatch.from_arrays([*system, *mapping.apply(batch)], schema=schema)
-
-
-def read_rows(
-    file_io: FileIO,
-    path: str,
-    meta: DataFileMeta,
-    file_schema: TableSchema,
-    read_schema: TableSchema,
-    columns: Sequence[str] | None = None,
-    *,
-    batch_rows: int = BATCH_ROWS,
-    keep_row_group: RowGroupFilter | None = None,
-    selection: RowSelection | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Read a file of an append table, or only the value columns of a key-value file.
-
-    Arguments and errors as in `read_key_values`.
-
-    Yields:
-        Value batches in file order, the asked columns in schema order. With no column asked,
-        batches without columns that still carry their number of rows.
-    """
-    mapping = _Mapping(file_schema, read_schema, columns, meta, path)
-    schema = pa.schema(mapping.fields)
-    for batch in _stored_batches(
-        file_io,
-        path,
-        meta,
-        file_schema.options,
-        mapping.stored,
-        batch_rows,
-        keep_row_group,
-        selection,
-    ):
-        if mapping.fields:
-            yield pa.RecordBatch.from_arrays(mapping.apply(batch), schema=schema)
-        else:
-            yield batch
-
-
-def _stored_batches(
-    file_io: FileIO,
-    path: str,
-    meta: DataFileMeta,
-    options: Mapping[str, str],
-    columns: Sequence[DataField],
-    batch_rows: int,
-    keep_row_group: RowGroupFilter | None,
-    selection: RowSelection | None,
-) -> Iterator[pa.RecordBatch]:
-    """Batches as the file has them, their rows counted where no row is left out."""
+    schema = pa.schema([*(arrow_field(field) for field in system), *mapping.fields])
     rows = 0
     for batch in read_batches(
         format_of(path),
         file_io,
         path,
-        columns,
+        [*system, *mapping.stored],
         batch_rows=batch_rows,
         keep_row_group=keep_row_group,
         selection=selection,
         file_size=meta.file_size,
-        options=options,
+        options=file_schema.options,
     ):
         rows += batch.num_rows
-        yield batch
+        if not schema.names:
+            yield batch
+            continue
+        first = [_system_column(batch, field, path) for field in system]
+        yield pa.RecordBatch.from_arrays([*first, *mapping.apply(batch)], schema=schema)
     if rows != meta.row_count and keep_row_group is None and selection is None:
         raise CorruptDataError(
             "a data file has another number of rows than recorded",
@@ -156,6 +100,11 @@ def _stored_batches(
             expected=meta.row_count,
             found=rows,
         )
+
+
+read_key_values = functools.partial(read_rows, system=SYSTEM_FIELDS)
+"""Read a data or changelog file of a primary-key table, as KeyValueBatches: `_SEQUENCE_NUMBER`,
+`_VALUE_KIND`, then the asked columns in schema order; otherwise `read_rows`."""
 
 
 class _Mapping:

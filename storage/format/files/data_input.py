@@ -10,11 +10,59 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from storage.errors import CorruptDataError
-from storage.format.files.decode_errors import decoding
+from storage.errors import CorruptDataError, StorageUnavailableError, UnsupportedFeatureError
 from storage.io.file_io import FileIO
 
-__all__ = ["open_data_file"]
+__all__ = ["exceeds_nanoseconds", "open_data_file"]
+
+_OUT_OF_RANGE = "out of range for nanosecond resolution"
+
+
+def exceeds_nanoseconds(error: pa.ArrowInvalid) -> bool:
+    """Whether the library refused a timestamp that 64-bit nanoseconds cannot hold."""
+    return _OUT_OF_RANGE in str(error)
+
+
+@contextlib.contextmanager
+def decoding(path: str, expected: str) -> Iterator[None]:
+    """Distinguish damaged bytes from a failing store while a file is decoded.
+
+    Raises:
+        CorruptDataError: the bytes are not what they should be.
+        StorageUnavailableError: the store failed.
+        UnsupportedFeatureError: a sound value that Arrow cannot hold.
+        FileNotFoundError: there is no such file.
+        PermissionError: as it is.
+    """
+    try:
+        yield
+    except (FileNotFoundError, PermissionError):
+        raise
+    except OSError as error:
+        if error.errno is not None:
+            raise StorageUnavailableError(
+                "cannot read a data file", detail=str(error), path=path
+            ) from error
+        raise _corrupt(error, path, expected) from error
+    except pa.ArrowInvalid as error:
+        if exceeds_nanoseconds(error):
+            raise UnsupportedFeatureError(
+                "a timestamp lies outside the years 1677 to 2262, which this format cannot give",
+                detail=str(error),
+                hint="read this file with Apache Paimon, or keep such tables in Parquet",
+                path=path,
+            ) from error
+        raise _corrupt(error, path, expected) from error
+    except MemoryError:
+        raise
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise _corrupt(error, path, expected) from error
+
+
+def _corrupt(error: Exception, path: str, expected: str) -> CorruptDataError:
+    return CorruptDataError(
+        "a data file cannot be decoded", detail=str(error), path=path, expected=expected
+    )
 
 
 @contextlib.contextmanager
@@ -23,11 +71,7 @@ def open_data_file(
 ) -> Iterator[pa.NativeFile]:
     """The opened file; what is raised while it is decoded is as `decoding` says.
 
-    Args:
-        file_io: the store.
-        path: the file.
-        expected: what its bytes should be, such as "a Parquet file".
-        file_size: recorded size [bytes], or None when it is unknown.
+    `file_size` is the recorded one [bytes], None where it is unknown.
 
     Raises:
         CorruptDataError: it is shorter than recorded.

@@ -60,10 +60,7 @@ def rows_without_columns(rows: int) -> pa.RecordBatch:
 def conform_batch(batch: pa.RecordBatch, columns: Sequence[DataField], path: str) -> pa.RecordBatch:
     """The wanted columns of a decoded batch, in the wanted order and types.
 
-    Args:
-        batch: as the file library gives it.
-        columns: fields of the file's schema; those the batch lacks are left out.
-        path: file to name in an error.
+    Columns that the batch lacks are left out.
 
     Raises:
         CorruptDataError: a column holds something else than its field says.
@@ -80,12 +77,6 @@ def conform_batch(batch: pa.RecordBatch, columns: Sequence[DataField], path: str
 def conform(column: pa.Array, type_: DataType, name: str, path: str) -> pa.Array:
     """One column as an array of `arrow_type(type_)`; zero copy when it already is one.
 
-    Args:
-        column: as decoded.
-        type_: its type in the file's schema.
-        name: dotted name of the column for an error.
-        path: file for an error.
-
     Raises:
         CorruptDataError: the column holds something else.
         UnsupportedFeatureError: a timestamp outside of what 64-bit nanoseconds hold.
@@ -96,7 +87,7 @@ def conform(column: pa.Array, type_: DataType, name: str, path: str) -> pa.Array
     match type_:
         case AtomicType():
             return _atomic(column, wanted, type_, name, path)
-        case ArrayType(element=element) if _is_list(column.type):
+        case ArrayType(element=element) if pa.types.is_list(column.type):
             return list_like(column, wanted, conform(column.values, element, name, path))
         case MultisetType(element=element) if pa.types.is_map(column.type):
             return _map(column, wanted, element, _COUNT, name, path)
@@ -110,10 +101,7 @@ def conform(column: pa.Array, type_: DataType, name: str, path: str) -> pa.Array
 def list_like(column: pa.Array, wanted: pa.DataType, child: pa.Array) -> pa.Array:
     """The list structure of `column` (a list or map) around another child array.
 
-    Args:
-        column: gives offsets and nulls; may be a slice.
-        wanted: list or map type of the result.
-        child: all values, slices not cut away; for a map a struct of key and value.
+    The child is all values, slices not cut away; of a map a struct of key and value.
     """
     buffers = column.buffers()[:2]
     return pa.Array.from_buffers(
@@ -174,11 +162,7 @@ def mapped_values(
 ) -> pa.Array:
     """The column with its values of some types changed, at any depth.
 
-    Args:
-        column: of `arrow_type(type_)`.
-        type_: its type.
-        roots: which types.
-        change: gives other values of the same type.
+    `change` gives other values of the same type.
     """
     match type_:
         case AtomicType():
@@ -199,10 +183,6 @@ def mapped_values(
                 mapped_values(column.field(i), f.type, roots, change) for i, f in enumerate(fields)
             ]
             return struct_like(column, list(column.type), children)
-
-
-def _is_list(type_: pa.DataType) -> bool:
-    return pa.types.is_list(type_)
 
 
 def _map(

@@ -5,28 +5,28 @@ The format of a file follows from its name, never by the table's options (FORMAT
 may hold several at once. How each format encodes columns is in `parquet`, `orc` and `avro_rows`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from storage.errors import UnsupportedFeatureError
-from storage.format.avro.container import codec_of as avro_codec
+from storage.format.avro.container import CODECS as AVRO_CODECS
 from storage.format.avro.rows import AvroSink
 from storage.format.avro.rows import read_batches as read_avro
 from storage.format.avro.schema import schema_text
-from storage.format.files.file_columns import conform_batch
+from storage.format.files.orc.orc import CODECS as ORC_CODECS
 from storage.format.files.orc.orc import OrcSink
-from storage.format.files.orc.orc import codec_of as orc_codec
 from storage.format.files.orc.orc import read_batches as read_orc
-from storage.format.files.parquet.parquet import ParquetSink, RowGroupFilter, parquet_field
-from storage.format.files.parquet.parquet import codec_of as parquet_codec
+from storage.format.files.parquet.parquet import CODECS as PARQUET_CODECS
+from storage.format.files.parquet.parquet import ParquetSink, RowGroupFilter
 from storage.format.files.parquet.parquet import read_batches as read_parquet
 from storage.format.files.row_selection import RowSelection
 from storage.format.types.types import DataField
 from storage.io.file_io import FileIO
 from storage.options.options import option_value
+from storage.options.values import codec_of
 
 __all__ = [
     "FORMATS",
@@ -37,9 +37,6 @@ __all__ = [
     "open_sink",
     "read_batches",
 ]
-
-FORMATS = ("parquet", "orc", "avro")
-"""Values of `file.format`, which are also the last parts of file names."""
 
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
@@ -68,6 +65,34 @@ class RowSink(Protocol):
 
     def close(self) -> None:
         """Write what is left and the footer. A file without rows is valid, too."""
+
+
+class _Format(NamedTuple):
+    """What makes and reads the files of a format, and its names of compressions."""
+
+    sink: Callable[..., RowSink]
+    read: Callable[..., Iterator[pa.RecordBatch]]
+    codecs: Mapping[str, str]
+    title: str
+
+
+_FORMATS = {
+    "parquet": _Format(ParquetSink, read_parquet, PARQUET_CODECS, "Parquet"),
+    "orc": _Format(OrcSink, read_orc, ORC_CODECS, "ORC"),
+    "avro": _Format(AvroSink, read_avro, AVRO_CODECS, "Avro"),
+}
+FORMATS = tuple(_FORMATS)
+"""Values of `file.format`, which are also the last parts of file names."""
+
+
+def _format(name: str, verb: str) -> _Format:
+    if name not in _FORMATS:
+        raise UnsupportedFeatureError(
+            f"data files of this format cannot be {verb}",
+            hint=f"set `file.format` to one of {', '.join(FORMATS)}",
+            format=name,
+        )
+    return _FORMATS[name]
 
 
 def format_of(file_name: str) -> str:
@@ -112,28 +137,14 @@ def open_sink(
         UnsupportedFeatureError: the format does not exist or cannot hold a column's type.
         InvalidOptionError: unknown compression, or a malformed option of the format.
     """
-    match file_format:
-        case "parquet":
-            return ParquetSink(
-                output,
-                pa.schema([parquet_field(field) for field in layout_fields]),
-                compression=compression,
-                zstd_level=zstd_level,
-                plain=plain,
-                options=options,
-            )
-        case "orc":
-            return OrcSink(output, layout_fields, compression=compression, options=options)
-        case "avro":
-            return AvroSink(
-                output,
-                layout_fields,
-                compression=compression,
-                zstd_level=zstd_level,
-                options=options,
-            )
-        case _:
-            raise _cannot("written", file_format)
+    return _format(file_format, "written").sink(
+        output,
+        layout_fields,
+        compression=compression,
+        zstd_level=zstd_level,
+        plain=plain,
+        options=options,
+    )
 
 
 def read_batches(
@@ -164,7 +175,7 @@ def read_batches(
         options: of the file's schema; `orc.timestamp-ltz.legacy.type` says how Java stored
             TIMESTAMP_LTZ.
 
-    Yields:
+    Returns:
         Batches in file order, never empty; the columns in the order asked, absent ones left out,
         each of `arrow_type` of its field. With no column left, batches without columns that
         still carry their number of rows.
@@ -174,40 +185,16 @@ def read_batches(
         UnsupportedFeatureError: the format is none of ours, or a value has no Arrow form.
         FileNotFoundError: there is no such file.
     """
-    match file_format:
-        case "avro":
-            yield from read_avro(
-                file_io,
-                path,
-                columns,
-                batch_rows=batch_rows,
-                selection=selection,
-                file_size=file_size,
-            )
-        case "orc":
-            yield from read_orc(
-                file_io,
-                path,
-                columns,
-                batch_rows=batch_rows,
-                selection=selection,
-                file_size=file_size,
-                options=options,
-            )
-        case "parquet":
-            batches = read_parquet(
-                file_io,
-                path,
-                [field.name for field in columns],
-                batch_rows=batch_rows,
-                keep_row_group=keep_row_group,
-                selection=selection,
-                file_size=file_size,
-            )
-            for batch in batches:
-                yield conform_batch(batch, columns, path)
-        case _:
-            raise _cannot("read", file_format)
+    return _format(file_format, "read").read(
+        file_io,
+        path,
+        columns,
+        batch_rows=batch_rows,
+        keep_row_group=keep_row_group,
+        selection=selection,
+        file_size=file_size,
+        options=options,
+    )
 
 
 def check_types(file_format: str, fields: Sequence[DataField]) -> None:
@@ -223,28 +210,9 @@ def check_types(file_format: str, fields: Sequence[DataField]) -> None:
 def check_compression(file_format: str, compression: str, options: Mapping[str, str]) -> None:
     """Check that files of a format can be written with a compression.
 
-    Args:
-        file_format: one of `FORMATS`.
-        compression: `file.compression`, or one of those that go before it.
-        options: the table's.
-
     Raises:
         InvalidOptionError: the format has none of this name.
     """
-    match file_format:
-        case "parquet":
-            parquet_codec(compression)
-        case "orc":
-            orc_codec(compression)
-        case "avro":
-            avro_codec(option_value(options, "avro.codec") or compression)
-        case _:
-            raise _cannot("written", file_format)
-
-
-def _cannot(verb: str, file_format: str) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(
-        f"data files of this format cannot be {verb}",
-        hint=f"set `file.format` to one of {', '.join(FORMATS)}",
-        format=file_format,
-    )
+    own = option_value(options, "avro.codec") if file_format == "avro" else None
+    format_ = _format(file_format, "written")
+    codec_of(own or compression, format_.codecs, format_.title)

@@ -5,9 +5,9 @@ Key-value files: `_KEY_` columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, values; thi
 the keys. Files of append tables: the values. Source: FORMAT.md §4.4, §4.5, §7.1.
 """
 
+import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -71,20 +71,7 @@ class RowsInFile:
     key_stats: SimpleStats = EMPTY_STATS
 
 
-class FileFacts(Protocol):
-    """Gathers what the metadata says about the rows of one file: `add` each batch, then `result`.
-
-    Batches come in file order, with the columns of `FileLayout.ordered`, never empty.
-    """
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Take in rows."""
-
-    def result(self) -> RowsInFile:
-        """What is known of all rows; at least one batch was added."""
-
-
-class FileLayout(Protocol):
+class FileLayout(abc.ABC):
     """The columns of a file, and how rows become them.
 
     Attributes:
@@ -94,21 +81,34 @@ class FileLayout(Protocol):
         plain: columns that never get a dictionary.
     """
 
-    schema: TableSchema
-    options: DataFileOptions
-    fields: tuple[DataField, ...]
-    plain: frozenset[str]
+    def __init__(
+        self, schema: TableSchema, options: DataFileOptions, fields: Sequence[DataField]
+    ) -> None:
+        self.schema = schema
+        self.options = options
+        self.fields = tuple(fields)
+        self.plain: frozenset[str] = frozenset()
+        self.names = list(schema.field_names)
 
     def ordered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns that are written, found by name."""
+        """The columns that are written, without the keys, found by name."""
+        if batch.schema.names == self.names:
+            return batch
+        missing = set(self.names) - set(batch.schema.names)
+        if missing:
+            raise InternalError("a batch to be written lacks columns", columns=sorted(missing))
+        return batch.select(self.names)
 
     def physical(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The columns `fields` of an ordered batch."""
+        return list(batch.columns)
 
     def values(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The value columns of an ordered batch, in schema order."""
+        return list(batch.columns)
 
-    def facts(self) -> FileFacts:
+    @abc.abstractmethod
+    def facts(self) -> "FileFacts":
         """What is gathered of the next file."""
 
 
@@ -117,17 +117,15 @@ def key_value_schema(schema: TableSchema) -> pa.Schema:
     return pa.schema([arrow_field(field) for field in (*SYSTEM_FIELDS, *schema.fields)])
 
 
-class KeyValueLayout:
-    """Columns of a key-value file and how statistics are taken of them; a `FileLayout`."""
+class KeyValueLayout(FileLayout):
+    """Columns of a key-value file and how statistics are taken of them."""
 
     def __init__(self, schema: TableSchema, options: DataFileOptions) -> None:
-        self.schema = schema
-        self.options = options
+        keys = () if options.thin else tuple(_key_field(field) for field in schema.key_fields)
+        super().__init__(schema, options, (*keys, *SYSTEM_FIELDS, *schema.fields))
         self.names = [*(field.name for field in SYSTEM_FIELDS), *schema.field_names]
         self.key_positions = [self.names.index(name) for name in schema.trimmed_primary_keys]
         self.key_types = [field.type for field in schema.key_fields]
-        keys = () if options.thin else tuple(_key_field(field) for field in schema.key_fields)
-        self.fields = (*keys, *SYSTEM_FIELDS, *schema.fields)
         # The first column of a key and the sequence numbers hardly ever repeat in one file.
         trimmed = schema.trimmed_primary_keys
         first_keys = trimmed[:1] if len(trimmed) == 1 else ()
@@ -135,25 +133,21 @@ class KeyValueLayout:
             (SEQUENCE_NUMBER, *(KEY_PREFIX + name for name in first_keys), *first_keys)
         )
 
-    def ordered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns of a KeyValueBatch in file order, without the keys."""
-        return _ordered(batch, self.names)
-
     def physical(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The keys unless thin, then all columns of the batch."""
         columns = batch.columns
         return columns if self.options.thin else [*self.keys(columns), *columns]
 
     def values(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The value columns of an ordered batch, in schema order."""
+        """See `FileLayout`."""
         return batch.columns[len(SYSTEM_FIELDS) :]
 
     def keys(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
         """The key columns among those of an ordered batch."""
         return [columns[i] for i in self.key_positions]
 
-    def facts(self) -> "_KeyValueFacts":
-        """What is gathered of the next file."""
+    def facts(self) -> "FileFacts":
+        """See `FileLayout`."""
         return _KeyValueFacts(self)
 
     def stats_modes(self) -> tuple[list[StatsMode], list[StatsMode]]:
@@ -177,32 +171,17 @@ class KeyValueLayout:
         return frame(encoded.as_buffer().to_pybytes(), len(columns))
 
 
-class RowLayout:
-    """Columns of a file of an append table: those of the table; a `FileLayout`."""
+class RowLayout(FileLayout):
+    """Columns of a file of an append table: those of the table."""
 
     def __init__(
         self, schema: TableSchema, options: DataFileOptions, first_sequence: int = 0
     ) -> None:
-        self.schema = schema
-        self.options = options
-        self.fields = schema.fields
-        self.plain: frozenset[str] = frozenset()
+        super().__init__(schema, options, schema.fields)
         self.next_sequence = first_sequence
 
-    def ordered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns of the table, found by name."""
-        return _ordered(batch, self.schema.field_names)
-
-    def physical(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """All columns."""
-        return batch.columns
-
-    def values(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """All columns."""
-        return batch.columns
-
-    def facts(self) -> "_RowFacts":
-        """What is gathered of the next file; it goes on with the sequence numbers."""
+    def facts(self) -> "FileFacts":
+        """See `FileLayout`; sequence numbers continue from file to file."""
         return _RowFacts(self)
 
 
@@ -273,22 +252,13 @@ class _RowFacts:
         )
 
 
-def _ordered(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    if batch.schema.names == list(names):
-        return batch
-    missing = set(names) - set(batch.schema.names)
-    if missing:
-        raise InternalError("a batch to be written lacks columns", columns=sorted(missing))
-    return batch.select(list(names))
-
-
 def _key_field(field: DataField) -> DataField:
     return dataclasses.replace(
         field, id=KEY_FIELD_ID_START + field.id, name=KEY_PREFIX + field.name
     )
 
 
-def _modes(layout: KeyValueLayout | RowLayout, fields: Sequence[DataField]) -> list[StatsMode]:
+def _modes(layout: FileLayout, fields: Sequence[DataField]) -> list[StatsMode]:
     """The statistics mode of each physical column.
 
     A mode of its own comes first, then the one for keys and system columns, then the common one
@@ -321,3 +291,10 @@ def _stats_parts(
     accumulator: StatsAccumulator, options: DataFileOptions
 ) -> tuple[SimpleStats, tuple[str, ...] | None]:
     return accumulator.dense_stats() if options.dense_stats else (accumulator.stats(), None)
+
+
+FileFacts = _KeyValueFacts | _RowFacts
+"""Gathers what the metadata says about the rows of one file: `add` each batch, then `result`.
+
+Batches come in file order, with the columns of `FileLayout.ordered`, at least one, never empty.
+"""

@@ -75,7 +75,6 @@ class TextCodec:
     Attributes:
         encode: the lines of some rows; the columns in the order of the fields.
         decode: the rows of a stream, as columns of the wanted names.
-        header: first bytes of a file.
     """
 
     encode: Callable[[pa.RecordBatch], bytes]
@@ -87,11 +86,6 @@ def text_codec(
     file_format: str, fields: Sequence[DataField], options: Mapping[str, str]
 ) -> TextCodec:
     """The codec of a table's files.
-
-    Args:
-        file_format: one of `TEXT_FORMATS`.
-        fields: the columns in the files, in order.
-        options: texts of the table's options.
 
     Raises:
         UnsupportedFeatureError: the format cannot hold a column.

@@ -7,8 +7,10 @@ is in the offset.
 """
 
 import bisect
+import dataclasses
 import itertools
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,13 +20,102 @@ import pyarrow.compute as pc
 import pyroaring
 
 from storage.errors import InvalidOptionError
-from storage.format.index.grouping import DistinctRows, RowGrouping, cuts
 from storage.format.index.roaring import bitmap_of, decode, encode
-from storage.format.index.values import IndexKey, KeyCodec, big_endian
-from storage.format.index.window import Window
+from storage.format.index.values import IndexKey, KeyCodec, big_endian, is_text, key_column
+from storage.format.index.window import IndexReader, Window
 from storage.format.types.types import AtomicType
 
-__all__ = ["DEFAULT_BLOCK_SIZE", "BitmapBuilder", "BitmapReader", "content"]
+__all__ = [
+    "DEFAULT_BLOCK_SIZE",
+    "BitmapBuilder",
+    "BitmapReader",
+    "DistinctRows",
+    "RowGrouping",
+    "content",
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DistinctRows:
+    """A column as its distinct values.
+
+    Attributes:
+        keys: distinct keys in ascending order: numbers signed, texts by their bytes.
+        codes: position in `keys` of every row; meaningless for nulls.
+        nulls: rows that are null, ascending.
+        rows: valid rows, by key and then ascending.
+        starts: where the rows of each key begin in `rows`; one more than keys.
+    """
+
+    keys: pa.Array
+    codes: npt.NDArray[np.int64]
+    nulls: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Rows of each key."""
+        return np.diff(self.starts)
+
+    @property
+    def row_count(self) -> int:
+        """All rows, nulls included."""
+        return len(self.codes)
+
+    def groups(self, least: int) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+        """Position of a key and its rows, for keys with at least so many rows."""
+        for i in np.flatnonzero(self.counts >= least).tolist():
+            yield i, self.rows[self.starts[i] : self.starts[i + 1]]
+
+
+class RowGrouping:
+    """Collects a column batch by batch, four bytes a row besides the distinct values."""
+
+    def __init__(self, type_: AtomicType) -> None:
+        self._type = type_
+        self._parts: list[pa.DictionaryArray] = []
+
+    def add(self, column: pa.Array) -> None:
+        """Add more rows."""
+        self._parts.append(key_column(column, self._type).dictionary_encode())
+
+    def finish(self) -> DistinctRows:
+        """The rows of every distinct value."""
+        keys, codes = self._unified()
+        order = np.asarray(pc.sort_indices(keys)).astype(np.int64)
+        rank = np.empty(len(order) + 1, np.int64)
+        rank[order] = np.arange(len(order))
+        rank[-1] = -1
+        codes = rank[codes]
+        nulls = np.flatnonzero(codes < 0)
+        rows = np.argsort(codes, kind="stable")[len(nulls) :]
+        counts = np.bincount(codes[codes >= 0], minlength=len(keys))
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        return DistinctRows(keys.take(pa.array(order)), codes, nulls, rows, starts)
+
+    def _unified(self) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+        """Distinct keys in any order and the code of each row, -1 for null."""
+        value_type = pa.binary() if is_text(self._type) else pa.int64()
+        if not self._parts:
+            return pa.array([], value_type), np.empty(0, np.int64)
+        whole = pa.chunked_array(self._parts).unify_dictionaries()
+        codes = [np.asarray(pc.fill_null(part.indices, -1)) for part in whole.chunks]
+        return whole.chunk(0).dictionary, np.concatenate(codes).astype(np.int64)
+
+
+def cuts(sizes: npt.NDArray[np.int64], limit: int) -> npt.NDArray[np.int64]:
+    """Where pieces begin when entries fill pieces of at most `limit` bytes, each at least one.
+
+    Sizes and limit are in bytes.
+    """
+    ends = np.cumsum(sizes)
+    found = [0] if len(sizes) else []
+    while found and found[-1] < len(sizes):
+        before = int(ends[found[-1] - 1]) if found[-1] else 0
+        found.append(max(found[-1] + 1, int(np.searchsorted(ends, before + limit, "right"))))
+    return np.array(found, np.int64)
+
 
 DEFAULT_BLOCK_SIZE = 16 * 1024
 VERSIONS = (1, 2)
@@ -40,8 +131,6 @@ class BitmapBuilder:
     """Builds the index of one column.
 
     Args:
-        type_: of the column.
-        version: of the format, 1 or 2.
         block_size: most bytes of a block of version 2.
 
     Raises:
@@ -135,12 +224,8 @@ def _places(found: DistinctRows, bodies: list[bytes]) -> tuple[Integers, Integer
     return offsets, lengths
 
 
-class BitmapReader:
+class BitmapReader(IndexReader):
     """Finds the rows of values in a stored index, of either version.
-
-    Args:
-        window: the payload.
-        type_: of the column.
 
     Raises:
         CorruptDataError: the payload is no bitmap index (also from every method).
@@ -207,7 +292,7 @@ class BitmapReader:
         return dict(zip(keys, places, strict=True)), at + size
 
     def equal_to(self, values: pa.Array) -> pyroaring.BitMap:
-        """Rows with any of these values, none of which is null."""
+        """See `IndexReader`."""
         found = pyroaring.BitMap()
         for key in self._codec.keys(values):
             place = self._place(key)
@@ -216,18 +301,12 @@ class BitmapReader:
         return found
 
     def null_rows(self) -> pyroaring.BitMap:
-        """Rows that are null."""
+        """See `IndexReader`."""
         return pyroaring.BitMap() if self._null is None else self._bitmap(*self._null)
 
     def valid_rows(self) -> pyroaring.BitMap:
-        """Rows that are not null."""
+        """See `IndexReader`."""
         return pyroaring.BitMap(range(self._rows)) - self.null_rows()
-
-    def above(self, value: pa.Array, inclusive: bool) -> None:
-        """Nothing: values are not compared by this index."""
-
-    def below(self, value: pa.Array, inclusive: bool) -> None:
-        """Nothing: values are not compared by this index."""
 
     def _place(self, key: IndexKey) -> tuple[int, int] | None:
         if 0 in self._entries and not self._blocks:

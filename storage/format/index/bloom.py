@@ -13,7 +13,7 @@ import pyroaring
 
 from storage.errors import CorruptDataError, InvalidOptionError
 from storage.format.index.hashing import hash_column
-from storage.format.index.window import Window
+from storage.format.index.window import IndexReader, Window
 from storage.format.types.types import AtomicType
 
 __all__ = ["BloomBuilder", "BloomReader", "parameters"]
@@ -66,13 +66,7 @@ def _positions(hashes: npt.NDArray[np.uint64], function: int, bits: int) -> npt.
 
 
 class BloomBuilder:
-    """Builds the filter of one column.
-
-    Args:
-        type_: of the column.
-        items: see `parameters`.
-        fpp: see `parameters`.
-    """
+    """Builds the filter of one column."""
 
     def __init__(
         self, type_: AtomicType, *, items: int = DEFAULT_ITEMS, fpp: float = DEFAULT_FPP
@@ -96,12 +90,8 @@ class BloomBuilder:
         return self._functions.to_bytes(_COUNT_SIZE, "big") + self._set.tobytes()
 
 
-class BloomReader:
+class BloomReader(IndexReader):
     """Looks values up in a stored filter, reading only the bytes it needs.
-
-    Args:
-        window: the payload.
-        type_: of the column.
 
     Raises:
         CorruptDataError: the payload is no filter.
@@ -130,18 +120,6 @@ class BloomReader:
         if any(self._may_contain(hashes[i : i + 1]) for i in range(len(hashes))):
             return None
         return pyroaring.BitMap()
-
-    def above(self, value: pa.Array, inclusive: bool) -> None:
-        """See `IndexReader`: a filter knows no order."""
-
-    def below(self, value: pa.Array, inclusive: bool) -> None:
-        """See `IndexReader`: a filter knows no order."""
-
-    def valid_rows(self) -> None:
-        """See `IndexReader`: a filter knows no rows."""
-
-    def null_rows(self) -> None:
-        """See `IndexReader`: a filter knows no rows."""
 
     def _may_contain(self, one: npt.NDArray[np.uint64]) -> bool:
         for function in range(1, self._functions + 1):

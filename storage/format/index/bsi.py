@@ -15,7 +15,7 @@ import pyroaring
 
 from storage.format.index.roaring import bitmap_of, decode, encode
 from storage.format.index.values import KeyCodec, integer_view
-from storage.format.index.window import Window
+from storage.format.index.window import IndexReader, Window
 from storage.format.types.types import AtomicType
 
 __all__ = ["BsiBuilder", "BsiReader"]
@@ -31,11 +31,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class BsiBuilder:
-    """Builds the index of one column; keeps eight bytes a row until `finish`.
-
-    Args:
-        type_: of the column.
-    """
+    """Builds the index of one column; keeps eight bytes a row until `finish`."""
 
     def __init__(self, type_: AtomicType) -> None:
         self._type = type_
@@ -108,12 +104,8 @@ class _Half:
         return below, equal, above
 
 
-class BsiReader:
+class BsiReader(IndexReader):
     """Compares values in a stored index.
-
-    Args:
-        window: the payload.
-        type_: of the column.
 
     Raises:
         CorruptDataError: the payload is no bit-sliced index.
@@ -158,7 +150,7 @@ class BsiReader:
         return _Half(low, high, existing, slices), at
 
     def equal_to(self, values: pa.Array) -> pyroaring.BitMap:
-        """Rows with any of these values, none of which is null."""
+        """See `IndexReader`."""
         found = pyroaring.BitMap()
         for key in self._codec.keys(values):
             half = self._positive if key >= 0 else self._negative
@@ -166,7 +158,7 @@ class BsiReader:
         return found
 
     def above(self, value: pa.Array, inclusive: bool) -> pyroaring.BitMap:
-        """Rows with a greater value, or also this one."""
+        """See `IndexReader`."""
         (key,) = self._codec.keys(value)
         if key >= 0:
             _, equal, found = self._positive.split(key)
@@ -176,7 +168,7 @@ class BsiReader:
         return found | equal if inclusive else found
 
     def below(self, value: pa.Array, inclusive: bool) -> pyroaring.BitMap:
-        """Rows with a smaller value, or also this one."""
+        """See `IndexReader`."""
         (key,) = self._codec.keys(value)
         if key >= 0:
             smaller, equal, _ = self._positive.split(key)
@@ -186,9 +178,9 @@ class BsiReader:
         return found | equal if inclusive else found
 
     def valid_rows(self) -> pyroaring.BitMap:
-        """Rows that are not null."""
+        """See `IndexReader`."""
         return self._positive.existing | self._negative.existing
 
     def null_rows(self) -> pyroaring.BitMap:
-        """Rows that are null."""
+        """See `IndexReader`."""
         return pyroaring.BitMap(range(self._rows)) - self.valid_rows()

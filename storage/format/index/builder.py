@@ -10,31 +10,19 @@ import dataclasses
 import functools
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.errors import InvalidOptionError
-from storage.format.index.bitmap import DEFAULT_BLOCK_SIZE, BitmapBuilder
-from storage.format.index.bloom import DEFAULT_FPP, DEFAULT_ITEMS, BloomBuilder, parameters
-from storage.format.index.bsi import BsiBuilder
+from storage.format.index.bloom import DEFAULT_FPP, DEFAULT_ITEMS, parameters
 from storage.format.index.container import encode_container
-from storage.format.index.kinds import (
-    BITMAP,
-    BLOOM,
-    BSI,
-    INDEX_TYPES,
-    RANGE_BITMAP,
-    can_index,
-    takes,
-)
-from storage.format.index.range_bitmap import RangeBitmapBuilder, default_chunk_size
+from storage.format.index.kinds import BLOOM, INDEX_TYPES, can_index, takes
 from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataField, DataType, MapType, TypeRoot
 from storage.options.options import TableOptions
-from storage.options.values import decimal_number, integer, memory_size
 
 __all__ = ["FileIndexBuilder", "FileIndexSpec", "check_file_indexes"]
 
@@ -43,31 +31,12 @@ _log = logging.getLogger(__name__)
 _SETTING = re.compile(r"file-index\.([^.]+)\.([^.]+)\.([^.]+)\Z")
 _MAP_KEY = re.compile(r"([^\[]*)\[(.*)\]\Z", re.DOTALL)
 
-_SETTINGS: Mapping[str, Mapping[str, Callable[[str], Any]]] = {
-    BLOOM: {"items": integer, "fpp": decimal_number},
-    BITMAP: {"version": integer, "index-block-size": memory_size},
-    BSI: {},
-    RANGE_BITMAP: {"chunk-size": memory_size},
-}
-
-
-class ColumnIndexBuilder(Protocol):
-    """Builds one index of one column."""
-
-    def add(self, column: pa.Array) -> None:
-        """Add more rows."""
-
-    def finish(self) -> bytes | None:
-        """The payload; None when the values cannot be indexed."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileIndexSpec:
     """One index that a table wants.
 
     Attributes:
-        index_type: `bloom-filter`, `bitmap`, `bsi` or `range-bitmap`.
-        column: column name.
         map_key: the key whose values are indexed, of a map column; None = the column itself.
         settings: parsed settings by name; those left out have their defaults.
     """
@@ -115,9 +84,6 @@ class FileIndexSpec:
     def type_of(self, field: DataField) -> AtomicType:
         """The type of the indexed values.
 
-        Args:
-            field: the column.
-
         Raises:
             InvalidOptionError: values of this column cannot have this index.
         """
@@ -141,22 +107,12 @@ class FileIndexSpec:
             )
         return value
 
-    def builder(self, type_: AtomicType) -> ColumnIndexBuilder:
+    def builder(self, type_: AtomicType) -> Any:
         """A new builder of this index."""
-        settings = self.settings
-        if self.index_type == BLOOM:
-            items, fpp = settings.get("items", DEFAULT_ITEMS), settings.get("fpp", DEFAULT_FPP)
-            return BloomBuilder(type_, items=items, fpp=fpp)
-        if self.index_type == BITMAP:
-            return BitmapBuilder(
-                type_,
-                version=settings.get("version", 2),
-                block_size=settings.get("index-block-size", DEFAULT_BLOCK_SIZE),
-            )
-        if self.index_type == BSI:
-            return BsiBuilder(type_)
-        size = settings.get("chunk-size", default_chunk_size(type_))
-        return RangeBitmapBuilder(type_, chunk_size=size)
+        kind = INDEX_TYPES[self.index_type]
+        return kind.builder(
+            type_, **{kind.settings[name][0]: value for name, value in self.settings.items()}
+        )
 
 
 def _is_text(type_: DataType) -> bool:
@@ -185,11 +141,11 @@ def _settle(wanted: dict[tuple[str, str], dict[str, Any]], raw: Mapping[str, str
                 option=match[0],
                 column=column,
             )
-        if setting not in _SETTINGS[kind]:
+        if setting not in INDEX_TYPES[kind].settings:
             _warn_unknown(match[0])
             continue
         try:
-            parsed = _SETTINGS[kind][setting](value)
+            parsed = INDEX_TYPES[kind].settings[setting][1](value)
         except ValueError as error:
             raise InvalidOptionError(
                 "the value of an option cannot be read",
@@ -244,7 +200,6 @@ class FileIndexBuilder:
 
     Args:
         fields: value columns in the order they are given to `add`.
-        specs: indexes wanted.
 
     Raises:
         InvalidOptionError: a column is not there or cannot have its index.
@@ -261,8 +216,7 @@ class FileIndexBuilder:
     def add(self, columns: Sequence[pa.Array]) -> None:
         """Add more rows.
 
-        Args:
-            columns: one per field, in the form of `arrow_types.arrow_type`.
+        Columns are in the form of `arrow_types.arrow_type`, one per field.
         """
         if not columns or not len(columns[0]):
             return

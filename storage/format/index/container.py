@@ -35,7 +35,6 @@ class FileIndexContainer:
     """A container whose head is read.
 
     Attributes:
-        source: its bytes.
         columns: column -> index type -> payload; None = the index is empty.
     """
 

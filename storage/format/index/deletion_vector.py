@@ -43,9 +43,7 @@ _LARGEST_32 = 0x7FFF_FFFF - 1
 def encode(bitmap: Bitmap, bitmap64: bool | None = None) -> bytes:
     """One vector as it lies in an index file: size, magic, bitmap, CRC.
 
-    Args:
-        bitmap: deleted positions; not changed.
-        bitmap64: the form to write; None: as the bitmap is.
+    `bitmap64` is the form to write; None: as the bitmap is.
 
     Raises:
         InvalidRequestError: a position is too large for the 32-bit form.
@@ -157,15 +155,13 @@ def decode(data: bytes, path: str = "", offset: int = 0, *, length: int | None =
             "wrong checksum", expected=f"{checksum:08x}", found=f"{zlib.crc32(content):08x}"
         )
     try:
-        return _unpacked_64(content[_WORD:]) if wide else _unpacked_32(content[_WORD:])
+        return (
+            _unpacked_64(content[_WORD:]) if wide else pyroaring.BitMap.deserialize(content[_WORD:])
+        )
     except (ValueError, struct.error) as error:
         raise corrupt(
             "no bitmap", expected="a portable Roaring bitmap", found=str(error)
         ) from error
-
-
-def _unpacked_32(data: bytes) -> pyroaring.BitMap:
-    return pyroaring.BitMap.deserialize(data)
 
 
 def _unpacked_64(data: bytes) -> pyroaring.BitMap64:
@@ -186,13 +182,9 @@ def _unpacked_64(data: bytes) -> pyroaring.BitMap64:
 
 
 def encode_file(vectors: Mapping[str, Bitmap]) -> tuple[bytes, tuple[DeletionVectorMeta, ...]]:
-    """A whole index file.
+    """A whole index file, and where each vector lies.
 
-    Args:
-        vectors: by data file name, in the order they are to be written; each in its own form.
-
-    Returns:
-        Its bytes, and where each vector lies.
+    Each is written in its own form, in the order of the mapping by data file name.
     """
     parts, metas = [FILE_VERSION], []
     offset = len(FILE_VERSION)
@@ -214,9 +206,7 @@ def encode_file(vectors: Mapping[str, Bitmap]) -> tuple[bytes, tuple[DeletionVec
 def roll(vectors: Mapping[str, Bitmap], target_size: int) -> Iterator[dict[str, Bitmap]]:
     """Groups of vectors for one file each: a file ends with the vector that takes it over a size.
 
-    Args:
-        vectors: by data file name.
-        target_size: `deletion-vector.index-file.target-size` [bytes].
+    `target_size` is `deletion-vector.index-file.target-size` [bytes].
     """
     rest = iter(vectors.items())
     for first in rest:

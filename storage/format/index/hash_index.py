@@ -23,10 +23,6 @@ def encode(hashes: npt.NDArray[np.int32]) -> bytes:
 def decode(data: bytes, path: str = "") -> npt.NDArray[np.int32]:
     """The hashes of a file, in file order.
 
-    Args:
-        data: the whole file.
-        path: to name in errors.
-
     Raises:
         CorruptDataError: the file ends inside a hash.
     """

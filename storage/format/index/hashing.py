@@ -17,14 +17,7 @@ __all__ = ["BLOOM_ROOTS", "hash_column", "wang_mix", "xxh64"]
 
 Hashes = npt.NDArray[np.uint64]
 
-BLOOM_ROOTS = frozenset(
-    {
-        *(TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY),
-        *(TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT),
-        *(TypeRoot.FLOAT, TypeRoot.DOUBLE, TypeRoot.DATE, TypeRoot.TIME),
-        *(TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ),
-    }
-)
+BLOOM_ROOTS = frozenset(TypeRoot) - {TypeRoot.BOOLEAN, TypeRoot.DECIMAL}
 """Families of types that can be hashed."""
 
 _BYTES = frozenset({TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY})
@@ -49,10 +42,6 @@ _ROWS_AT_ONCE = 16_384
 
 def hash_column(column: pa.Array, type_: AtomicType) -> tuple[Hashes, npt.NDArray[np.bool_]]:
     """The hash of every value.
-
-    Args:
-        column: in the form of `arrow_types.arrow_type(type_)`.
-        type_: of one of `BLOOM_ROOTS`.
 
     Returns:
         Hashes, and which rows are valid; the hash of a null means nothing.

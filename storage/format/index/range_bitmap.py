@@ -16,11 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyroaring
 
-from storage.format.index.bitmap import content
-from storage.format.index.grouping import DistinctRows, RowGrouping
+from storage.format.index.bitmap import DistinctRows, RowGrouping, content
 from storage.format.index.roaring import bitmap_of, decode, encode
 from storage.format.index.values import KeyCodec
-from storage.format.index.window import Window
+from storage.format.index.window import IndexReader, Window
 from storage.format.types.types import AtomicType, TypeRoot
 
 __all__ = ["RangeBitmapBuilder", "RangeBitmapReader", "default_chunk_size"]
@@ -47,7 +46,6 @@ class RangeBitmapBuilder:
     """Builds the index of one column.
 
     Args:
-        type_: of the column.
         chunk_size: most bytes of the keys of a chunk, its first key aside; None = by type.
     """
 
@@ -154,12 +152,8 @@ class _Chunk:
     keys: Window
 
 
-class RangeBitmapReader:
+class RangeBitmapReader(IndexReader):
     """Finds and compares values in a stored index.
-
-    Args:
-        window: the payload.
-        type_: of the column.
 
     Raises:
         CorruptDataError: the payload is no range bitmap (also from every method).
@@ -213,7 +207,7 @@ class RangeBitmapReader:
         self._loaded: dict[int, pyroaring.BitMap] = {}
 
     def equal_to(self, values: pa.Array) -> pyroaring.BitMap:
-        """Rows with any of these values, none of which is null."""
+        """See `IndexReader`."""
         found = pyroaring.BitMap()
         for key in self._codec.keys(values):
             code, there = self._code(key)
@@ -222,19 +216,19 @@ class RangeBitmapReader:
         return found
 
     def above(self, value: pa.Array, inclusive: bool) -> pyroaring.BitMap:
-        """Rows with a greater value, or also this one."""
+        """See `IndexReader`."""
         (key,) = self._codec.keys(value)
         code, there = self._code(key)
         return self._at_least(code + 1 if there and not inclusive else code)
 
     def below(self, value: pa.Array, inclusive: bool) -> pyroaring.BitMap:
-        """Rows with a smaller value, or also this one."""
+        """See `IndexReader`."""
         (key,) = self._codec.keys(value)
         code, there = self._code(key)
         return self.valid_rows() - self._at_least(code + 1 if there and inclusive else code)
 
     def valid_rows(self) -> pyroaring.BitMap:
-        """Rows that are not null."""
+        """See `IndexReader`."""
         if not self._cardinality:
             return pyroaring.BitMap()
         if -1 not in self._loaded:
@@ -242,7 +236,7 @@ class RangeBitmapReader:
         return self._loaded[-1]
 
     def null_rows(self) -> pyroaring.BitMap:
-        """Rows that are null."""
+        """See `IndexReader`."""
         return pyroaring.BitMap(range(self._rows)) - self.valid_rows()
 
     def _at_least(self, code: int) -> pyroaring.BitMap:

@@ -45,11 +45,8 @@ def decode(
 ) -> tuple[pyroaring.BitMap, int]:
     """A stored bitmap, and the offset behind it.
 
-    Args:
-        window: where it lies.
-        offset: its first byte.
-        length: bytes it may take; None = to the end of the window.
-        rows: every position must be smaller.
+    It takes at most `length` bytes (None: to the end of the window); every position is below
+    `rows`.
 
     Raises:
         CorruptDataError: the bytes are no bitmap of such positions.

@@ -125,11 +125,7 @@ def big_endian(values: npt.NDArray[Any]) -> pa.Array:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyCodec:
-    """Keys of one type as bytes, big-endian; texts with their length.
-
-    Attributes:
-        type: of the column.
-    """
+    """Keys of one type as bytes, big-endian; texts with their length."""
 
     type: AtomicType
 
@@ -161,10 +157,7 @@ class KeyCodec:
     ) -> tuple[list[IndexKey], list[list[int]], int]:
         """Entries that follow one another from the start of `data`.
 
-        Args:
-            data: begins with the entries.
-            count: how many there are.
-            numbers: 4-byte integers after the key of each.
+        Each is a key and so many 4-byte `numbers`.
 
         Returns:
             The keys, their numbers, and the size of all entries [bytes].
@@ -184,11 +177,7 @@ class KeyCodec:
         return keys.tolist(), found["numbers"].tolist(), count * entry.itemsize
 
     def encode_column(self, keys: pa.Array) -> pa.Array:
-        """Every key as bytes; a binary column without nulls.
-
-        Args:
-            keys: as from `key_column`, without nulls.
-        """
+        """Every key as bytes; a binary column without nulls."""
         if is_text(self.type):
             lengths = pc.binary_length(keys).cast(pa.int32())
             return pc.binary_join_element_wise(big_endian(np.asarray(lengths)), keys, b"")

@@ -9,16 +9,18 @@ import dataclasses
 import struct
 from typing import Any, Protocol
 
+import pyarrow as pa
+import pyroaring
+
 from storage.errors import CorruptDataError
 from storage.io.file_io import FileIO
 
-__all__ = ["FileSource", "MemorySource", "Source", "Window"]
+__all__ = ["FileSource", "IndexReader", "MemorySource", "Source", "Window"]
 
 _BLOCK = 64 * 1024
 """Least bytes fetched by one request."""
 
 _INT = struct.Struct(">i")
-_LONG = struct.Struct(">q")
 
 
 class Source(Protocol):
@@ -38,12 +40,7 @@ class Source(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemorySource:
-    """A container that is in memory.
-
-    Attributes:
-        data: all of it.
-        path: the file it belongs to.
-    """
+    """A container that is in memory."""
 
     data: bytes
     path: str
@@ -60,10 +57,6 @@ class MemorySource:
 
 class FileSource:
     """A container in a file of its own. Keeps what it read.
-
-    Args:
-        file_io: the store.
-        path: of the index file.
 
     Raises:
         CorruptDataError: the file is not there.
@@ -102,7 +95,6 @@ class Window:
     """A range of a container, by offsets of its own.
 
     Attributes:
-        source: the container.
         start: where the range begins in it.
         length: its length [bytes].
     """
@@ -142,11 +134,6 @@ class Window:
         (value,) = _INT.unpack(self.view(offset, _INT.size))
         return int(value)
 
-    def long(self, offset: int) -> int:
-        """A signed 8-byte integer, big-endian."""
-        (value,) = _LONG.unpack(self.view(offset, _LONG.size))
-        return int(value)
-
     def count(self, offset: int, at_most: int) -> int:
         """A 4-byte integer between 0 and a bound.
 
@@ -179,3 +166,36 @@ class Window:
         return CorruptDataError(
             message, path=self.path, offset=self.start + max(0, offset), **context
         )
+
+
+class IndexReader:
+    """One stored index of one column. Values are columns in the form of `arrow_types`.
+
+    An answer is a set of rows that holds every row in question, or None when the index cannot
+    decide. It is exact but for values that are rounded (`kinds.is_rounded`).
+
+    Raises (all methods): CorruptDataError.
+    """
+
+    _answer: pyroaring.BitMap | None = None
+    """To what an index does not know."""
+
+    def equal_to(self, values: pa.Array) -> pyroaring.BitMap | None:
+        """Rows with any of these values, none of which is null."""
+        return self._answer
+
+    def above(self, value: pa.Array, inclusive: bool) -> pyroaring.BitMap | None:
+        """Rows with a greater value, or also this one."""
+        return self._answer
+
+    def below(self, value: pa.Array, inclusive: bool) -> pyroaring.BitMap | None:
+        """Rows with a smaller value, or also this one."""
+        return self._answer
+
+    def valid_rows(self) -> pyroaring.BitMap | None:
+        """Rows that are not null."""
+        return self._answer
+
+    def null_rows(self) -> pyroaring.BitMap | None:
+        """Rows that are null."""
+        return self._answer

@@ -41,10 +41,6 @@ def parse_document(data: bytes, path: str, parse: Callable[[bytes], _Document]) 
 def parse_object(data: bytes, what: str) -> dict[str, Any]:
     """A JSON object.
 
-    Args:
-        data: the file.
-        what: is named when it is none.
-
     Raises:
         CorruptDataError: the bytes are not JSON, or not an object.
     """

@@ -57,7 +57,6 @@ class SimpleStats(msgspec.Struct, frozen=True, rename=avro_name):
 
     Attributes:
         min_values: framed BinaryRow of minima; a null field means unknown.
-        max_values: framed BinaryRow of maxima.
         null_counts: one per field, None = unknown.
     """
 
@@ -108,11 +107,8 @@ class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True, rename=avro_name)
     """A file added to or removed from a bucket.
 
     Attributes:
-        kind: ADD or DELETE.
         partition: framed BinaryRow of the partition keys.
-        bucket: bucket id.
         total_buckets: bucket count of the table when written (-1 dynamic, -2 postpone).
-        file: the file.
     """
 
     kind: FileKind
@@ -147,7 +143,6 @@ class DeletionVectorMeta(msgspec.Struct, frozen=True, kw_only=True):
     """Where in an index file the deletion vector of one data file lies.
 
     Attributes:
-        data_file_name: the data file.
         offset: of the vector's size word [bytes].
         length: as recorded, which depends on the kind of vector (FORMAT.md §9.2) [bytes].
         cardinality: number of deleted rows, None when unknown.
@@ -178,7 +173,6 @@ class IndexFileMeta(msgspec.Struct, frozen=True, kw_only=True, rename=avro_name)
 
     Attributes:
         index_type: an `IndexType`, or the text of a type that this version does not know.
-        file_name: bare name.
         file_size: [bytes].
         row_count: hashes or deletion vectors in it.
         deletion_vectors: in file order; None for other types.

@@ -47,10 +47,6 @@ def encode_index_entries(
 def decode_index_entries(data: bytes, *, source: str = "") -> tuple[IndexManifestEntry, ...]:
     """The entries of an index manifest, in file order.
 
-    Args:
-        data: the whole file.
-        source: path to name in errors.
-
     Raises:
         CorruptDataError: damaged bytes, a required field is missing, an unknown `_VERSION`, or
             an entry that is not an ADD.
@@ -154,28 +150,28 @@ def combine(
 def _remove(files: dict[_Key, IndexManifestEntry], key: _Key, entry: IndexManifestEntry) -> None:
     there = files.pop(key, None)
     if there is None or there.file.file_name != entry.file.file_name:
-        raise FileConflictError(
-            "index file conflicts detected! give up committing",
-            detail="an index file that this commit replaces is not live any more",
-            hint="another job changed the bucket; start from the newest snapshot",
-            file=entry.file.file_name,
-            bucket=entry.bucket,
-            found=None if there is None else there.file.file_name,
-        )
+        problem = "an index file that this commit replaces is not live any more"
+        raise _conflict(problem, entry, there)
 
 
 def _add(files: dict[_Key, IndexManifestEntry], key: _Key, entry: IndexManifestEntry) -> None:
-    there = files.get(key)
-    if there is not None:
-        raise FileConflictError(
-            "index file conflicts detected! give up committing",
-            detail="the bucket has an index file that this commit does not replace",
-            hint="another job changed the bucket; start from the newest snapshot",
-            file=entry.file.file_name,
-            bucket=entry.bucket,
-            found=there.file.file_name,
-        )
+    if key in files:
+        problem = "the bucket has an index file that this commit does not replace"
+        raise _conflict(problem, entry, files[key])
     files[key] = entry
+
+
+def _conflict(
+    problem: str, entry: IndexManifestEntry, there: IndexManifestEntry | None
+) -> FileConflictError:
+    return FileConflictError(
+        "index file conflicts detected! give up committing",
+        detail=problem,
+        hint="another job changed the bucket; start from the newest snapshot",
+        file=entry.file.file_name,
+        bucket=entry.bucket,
+        found=None if there is None else there.file.file_name,
+    )
 
 
 def _check_vectors(

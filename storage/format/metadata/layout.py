@@ -18,13 +18,17 @@ from storage.format.types.types import AtomicType, DataField, TypeRoot
 
 __all__ = [
     "DEFAULT_PARTITION_NAME",
+    "FORBIDDEN",
     "POSTPONE_BUCKET",
+    "SYSTEM_DATABASE",
     "TableLayout",
     "escape",
+    "name_refused",
     "partition_path",
     "unescape",
     "value_text",
 ]
+
 
 DEFAULT_PARTITION_NAME = "__DEFAULT_PARTITION__"
 POSTPONE_BUCKET = -2
@@ -59,23 +63,31 @@ class TableLayout:
         """Directory that holds the branches."""
         return f"{self.root}/branch"
 
+    def numbered_dir(self, kind: str) -> str:
+        """Directory of the documents of a kind: `schema`, `snapshot` or `changelog`."""
+        return f"{self.branch_root}/{kind}"
+
+    def numbered_file(self, kind: str, number: int) -> str:
+        """One document of a kind."""
+        return f"{self.branch_root}/{kind}/{kind}-{number}"
+
     @property
     def schema_dir(self) -> str:
         """Directory of the schema files."""
-        return f"{self.branch_root}/schema"
+        return self.numbered_dir("schema")
 
     def schema_file(self, schema_id: int) -> str:
         """One schema file."""
-        return f"{self.schema_dir}/schema-{schema_id}"
+        return self.numbered_file("schema", schema_id)
 
     @property
     def snapshot_dir(self) -> str:
         """Directory of the snapshot files and hints."""
-        return f"{self.branch_root}/snapshot"
+        return self.numbered_dir("snapshot")
 
     def snapshot_file(self, snapshot_id: int) -> str:
         """One snapshot file."""
-        return f"{self.snapshot_dir}/snapshot-{snapshot_id}"
+        return self.numbered_file("snapshot", snapshot_id)
 
     @property
     def latest_hint(self) -> str:
@@ -90,11 +102,7 @@ class TableLayout:
     @property
     def changelog_dir(self) -> str:
         """Directory of long-lived changelogs."""
-        return f"{self.branch_root}/changelog"
-
-    def changelog_file(self, snapshot_id: int) -> str:
-        """The long-lived changelog of one expired snapshot."""
-        return f"{self.changelog_dir}/changelog-{snapshot_id}"
+        return self.numbered_dir("changelog")
 
     @property
     def changelog_latest_hint(self) -> str:
@@ -159,9 +167,7 @@ class TableLayout:
     def bucket_dir(self, partition_path: str, bucket: int) -> str:
         """Directory of a bucket's files.
 
-        Args:
-            partition_path: as from `partition_path`; "" when unpartitioned.
-            bucket: its number, or -2 for the postponed bucket.
+        The partition path is as from `partition_path`.
         """
         name = "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"
         middle = f"/{partition_path}" if partition_path else ""
@@ -299,3 +305,18 @@ def _timestamp_text(value: Timestamp, precision: int, legacy: bool) -> str:
         return f"{_date_text(days)}T{time}"
     nanos = millis_of_day % 1000 * 1_000_000 + value.nanos_of_milli
     return f"{_date_text(days)} {_time_text(millis_of_day, 0)}{_fraction(nanos, precision)}"
+
+
+SYSTEM_DATABASE = "sys"
+FORBIDDEN = re.compile(r"[/\\$.:\x00-\x1f\x7f]")
+"""In names of databases and tables: a name is a directory, `$` begins the name of a system table,
+`.` and `:` part a table from its database and its branch (FORMAT.md §12.1)."""
+
+
+def name_refused(what: str, name: str) -> str:
+    """Why a name is not allowed; "" = it is."""
+    if not name.strip() or name != name.strip() or FORBIDDEN.search(name):
+        return f"this name of a {what} is not allowed"
+    if what == "database" and name == SYSTEM_DATABASE:
+        return "this name of a database is the system's and not allowed"
+    return ""

@@ -34,7 +34,6 @@ __all__ = [
     "Wanted",
     "decode_entries",
     "decode_metas",
-    "encode_entries",
     "encode_metas",
     "entry_record",
     "entry_schema",
@@ -49,7 +48,6 @@ class ManifestFileMeta(msgspec.Struct, frozen=True, kw_only=True, rename=avro_na
     """One manifest as its manifest list describes it (FORMAT.md §4.3).
 
     Attributes:
-        file_name: name inside `manifest/`.
         file_size: [bytes].
         num_added_files: ADD entries in it.
         num_deleted_files: DELETE entries in it.
@@ -100,21 +98,12 @@ def entry_schema(entries: Iterable[ManifestEntry]) -> str:
     return ENTRY_SCHEMA
 
 
-def encode_entries(entries: Iterable[ManifestEntry]) -> bytes:
-    """One manifest file with these entries, in this order."""
-    entries = tuple(entries)
-    writer = ContainerWriter(entry_schema(entries))
-    for entry in entries:
-        writer.append(entry_record(entry))
-    return writer.finish()
-
-
 Wanted = Callable[[bytes, int, int], bool]
 """Decides by framed partition, bucket and bucket count whether an entry is wanted."""
 
 
 def decode_entries(
-    data: bytes, *, source: str = "", wanted: Wanted | None = None
+    data: bytes, source: str = "", *, wanted: Wanted | None = None
 ) -> tuple[ManifestEntry, ...]:
     """The entries of a manifest file, in file order.
 
@@ -175,7 +164,7 @@ def encode_metas(
     return writer.finish()
 
 
-def decode_metas(data: bytes, *, source: str = "") -> tuple[ManifestFileMeta, ...]:
+def decode_metas(data: bytes, source: str = "") -> tuple[ManifestFileMeta, ...]:
     """The manifests of a manifest list, in file order.
 
     Raises:
@@ -191,8 +180,7 @@ def decode_metas(data: bytes, *, source: str = "") -> tuple[ManifestFileMeta, ..
 def fold(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
     """The live ADD entries after applying every DELETE, in order of their ADD.
 
-    Args:
-        entries: all entries of a snapshot: base list before delta list, manifests in list order.
+    Entries are those of a snapshot: base list before delta list, manifests in list order.
 
     Raises:
         CorruptDataError: a file is added twice.

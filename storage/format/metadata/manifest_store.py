@@ -19,7 +19,7 @@ import msgspec
 
 from storage.clock import IdSource
 from storage.errors import CorruptDataError
-from storage.format.avro.container import ContainerWriter, codec_of
+from storage.format.avro.container import CODECS, ContainerWriter
 from storage.format.metadata.file_meta import (
     EMPTY_STATS,
     FileKind,
@@ -43,6 +43,7 @@ from storage.format.types.types import DataType
 from storage.io.file_io import FileIO, read_present
 from storage.lru import LruCache
 from storage.options.options import option_value
+from storage.options.values import codec_of
 
 __all__ = ["ManifestStore", "clear_manifest_cache"]
 
@@ -85,9 +86,6 @@ class ManifestStore:
     its own, so two processes never write the same name.
 
     Args:
-        file_io: the store.
-        layout: where the table's files are.
-        id_source: gives the UUID.
         partition_types: types of the partition columns, in partition-key order.
         options: of the table; those about manifests say how they are written. Looked at when
             something is written, so that a table with a bad value can be read and altered.
@@ -111,8 +109,7 @@ class ManifestStore:
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        del state["_uuid"], state["_manifest_numbers"], state["_list_numbers"]
-        del state["_index_numbers"]
+        del state["_uuid"], state["_numbers"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -121,13 +118,11 @@ class ManifestStore:
 
     def _start_names(self) -> None:
         self._uuid = self._ids.uuid()
-        self._manifest_numbers = itertools.count()
-        self._list_numbers = itertools.count()
-        self._index_numbers = itertools.count()
+        self._numbers: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
 
     @functools.cached_property
     def _codec(self) -> str:
-        return codec_of(option_value(self._options, "manifest.compression"))
+        return codec_of(option_value(self._options, "manifest.compression"), CODECS, "Avro")
 
     @functools.cached_property
     def _zstd_level(self) -> int:
@@ -142,9 +137,7 @@ class ManifestStore:
     ) -> list[ManifestFileMeta]:
         """Write entries in their order, starting a new manifest whenever one is full.
 
-        Args:
-            entries: what to write.
-            target_size: a manifest is closed once it holds this much [bytes].
+        `target_size` is in bytes.
 
         Returns:
             One meta per manifest, in writing order; nothing for no entries.
@@ -153,43 +146,37 @@ class ManifestStore:
         if self._drop_stats:
             entries = map(_without_stats, entries)
         for group, data in self._rolled(tuple(entries), target_size):
-            name = f"manifest-{self._uuid}-{next(self._manifest_numbers)}"
-            path = self._layout.manifest(name)
-            self._file_io.write_bytes(path, data)
-            _ENTRIES.put(path, group)
+            name = self._write("manifest", data, _ENTRIES, group)
             metas.append(self._describe(name, len(data), group))
         return metas
 
     def write_list(self, metas: Iterable[ManifestFileMeta]) -> tuple[str, int]:
-        """Write a manifest list; an empty one is a valid file.
-
-        Returns:
-            Its name inside `manifest/` and its size [bytes].
-        """
+        """Write a manifest list, maybe empty; its name inside `manifest/` and its size [bytes]."""
         metas = tuple(metas)
         data = encode_metas(metas, codec=self._codec, zstd_level=self._zstd_level)
-        name = f"manifest-list-{self._uuid}-{next(self._list_numbers)}"
-        path = self._layout.manifest(name)
-        self._file_io.write_bytes(path, data)
-        _METAS.put(path, metas)
-        return name, len(data)
+        return self._write("manifest-list", data, _METAS, metas), len(data)
 
     def write_index_manifest(self, entries: Iterable[IndexManifestEntry]) -> str:
-        """Write the complete list of a snapshot's index files.
-
-        Returns:
-            Its name inside `manifest/`.
-        """
+        """Write the complete list of a snapshot's index files; its name inside `manifest/`."""
         entries = tuple(entries)
-        name = f"index-manifest-{self._uuid}-{next(self._index_numbers)}"
-        path = self._layout.manifest(name)
         data = encode_index_entries(entries, codec=self._codec, zstd_level=self._zstd_level)
+        return self._write("index-manifest", data, _INDEXES, entries)
+
+    def _write(
+        self,
+        kind: str,
+        data: bytes,
+        cache: LruCache[str, tuple[_Record, ...]],
+        records: tuple[_Record, ...],
+    ) -> str:
+        name = f"{kind}-{self._uuid}-{next(self._numbers[kind])}"
+        path = self._layout.manifest(name)
         self._file_io.write_bytes(path, data)
-        _INDEXES.put(path, entries)
+        cache.put(path, records)
         return name
 
     def read_index_manifest(self, name: str) -> tuple[IndexManifestEntry, ...]:
-        """The index files of a snapshot, in file order; cached. Raises as `read_manifest`."""
+        """The index files of a snapshot, in file order; cached. Raises as `read_manifests`."""
         path = self._layout.manifest(name)
         entries = _INDEXES.get(path)
         if entries is None:
@@ -197,37 +184,16 @@ class ManifestStore:
             _INDEXES.put(path, entries)
         return entries
 
-    def read_manifest(self, name: str, wanted: Wanted | None = None) -> tuple[ManifestEntry, ...]:
-        """The entries of a manifest, in file order; cached unless only some are wanted.
-
-        Raises:
-            FileNotFoundError: it was deleted, as after expiry.
-            CorruptDataError: it cannot be decoded.
-        """
-        path = self._layout.manifest(name)
-        entries = _ENTRIES.get(path)
-        if entries is None:
-            data = self._file_io.read_bytes(path)
-            entries = decode_entries(data, source=path, wanted=wanted)
-            if wanted is None:
-                _ENTRIES.put(path, entries)
-        elif wanted is not None:
-            entries = tuple(e for e in entries if wanted(e.partition, e.bucket, e.total_buckets))
-        return entries
-
     def read_manifests(
         self, metas: Iterable[ManifestFileMeta], wanted: Wanted | None = None
     ) -> Iterator[tuple[ManifestEntry, ...]]:
-        """The entries of several manifests, one after the other; as `read_manifest` otherwise.
+        """The entries of several manifests, one after the other; cached unless some are wanted.
 
         Raises:
             FileNotFoundError: one was deleted, as after expiry.
             CorruptDataError: one cannot be decoded, or is shorter than recorded.
         """
-
-        def decode(data: bytes, path: str) -> tuple[ManifestEntry, ...]:
-            return decode_entries(data, source=path, wanted=wanted)
-
+        decode = functools.partial(decode_entries, wanted=wanted)
         files = [(meta.file_name, meta.file_size) for meta in metas]
         for entries, held in self._each(_ENTRIES, files, decode, keep=wanted is None):
             if held and wanted is not None:
@@ -239,9 +205,7 @@ class ManifestStore:
     def read_list(self, name: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
         """The manifests of a manifest list, in file order; cached.
 
-        Args:
-            name: of the list.
-            size: what the snapshot says about it [bytes]; None = unknown.
+        `size` is what the snapshot says about it [bytes]; None = unknown.
 
         Raises:
             As `read_manifests`.
@@ -253,7 +217,7 @@ class ManifestStore:
         self, lists: Iterable[tuple[str, int | None]]
     ) -> Iterator[tuple[ManifestFileMeta, ...]]:
         """Several manifest lists by name and size, one after the other; see `read_list`."""
-        for metas, _ in self._each(_METAS, list(lists), _decode_list, keep=True):
+        for metas, _ in self._each(_METAS, list(lists), decode_metas, keep=True):
             yield metas
 
     def preload_lists(self, lists: Iterable[tuple[str, int | None]]) -> None:
@@ -261,7 +225,7 @@ class ManifestStore:
 
         A missing or truncated file is left for its reader to report.
         """
-        self._preload(_METAS, dict(lists), _decode_list)
+        self._preload(_METAS, dict(lists), decode_metas)
 
     def preload_manifests(self, metas: Iterable[ManifestFileMeta]) -> None:
         """The same for manifests; as many as the cache holds without pushing each other out."""
@@ -272,7 +236,7 @@ class ManifestStore:
             if records > _CACHED_RECORDS // 2:
                 break
             sizes[meta.file_name] = meta.file_size
-        self._preload(_ENTRIES, sizes, _decode_manifest)
+        self._preload(_ENTRIES, sizes, decode_entries)
 
     def _preload(
         self,
@@ -296,14 +260,7 @@ class ManifestStore:
         *,
         keep: bool,
     ) -> Iterator[tuple[tuple[_Record, ...], bool]]:
-        """Decoded files in order, each with whether it came from the cache.
-
-        Args:
-            cache: where they may be.
-            files: names and recorded sizes [bytes].
-            decode: from content and path.
-            keep: whether to put into the cache what was read.
-        """
+        """Decoded files in order, each with whether it came from the cache."""
         paths = [self._layout.manifest(name) for name, _ in files]
         absent = dict.fromkeys(path for path in paths if path not in cache)
         arriving = self._file_io.read_many(list(absent))
@@ -401,14 +358,6 @@ class ManifestStore:
             highs.append(max(present, key=_order, default=None))
             null_counts.append(sum(count for row, count in rows if row[position] is None))
         return SimpleStats(encode_row(lows, types), encode_row(highs, types), tuple(null_counts))
-
-
-def _decode_list(data: bytes, path: str) -> tuple[ManifestFileMeta, ...]:
-    return decode_metas(data, source=path)
-
-
-def _decode_manifest(data: bytes, path: str) -> tuple[ManifestEntry, ...]:
-    return decode_entries(data, source=path)
 
 
 def _without_stats(entry: ManifestEntry) -> ManifestEntry:

@@ -63,10 +63,7 @@ def record_fields(
 ) -> list[dict[str, Any]]:
     """The Avro fields of a struct.
 
-    Args:
-        struct: its class.
-        path: name of the record.
-        without: attributes that are left out, also of nested structs.
+    `without` leaves out attributes, also of nested structs.
     """
     fields = []
     for field in msgspec.structs.fields(struct):
@@ -108,11 +105,6 @@ def to_record(value: msgspec.Struct) -> dict[str, Any]:
 
 def from_record(record: dict[str, Any], struct: type[_Struct], source: str) -> _Struct:
     """The struct of an Avro record.
-
-    Args:
-        record: as read.
-        struct: its class.
-        source: path to name in errors.
 
     Raises:
         CorruptDataError: a required field is missing or has a value of another type.

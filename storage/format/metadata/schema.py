@@ -39,20 +39,6 @@ __all__ = ["TableSchema", "check_column_name", "check_keys", "new_schema", "numb
 CURRENT_VERSION = 3
 _ICEBERG, _DISABLED = "metadata.iceberg.storage", "disabled"
 
-_KNOWN_KEYS = frozenset(
-    {
-        "version",
-        "id",
-        "fields",
-        "highestFieldId",
-        "partitionKeys",
-        "primaryKeys",
-        "options",
-        "comment",
-        "timeMillis",
-    }
-)
-
 
 # No slots: the derived values below are computed once and kept in the instance's __dict__.
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,11 +99,6 @@ class TableSchema:
         return tuple(self.field(name) for name in self.partition_keys)
 
     @functools.cached_property
-    def bucket_fields(self) -> tuple[DataField, ...]:
-        """Fields of the bucket keys, in hash order."""
-        return tuple(self.field(name) for name in self.bucket_keys)
-
-    @functools.cached_property
     def arrow_schema(self) -> pa.Schema:
         """The Arrow schema of a value batch."""
         return arrow_schema(self.fields)
@@ -175,18 +156,18 @@ class TableSchema:
         """
         value = parse_object(data, "schema")
         try:
-            version = int(value.get("version", 1))
+            version = int(value.pop("version", 1))
             return cls(
-                id=int(value["id"]),
-                fields=tuple(field_from_json(field) for field in value["fields"]),
-                highest_field_id=int(value["highestFieldId"]),
-                partition_keys=tuple(value["partitionKeys"]),
-                primary_keys=tuple(value["primaryKeys"]),
-                options=_options_of(value["options"], version),
-                comment=value.get("comment"),
-                time_ms=int(value.get("timeMillis") or 0),
+                id=int(value.pop("id")),
+                fields=tuple(field_from_json(field) for field in value.pop("fields")),
+                highest_field_id=int(value.pop("highestFieldId")),
+                partition_keys=tuple(value.pop("partitionKeys")),
+                primary_keys=tuple(value.pop("primaryKeys")),
+                options=_options_of(value.pop("options"), version),
+                comment=value.pop("comment", None),
+                time_ms=int(value.pop("timeMillis", None) or 0),
                 version=version,
-                extra={key: value[key] for key in value if key not in _KNOWN_KEYS},
+                extra=value,
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             if isinstance(error, InvalidRequestError) and type(error) is not InvalidRequestError:

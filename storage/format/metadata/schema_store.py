@@ -14,8 +14,8 @@ from typing import Any
 from storage.errors import CorruptDataError, NotFoundError
 from storage.format.metadata.documents import read_document
 from storage.format.metadata.layout import TableLayout
-from storage.format.metadata.numbered_files import listed_files
 from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.snapshot_store import listed_files
 from storage.io.file_io import FileIO, FileStatus
 
 __all__ = ["SchemaStore"]
@@ -25,12 +25,7 @@ _Mark = tuple[int, int]
 
 
 class SchemaStore:
-    """Schemas of one table or branch. Picklable; what it keeps does not travel.
-
-    Args:
-        file_io: the store of bytes.
-        layout: paths of the table or branch.
-    """
+    """Schemas of one table or branch. Picklable; what it keeps does not travel."""
 
     def __init__(self, file_io: FileIO, layout: TableLayout) -> None:
         self._file_io = file_io
@@ -82,11 +77,7 @@ class SchemaStore:
         return self._kept.setdefault(schema_id, schema)
 
     def publish(self, schema: TableSchema) -> bool:
-        """Add a schema, unless its id is taken.
-
-        Returns:
-            True when this call added it, False when another writer has the id.
-        """
+        """Add a schema unless another writer has its id; whether this call added it."""
         path = self._layout.schema_file(schema.id)
         if not self._file_io.put_if_absent(path, schema.to_json()):
             return False

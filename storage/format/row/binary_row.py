@@ -11,7 +11,7 @@ The codec of single rows is re-exported from `row_codec`.
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -44,11 +44,11 @@ __all__ = [
     "arity",
     "column_words",
     "decode_row",
-    "encode_fixed",
     "encode_row",
     "encode_rows",
     "frame",
     "minimal_lengths",
+    "mix_tail",
     "placed_words",
     "row_words",
 ]
@@ -134,9 +134,7 @@ class ColumnWords:
 def encode_rows(columns: Sequence[pa.Array], types: Sequence[DataType]) -> pa.BinaryArray:
     """Raw rows (no arity before them, row kind +I).
 
-    Args:
-        columns: equally long, one per type, in field order.
-        types: nested ones are encoded row by row, the rest vectorised.
+    Nested columns are encoded row by row, the rest vectorised.
 
     Returns:
         One value per row, in the columns' order, never null.
@@ -158,22 +156,6 @@ def encode_rows(columns: Sequence[pa.Array], types: Sequence[DataType]) -> pa.Bi
     for part, tail_start in zip(parts, tail_starts, strict=True):
         _put_tail(out, starts + tail_start, part.tail)
     return _binary(out, offsets)
-
-
-def encode_fixed(
-    columns: Sequence[pa.Array], types: Sequence[DataType]
-) -> npt.NDArray[np.uint8] | None:
-    """Raw rows as a matrix of bytes, when all rows of these types are equally long.
-
-    Returns:
-        Shape (rows, bytes per row), C order; None when a type has tails of varying length.
-    """
-    if not all(_has_fixed_width(type_) for type_ in types):
-        return None
-    count = len(columns[0]) if columns else 0
-    parts = row_words(columns, types)
-    words, _, _ = placed_words(parts, count)
-    return _matrix(words, parts, count).view(np.uint8)
 
 
 def row_words(columns: Sequence[pa.Array], types: Sequence[DataType]) -> list[ColumnWords]:
@@ -250,9 +232,7 @@ def column_words(column: pa.Array | pa.ChunkedArray, type_: DataType) -> ColumnW
 def load_words(data: Words, starts: Lengths) -> Words:
     """Eight bytes from each start, as words.
 
-    Args:
-        data: a buffer as aligned words, one spare word at its end.
-        starts: byte positions; past the end reads as the spare word.
+    The data has a spare word at its end, which positions past the end read.
     """
     index = np.minimum(starts >> 3, len(data) - 2)
     shift = ((starts & 7) << 3).astype(np.uint64)
@@ -377,10 +357,6 @@ def _nested_words(
     return ColumnWords(lengths.view(np.uint64), nulls, BytesTail(data, ends - lengths, lengths))
 
 
-def _has_fixed_width(type_: DataType) -> bool:
-    return isinstance(type_, AtomicType) and type_.root not in _TEXTS
-
-
 def _pointed(part: ColumnWords, tail_start: Lengths) -> Words:
     """Slots with the tail's offset (given in words) in the high half where there is a tail."""
     if part.tail is None:
@@ -410,6 +386,34 @@ def _binary(words: Words, offsets: Lengths) -> pa.BinaryArray:
         raise InternalError("more than 2 GiB of rows in one batch", rows=len(offsets) - 1)
     ends = pa.py_buffer((offsets << 3).astype(np.int32))
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, ends, pa.py_buffer(words)])
+
+
+def mix_tail(
+    state: npt.NDArray[Any],
+    tail: FixedTail | BytesTail | None,
+    mix: Callable[[npt.NDArray[Any], Words], None],
+) -> None:
+    """Take the words of the tails into the states of the rows, in place and in order.
+
+    `mix` takes a word of each row into a state; long tails are taken in a word a step over the
+    rows that are still that long.
+    """
+    match tail:
+        case FixedTail(words=words):
+            for word in words:
+                mix(state, word)
+        case BytesTail():
+            counts = tail.word_counts
+            shortest, longest = int(counts.min()), int(counts.max())
+            for step in range(shortest):
+                mix(state, tail.word(step, None))
+            for step in range(shortest, longest):
+                rows = np.flatnonzero(counts > step)
+                part = state[rows]
+                mix(part, tail.word(step, rows))
+                state[rows] = part
+        case None:
+            return
 
 
 def _put_tail(out: Words, positions: Lengths, tail: FixedTail | BytesTail | None) -> None:

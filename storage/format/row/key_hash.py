@@ -7,13 +7,14 @@ keys that collide cannot be prepared. Among a billion keys two are equal with a 
 about 10^-21.
 """
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storage.format.row.binary_row import BytesTail, ColumnWords, FixedTail, placed_words, row_words
+from storage.format.row.binary_row import ColumnWords, mix_tail, placed_words, row_words
 from storage.format.types.arrow_types import normalize
 from storage.format.types.types import DataType
 
@@ -35,15 +36,12 @@ _WORD = np.uint64(64)
 def key_hashes(
     columns: Sequence[pa.Array], types: Sequence[DataType], seed: tuple[int, int]
 ) -> KeyHashes:
-    """Hashes of the rows of some columns.
+    """Hashes of the rows of some columns, of shape (rows, 2).
 
     Args:
         columns: the key columns, equally long, at least one.
         types: their types.
         seed: two random numbers below 2^64; hashes of different seeds have nothing in common.
-
-    Returns:
-        Shape (rows, 2), in the columns' order.
     """
     arrays = [normalize(column, type_) for column, type_ in zip(columns, types, strict=True)]
     count = len(arrays[0])
@@ -62,28 +60,9 @@ def _lane(parts: Sequence[ColumnWords], count: int, lane: int, seed: int) -> npt
     for word in words:
         _mix(state, np.atleast_1d(word), lane)
     for part in parts:
-        _mix_tail(state, part.tail, lane)
+        mix_tail(state, part.tail, functools.partial(_mix, lane=lane))
     state ^= sizes.astype(np.uint64)
     return mixed(state)
-
-
-def _mix_tail(state: npt.NDArray[np.uint64], tail: FixedTail | BytesTail | None, lane: int) -> None:
-    match tail:
-        case FixedTail(words=words):
-            for word in words:
-                _mix(state, word, lane)
-        case BytesTail():
-            counts = tail.word_counts
-            shortest, longest = int(counts.min()), int(counts.max())
-            for step in range(shortest):
-                _mix(state, tail.word(step, None), lane)
-            for step in range(shortest, longest):
-                rows = np.flatnonzero(counts > step)
-                part = state[rows]
-                _mix(part, tail.word(step, rows), lane)
-                state[rows] = part
-        case None:
-            return
 
 
 def _mix(state: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64], lane: int) -> None:

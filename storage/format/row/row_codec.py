@@ -104,9 +104,7 @@ def reserves_tail(type_: DataType) -> int:
 def encode_row(values: Sequence[RowValue], types: Sequence[DataType]) -> bytes:
     """One framed row.
 
-    Args:
-        values: one Python value per type.
-        types: nullability is not checked.
+    Nullability is not checked.
     """
     return frame(_encode_record(values, types), len(types))
 

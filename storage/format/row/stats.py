@@ -34,8 +34,6 @@ __all__ = [
     "NONE",
     "StatsAccumulator",
     "StatsMode",
-    "collect",
-    "collect_values",
 ]
 
 _TRUNCATE = re.compile(r"truncate\(\s*(\d+)\s*\)")
@@ -122,9 +120,6 @@ class StatsAccumulator:
     def add(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
         """Take in a batch.
 
-        Args:
-            columns: one per field, equally long.
-
         Raises:
             UnsupportedFeatureError: a column does not have its declared type.
         """
@@ -146,43 +141,6 @@ class StatsAccumulator:
             return self.stats(), None
         stats = _stats_of([self._columns[i] for i in kept])
         return stats, tuple(self._names[i] for i in kept)
-
-
-def collect(
-    columns: Sequence[pa.Array | pa.ChunkedArray],
-    types: Sequence[DataType],
-    modes: StatsMode | Sequence[StatsMode],
-) -> SimpleStats:
-    """Statistics over all columns at once.
-
-    Args:
-        columns: equally long.
-        types: one per column.
-        modes: one for all columns, or one per column.
-    """
-    fields = [DataField(id=i, name=str(i), type=type_) for i, type_ in enumerate(types)]
-    accumulator = StatsAccumulator(fields, modes)
-    accumulator.add(columns)
-    return accumulator.stats()
-
-
-def collect_values(
-    batch: pa.RecordBatch | pa.Table,
-    fields: Sequence[DataField],
-    modes: StatsMode | Sequence[StatsMode],
-    file_format: str = "parquet",
-) -> tuple[SimpleStats, tuple[str, ...] | None]:
-    """Dense statistics of a value batch; see `StatsAccumulator.dense_stats`.
-
-    Args:
-        batch: has at least the columns `fields`, found by name.
-        fields: the columns to cover, in schema order.
-        modes: one for all columns, or one per column.
-        file_format: of the file the rows are in.
-    """
-    accumulator = StatsAccumulator(fields, modes, file_format)
-    accumulator.add([batch.column(field.name) for field in fields])
-    return accumulator.dense_stats()
 
 
 class _ColumnStats:
@@ -220,7 +178,7 @@ class _ColumnStats:
             return None, None
         low, high = to_row_values(_bounds(pa.concat_arrays(self.bounds)), self.type)
         if self.mode.length and isinstance(low, str | bytes):
-            low, high = _cut(low, self.mode.length), _cut_up(high, self.mode.length)
+            low, high = low[: self.mode.length], _cut_up(high, self.mode.length)
             return (None, None) if high is None else (low, high)
         return low, high
 
@@ -269,10 +227,6 @@ def _float_bounds(array: pa.Array) -> pa.Array:
         if len(numbers) < len(values):
             bounds[1] = np.nan
     return pa.array(bounds, array.type)
-
-
-def _cut(value: RowValue, length: int) -> RowValue:
-    return value[:length]
 
 
 def _cut_up(value: RowValue, length: int) -> RowValue:

@@ -27,9 +27,7 @@ class CastError(ValueError):
 def numbers_of(column: pa.Array, stored: pa.DataType | None = None) -> np.ndarray[Any, Any]:
     """The values as numpy numbers; zero where the column is null.
 
-    Args:
-        column: numbers, or anything that has the bits of `stored`.
-        stored: the number type as which the bits are read; that of the column unless given.
+    `stored` is the number type as which the bits are read; that of the column unless given.
     """
     if stored is not None:
         column = column.view(stored)

@@ -209,9 +209,8 @@ def _part(texts: pa.Array) -> Numbers:
 def _days(parts: dict[str, pa.Array], *, clamp: bool) -> tuple[Numbers, Numbers]:
     """Days since 1970 of year, month and day; whether they are a date.
 
-    Args:
-        parts: groups of digits; a missing month or day is the first.
-        clamp: take the last day of a month for a later one, as Java's formatter does.
+    A missing month or day is the first. `clamp` takes the last day of a month for a later one,
+    as Java's formatter does.
     """
     year = _part(parts["year"])
     month = _part(parts["month"]) + _missing(parts["month"])

@@ -40,7 +40,7 @@ def to_time(column: pa.Array, source: AtomicType, target: AtomicType) -> pa.Arra
         return _from_timestamp(column, source, target)
     days_or_millis = numbers_of(column, pa.int32()).astype(np.int64)
     scale = DAY_MILLIS if source.root is _R.DATE else 1
-    return _of_millis(days_or_millis * scale, column, target)
+    return _scaled(days_or_millis * scale, _NANOS["ms"], column, target)
 
 
 def number_to_timestamp(column: pa.Array, target: AtomicType) -> pa.Array:
@@ -54,13 +54,7 @@ def number_to_timestamp(column: pa.Array, target: AtomicType) -> pa.Array:
 
 
 def with_precision(values: Numbers, given: pa.DataType, digits: int) -> Numbers:
-    """Timestamps cut to so many digits as Paimon does: towards zero in whole milliseconds.
-
-    Args:
-        values: steps since 1970.
-        given: Arrow type whose unit the steps have.
-        digits: fraction digits that stay.
-    """
+    """Timestamps cut to so many digits as Paimon does: towards zero in whole milliseconds."""
     per_milli = _NANOS["ms"] // _NANOS[given.unit]
     millis = values // per_milli
     below = values - millis * per_milli
@@ -92,10 +86,6 @@ def _from_timestamp(column: pa.Array, source: AtomicType, target: AtomicType) ->
             seconds = np.sign(millis) * (np.abs(millis) // 1000)
             wanted = arrow_type(target)
             return rebuilt(seconds.astype(wanted.to_pandas_dtype()), column, wanted)
-
-
-def _of_millis(millis: Numbers, like: pa.Array, target: AtomicType) -> pa.Array:
-    return _scaled(millis, _NANOS["ms"], like, target)
 
 
 def _scaled(values: Numbers, step_nanos: int, like: pa.Array, target: AtomicType) -> pa.Array:

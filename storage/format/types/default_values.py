@@ -20,7 +20,7 @@ from storage.format.types.arrow_types import arrow_field, arrow_type
 from storage.format.types.cast_arrays import CastError
 from storage.format.types.cast_parse import from_text
 from storage.format.types.type_text import type_name
-from storage.format.types.types import ArrayType, AtomicType, DataField, DataType, MapType, RowType
+from storage.format.types.types import ArrayType, AtomicType, DataType, MapType, RowType
 
 __all__ = ["default_of", "fill_defaults", "fill_null", "read_defaults"]
 
@@ -35,15 +35,9 @@ _OPENING, _CLOSING = "[{(", "]})"
 
 @functools.lru_cache(maxsize=256)
 def default_of(text: str, type_: DataType, column: str) -> pa.Array:
-    """The value of a default's text.
+    """The value of a default's text: one value of `arrow_type(type_)`.
 
-    Args:
-        text: as in the schema; surrounding single quotes do not count.
-        type_: type of the column.
-        column: its name, for an error.
-
-    Returns:
-        One value of `arrow_type(type_)`.
+    Surrounding single quotes do not count.
 
     Raises:
         InvalidRequestError: the text is no value of the type.
@@ -91,12 +85,7 @@ def read_defaults(schema: TableSchema) -> dict[str, pa.Array]:
 
 
 def fill_defaults(batch: pa.RecordBatch, defaults: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """The batch with defaults instead of nulls, in the columns that have one.
-
-    Args:
-        batch: any columns.
-        defaults: from `read_defaults`.
-    """
+    """The batch with defaults instead of nulls, in the columns that have one."""
     for name, default in defaults.items():
         position = batch.schema.get_field_index(name)
         if position >= 0 and batch.column(position).null_count:
@@ -156,13 +145,9 @@ def _row(text: str, type_: RowType) -> pa.Array:
     else:
         parts = [_NULL] * len(type_.fields)
     children = [_item(part, field.type) for part, field in zip(parts, type_.fields, strict=True)]
-    return pa.StructArray.from_arrays(children, fields=_nullable(type_.fields)).cast(
-        arrow_type(type_)
-    )
-
-
-def _nullable(fields: Sequence[DataField]) -> list[pa.Field]:
-    return [arrow_field(field) for field in fields]
+    return pa.StructArray.from_arrays(
+        children, fields=[arrow_field(field) for field in type_.fields]
+    ).cast(arrow_type(type_))
 
 
 def _together(items: list[pa.Array], type_: DataType) -> pa.Array:
@@ -199,9 +184,7 @@ def _content(text: str, opening: str, closing: str, function: str) -> str:
 def _split(content: str, *, unquote: bool = False) -> Iterator[str]:
     """Parts between the commas outside of brackets and double quotes, without empty ones.
 
-    Args:
-        content: the inside of the brackets.
-        unquote: leave double quotes and escaped characters out, as Paimon does in maps.
+    `unquote` leaves double quotes and escaped characters out, as Paimon does in maps.
     """
     current = ""
     depth, quoted = 0, False

@@ -38,15 +38,23 @@ def edit_siblings(
 ) -> Siblings:
     """The fields with those that hold the last step of `path` replaced by `edit`'s result.
 
-    Args:
-        fields: columns of the table.
-        path: all steps but the last must exist.
-        edit: gets the fields among which the last step is, or will be.
+    All steps but the last must exist; `edit` gets the fields among which the last one is, or
+    will be.
 
     Raises:
         InvalidSchemaChangeError: a step leads nowhere, or `edit` refuses.
     """
-    return _edit(fields, path, 0, edit)
+    if len(path) == 1:
+        return edit(fields)
+
+    def edit_row(type_: DataType) -> DataType:
+        if not isinstance(type_, RowType):
+            raise InvalidSchemaChangeError(
+                "the path does not lead to a field of a row", column=path_text(path)
+            )
+        return dataclasses.replace(type_, fields=edit(type_.fields))
+
+    return edit_type(fields, path[:-1], edit_row)
 
 
 def edit_type(
@@ -59,12 +67,18 @@ def edit_type(
     Raises:
         InvalidSchemaChangeError: a step leads nowhere, or `edit` refuses.
     """
+    return _fields_edited(fields, path, 0, edit)
+
+
+def _fields_edited(
+    fields: Siblings, path: tuple[str, ...], depth: int, edit: Callable[[DataType], DataType]
+) -> Siblings:
     for index, field in enumerate(fields):
-        if field.name == path[0]:
-            type_ = _type_edited(field.type, path, 1, edit)
+        if field.name == path[depth]:
+            type_ = _type_edited(field.type, path, depth + 1, edit)
             changed = dataclasses.replace(field, type=type_)
             return (*fields[:index], changed, *fields[index + 1 :])
-    raise InvalidSchemaChangeError("no such column", column=path_text(path[:1]))
+    raise InvalidSchemaChangeError("no such column", column=path_text(path[: depth + 1]))
 
 
 def _type_edited(
@@ -74,12 +88,8 @@ def _type_edited(
         return edit(type_)
     match type_:
         case RowType():
-            for index, field in enumerate(type_.fields):
-                if field.name == path[depth]:
-                    inner = _type_edited(field.type, path, depth + 1, edit)
-                    changed = dataclasses.replace(field, type=inner)
-                    fields = (*type_.fields[:index], changed, *type_.fields[index + 1 :])
-                    return dataclasses.replace(type_, fields=fields)
+            fields = _fields_edited(type_.fields, path, depth, edit)
+            return dataclasses.replace(type_, fields=fields)
         case ArrayType() if path[depth] == "element":
             element = _type_edited(type_.element, path, depth + 1, edit)
             return dataclasses.replace(type_, element=element)
@@ -87,35 +97,3 @@ def _type_edited(
             value = _type_edited(type_.value, path, depth + 1, edit)
             return dataclasses.replace(type_, value=value)
     raise InvalidSchemaChangeError("no such column", column=path_text(path[: depth + 1]))
-
-
-def _edit(
-    fields: Siblings, path: tuple[str, ...], depth: int, edit: Callable[[Siblings], Siblings]
-) -> Siblings:
-    if depth == len(path) - 1:
-        return edit(fields)
-    for index, field in enumerate(fields):
-        if field.name == path[depth]:
-            type_ = _edit_type(field.type, path, depth + 1, edit)
-            changed = dataclasses.replace(field, type=type_)
-            return (*fields[:index], changed, *fields[index + 1 :])
-    raise InvalidSchemaChangeError("no such column", column=path_text(path[: depth + 1]))
-
-
-def _edit_type(
-    type_: DataType, path: tuple[str, ...], depth: int, edit: Callable[[Siblings], Siblings]
-) -> DataType:
-    last = depth == len(path) - 1
-    match type_:
-        case RowType():
-            return dataclasses.replace(type_, fields=_edit(type_.fields, path, depth, edit))
-        case ArrayType() if path[depth] == "element" and not last:
-            element = _edit_type(type_.element, path, depth + 1, edit)
-            return dataclasses.replace(type_, element=element)
-        case MapType() if path[depth] == "value" and not last:
-            value = _edit_type(type_.value, path, depth + 1, edit)
-            return dataclasses.replace(type_, value=value)
-        case _:
-            raise InvalidSchemaChangeError(
-                "the path does not lead to a field of a row", column=path_text(path)
-            )

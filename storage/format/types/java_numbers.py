@@ -41,13 +41,7 @@ def _special(value: float) -> str | None:
 
 
 def _text(value: float, precision: int, least_exponent: int) -> str:
-    """Text of a finite number other than 0.
-
-    Args:
-        value: the number.
-        precision: bits of its type.
-        least_exponent: of the last bit of its type's smallest numbers.
-    """
+    """Text of a finite number other than 0."""
     numerator, denominator = abs(value).as_integer_ratio()
     top = numerator.bit_length() - denominator.bit_length()  # exponent of the first bit
     odd = numerator >> _trailing_zeros(numerator)

@@ -26,7 +26,28 @@ __all__ = [
     "RowKind",
     "RowType",
     "TypeRoot",
+    "key_id",
+    "value_id",
 ]
+
+_ELEMENTS = 536_870_911
+_PER_FIELD = 1024
+
+
+def value_id(owner: int, depth: int) -> int:
+    """Id of an array's element or a map's value.
+
+    Args:
+        owner: id of the enclosing column or ROW field.
+        depth: 1 directly inside it, 2 in a collection inside a collection, and so on.
+    """
+    return _ELEMENTS + _PER_FIELD * owner + depth
+
+
+def key_id(owner: int, depth: int) -> int:
+    """Id of a map's key or a multiset's element; arguments as in `value_id`."""
+    return _ELEMENTS - _PER_FIELD * owner - depth
+
 
 KEY_PREFIX = "_KEY_"
 SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
@@ -85,8 +106,6 @@ class AtomicType:
     """A scalar type.
 
     Attributes:
-        root: the family.
-        nullable: whether null is allowed.
         length: of CHAR/VARCHAR/BINARY/VARBINARY [characters or bytes]; STRING and BYTES are
             VARCHAR and VARBINARY of `MAX_LENGTH`. 0 for other families.
         precision: of DECIMAL, TIME, TIMESTAMP, TIMESTAMP_LTZ [digits]; 0 otherwise.
@@ -142,10 +161,6 @@ class DataField:
 
     Attributes:
         id: unique over the whole schema tree, never reused.
-        name: column name.
-        type: its type.
-        description: comment, or None.
-        default: default value as text, or None.
         extra: further members of its JSON object as JSON texts by name, kept for rewrites; no
             part of what makes columns equal.
     """

@@ -6,33 +6,268 @@ that is taken. So every file is written under a hidden temporary name beside its
 a reader of the name sees all bytes or nothing, and of several writers one gets it.
 
 The answer to a rename may be lost. A temporary name is used by one call alone, so a call that finds
-it missing, and its own bytes at the path, knows that its rename took place.
+it missing, and its own bytes at the path, knows that its rename took place. Every other request
+without an answer is repeated. Of several addresses the first one that answers as the active
+NameNode is used. Source: "WebHDFS REST API" of Hadoop's documentation.
 """
 
 import contextlib
+import dataclasses
+import errno
 import functools
+import getpass
 import os
+import re
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, cast
+from urllib.parse import quote
 
 import orjson
 import pyarrow as pa
+import urllib3
+from urllib3.exceptions import HTTPError
 
 from storage.errors import (
     CorruptDataError,
+    InvalidOptionError,
     InvalidRequestError,
     RetryableError,
     StorageUnavailableError,
 )
 from storage.io.file_io import FileIO, FileStatus, note_undeleted
-from storage.io.hdfs.client import Cluster, Refusal, cluster_of, request
+from storage.io.hadoop_conf import site_properties
 from storage.io.local import temporary_name
-from storage.io.range_reader import TAIL_BYTES, RangeReader
-from storage.io.read_ahead import REQUESTS_AT_ONCE, read_ahead
+from storage.io.object_store.options import client_settings
+from storage.io.range_reader import REQUESTS_AT_ONCE, TAIL_BYTES, RangeReader, read_ahead
 
-__all__ = ["HdfsFileIO"]
+__all__ = ["HdfsFileIO", "cluster_of"]
+
+_ADDRESS = re.compile(r"https?://[^/\s]+")
+_FIRST_SLEEP_S = 0.1
+_LONGEST_SLEEP_S = 5.0
+_LONGEST_DETAIL = 300
+
+_PASSING = frozenset({"SafeModeException", "RetriableException", "NoNamenodesAvailableException"})
+_ELSEWHERE = frozenset({"StandbyException", "ObserverRetryOnActiveException"})
+_DENIED = frozenset({"AccessControlException", "SecurityException", "InvalidToken"})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cluster:
+    """How a cluster is reached. Picklable and hashable.
+
+    Attributes:
+        addresses: `http://host:port` of NameNodes or HttpFS gateways.
+        user: name for simple authentication; "" with a token.
+        retry_timeout_s: for all repetitions of a request.
+    """
+
+    addresses: tuple[str, ...]
+    user: str
+    token: str = dataclasses.field(repr=False)
+    request_timeout_s: float
+    connect_timeout_s: float
+    max_retries: int
+    retry_timeout_s: float
+
+
+class Refusal(Exception):
+    """The cluster's final answer: it will not do this.
+
+    Attributes:
+        exception: name of Java's exception class.
+    """
+
+    def __init__(self, exception: str, text: str) -> None:
+        super().__init__(f"{exception}: {text}")
+        self.exception = exception
+        self.text = text
+
+    def error(self, path: str) -> Exception:
+        """The exception that a caller of `FileIO` may expect."""
+        detail = f"{self.exception}: {' '.join(self.text.split())}"[:_LONGEST_DETAIL]
+        if self.exception == "FileNotFoundException":
+            return FileNotFoundError(errno.ENOENT, "no such file", path)
+        if self.exception == "FileAlreadyExistsException":
+            return FileExistsError(errno.EEXIST, "the file exists", path)
+        if self.exception in _DENIED:
+            advice = "check `hdfs.webhdfs.user` or `hdfs.webhdfs.delegation-token`, and its rights"
+            return PermissionError(errno.EACCES, f"HDFS refuses this ({detail}); {advice}", path)
+        return InvalidRequestError("HDFS refuses this", detail=detail, path=path)
+
+
+class _Elsewhere(Exception):
+    """This address cannot answer now; another one, or a later attempt, may."""
+
+
+def cluster_of(authority: str, options: Mapping[str, str]) -> Cluster:
+    """The cluster of `hdfs://<authority>`.
+
+    The authority is `host:port`, the name of a service, or "".
+
+    Raises:
+        InvalidOptionError: an option is unknown or malformed, or no address is known.
+    """
+    own, limits = client_settings("hdfs", options)
+    conf_dir = own.get("hadoop_conf_dir")
+    if "address" in own:
+        addresses = tuple(_address(text) for text in own["address"].split(",") if text.strip())
+    elif conf_dir:
+        addresses = _configured_addresses(authority, conf_dir)
+    else:
+        raise InvalidOptionError(
+            "HDFS is reached through WebHDFS, whose address is not known",
+            hint="set it to http://namenode:9870 (several by comma) or to an HttpFS gateway's "
+            "http://host:14000; or name the directory of hdfs-site.xml in `hadoop-conf-dir`",
+            key="hdfs.webhdfs.address",
+        )
+    token = own.get("delegation_token", "")
+    if token and "user" in own:
+        raise InvalidOptionError(
+            "a delegation token names its user itself",
+            hint="remove `hdfs.webhdfs.user`",
+            key="hdfs.webhdfs.user",
+        )
+    return Cluster(
+        addresses=addresses,
+        user=""
+        if token
+        else own.get("user") or os.environ.get("HADOOP_USER_NAME") or getpass.getuser(),
+        token=token,
+        request_timeout_s=limits["timeout"].total_seconds(),
+        connect_timeout_s=limits["connect_timeout"].total_seconds(),
+        max_retries=limits["max_retries"],
+        retry_timeout_s=limits["retry_timeout"].total_seconds(),
+    )
+
+
+def _address(text: str) -> str:
+    address = text.strip().rstrip("/")
+    if not _ADDRESS.fullmatch(address):
+        raise InvalidOptionError(
+            "not an address of WebHDFS",
+            hint="write http://namenode:9870 or https://namenode:9871",
+            key="hdfs.webhdfs.address",
+            value=text,
+        )
+    return address
+
+
+def _configured_addresses(authority: str, conf_dir: str) -> tuple[str, ...]:
+    """Addresses that the site files of a Hadoop client name for a service or a NameNode."""
+    conf = site_properties(conf_dir, "core-site.xml", "hdfs-site.xml")
+    authority = authority or conf.get("fs.defaultFS", "").partition("://")[2].strip("/")
+    secure = conf.get("dfs.http.policy", "").upper() == "HTTPS_ONLY"
+    key = "dfs.namenode.https-address" if secure else "dfs.namenode.http-address"
+    nodes = conf.get(f"dfs.ha.namenodes.{authority}", "").split(",")
+    keys = [f"{key}.{authority}.{node.strip()}" for node in nodes if node.strip()]
+    found = [conf[each] for each in (*keys, f"{key}.{authority}", key) if conf.get(each)]
+    if not found:
+        raise InvalidOptionError(
+            "the Hadoop configuration does not name an address of WebHDFS",
+            hint=f"add `{key}` to hdfs-site.xml, or set `hdfs.webhdfs.address`",
+            key="hadoop-conf-dir",
+            value=conf_dir,
+        )
+    scheme = "https" if secure else "http"
+    return tuple(f"{scheme}://{address}" for address in (found[: len(keys)] if keys else found[:1]))
+
+
+class _Connection:
+    """Connections of one process to one cluster, and which address answered last."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        timeout = urllib3.Timeout(connect=cluster.connect_timeout_s, read=cluster.request_timeout_s)
+        self.pool = urllib3.PoolManager(
+            num_pools=64, maxsize=REQUESTS_AT_ONCE, retries=False, timeout=timeout
+        )
+        self.active = 0
+
+
+@functools.lru_cache(maxsize=16)
+def _connection_of(_process: int, cluster: Cluster) -> _Connection:
+    return _Connection(cluster)
+
+
+def request(
+    cluster: Cluster,
+    method: str,
+    operation: str,
+    key: str,
+    *,
+    body: bytes | BinaryIO | None = None,
+    **parameters: str | int,
+) -> bytes:
+    """The answer to a request, and to the second one that a redirect asks for.
+
+    The key is an absolute path in the file system; a body is for a DataNode.
+
+    Raises:
+        Refusal: the cluster will not do this.
+        StorageUnavailableError: there was no answer, or a passing fault, each time.
+    """
+    connection = _connection_of(os.getpid(), cluster)  # sockets must not be shared by forks
+    who = {"delegation": cluster.token} if cluster.token else {"user.name": cluster.user}
+    query = {"op": operation, **who, **{name: str(value) for name, value in parameters.items()}}
+    target = f"/webhdfs/v1{quote(key)}?" + "&".join(
+        f"{quote(name)}={quote(value, safe='')}" for name, value in query.items()
+    )
+    started_s, sleep_s = time.monotonic(), _FIRST_SLEEP_S
+    tries = (cluster.max_retries + 1) * len(cluster.addresses)
+    for number in range(1, tries + 1):
+        active = connection.active
+        try:
+            return _exchange(connection.pool, method, cluster.addresses[active] + target, body)
+        except (_Elsewhere, HTTPError) as error:
+            connection.active = (active + 1) % len(cluster.addresses)
+            if number == tries or time.monotonic() - started_s > cluster.retry_timeout_s:
+                raise StorageUnavailableError(
+                    "HDFS does not answer",
+                    detail=str(error)[:_LONGEST_DETAIL],
+                    hint="check `hdfs.webhdfs.address`, and that its DataNodes can be reached",
+                    operation=operation,
+                    path=key,
+                ) from error
+        if connection.active == 0:  # all addresses had their turn
+            time.sleep(sleep_s)
+            sleep_s = min(2 * sleep_s, _LONGEST_SLEEP_S)
+    raise AssertionError("unreachable")
+
+
+def _exchange(
+    pool: urllib3.PoolManager, method: str, url: str, body: bytes | BinaryIO | None
+) -> bytes:
+    answer = pool.request(method, url, redirect=False)
+    if answer.status in (301, 302, 303, 307, 308):
+        headers = {"Content-Type": "application/octet-stream"} if body is not None else {}
+        if body is not None and not isinstance(body, bytes):
+            headers["Content-Length"] = str(body.seek(0, os.SEEK_END))
+            body.seek(0)
+        location = answer.headers["Location"]
+        answer = pool.request(method, location, body=body, headers=headers, redirect=False)
+    if answer.status < 300:
+        return answer.data
+    raise _refused(answer.status, answer.data)
+
+
+def _refused(status: int, data: bytes) -> Exception:
+    try:
+        found: Any = orjson.loads(data)["RemoteException"]
+        exception, text = str(found["exception"]), str(found.get("message", ""))
+    except (ValueError, KeyError, TypeError):
+        text = data[:_LONGEST_DETAIL].decode("utf-8", "replace")
+        if status in (401, 403):
+            return Refusal("SecurityException", f"HTTP {status} {text}")
+        return _Elsewhere(f"HTTP {status} {text}")
+    if exception in _ELSEWHERE or exception in _PASSING or "StandbyException" in text:
+        return _Elsewhere(f"{exception}: {text}")
+    if status >= 500 or (exception in ("IOException", "RemoteException") and status == 403):
+        return _Elsewhere(f"{exception}: {text}")
+    return Refusal(exception, text)
+
 
 _SPOOL_BYTES = 32 << 20
 """Outputs up to this size wait in memory for their upload, longer ones in a local file [bytes]."""
@@ -50,11 +285,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 class _Upload:
-    """A writable file whose bytes are sent when all are there; its writer may close it.
-
-    Args:
-        spool: takes the bytes.
-    """
+    """A writable file whose bytes are sent when all are there; its writer may close it."""
 
     def __init__(self, spool: BinaryIO) -> None:
         self._spool = spool
@@ -135,11 +366,7 @@ class HdfsFileIO(FileIO):
 
     @contextlib.contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
-        """See `FileIO`; the sink is a `pyarrow.NativeFile`, sent when it is complete.
-
-        Raises:
-            FileExistsError: something is at `path`.
-        """
+        """See `FileIO`; the sink is a `pyarrow.NativeFile`, sent when it is complete."""
         with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as temporary:
             spool = cast("BinaryIO", temporary)
             sink = pa.PythonFile(_Upload(spool), mode="w")
@@ -148,11 +375,7 @@ class HdfsFileIO(FileIO):
                 raise FileExistsError(f"the file exists: {path}")
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """See `FileIO`.
-
-        Raises:
-            FileExistsError: something is at `path`.
-        """
+        """See `FileIO`."""
         if not self._publish(path, data):
             raise FileExistsError(f"the file exists: {path}")
 
@@ -163,8 +386,8 @@ class HdfsFileIO(FileIO):
     def overwrite_bytes(self, path: str, data: bytes) -> None:
         """See `FileIO`.
 
-        A gateway that cannot rename over a file has it removed first: readers of such files bear
-        that one is missing for a moment.
+        A gateway that cannot rename over a file has it removed first: readers of such files
+        tolerate that one is missing for a moment.
         """
         temporary = self._write(path, data)
         try:
@@ -271,15 +494,6 @@ class HdfsFileIO(FileIO):
             if entry["pathSuffix"]
         ]  # a file is its own only entry
         return sorted(inside, key=lambda status: status.name)
-
-    def walk(self, path: str) -> Iterator[FileStatus]:
-        """See `FileIO`."""
-        entries = self.list(path)
-        for status in sorted(entries, key=lambda each: each.name + "/" * each.directory):
-            if status.directory:
-                yield from self.walk(status.path)
-            else:
-                yield status
 
     def delete(self, path: str) -> bool:
         """See `FileIO`."""

@@ -16,6 +16,7 @@ from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
 from storage.lsm.changelog.row_changes import ChangeRule, row_changes
 from storage.lsm.merge import MERGE_WINDOW_BYTES, merge_runs
 from storage.lsm.merge_functions.pick_row import retractions
+from storage.lsm.merge_functions.segments import numbers_in
 
 __all__ = ["EmitChanges", "later_images", "side_by_side"]
 
@@ -64,8 +65,8 @@ def later_images(
     """
     rule = ChangeRule(row_deduplicate=True, ignore_fields=(_STORED,))
     changes = row_changes(_with_stored(before), before_at, _with_stored(after), after_at, rule=rule)
-    kinds = _numbers(changes, VALUE_KIND)
-    stored = _numbers(changes, _STORED)
+    kinds = numbers_in(changes, VALUE_KIND)
+    stored = numbers_in(changes, _STORED)
     shown = np.where(retractions(kinds), kinds, stored).astype(np.int8)
     images = changes.drop_columns([_STORED])
     position = images.schema.get_field_index(VALUE_KIND)
@@ -81,7 +82,7 @@ class _Compared:
     sequence: None = None
 
     def reduce(self, batch: pa.RecordBatch, starts: np.ndarray) -> pa.RecordBatch:
-        sides = _numbers(batch, SEQUENCE_NUMBER)
+        sides = numbers_in(batch, SEQUENCE_NUMBER)
         lasts = np.append(starts[1:], batch.num_rows) - 1
         before_at = np.where(sides[starts] == 0, starts, -1)
         after_at = np.where(sides[lasts] == 1, lasts, -1)
@@ -103,8 +104,3 @@ def _on_side(batches: Iterable[pa.RecordBatch], side: int) -> Iterator[pa.Record
 
 def _with_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column(_STORED, batch.column(VALUE_KIND))
-
-
-def _numbers(batch: pa.RecordBatch, name: str) -> np.ndarray:
-    numbers: np.ndarray = batch.column(name).to_numpy(zero_copy_only=False)
-    return numbers

@@ -1,31 +1,287 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the rows of a compact unit are merged, as the table's changelog producer requires.
 
-Owns the choice between the kinds of merge (`merge`, `window_merges`), and what a file
-that only changes its level needs. Source: SEMANTICS.md §C.2, §C.3, §D.6.
+Owns the choice between the kinds of merge, and what a file that only changes its level needs.
+Lookup compaction merges the rows of level 0 with the one older row of their key: the lowest one of
+the levels that are merged, or else looked up in the levels above the output, where it is marked as
+deleted if the table has deletion vectors. A full merge compares its results with the rows of the
+last level. Source: SEMANTICS.md §C.2, §C.3, §C.6, §D.6, §E.
 """
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from storage.errors import InternalError
 from storage.format.metadata.file_meta import DataFileMeta
+from storage.format.types.types import VALUE_KIND
 from storage.lsm.bucket import BucketContext
-from storage.lsm.changelog.leveled_rows import Merged, WindowMerge, at_level
-from storage.lsm.changelog.row_changes import ChangeRule
-from storage.lsm.changelog.window_merges import FirstRowMerge, FullMerge, LookupMerge
+from storage.lsm.changelog.row_changes import ChangeRule, row_changes
 from storage.lsm.compaction_policy import CompactUnit
+from storage.lsm.key_order import KeyGroups, sort_and_group
 from storage.lsm.levels import Levels, Section, SortedRun
-from storage.lsm.lookup.contract import Found
-from storage.lsm.merge import complete_windows, merge_runs
-from storage.lsm.merge_functions import merge_function_for
-from storage.lsm.upper_rows import merge_inputs
+from storage.lsm.lookup.contract import DeletedRows, Found
+from storage.lsm.merge import Outcome, complete_windows, in_merge_order, merge_runs, reduced
+from storage.lsm.merge_functions import MergeFunction, merge_function_for
+from storage.lsm.merge_functions.pick_row import Deduplicate, retractions
+from storage.lsm.merge_functions.segments import numbers_in, segment_lasts
 from storage.options.options import TableOptions
 
-__all__ = ["Merging", "Upgrade", "upgrade_of"]
+__all__ = ["Merged", "Merging", "Upgrade", "merge_inputs", "upgrade_of"]
+
+
+_LEVEL = "_LEVEL"
+_NO_LEVEL = 127
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Merged:
+    """The result of merging a window.
+
+    Attributes:
+        rows: KeyValueBatch to be written, strictly ascending by key.
+        changes: KeyValueBatch for the changelog, ascending by key; None where there is none.
+    """
+
+    rows: pa.RecordBatch
+    changes: pa.RecordBatch | None
+
+
+class WindowMerge(Protocol):
+    """Merges the rows of one window of complete keys."""
+
+    def merge(self, batches: Sequence[pa.RecordBatch]) -> Merged:
+        """Merge rows that `at_level` gave, at least one.
+
+        Raises:
+            InvalidRequestError: the merge engine cannot merge the rows of a key.
+            StorageUnavailableError: older rows could not be looked up.
+            CorruptDataError: a file with older rows violates the format.
+        """
+
+
+def at_level(batches: Iterable[pa.RecordBatch], level: int) -> Iterator[pa.RecordBatch]:
+    """KeyValueBatches with their level as a last column."""
+    for batch in batches:
+        levels = pa.array(np.full(batch.num_rows, level, dtype=np.int8))
+        yield batch.append_column(_LEVEL, levels)
+
+
+@dataclasses.dataclass(slots=True)
+class LeveledRows:
+    """The rows of a window by key.
+
+    Attributes:
+        batch: KeyValueBatch in any order.
+        order: int64 rows that count, by key, those of one key in arrival order.
+        starts: int64 positions in `order` at which keys begin, ascending from 0.
+        levels: int8 level of each row of `order`.
+    """
+
+    batch: pa.RecordBatch
+    order: np.ndarray
+    starts: np.ndarray
+    levels: np.ndarray
+
+    @staticmethod
+    def of(batches: Sequence[pa.RecordBatch], key_names: Sequence[str]) -> "LeveledRows":
+        """Sort the rows of a window."""
+        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        groups = sort_and_group(batch, key_names)
+        levels = batch.column(_LEVEL).to_numpy()
+        batch = batch.select(batch.schema.names[:-1])
+        if groups.order is None:
+            order = np.arange(batch.num_rows, dtype=np.int64)
+            return LeveledRows(batch, order, groups.starts, levels)
+        return LeveledRows(batch, groups.order, groups.starts, levels[groups.order])
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Rows of each key, int64."""
+        found: np.ndarray = segment_lasts(self.starts, len(self.order)) + 1 - self.starts
+        return found
+
+    @property
+    def in_level_0(self) -> np.ndarray:
+        """Which keys have rows of level 0: bool per key."""
+        found: np.ndarray = np.logical_or.reduceat(self.levels == 0, self.starts)
+        return found
+
+    def rows_of_level(self, level: int) -> np.ndarray:
+        """The row of each key that lies on a level above 0: int64 per key, -1 where none does."""
+        return self._rows_where(self.levels == level)
+
+    def keep_lowest(self) -> np.ndarray:
+        """Leave out the rows above level 0 but the lowest one of each key.
+
+        Returns:
+            This row: int64 per key, -1 where there is none.
+        """
+        upper = np.where(self.levels == 0, np.int8(_NO_LEVEL), self.levels)
+        lowest = np.minimum.reduceat(upper, self.starts)
+        counts = (upper == _NO_LEVEL) | (upper == np.repeat(lowest, self.sizes))
+        if not counts.all():
+            sizes = np.add.reduceat(counts, self.starts, dtype=np.int64)
+            self.order, self.levels = self.order[counts], self.levels[counts]
+            self.starts = np.cumsum(sizes) - sizes
+        return self._rows_where(self.levels > 0)
+
+    def append(self, keys: np.ndarray, rows: pa.RecordBatch) -> np.ndarray:
+        """Add a row to each of some keys, after their others; their row numbers in `batch`, int64.
+
+        Keys are int64 numbers, ascending, with a row of a KeyValueBatch for each.
+        """
+        added = np.arange(rows.num_rows, dtype=np.int64) + self.batch.num_rows
+        self.batch = pa.concat_batches([self.batch, rows])
+        sizes = self.sizes
+        ends = self.starts + sizes
+        self.order = np.insert(self.order, ends[keys], added)
+        self.levels = np.insert(self.levels, ends[keys], np.int8(_NO_LEVEL))
+        sizes[keys] += 1
+        self.starts = np.cumsum(sizes) - sizes
+        return added
+
+    def keys(self, chosen: np.ndarray, names: Sequence[str]) -> pa.RecordBatch:
+        """Some of the keys."""
+        rows = self.order[self.starts[chosen]]
+        return self.batch.select(list(names)).take(pa.array(rows))
+
+    def _rows_where(self, wanted: np.ndarray) -> np.ndarray:
+        """The row of each key that is wanted, at most one: int64 per key, -1 where none is."""
+        positions = np.flatnonzero(wanted)
+        found = np.full(len(self.starts), -1, dtype=np.int64)
+        found[np.searchsorted(self.starts, positions, side="right") - 1] = self.order[positions]
+        return found
+
+
+Find = Callable[[pa.RecordBatch, bool], Found | None]
+"""Looks keys up in the levels above the output, None where these are empty; the flag says whether
+rows are wanted."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LookupMerge:
+    """A `WindowMerge` for all merge engines but first-row.
+
+    Attributes:
+        function: reduces the rows of each key, lone rows too.
+        with_values: the older rows are merged, not only marked.
+        deletions: where older rows that were looked up are marked; None = nowhere.
+        rule: of the changelog; None = there is none.
+        drop_retractions: leave keys whose result is -U or -D out of the rows to be written.
+    """
+
+    key_names: tuple[str, ...]
+    function: MergeFunction
+    find: Find
+    with_values: bool
+    deletions: DeletedRows | None
+    rule: ChangeRule | None
+    drop_retractions: bool
+
+    def merge(self, batches: Sequence[pa.RecordBatch]) -> Merged:
+        """See `WindowMerge`."""
+        rows = LeveledRows.of(batches, self.key_names)
+        before = rows.keep_lowest()
+        in_level_0 = rows.in_level_0
+        looked_up = in_level_0 & (before < 0)
+        if looked_up.any():
+            found = self.find(rows.keys(looked_up, self.key_names), self.with_values)
+            if found is not None and len(found.keys):
+                if self.deletions is not None:
+                    _mark(found, self.deletions)
+                if self.with_values and found.rows is not None:
+                    keys = np.flatnonzero(looked_up)[found.keys]
+                    before[keys] = rows.append(keys, found.rows)
+        groups = KeyGroups(rows.order, rows.starts)
+        groups = in_merge_order(rows.batch, groups, self.function.sequence)
+        after = reduced(rows.batch, groups, self.function, self.key_names)
+        changes = None
+        if self.rule is not None and in_level_0.any():
+            changes = row_changes(
+                rows.batch, before[in_level_0], after.rows, after.at[in_level_0], rule=self.rule
+            )
+        return Merged(after.batch(drop_retractions=self.drop_retractions), changes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRowMerge:
+    """A `WindowMerge` for first-row: an existing row wins.
+
+    Attributes:
+        function: reduces the rows of each key, lone rows too.
+        emits_changelog: new keys go into the changelog, with the kinds they arrived with.
+    """
+
+    key_names: tuple[str, ...]
+    function: MergeFunction
+    find: Find
+    emits_changelog: bool
+
+    def merge(self, batches: Sequence[pa.RecordBatch]) -> Merged:
+        """See `WindowMerge`."""
+        rows = LeveledRows.of(batches, self.key_names)
+        groups = in_merge_order(rows.batch, KeyGroups(rows.order, rows.starts))
+        after = reduced(rows.batch, groups, self.function, self.key_names)
+        adds = ~retractions(numbers_in(rows.batch, VALUE_KIND)[rows.order])
+        known = np.logical_or.reduceat((rows.levels > 0) & adds, rows.starts)
+        at = after.at.copy()
+        new = (at >= 0) & ~known
+        if new.any():
+            found = self.find(rows.keys(new, self.key_names), False)
+            if found is not None:
+                old = np.flatnonzero(new)[found.keys]
+                new[old] = False
+                at[old] = -1
+        changes = (
+            Outcome(after.rows, at[new]).batch() if self.emits_changelog and new.any() else None
+        )
+        return Merged(Outcome(after.rows, at).batch(), changes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FullMerge:
+    """A `WindowMerge` that compares results with the rows of the last level.
+
+    Retractions are not written.
+
+    Attributes:
+        lowest_only: of the rows above level 0 only the lowest of each key counts.
+    """
+
+    key_names: tuple[str, ...]
+    function: MergeFunction
+    last_level: int
+    lowest_only: bool
+    rule: ChangeRule
+
+    def merge(self, batches: Sequence[pa.RecordBatch]) -> Merged:
+        """See `WindowMerge`."""
+        rows = LeveledRows.of(batches, self.key_names)
+        before = rows.rows_of_level(self.last_level)
+        touched = (before < 0) | (rows.sizes > 1)
+        if self.lowest_only:
+            rows.keep_lowest()
+        groups = KeyGroups(rows.order, rows.starts)
+        groups = in_merge_order(rows.batch, groups, self.function.sequence)
+        after = reduced(rows.batch, groups, self.function, self.key_names)
+        changes = None
+        if touched.any():
+            changes = row_changes(
+                rows.batch, before[touched], after.rows, after.at[touched], rule=self.rule
+            )
+        return Merged(after.batch(drop_retractions=True), changes)
+
+
+def _mark(found: Found, deletions: DeletedRows) -> None:
+    for number, file in enumerate(found.files):
+        positions = found.positions[found.file_of == number]
+        if len(positions):
+            deletions.mark(file.file_name, positions)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,7 +290,6 @@ class Upgrade:
 
     Attributes:
         emits_changelog: its rows are merged for the changelog, and the rows they replace marked.
-        rewrites: they are written, too.
     """
 
     emits_changelog: bool
@@ -46,11 +301,7 @@ def upgrade_of(
 ) -> Upgrade:
     """What moving a file to the output level of a unit takes. Pure.
 
-    Args:
-        file: alone in its section, without retractions if the output is the last level.
-        unit: the files that are merged.
-        options: of the table.
-        deletion_vectors: rows that are replaced are marked.
+    The file is alone in its section, without retractions if the output is the last level.
     """
     output = unit.output_level
     if options.changelog_producer == "full-compaction":
@@ -70,9 +321,6 @@ class Merging:
     """Merges the sections of one unit.
 
     Args:
-        unit: the files that are merged.
-        context: the bucket.
-        levels: all its files.
         window_bytes: Arrow memory of the merge [bytes].
     """
 
@@ -97,10 +345,6 @@ class Merging:
 
     def windows(self, group: tuple[Section, ...], drop_retractions: bool) -> Iterator[Merged]:
         """Merge sections that follow one another in key order.
-
-        Args:
-            group: the sections.
-            drop_retractions: leave keys whose result is -U or -D out of the rows.
 
         Yields:
             Rows ascending by key across windows, with their changes; some may be empty.
@@ -192,3 +436,37 @@ class Merging:
 
 def _has_level_0(group: tuple[Section, ...]) -> bool:
     return any(file.level == 0 for section in group for run in section for file in run.files)
+
+
+_SUMMING = ("partial-update", "aggregation")
+
+
+def merge_inputs(
+    section: Section,
+    read: Callable[[SortedRun], Iterator[pa.RecordBatch]],
+    key_names: Sequence[str],
+    options: TableOptions,
+) -> list[Iterator[pa.RecordBatch]]:
+    """What is to be merged for a section: sorted runs, oldest first.
+
+    Lookup compaction writes the finished row of a key into a level while an older one still lies
+    in a level above, so a merge that makes one row of several must not take both in: of the
+    levels above 0 only the lowest row counts (SEMANTICS.md §C.2).
+
+    Runs of a section are oldest first.
+    """
+    if not (options.needs_lookup and options.merge_engine in _SUMMING):
+        return [read(run) for run in section]
+    files = [file for run in section for file in run.files]
+    levels = sorted({file.level for file in files if file.level > 0}, reverse=True)
+    if len(levels) < 2:
+        return [read(run) for run in section]
+    upper = [
+        read(SortedRun(level, tuple(file for file in files if file.level == level)))
+        for level in levels
+    ]
+    level_0 = [tuple(file for file in run.files if file.level == 0) for run in section]
+    return [
+        merge_runs(upper, key_names, Deduplicate()),
+        *(read(SortedRun(0, part)) for part in level_0 if part),
+    ]

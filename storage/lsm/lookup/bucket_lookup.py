@@ -6,7 +6,7 @@ files could is known from the key ranges of their descriptions.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,15 +17,12 @@ import pyroaring
 from storage.format.files.key_value_layout import key_value_schema
 from storage.format.files.row_selection import Bitmap
 from storage.format.metadata.file_meta import DataFileMeta
-from storage.format.metadata.schema import TableSchema
 from storage.format.row.row_codec import decode_row
 from storage.format.row.row_values import from_row_values
-from storage.io.file_io import FileIO
 from storage.lsm.key_order import key_at, lower_bound
 from storage.lsm.levels import SortedRun
-from storage.lsm.lookup.contract import DeletedRows, Found
-from storage.lsm.lookup.key_search import SearchedKeys
-from storage.lsm.lookup.local_copy import CopySource, LocalCopy, boot_seed
+from storage.lsm.lookup.contract import Found
+from storage.lsm.lookup.local_copy import CopySource, LocalCopy, SearchedKeys, boot_seed
 from storage.lsm.lookup.store import CopyLimits, LookupStore
 
 if TYPE_CHECKING:
@@ -46,48 +43,18 @@ class _Part:
     rows: list[pa.RecordBatch]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class BucketLookup:
     """See the module; a `KeyLookup`. Holds nothing open itself.
 
     Attributes:
+        context: the bucket; rows are given in its schema, without those that its deletion vectors
+            mark.
         store: the copies.
-        limits: of the table's copies.
-        table: path of the table.
-        file_io: store of the table.
-        path_of: path of a data file of the bucket.
-        schema: rows are given as it says.
-        schemas: reads a schema by id.
-        deletions: deletion vectors of the bucket; None where the table has none.
     """
 
+    context: "BucketContext"
     store: LookupStore
-    limits: CopyLimits
-    table: str
-    file_io: FileIO
-    path_of: Callable[[DataFileMeta], str]
-    schema: TableSchema
-    schemas: Callable[[int], TableSchema]
-    deletions: DeletedRows | None = None
-
-    @staticmethod
-    def of(context: "BucketContext", store: LookupStore) -> "BucketLookup":
-        """The lookup of a bucket, with the deletion vectors that its context has."""
-        options = context.options
-        return BucketLookup(
-            store=store,
-            limits=CopyLimits(
-                options.lookup_cache_max_disk_size,
-                options.lookup_cache_file_retention_ms,
-                options.lookup_cache_max_memory_size,
-            ),
-            table=context.layout.root,
-            file_io=context.file_io,
-            path_of=context.path_of,
-            schema=context.schema,
-            schemas=context.schemas,
-            deletions=context.deletions,
-        )
 
     def find(
         self, keys: pa.RecordBatch, runs: Sequence[SortedRun], *, values: bool = True
@@ -96,8 +63,9 @@ class BucketLookup:
 
         Cost: grows with the keys, and by some microseconds per file that could hold one.
         """
-        names = self.schema.trimmed_primary_keys
-        types = [field.type for field in self.schema.key_fields]
+        schema = self.context.schema
+        names = schema.trimmed_primary_keys
+        types = [field.type for field in schema.key_fields]
         wanted = keys.select(names)
         left = np.arange(wanted.num_rows)
         searched = SearchedKeys(wanted.columns, types, boot_seed())
@@ -119,14 +87,15 @@ class BucketLookup:
 
     def release(self, files: Iterable[DataFileMeta]) -> None:
         """See `KeyLookup`."""
-        self.store.release(self.table, map(self._source_of, files))
+        self.store.release(self.context.layout.root, map(self._source_of, files))
 
     def _files_with_keys(
         self, keys: pa.RecordBatch, files: Sequence[DataFileMeta]
     ) -> list[tuple[DataFileMeta, int, int]]:
         """Files whose range holds some of the keys, each with the range of these keys."""
-        names = self.schema.trimmed_primary_keys
-        types = [field.type for field in self.schema.key_fields]
+        schema = self.context.schema
+        names = schema.trimmed_primary_keys
+        types = [field.type for field in schema.key_fields]
         ends = [decode_row(key, types) for file in files for key in (file.min_key, file.max_key)]
         columns = [
             from_row_values(column, type_)
@@ -147,7 +116,8 @@ class BucketLookup:
         """What a file has of some keys, numbered from 0; None for nothing."""
         copy = self._copy_of(file)
         numbers, positions = copy.find(keys)
-        deleted = None if self.deletions is None else self.deletions.vector_of(file.file_name)
+        deletions = self.context.deletions
+        deleted = None if deletions is None else deletions.vector_of(file.file_name)
         if deleted is not None and len(positions):
             alive = _alive(deleted, positions)
             numbers, positions = numbers[alive], positions[alive]
@@ -156,20 +126,22 @@ class BucketLookup:
         return _Part(file, numbers, positions, copy.rows(positions) if values else [])
 
     def _copy_of(self, file: DataFileMeta) -> LocalCopy:
-        return self.store.copy_of(self.table, self._source_of(file), self.limits)
+        options = self.context.options
+        limits = CopyLimits(
+            options.lookup_cache_max_disk_size,
+            options.lookup_cache_file_retention_ms,
+            options.lookup_cache_max_memory_size,
+        )
+        return self.store.copy_of(self.context.layout.root, self._source_of(file), limits)
 
     def _source_of(self, file: DataFileMeta) -> CopySource:
-        return CopySource(
-            self.file_io,
-            self.path_of(file),
-            file,
-            self.schemas(file.schema_id),
-            self.schema,
-        )
+        context = self.context
+        file_schema = context.schemas(file.schema_id)
+        return CopySource(context.file_io, context.path_of(file), file, file_schema, context.schema)
 
     def _found(self, parts: Sequence[_Part], *, values: bool) -> Found:
         """All that was found, in the order of the keys."""
-        schema = key_value_schema(self.schema)
+        schema = key_value_schema(self.context.schema)
         numbers = _joined([part.keys for part in parts])
         positions = _joined([part.positions for part in parts])
         counts = [len(part.keys) for part in parts]

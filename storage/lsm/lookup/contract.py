@@ -28,7 +28,6 @@ class Found:
         keys: int64 numbers of the keys with a row, ascending.
         rows: their rows in the same order, as a KeyValueBatch in today's schema; None when values
             were not asked for.
-        files: data files that hold rows.
         file_of: int32 position in `files` of each found row.
         positions: int64 physical row number in that file of each found row.
     """

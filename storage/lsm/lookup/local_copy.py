@@ -5,7 +5,7 @@ One file, written once and then only mapped:
 
 | part | holds |
 |---|---|
-| words | sorted uint64 of `key_search`, one per row; absent where the key column is searched |
+| words | sorted uint64, one per row: bits of the key's hash, row number; absent for a number key |
 | rows | an uncompressed Arrow IPC stream, KeyValueBatches in file order and today's schema |
 | fences | 64-bit: every 64th word; or every 64th number of the key column of each batch |
 | trailer | sizes, and a token that says of what it is a copy; guarded by a CRC |
@@ -13,6 +13,11 @@ One file, written once and then only mapped:
 A row is read by its position without its neighbours. The trailer is written last, and the copy gets
 its name when it is whole. Nothing is synced: the token holds the machine's boot, so that a copy
 from before a crash of the machine is not taken for one.
+
+A key of one integer-like column is searched for in that column, which is sorted: no byte more. Any
+other key by its hash; a row with the right bits is then compared with the key itself. Each access
+to a line of mapped memory that no cache holds costs as much as a hundred comparisons, so keys are
+looked for in ascending order, and first among the fences.
 """
 
 import dataclasses
@@ -23,28 +28,162 @@ import pathlib
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from storage.format.files.data_file_reader import read_key_values
 from storage.format.files.key_value_layout import key_value_schema
 from storage.format.metadata.file_meta import DataFileMeta
 from storage.format.metadata.schema import TableSchema
+from storage.format.row.key_hash import key_hashes
+from storage.format.types.types import AtomicType, DataType, TypeRoot
 from storage.io.file_io import FileIO
-from storage.lsm.lookup.key_search import (
-    FENCED,
-    SearchedKeys,
-    key_words,
-    lower_bounds,
-    number_column,
-    same_keys,
-    searches_column,
-)
 
-__all__ = ["CopySource", "LocalCopy", "boot_seed", "open_copy", "write_copy"]
+__all__ = ["CopySource", "LocalCopy", "SearchedKeys", "boot_seed", "open_copy", "write_copy"]
+
+KeyWords = npt.NDArray[np.uint64]
+"""Hash bits and row number of every row of a file, ascending; or plain hashes, one per row."""
+
+_INTEGER_LIKE = frozenset(
+    {
+        TypeRoot.TINYINT,
+        TypeRoot.SMALLINT,
+        TypeRoot.INT,
+        TypeRoot.BIGINT,
+        TypeRoot.DATE,
+        TypeRoot.TIME,
+        TypeRoot.TIMESTAMP,
+        TypeRoot.TIMESTAMP_LTZ,
+    }
+)
+_NARROW = 32
+
+FENCED = 64
+"""Entries from fence to fence; a power of two. Between 16 and 128 it hardly matters."""
+
+
+def searches_column(types: Sequence[DataType]) -> bool:
+    """Whether keys of these types can be searched for in their own column."""
+    if len(types) != 1:
+        return False
+    only = types[0]
+    return isinstance(only, AtomicType) and only.root in _INTEGER_LIKE
+
+
+def number_column(column: pa.Array) -> npt.NDArray[np.signedinteger]:
+    """The integers behind an integer-like column without nulls; zero copy."""
+    kind = column.type
+    if not pa.types.is_integer(kind):
+        column = column.view(pa.int32() if kind.bit_width == _NARROW else pa.int64())
+    found: npt.NDArray[np.signedinteger] = column.to_numpy(zero_copy_only=True)
+    return found
+
+
+def key_words(columns: Sequence[pa.Array], types: Sequence[DataType], seed: int) -> KeyWords:
+    """A 64-bit hash of each key; equal keys have equal ones.
+
+    The seed is below 2^64, the same for all that is compared.
+    """
+    plain = [_one_nan(column) for column in columns]
+    return np.ascontiguousarray(key_hashes(plain, types, (seed, 0))[:, 0])
+
+
+def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+    """Row by row, whether two keys are equal; null equals null, NaN equals NaN, -0.0 not 0.0."""
+    same = np.ones(len(left[0]), np.bool_)
+    for one, other in zip(left, right, strict=True):
+        equal = pc.equal(_bits(one), _bits(other))
+        if equal.null_count:
+            both = pc.and_(pc.is_null(one), pc.is_null(other))
+            equal = pc.coalesce(equal, both)
+        same &= equal.to_numpy(zero_copy_only=False)
+    return same
+
+
+def _one_nan(column: pa.Array) -> pa.Array:
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
+
+
+def _bits(column: pa.Array) -> pa.Array:
+    """A column whose equality is that of keys."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return _one_nan(column).view(pa.int32() if column.type.bit_width == _NARROW else pa.int64())
+
+
+def lower_bounds(
+    entries: npt.NDArray[Any], fences: npt.NDArray[Any], wanted: npt.NDArray[Any]
+) -> npt.NDArray[np.int64]:
+    """Position of the first entry that is not below each wanted value.
+
+    Args:
+        entries: ascending.
+        fences: every `FENCED`-th of them, from the first on.
+        wanted: ascending, of the same type.
+
+    Cost: on 100,000 of 30 million entries a third of what `np.searchsorted` takes.
+    """
+    block = np.searchsorted(fences, wanted) - 1
+    at = np.maximum(block, 0) * FENCED
+    step = FENCED // 2
+    while step:
+        middle = at + step
+        np.minimum(middle, len(entries) - 1, out=middle)
+        below = entries.take(middle) < wanted
+        at[below] = middle[below]
+        step //= 2
+    at += 1
+    at[block < 0] = 0
+    return at
+
+
+class SearchedKeys:
+    """Keys that are looked for, strictly ascending; what a search needs of them is made once."""
+
+    def __init__(self, columns: Sequence[pa.Array], types: Sequence[DataType], seed: int) -> None:
+        self.columns = tuple(columns)
+        self._types = tuple(types)
+        self._seed = seed
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @functools.cached_property
+    def numbers(self) -> npt.NDArray[np.signedinteger] | None:
+        """The keys as integers; None unless they are one integer-like column without nulls."""
+        if not searches_column(self._types) or self.columns[0].null_count:
+            return None
+        return number_column(self.columns[0])
+
+    @functools.cached_property
+    def words(self) -> KeyWords:
+        """The hash of each key."""
+        return key_words(self.columns, self._types, self._seed)
+
+    def between(self, start: int, end: int) -> "SearchedKeys":
+        """Some neighbouring keys."""
+        part = SearchedKeys(
+            [column.slice(start, end - start) for column in self.columns], self._types, self._seed
+        )
+        if "words" in self.__dict__:
+            part.__dict__["words"] = self.words[start:end]
+        return part
+
+    def only(self, numbers: npt.NDArray[np.int64]) -> "SearchedKeys":
+        """Some keys by number, ascending."""
+        chosen = pa.array(numbers)
+        part = SearchedKeys([column.take(chosen) for column in self.columns], self._types,
+                            self._seed)  # fmt: skip
+        if "words" in self.__dict__:
+            part.__dict__["words"] = self.words[numbers]
+        return part
+
 
 _CHUNK_ROWS = 1 << 20
 _CHUNK_BYTES = 64 << 20
@@ -67,10 +206,6 @@ class CopySource:
     """A data file, and the schema it is copied in.
 
     Attributes:
-        file_io: the store that has it.
-        path: its full path.
-        meta: its description.
-        file_schema: the schema it was written with.
         read_schema: today's schema.
     """
 
@@ -130,14 +265,9 @@ def _token(source: CopySource) -> bytes:
 
 
 def write_copy(file: BinaryIO, source: CopySource) -> int:
-    """Copy a data file; memory is bounded whatever its size.
+    """Copy a data file in bounded memory; size of the copy [bytes].
 
-    Args:
-        file: an empty file, open for reading and writing; flushed by the caller.
-        source: what to copy.
-
-    Returns:
-        Size of the copy [bytes].
+    The file is empty, open for reading and writing; the caller flushes it.
 
     Raises:
         OSError: the local disk is full or fails.
@@ -231,11 +361,7 @@ def _chunks(source: CopySource) -> Iterator[pa.RecordBatch]:
 
 
 class _Ascending:
-    """Sees to it that a key column can be searched.
-
-    Attributes:
-        fences: of each batch.
-    """
+    """Sees to it that a key column can be searched."""
 
     def __init__(self) -> None:
         self.fences: list[npt.NDArray[np.int64]] = []
@@ -297,8 +423,7 @@ class LocalCopy:
     def find(self, keys: SearchedKeys) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Where keys are.
 
-        Args:
-            keys: strictly ascending.
+        Keys are strictly ascending.
 
         Returns:
             Numbers of the keys that are here, ascending, and the position of the row of each; both
@@ -313,8 +438,7 @@ class LocalCopy:
     def rows(self, positions: npt.NDArray[np.int64]) -> list[pa.RecordBatch]:
         """Rows by position.
 
-        Args:
-            positions: ascending.
+        Positions are ascending.
 
         Returns:
             KeyValueBatches which together are the rows in order; none for no position.
@@ -397,10 +521,6 @@ def _joined(parts: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
 
 def open_copy(path: pathlib.Path, source: CopySource) -> LocalCopy | None:
     """Map the copy of a file, if it is there and whole.
-
-    Args:
-        path: of the copy.
-        source: what it must be a copy of.
 
     Returns:
         None when there is none, or one that is damaged, of something else, or from before the

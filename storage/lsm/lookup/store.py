@@ -64,7 +64,7 @@ class CopyLimits:
     max_mapped: int | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class LookupCounters:
     """What one process did with the copies, since it began.
 
@@ -78,13 +78,13 @@ class LookupCounters:
         bytes_on_disk: size of all copies of the directory, of all processes [bytes].
     """
 
-    hits: int
-    misses: int
-    built_files: int
-    built_bytes: int
-    built_seconds: float
-    evicted_files: int
-    bytes_on_disk: int
+    hits: int = 0
+    misses: int = 0
+    built_files: int = 0
+    built_bytes: int = 0
+    built_seconds: float = 0.0
+    evicted_files: int = 0
+    bytes_on_disk: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,17 +113,12 @@ class LookupStore:
         self._used: set[pathlib.Path] = set()
         self._lock = threading.Lock()
         self._swept_ms: int | None = None
-        self._hits = self._misses = self._evicted = 0
-        self._built_files = self._built_bytes = 0
-        self._built_seconds = 0.0
+        self._counts = LookupCounters()
 
     def copy_of(self, table: str, source: CopySource, limits: CopyLimits) -> LocalCopy:
         """The copy of a data file, built when there is none.
 
-        Args:
-            table: path of the table; its copies share the limits.
-            source: the data file.
-            limits: of the table.
+        Copies of a table share the limits.
 
         Raises:
             StorageUnavailableError: the data file or the local disk failed.
@@ -133,20 +128,15 @@ class LookupStore:
         path = self._path_of(table, source)
         copy = self._opened(path, source, limits)
         if copy is not None:
-            self._hits += 1
+            self._counts.hits += 1
             return copy
-        self._misses += 1
+        self._counts.misses += 1
         copy = self._built(path, source, limits)
         self._make_room(path, limits)
         return copy
 
     def release(self, table: str, sources: Iterable[CopySource]) -> None:
-        """Let the copies of some data files go soon, unless they are used again.
-
-        Args:
-            table: path of the table.
-            sources: the data files.
-        """
+        """Let the copies of some data files go soon, unless they are used again."""
         now_ns = self._now_ns()
         for source in sources:
             path = self._path_of(table, source)
@@ -173,15 +163,8 @@ class LookupStore:
 
     def counters(self) -> LookupCounters:
         """What happened so far."""
-        return LookupCounters(
-            hits=self._hits,
-            misses=self._misses,
-            built_files=self._built_files,
-            built_bytes=self._built_bytes,
-            built_seconds=self._built_seconds,
-            evicted_files=self._evicted,
-            bytes_on_disk=sum(copy.size for copy in self._stored()),
-        )
+        on_disk = sum(copy.size for copy in self._stored())
+        return dataclasses.replace(self._counts, bytes_on_disk=on_disk)
 
     # --- finding and building ---------------------------------------------------------------
 
@@ -246,9 +229,9 @@ class LookupStore:
                 file.truncate(0)
                 size = write_copy(file, source)
             unfinished.rename(path)
-            self._built_files += 1
-            self._built_bytes += size
-            self._built_seconds += self._clock.monotonic_s() - start
+            self._counts.built_files += 1
+            self._counts.built_bytes += size
+            self._counts.built_seconds += self._clock.monotonic_s() - start
             copy = self._opened(path, source, limits)
         if copy is None:
             raise StorageUnavailableError(
@@ -317,7 +300,7 @@ class LookupStore:
         for copy in copies:
             with contextlib.suppress(FileNotFoundError):  # another process was faster
                 copy.path.unlink()
-                self._evicted += 1
+                self._counts.evicted_files += 1
             self._forget(copy.path)
 
     def _stored(self, folder: pathlib.Path | None = None) -> list[_Stored]:

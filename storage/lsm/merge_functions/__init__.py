@@ -16,9 +16,8 @@ from storage.errors import InvalidOptionError
 from storage.format.metadata.schema import TableSchema
 from storage.lsm.merge_functions.aggregation import Aggregation
 from storage.lsm.merge_functions.aggregators import Aggregator, aggregator_for
-from storage.lsm.merge_functions.partial_update import PartialUpdate
+from storage.lsm.merge_functions.partial_update import PartialUpdate, SequenceGroup, sequence_groups
 from storage.lsm.merge_functions.pick_row import Deduplicate, FirstRow
-from storage.lsm.merge_functions.sequence_groups import SequenceGroup, sequence_groups
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
 from storage.options.options import TableOptions
 

@@ -14,7 +14,7 @@ from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
 from storage.lsm.merge_functions.aggregators import Aggregator
 from storage.lsm.merge_functions.fold import fold_keys
 from storage.lsm.merge_functions.pick_row import retractions
-from storage.lsm.merge_functions.segments import Op, Segments, last_where, segment_lasts
+from storage.lsm.merge_functions.segments import Op, Segments, last_where, numbers_in, segment_lasts
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
 
 __all__ = ["Aggregation"]
@@ -25,9 +25,6 @@ class Aggregation:
     """See the module.
 
     Attributes:
-        key_names: key columns.
-        functions: the function of each column by name.
-        remove_on_delete: a -D row removes the row.
         sequence: order of the rows of a key; None = arrival.
         lone_rows: a key with a single row is no exception.
     """
@@ -50,10 +47,10 @@ class Aggregation:
     def _lone(self, batch: pa.RecordBatch) -> np.ndarray:
         if not all(function.keeps_lone for function in self.functions.values()):
             return np.ones(batch.num_rows, dtype=bool)
-        return retractions(batch.column(VALUE_KIND).to_numpy(zero_copy_only=False))
+        return retractions(numbers_in(batch, VALUE_KIND))
 
     def _fold(self, batch: pa.RecordBatch, starts: np.ndarray) -> list[pa.Array]:
-        kinds = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)
+        kinds = numbers_in(batch, VALUE_KIND)
         lasts = segment_lasts(starts, batch.num_rows)
         merged = np.full(len(starts), RowKind.INSERT, dtype=np.int8)
         if self.remove_on_delete:

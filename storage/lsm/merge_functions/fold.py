@@ -38,9 +38,6 @@ def fold_keys(
         lone: None where a key with a single row passes unchanged. Otherwise a bool per row of the
             batch: folding changes more of it than its kind, should it be the only one of its key.
 
-    Returns:
-        One row per key.
-
     Raises:
         InvalidRequestError: names the key whose rows cannot be merged.
     """
@@ -77,13 +74,7 @@ def _inserted(batch: pa.RecordBatch) -> pa.RecordBatch:
 def naming_key(
     batch: pa.RecordBatch, key_names: Sequence[str], starts: np.ndarray
 ) -> Iterator[None]:
-    """Errors that give the number of a key as `segment` give the key itself instead.
-
-    Args:
-        batch: the rows.
-        key_names: its key columns.
-        starts: where the keys begin in the batch.
-    """
+    """Errors that give the number of a key as `segment` give the key itself instead."""
     try:
         yield
     except InvalidRequestError as error:
@@ -98,11 +89,7 @@ def naming_key(
 
 @contextlib.contextmanager
 def naming_table(root: str) -> Iterator[None]:
-    """Errors about the rows of a key say in which table.
-
-    Args:
-        root: of the table.
-    """
+    """Errors about the rows of a key say in which table."""
     try:
         yield
     except InvalidRequestError as error:

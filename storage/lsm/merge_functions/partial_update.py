@@ -8,13 +8,14 @@ SEMANTICS.md §B.2.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pyarrow as pa
 
-from storage.errors import InvalidRequestError
-from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
+from storage.errors import InvalidOptionError, InvalidRequestError
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, AtomicType, RowKind
 from storage.lsm.merge_functions.aggregators import Aggregator
 from storage.lsm.merge_functions.fold import fold_keys, naming_key
 from storage.lsm.merge_functions.pick_row import retractions
@@ -23,14 +24,109 @@ from storage.lsm.merge_functions.segments import (
     Segments,
     first_where,
     last_where,
+    numbers_in,
+    segment_ids,
     segment_lasts,
     take_or_null,
     valid_mask,
 )
-from storage.lsm.merge_functions.sequence_groups import SequenceGroup, accepted
-from storage.lsm.merge_functions.sequence_order import SequenceOrder
+from storage.lsm.merge_functions.sequence_order import SequenceOrder, dense_ranks
+from storage.options.options import TableOptions
 
-__all__ = ["PartialUpdate"]
+__all__ = ["PartialUpdate", "SequenceGroup", "sequence_groups"]
+
+_PREFIX, _SUFFIX = "fields.", ".sequence-group"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SequenceGroup:
+    """One sequence group.
+
+    Attributes:
+        ordering: columns compared from left to right, ascending, nulls first.
+        protected: columns that follow this order, without the ordering ones.
+    """
+
+    ordering: tuple[str, ...]
+    protected: tuple[str, ...]
+
+    def without(self, names: Collection[str]) -> "SequenceGroup":
+        """The group with fewer protected columns."""
+        left = tuple(name for name in self.protected if name not in names)
+        return dataclasses.replace(self, protected=left)
+
+    def ranks(self, batch: pa.RecordBatch) -> np.ndarray:
+        """The order of rows in the group: int64 per row, 0 where all ordering columns are null."""
+        columns = [batch.column(name) for name in self.ordering]
+        ordered = np.logical_or.reduce([valid_mask(column) for column in columns])
+        ranks = dense_ranks(columns) + 1
+        return ranks if ordered.all() else np.where(ordered, ranks, 0)
+
+
+def accepted(ranks: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Which rows are not below what their group has seen of their key: bool per row.
+
+    Ranks are of `SequenceGroup.ranks`, in arrival order; a row of rank 0 is not accepted.
+    """
+    shifted = segment_ids(starts, len(ranks)) * (int(ranks.max()) + 1) + ranks
+    found: np.ndarray = (ranks > 0) & (shifted == np.maximum.accumulate(shifted))
+    return found
+
+
+def sequence_groups(options: TableOptions, schema: TableSchema) -> tuple[SequenceGroup, ...]:
+    """The sequence groups of a table, in the order of its options.
+
+    Raises:
+        InvalidOptionError: a column is unknown, a key, in two groups, or without an order.
+    """
+    found: list[SequenceGroup] = []
+    taken: set[str] = set()
+    for key, protected in options.merge_columns.items():
+        if not (key.startswith(_PREFIX) and key.endswith(_SUFFIX)):
+            continue
+        named = key[len(_PREFIX) : -len(_SUFFIX)].split(",")
+        ordering = tuple(name.strip() for name in named)
+        for name in (*ordering, *(protected or ("",))):
+            _check_column(name, key, schema)
+        for position, name in enumerate(protected):
+            if name in taken or name in protected[:position]:
+                raise InvalidOptionError(
+                    f"Field {name} is defined repeatedly by multiple groups: {key}",
+                    hint="name each column in one sequence group only",
+                    option=key,
+                )
+        taken.update(protected, ordering)
+        for name in ordering:
+            _check_ordered(name, key, schema)
+        found.append(
+            SequenceGroup(ordering, tuple(name for name in protected if name not in ordering))
+        )
+    return tuple(found)
+
+
+def _check_column(name: str, key: str, schema: TableSchema) -> None:
+    if name not in schema.field_names:
+        raise InvalidOptionError(
+            f"Field {name} can not be found in table schema",
+            hint=f"the table has {', '.join(schema.field_names)}",
+            option=key,
+        )
+    if name in schema.primary_keys:
+        raise InvalidOptionError(
+            f"The sequence-group '{key}' contains primary key field '{name}', which is not "
+            "allowed. Primary key columns cannot be put in sequence-group",
+            hint="leave the column out of the group",
+            option=key,
+        )
+
+
+def _check_ordered(name: str, key: str, schema: TableSchema) -> None:
+    if not isinstance(schema.field(name).type, AtomicType):
+        raise InvalidOptionError(
+            f"Field '{name}' cannot be used as a sequence-group ordering field",
+            hint="order by a column with a number, a date or a time",
+            option=key,
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,7 +134,6 @@ class PartialUpdate:
     """See the module.
 
     Attributes:
-        key_names: key columns.
         groups: sequence groups; no column is in two of them.
         functions: aggregate functions of protected columns by name.
         remove_on: ordering columns whose groups remove the row when they take a -D.
@@ -72,7 +167,7 @@ class PartialUpdate:
         with naming_key(batch, self.key_names, starts):
             columns = self._fold(batch, starts)
         if not self.lone_rows:
-            kinds = _kinds(batch)
+            kinds = numbers_in(batch, VALUE_KIND)
             merged = columns[batch.schema.get_field_index(VALUE_KIND)].to_numpy()
             alone = starts == segment_lasts(starts, batch.num_rows)
             kinds = np.where(alone, kinds[starts], merged)
@@ -82,14 +177,14 @@ class PartialUpdate:
     def _lone(self, batch: pa.RecordBatch) -> np.ndarray:
         if not all(function.keeps_lone for function in self.functions.values()):
             return np.ones(batch.num_rows, dtype=bool)
-        lone = retractions(_kinds(batch))
+        lone = retractions(numbers_in(batch, VALUE_KIND))
         for group in self.groups:  # what a group does not take stays null
             lone |= ~np.logical_or.reduce([valid_mask(batch.column(n)) for n in group.ordering])
         return lone
 
     def _fold(self, batch: pa.RecordBatch, starts: np.ndarray) -> list[pa.Array]:
         rows = batch.num_rows
-        kinds = _kinds(batch)
+        kinds = numbers_in(batch, VALUE_KIND)
         lasts = segment_lasts(starts, rows)
         merged = np.full(len(starts), RowKind.INSERT, dtype=np.int8)
         stamps = lasts
@@ -221,11 +316,8 @@ class _Roles:
     ) -> "_Roles":
         """From the retractions, and the last one of each key that removes the row.
 
-        Args:
-            starts: where keys begin.
-            retract: bool per row.
-            removed: a position per key, or -1.
-            ignored: retractions do nothing but open their key.
+        `removed` is a position per key, or -1; `ignored`: retractions do nothing but open
+        their key.
         """
         rows = len(retract)
         begins = np.where(removed >= 0, removed, starts)
@@ -239,9 +331,7 @@ class _Roles:
     def mark(self, ops: np.ndarray, touches: np.ndarray) -> None:
         """Set `Op` of the rows for a group.
 
-        Args:
-            ops: right for rows that add.
-            touches: bool per row: its order in the group is not null.
+        `touches`: the order of the row in the group is not null.
         """
         acts = self.acts & touches
         ops[~self.adds] = Op.SKIP
@@ -249,8 +339,3 @@ class _Roles:
         ops[acts] = Op.RETRACT
         ops[self.base] = Op.BASE
         ops[self.base & acts] = Op.BASE_RETRACT
-
-
-def _kinds(batch: pa.RecordBatch) -> np.ndarray:
-    kinds: np.ndarray = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)
-    return kinds

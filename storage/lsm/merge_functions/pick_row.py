@@ -12,7 +12,7 @@ import pyarrow as pa
 from storage.errors import InvalidRequestError
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.merge_functions.fold import naming_key
-from storage.lsm.merge_functions.segments import first_where, segment_lasts
+from storage.lsm.merge_functions.segments import first_where, numbers_in, segment_lasts
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
 
 __all__ = ["Deduplicate", "FirstRow", "retractions"]
@@ -55,7 +55,7 @@ class Deduplicate:
 
     def reduce(self, batch: pa.RecordBatch, starts: np.ndarray) -> pa.RecordBatch:
         """See `MergeFunction`."""
-        return _taken(batch, self.pick(_kinds(batch), starts))
+        return _taken(batch, self.pick(numbers_in(batch, VALUE_KIND), starts))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,7 +63,6 @@ class FirstRow:
     """The first row of each key that adds, with its kind.
 
     Attributes:
-        key_names: key columns.
         ignore_delete: pass over -U and -D rows. A key with nothing else is left out, unless it
             has a single row.
         lone_rows: a key with a single row is no exception.
@@ -110,12 +109,7 @@ class FirstRow:
             InvalidRequestError: a key has a -U or -D row among others, and is not to ignore it.
         """
         with naming_key(batch, self.key_names, starts):
-            return _taken(batch, self.pick(_kinds(batch), starts))
-
-
-def _kinds(batch: pa.RecordBatch) -> np.ndarray:
-    kinds: np.ndarray = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)
-    return kinds
+            return _taken(batch, self.pick(numbers_in(batch, VALUE_KIND), starts))
 
 
 def _taken(batch: pa.RecordBatch, rows: np.ndarray) -> pa.RecordBatch:

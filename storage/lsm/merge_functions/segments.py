@@ -19,6 +19,7 @@ __all__ = [
     "Segments",
     "first_where",
     "last_where",
+    "numbers_in",
     "segment_ids",
     "segment_lasts",
     "take_or_null",
@@ -104,15 +105,7 @@ class Segments:
 
 
 def segment_lasts(starts: np.ndarray, rows: int) -> np.ndarray:
-    """Position of the last row of each segment.
-
-    Args:
-        starts: positions at which segments begin, ascending.
-        rows: rows of all segments together.
-
-    Returns:
-        int64 per segment.
-    """
+    """Position of the last row of each segment: int64 per segment."""
     lasts = np.empty(len(starts), dtype=np.int64)
     if len(starts):
         lasts[:-1] = starts[1:] - 1
@@ -155,19 +148,17 @@ def first_where(mask: np.ndarray, starts: np.ndarray, rows: int) -> np.ndarray:
 
 
 def take_or_null(column: pa.Array, positions: np.ndarray) -> pa.Array:
-    """The values at the given positions, null where a position is -1.
-
-    Args:
-        column: any Arrow type.
-        positions: int64 positions of the column, or -1.
-
-    Returns:
-        As many values as positions, of the type of the column.
-    """
+    """The values at the given positions, null where a position is -1."""
     absent = positions < 0
     if not absent.any():
         return column.take(pa.array(positions))
     return column.take(pa.array(positions, mask=absent))
+
+
+def numbers_in(batch: pa.RecordBatch, name: str) -> np.ndarray:
+    """The values of a numeric column without nulls."""
+    numbers: np.ndarray = batch.column(name).to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def valid_mask(column: pa.Array) -> np.ndarray:
@@ -194,10 +185,7 @@ class Overlay:
     def of(rows: np.ndarray, keys: np.ndarray, length: int) -> "Overlay":
         """Plan to lay values over a column.
 
-        Args:
-            rows: position in the column for each key.
-            keys: numbers of the keys that get another value, ascending.
-            length: of the column.
+        `rows` is the position in the column for each key; `keys` are ascending.
         """
         place = rows.copy()
         kept = None

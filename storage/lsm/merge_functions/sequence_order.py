@@ -42,9 +42,6 @@ class SequenceOrder:
     def words(self, batch: pa.RecordBatch) -> list[np.ndarray]:
         """One or more numbers per row that compare as the rows do.
 
-        Args:
-            batch: at least one row, with the columns.
-
         Returns:
             uint64 or int64 arrays, most significant first; none when all rows are equal. They
             compare only with one another.
@@ -61,13 +58,10 @@ class SequenceOrder:
 
 
 def dense_ranks(columns: Sequence[pa.Array]) -> np.ndarray:
-    """Numbers from 0 that are equal where the rows are equal and ascend as they do.
+    """Numbers (int64) from 0 that are equal where the rows are equal and ascend as they do.
 
     Args:
         columns: most significant first, equal lengths, scalar types; nulls come first.
-
-    Returns:
-        int64 per row.
     """
     if not len(columns[0]):
         return np.empty(0, dtype=np.int64)

@@ -12,7 +12,6 @@ from typing import Any
 from storage.errors import UnsupportedFeatureError
 from storage.format.metadata.schema import TableSchema
 from storage.format.row.row_codec import RowValue, Timestamp
-from storage.format.types.nested_ids import key_id, value_id
 from storage.format.types.type_text import type_name
 from storage.format.types.types import (
     ArrayType,
@@ -23,6 +22,8 @@ from storage.format.types.types import (
     MultisetType,
     RowType,
     TypeRoot,
+    key_id,
+    value_id,
 )
 
 __all__ = [

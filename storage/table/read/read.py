@@ -35,12 +35,12 @@ from storage.format.types.arrow_types import arrow_type
 from storage.format.types.default_values import fill_defaults, read_defaults
 from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, AtomicType, RowKind, TypeRoot
 from storage.lsm.changelog.state_diff import later_images, side_by_side
+from storage.lsm.changelog.unit_merge import merge_inputs
 from storage.lsm.levels import Section, SortedRun, sections
 from storage.lsm.merge import MERGE_WINDOW_BYTES, merge_runs
 from storage.lsm.merge_functions import merge_function_for
 from storage.lsm.merge_functions.fold import naming_table
 from storage.lsm.merge_functions.pick_row import retractions as are_retractions
-from storage.lsm.upper_rows import merge_inputs
 from storage.options.options import require_readable
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import DeletionFile, selections

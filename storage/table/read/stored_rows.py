@@ -94,7 +94,7 @@ def _searched(
         context = dataclasses.replace(context, deletions=vectors)
     entries = live_entries(table, snapshot, partition=partition, bucket=bucket)
     levels = Levels.of((entry.file for entry in entries), 1, context.key_of)
-    found = BucketLookup.of(context, process_store()).find(keys, levels.runs())
+    found = BucketLookup(context, process_store()).find(keys, levels.runs())
     if found.rows is None:
         return _nothing(table)
     kinds = found.rows.column(VALUE_KIND).to_numpy()

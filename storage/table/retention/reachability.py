@@ -16,12 +16,11 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
 from storage.errors import CorruptDataError, NotFoundError
-from storage.format.metadata.changelog_store import ChangelogStore
 from storage.format.metadata.file_meta import IndexFileMeta, ManifestEntry
 from storage.format.metadata.layout import TableLayout
 from storage.format.metadata.manifest import ManifestFileMeta, fold
 from storage.format.metadata.snapshot import Snapshot
-from storage.format.metadata.snapshot_store import SnapshotStore
+from storage.format.metadata.snapshot_store import ChangelogStore, SnapshotStore
 from storage.format.metadata.tag import Tag, list_tags
 from storage.table.commit.index_files import index_entries, index_path
 from storage.table.commit.live_files import list_entries

@@ -8,7 +8,7 @@ beside commits and expiry: after a hint is written the directory is looked at ag
 
 import dataclasses
 
-from storage.format.metadata.numbered_files import listed_ids, read_hint
+from storage.format.metadata.snapshot_store import listed_ids, read_hint
 from storage.table.core import TableCore
 
 __all__ = ["HintRepair", "repair_hints"]

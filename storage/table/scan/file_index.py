@@ -18,7 +18,7 @@ from storage.errors import CorruptDataError
 from storage.format.files.data_file_options import INDEX_SUFFIX
 from storage.format.files.row_selection import AllOf, Only, RowSelection
 from storage.format.index.container import FileIndexContainer, read_container
-from storage.format.index.reader import IndexReader, is_rounded, open_index
+from storage.format.index.kinds import IndexReader, is_rounded, open_index
 from storage.format.index.window import FileSource, MemorySource, Source
 from storage.format.metadata.file_meta import DataFileMeta
 from storage.format.types.arrow_types import arrow_type

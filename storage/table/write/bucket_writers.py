@@ -103,7 +103,7 @@ def open_merge_tree_writer(
     vectors = _vectors(table, partition, bucket, snapshot)
     context = dataclasses.replace(context, deletions=vectors)
     if table.options.needs_lookup:
-        lookup = BucketLookup.of(context, process_store())
+        lookup = BucketLookup(context, process_store())
         context = dataclasses.replace(context, lookup=lookup)
     return MergeTreeWriter(context, files, compaction=compaction)
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A bucket whose rows are looked up, for tests, and what a lookup must find."""
 
+import types
+
 import msgspec
 import pyarrow as pa
 
@@ -29,16 +31,21 @@ def store_at(directory, clock=None):
 
 def lookup_in(bucket, schema, store, *, schemas=None, limits=None, deletions=None, file_io=STORE):
     """A lookup in the files of a directory."""
-    return BucketLookup(
-        store=store,
-        limits=limits or CopyLimits(),
-        table=str(bucket),
+    limits = limits or CopyLimits()
+    context = types.SimpleNamespace(
+        options=types.SimpleNamespace(
+            lookup_cache_max_disk_size=limits.max_bytes,
+            lookup_cache_file_retention_ms=limits.retention_ms,
+            lookup_cache_max_memory_size=limits.max_mapped,
+        ),
+        layout=types.SimpleNamespace(root=str(bucket)),
         file_io=file_io,
         path_of=lambda file: f"{bucket}/{file.file_name}",
         schema=schema,
         schemas=(lambda _: schema) if schemas is None else schemas.__getitem__,
         deletions=deletions,
     )
+    return BucketLookup(context, store)
 
 
 def run_of(directory, schema, values, *, level=1, files=1, **arguments):

@@ -22,9 +22,9 @@ from storage.format.files.orc.tail import (
     Message,
     compressed,
     decompressed,
+    footer_of,
     number_of,
     parse,
-    postscript_of,
     serialized,
 )
 from storage.format.varint import read_varint, varint
@@ -57,7 +57,6 @@ class Instants:
 
     Attributes:
         values: since the epoch, from the first row of the first stripe to be changed on.
-        per_second: their unit.
     """
 
     values: _Longs
@@ -78,11 +77,9 @@ def with_early_instants(tail: bytes, start: int, columns: Mapping[int, Instants]
         start: their position in the file. No stripe lies across it.
         columns: by column id, all timestamp columns below the root.
     """
-    postscript, ps_size = postscript_of(tail)
-    footer_at = len(tail) - 1 - ps_size - number_of(postscript, _PS_FOOTER_LENGTH)
+    footer, postscript, footer_at = footer_of(tail)
     metadata_at = footer_at - number_of(postscript, _PS_METADATA_LENGTH)
     metadata = parse(decompressed(tail[metadata_at:footer_at], postscript))
-    footer = parse(decompressed(tail[footer_at : len(tail) - 1 - ps_size], postscript))
     sources = {column: _Source(instants) for column, instants in columns.items()}
     out = bytearray()
     copied = shift = 0

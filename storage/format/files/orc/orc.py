@@ -26,9 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.orc
 
-from storage.errors import InternalError, InvalidOptionError, UnsupportedFeatureError
-from storage.format.files.data_input import open_data_file
-from storage.format.files.decode_errors import exceeds_nanoseconds
+from storage.errors import InternalError, UnsupportedFeatureError
+from storage.format.files.data_input import exceeds_nanoseconds, open_data_file
 from storage.format.files.file_columns import (
     conform_batch,
     list_like,
@@ -84,12 +83,13 @@ from storage.format.types.types import (
 )
 from storage.io.file_io import FileIO
 from storage.options.options import option_value
+from storage.options.values import codec_of
 
-__all__ = ["OrcSink", "codec_of", "read_batches"]
+__all__ = ["CODECS", "OrcSink", "read_batches"]
 
 _LEGACY = "orc.timestamp-ltz.legacy.type"
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
-_CODECS = {
+CODECS = {
     "zstd": "zstd",
     "snappy": "snappy",
     "lz4": "lz4",
@@ -102,22 +102,6 @@ _FIRST_RATIO = 0.3
 """Guess of file bytes per Arrow byte until the first stripe is written."""
 
 
-def codec_of(compression: str) -> str:
-    """The library's name of a `file.compression`.
-
-    Raises:
-        InvalidOptionError: ORC has none of this name.
-    """
-    codec = _CODECS.get(compression.lower())
-    if codec is None:
-        raise InvalidOptionError(
-            "ORC files cannot have this compression",
-            hint=f"use one of {', '.join(_CODECS)}",
-            compression=compression,
-        )
-    return codec
-
-
 class OrcSink:
     """Writes one ORC file; see `file_formats.RowSink`.
 
@@ -125,9 +109,6 @@ class OrcSink:
     calls of `write`.
 
     Args:
-        output: binary sink.
-        fields: the columns.
-        compression: `zstd`, `snappy`, `lz4`, `zlib` or `none`.
         options: `file.block-size`, and those that begin with `orc.` and that the library knows.
     """
 
@@ -138,9 +119,10 @@ class OrcSink:
         *,
         compression: str,
         options: Mapping[str, str],
+        **_: object,
     ) -> None:
         settings = _settings(options)
-        codec = codec_of(compression)
+        codec = codec_of(compression, CODECS, "ORC")
         self._fields = fields
         self._schema = pa.schema([stored_field(f.name, f.type, f.id, f.id, 0) for f in fields])
         self._kinds = declared_kinds(fields)
@@ -352,6 +334,7 @@ def read_batches(
     selection: RowSelection | None = None,
     file_size: int | None = None,
     options: Mapping[str, str] = _NO_OPTIONS,
+    **_: object,
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns; arguments, batches and errors as in `file_formats.read_batches`.
 

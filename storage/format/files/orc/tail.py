@@ -33,6 +33,7 @@ __all__ = [
     "compressed",
     "decompressed",
     "described",
+    "footer_of",
     "number_of",
     "parse",
     "postscript_of",
@@ -80,9 +81,7 @@ class Stripe:
     """Where one stripe is.
 
     Attributes:
-        offset: first byte.
         length: bytes, index and footer included.
-        rows: number of rows.
         footer_length: bytes at its end that are its footer.
     """
 
@@ -97,8 +96,6 @@ class Tail:
     """What the end of an ORC file says.
 
     Attributes:
-        stripes: in file order.
-        rows: number of rows of the file.
         content: the last bytes of the file, at least from the footer on.
     """
 
@@ -109,14 +106,7 @@ class Tail:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TypeNode:
-    """A type of an ORC file with what is inside it.
-
-    Attributes:
-        column: its column id.
-        kind: number of the kind.
-        names: of the fields, of a struct.
-        children: the types directly inside.
-    """
+    """A type of an ORC file with what is inside it."""
 
     column: int
     kind: int
@@ -127,9 +117,7 @@ class TypeNode:
 def read_tail(source: pa.NativeFile, path: str) -> Tail:
     """Read and check the tail.
 
-    Args:
-        source: the open file; its position is changed.
-        path: for an error.
+    Changes the position of the open file.
 
     Raises:
         CorruptDataError: not an ORC file, cut short, or with lengths that point outside of it.
@@ -142,11 +130,7 @@ def read_tail(source: pa.NativeFile, path: str) -> Tail:
 def read_zone(source: pa.NativeFile, tail: Tail, stripe: Stripe, path: str) -> str:
     """Name of the time zone of the writer of a stripe; "" when there is none.
 
-    Args:
-        source: the open file; its position is changed.
-        tail: of the file.
-        stripe: one of the tail's.
-        path: for an error.
+    Changes the position of the open file.
 
     Raises:
         CorruptDataError: the stripe's footer is damaged.
@@ -166,10 +150,7 @@ def read_types(tail: Tail, path: str) -> TypeNode:
         CorruptDataError: they are damaged.
     """
     with described(path):
-        postscript, ps_size = postscript_of(tail.content)
-        end = len(tail.content) - 1 - ps_size
-        stored = tail.content[end - number_of(postscript, _PS_FOOTER_LENGTH) : end]
-        footer = parse(decompressed(stored, postscript))
+        footer, _, _ = footer_of(tail.content)
         types = [parse(value) for number, _, value in footer if number == _FOOTER_TYPES]
         return _type_node(types, 0)
 
@@ -266,14 +247,9 @@ def _read_tail(source: pa.NativeFile) -> Tail:
 def rows_before(tail: bytes, position: int) -> int:
     """Rows of the stripes before a position in the file.
 
-    Args:
-        tail: the last bytes of the file, at least from the footer on.
-        position: in the file.
+    `tail` is the last bytes of the file, at least from the footer on.
     """
-    postscript, ps_size = postscript_of(tail)
-    end = len(tail) - 1 - ps_size
-    start = end - number_of(postscript, _PS_FOOTER_LENGTH)
-    footer = parse(decompressed(tail[start:end], postscript))
+    footer, _, _ = footer_of(tail)
     stripes = [parse(value) for number, _, value in footer if number == _FOOTER_STRIPES]
     before = [stripe for stripe in stripes if number_of(stripe, _STRIPE_OFFSET) < position]
     return sum(number_of(stripe, _STRIPE_ROWS) for stripe in before)
@@ -321,10 +297,7 @@ def _of_kind(encoded: bytes, kinds: Sequence[int], kind: int) -> bytes:
 
 def _with_types(tail: bytes, change: Callable[[int, bytes], bytes]) -> bytes:
     """The end of a file with other types, each made of its column id and its encoded form."""
-    postscript, ps_size = postscript_of(tail)
-    footer_size = number_of(postscript, _PS_FOOTER_LENGTH)
-    start = len(tail) - 1 - ps_size - footer_size
-    footer = parse(decompressed(tail[start : start + footer_size], postscript))
+    footer, postscript, start = footer_of(tail)
     column = 0
     changed: Message = []
     for number, wire, value in footer:
@@ -359,6 +332,14 @@ def postscript_of(end: bytes) -> tuple[Message, int]:
     if (_PS_MAGIC, _BYTES, MAGIC) not in postscript:
         raise ValueError("the file does not end with the ORC magic")
     return postscript, size
+
+
+def footer_of(end: bytes) -> tuple[Message, Message, int]:
+    """The footer, the postscript, and where the footer begins in `end`, the end of the file."""
+    postscript, ps_size = postscript_of(end)
+    stop = len(end) - 1 - ps_size
+    start = stop - number_of(postscript, _PS_FOOTER_LENGTH)
+    return parse(decompressed(end[start:stop], postscript)), postscript, start
 
 
 def _checked(footer: Message, end: int, content: bytes) -> Tail:

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from storage.format.files.orc.tail import CHAR, VARCHAR
 from storage.format.types.arrow_types import arrow_type
-from storage.format.types.nested_ids import key_id, value_id
 from storage.format.types.types import (
     MAX_LENGTH,
     ArrayType,
@@ -21,6 +20,8 @@ from storage.format.types.types import (
     MultisetType,
     RowType,
     TypeRoot,
+    key_id,
+    value_id,
 )
 
 __all__ = [

@@ -122,10 +122,6 @@ def nanoseconds(data: bytes, version_2: bool) -> _Longs:
 def decode_unsigned(data: bytes, *, version_2: bool) -> _Longs:
     """The numbers of a run-length encoded stream of unsigned integers.
 
-    Args:
-        data: the stream without chunks.
-        version_2: whether in the second form of the encoding.
-
     Raises:
         ValueError, LookupError: the stream is damaged.
     """

@@ -131,9 +131,7 @@ def _transitions(info: zoneinfo.ZoneInfo) -> list[tuple[int, int]]:
 def stored_to_walls(column: pa.TimestampArray, zone: Zone) -> pa.TimestampArray:
     """TIMESTAMP columns as the library gives them when it takes them for instants.
 
-    Args:
-        column: seconds since 2015 in the zone, as if it had been 2015 in UTC.
-        zone: of the writer.
+    Given are seconds since 2015 in the zone of the writer, as if it had been 2015 in UTC.
 
     Raises:
         pa.ArrowInvalid: a wall clock is outside of what the unit holds.
@@ -207,9 +205,7 @@ class OtherTail(io.RawIOBase):
     """A file with other last bytes.
 
     Args:
-        source: the file.
         kept: bytes of it that count.
-        tail: what follows them.
     """
 
     def __init__(self, source: pa.NativeFile, kept: int, tail: bytes) -> None:

@@ -49,8 +49,7 @@ class _Struct:
 def bytes_as_int96(footer: bytes) -> bytes:
     """Declare every FIXED_LEN_BYTE_ARRAY(12) without a logical type to be INT96.
 
-    Args:
-        footer: the serialized `FileMetaData`, without length and magic.
+    The footer is a serialized `FileMetaData`, without length and magic.
     """
     file = _parse(footer)
     changed = []
@@ -68,8 +67,7 @@ def bytes_as_int96(footer: bytes) -> bytes:
 def int96_as_bytes(footer: bytes) -> bytes:
     """Declare every INT96 column to be FIXED_LEN_BYTE_ARRAY(12).
 
-    Args:
-        footer: the serialized `FileMetaData`, without length and magic.
+    The footer is a serialized `FileMetaData`, without length and magic.
     """
     file = _parse(footer)
     changed = []

@@ -45,11 +45,6 @@ def to_int96(column: pa.Array) -> pa.Array:
 def from_int96(column: pa.Array, type_: pa.DataType, *, name: str) -> pa.Array:
     """Timestamps of 12-byte values.
 
-    Args:
-        column: array of `INT96_BYTES`.
-        type_: the wanted `timestamp('ns')` type, with or without zone.
-        name: column to name in an error.
-
     Raises:
         UnsupportedFeatureError: a value lies outside the years 1677 to 2262.
     """

@@ -13,8 +13,10 @@ which other writers use, are read as well.
 Rows are skipped by row group: the library cannot read the page indexes that would allow more.
 """
 
+import dataclasses
 import io
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -23,9 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from storage.errors import CorruptDataError, InternalError, InvalidOptionError
+from storage.errors import CorruptDataError, InternalError
 from storage.format.files.data_input import open_data_file
 from storage.format.files.file_columns import (
+    conform_batch,
     list_like,
     map_entries,
     selected,
@@ -34,16 +37,9 @@ from storage.format.files.file_columns import (
 )
 from storage.format.files.parquet.footer import bytes_as_int96, int96_as_bytes
 from storage.format.files.parquet.int96 import INT96_BYTES, holds_nanoseconds, to_int96
-from storage.format.files.parquet.row_groups import (
-    ColumnRange,
-    RowGroupFilter,
-    readers,
-    wanted_runs,
-)
 from storage.format.files.row_selection import RowSelection
 from storage.format.files.tail_holder import TailHolder
 from storage.format.types.arrow_types import arrow_type
-from storage.format.types.nested_ids import key_id, value_id
 from storage.format.types.types import (
     ArrayType,
     AtomicType,
@@ -52,23 +48,138 @@ from storage.format.types.types import (
     MapType,
     MultisetType,
     RowType,
+    key_id,
+    value_id,
 )
 from storage.io.file_io import FileIO
 from storage.options.options import option_value
+from storage.options.values import codec_of
 
 __all__ = [
+    "CODECS",
     "ColumnRange",
     "ParquetSink",
     "RowGroupFilter",
-    "codec_of",
     "parquet_field",
     "read_batches",
 ]
 
+_READ_TOGETHER = 8 << 20
+"""Column chunks of a distant file that are read before they are decoded [bytes]; as much as a
+reader of ranges holds otherwise, because a merge has dozens of files open."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ColumnRange:
+    """What a row group's statistics say about a column.
+
+    Attributes:
+        minimum: lower bound of the values as a Python object, None when unknown.
+        maximum: upper bound, None when unknown.
+        null_count: number of nulls, None when unknown.
+    """
+
+    minimum: Any
+    maximum: Any
+    null_count: int | None
+    row_count: int
+
+
+RowGroupFilter = Callable[[Mapping[str, ColumnRange]], bool]
+"""Given the ranges by column name in the file, whether the row group may hold a wanted row."""
+
+
+def wanted_runs(
+    metadata: pq.FileMetaData, keep: RowGroupFilter | None, selection: RowSelection | None
+) -> Iterator[tuple[int, list[int]]]:
+    """Row groups to read, in runs without gaps, each with the position of its first row."""
+    position = run_start = 0
+    run: list[int] = []
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        wanted = selection is None or not selection.empty(position, group.num_rows)
+        if wanted and (keep is None or keep(_ranges(group))):
+            if not run:
+                run_start = position
+            run.append(index)
+        elif run:
+            yield run_start, run
+            run = []
+        position += group.num_rows
+    if run:
+        yield run_start, run
+
+
+def readers(
+    file: pq.ParquetFile,
+    source: pa.NativeFile,
+    groups: list[int],
+    columns: Sequence[str],
+    distant: bool,
+) -> Iterator[tuple[pq.ParquetFile, list[int]]]:
+    """Row groups in order, each run with the reader for it.
+
+    Of a distant file the library reads the wanted column chunks of a run together before it
+    decodes them, and holds them as long as its reader lives; so a run is small.
+    """
+    if not distant:
+        yield file, groups
+        return
+    wanted = set(columns)
+    sizes = [_stored_bytes(file.metadata.row_group(index), wanted) for index in groups]
+    while groups:
+        totals = itertools.accumulate(sizes)
+        count = sum(1 for _ in itertools.takewhile(lambda total: total <= _READ_TOGETHER, totals))
+        if count:
+            settings = {"page_checksum_verification": True, "metadata": file.metadata}
+            yield pq.ParquetFile(source, pre_buffer=True, **settings), groups[:count]
+        else:
+            yield file, groups[:1]
+        groups, sizes = groups[count or 1 :], sizes[count or 1 :]
+
+
+def _stored_bytes(group: pq.RowGroupMetaData, columns: Collection[str]) -> int:
+    """Compressed size of some columns of a row group [bytes]."""
+    chunks = (group.column(i) for i in range(group.num_columns))
+    return sum(
+        chunk.total_compressed_size
+        for chunk in chunks
+        if chunk.path_in_schema.partition(".")[0] in columns
+    )
+
+
+def _ranges(group: pq.RowGroupMetaData) -> dict[str, ColumnRange]:
+    """Ranges of the columns that are not nested and whose statistics have a Python form."""
+    ranges = {}
+    for i in range(group.num_columns):
+        chunk = group.column(i)
+        found = chunk.statistics if chunk.is_stats_set else None
+        if found is None or "." in chunk.path_in_schema:
+            continue
+        minimum, maximum = _bounds(found)
+        ranges[chunk.path_in_schema] = ColumnRange(
+            minimum=minimum,
+            maximum=maximum,
+            null_count=found.null_count if found.has_null_count else None,
+            row_count=group.num_rows,
+        )
+    return ranges
+
+
+def _bounds(found: pq.Statistics) -> tuple[Any, Any]:
+    """Least and greatest value; None where there are none, or none that Python can hold."""
+    if not found.has_min_max:
+        return None, None
+    try:
+        return found.min, found.max
+    except (OverflowError, ValueError):  # dates and timestamps beyond the years 1 to 9999
+        return None, None
+
+
 _MAGIC = b"PAR1"
 _TRAILER_BYTES = 8
 _FIELD_ID = b"PARQUET:field_id"
-_CODECS = {
+CODECS = {
     "zstd": "zstd",
     "snappy": "snappy",
     "lz4": "lz4",
@@ -138,60 +249,48 @@ class _Writer(pq.ParquetWriter):
 
 
 class ParquetSink:
-    """Writes one Parquet file, a row group per call.
-
-    Protocol: `write` any number of non-empty batches, then `close` once; the caller owns and
-    closes the output.
+    """Writes one Parquet file, a row group per call; see `file_formats.RowSink`.
 
     Args:
         output: binary sink.
-        schema: from `parquet_field`.
-        compression: `zstd`, `snappy`, `lz4`, `gzip`, `brotli` or `none`.
+        fields: the columns; nanosecond timestamps are INT96 at any depth.
+        compression: see `CODECS`.
         zstd_level: level when compression is zstd.
         plain: names of columns that never get a dictionary, such as unique keys.
         options: of the table; those about pages and dictionaries that begin with `parquet.`
             are carried out.
-
-    Raises:
-        InvalidOptionError: unknown compression, or a malformed option.
     """
 
     def __init__(
         self,
         output: Any,
-        schema: pa.Schema,
+        fields: Sequence[DataField],
         *,
-        compression: str = "zstd",
-        zstd_level: int = 1,
-        plain: frozenset[str] = frozenset(),
-        options: Mapping[str, str] = _NO_OPTIONS,
+        compression: str,
+        zstd_level: int,
+        plain: frozenset[str],
+        options: Mapping[str, str],
     ) -> None:
-        self._schema = schema
-        self._compression = codec_of(compression)
-        self._level = _level(options, zstd_level) if self._compression == "zstd" else None
+        self._schema = pa.schema([parquet_field(field) for field in fields])
+        self._compression = codec_of(compression, CODECS, "Parquet")
+        self._level = None
+        if self._compression == "zstd":
+            own = option_value(options, "parquet.compression.codec.zstd.level")
+            self._level = own or zstd_level
         self._plain = plain
         self._pages = _page_settings(options)
         self._dictionaries = option_value(options, "parquet.enable.dictionary")
-        self._int96 = any(_holds_int96(field.type) for field in schema)
+        self._int96 = any(_holds_int96(field.type) for field in self._schema)
         self._output = TailHolder(output) if self._int96 else output
         self._writer: pq.ParquetWriter | None = None
 
     @property
     def size(self) -> int:
-        """Bytes written so far; after `close` the exact file size."""
+        """See `RowSink`."""
         return int(self._output.tell())
 
     def write(self, columns: Sequence[pa.Array]) -> None:
-        """Write one row group.
-
-        Args:
-            columns: in the order of the schema, equally long, at least one row; nanosecond
-                timestamps where the schema has INT96, at any depth. The same array may be given
-                twice.
-
-        Raises:
-            InternalError: a column does not fit the schema, or a null is where none may be.
-        """
+        """See `RowSink`."""
         stored = [
             _stored(column, field.type) for column, field in zip(columns, self._schema, strict=True)
         ]
@@ -204,7 +303,7 @@ class ParquetSink:
             raise InternalError("rows do not fit the file's schema", detail=str(error)) from error
 
     def close(self) -> None:
-        """Write the footer. A file without rows is valid, too."""
+        """See `RowSink`."""
         if self._writer is None:
             self._writer = self._open(())
         if isinstance(self._output, TailHolder):
@@ -279,10 +378,7 @@ def _holds_int96(type_: pa.DataType) -> bool:
 def _stored(column: pa.Array, stored: pa.DataType, *, lenient: bool = False) -> pa.Array:
     """The column as it is handed to the library: nanosecond timestamps as INT96 bytes.
 
-    Args:
-        column: the values.
-        stored: from `_stored_type`.
-        lenient: it lies below ROWs that were null, so that nulls prove nothing.
+    `lenient`: it lies below ROWs that were null, so that nulls prove nothing.
     """
     if stored == INT96_BYTES and pa.types.is_timestamp(column.type):
         return to_int96(column)
@@ -322,26 +418,6 @@ def _with_int96(tail: bytes) -> bytes:
     return tail[:start] + footer + len(footer).to_bytes(4, "little") + _MAGIC
 
 
-def codec_of(compression: str) -> str:
-    """The library's name of a `file.compression`.
-
-    Raises:
-        InvalidOptionError: Parquet has none of this name.
-    """
-    codec = _CODECS.get(compression.lower())
-    if codec is None:
-        raise InvalidOptionError(
-            "Parquet files cannot have this compression",
-            hint=f"use one of {', '.join(_CODECS)}",
-            compression=compression,
-        )
-    return codec
-
-
-def _level(options: Mapping[str, str], default: int) -> int:
-    return option_value(options, "parquet.compression.codec.zstd.level") or default
-
-
 def _page_settings(options: Mapping[str, str]) -> dict[str, int]:
     """Arguments of the library's writer from the table's options."""
     names = {
@@ -355,43 +431,26 @@ def _page_settings(options: Mapping[str, str]) -> dict[str, int]:
 def read_batches(
     file_io: FileIO,
     path: str,
-    columns: Sequence[str],
+    columns: Sequence[DataField],
     *,
     batch_rows: int,
     keep_row_group: RowGroupFilter | None = None,
     selection: RowSelection | None = None,
     file_size: int | None = None,
+    **_: object,
 ) -> Iterator[pa.RecordBatch]:
-    """Read some columns of a Parquet file.
-
-    Args:
-        file_io: the store.
-        path: the file.
-        columns: names in the file; those it does not have are left out.
-        batch_rows: largest batch [rows].
-        keep_row_group: leaves out row groups, or None to read all.
-        selection: rows to give by position in the file, or None for all; row groups without a
-            wanted row are not read.
-        file_size: recorded size [bytes], or None when it is unknown.
-
-    Yields:
-        Batches in file order, none empty, columns in file order; INT96 columns as raw
-        `INT96_BYTES`. With no column left, batches still carry the right number of rows.
-
-    Raises:
-        CorruptDataError: not a Parquet file, or a damaged one.
-        FileNotFoundError: there is no such file.
-    """
+    """Read some columns; arguments, batches and errors as in `file_formats.read_batches`."""
     with open_data_file(file_io, path, "a Parquet file", file_size) as source:
         file = _opened(source, path)
-        present = [name for name in columns if name in file.schema_arrow.names]
+        names = set(file.schema_arrow.names)
+        present = [field.name for field in columns if field.name in names]
         for start, groups in wanted_runs(file.metadata, keep_row_group, selection):
             for reader, some in readers(file, source, groups, present, file_io.distant):
                 for batch in reader.iter_batches(batch_rows, row_groups=some, columns=present):
                     chosen = selected(batch, start, selection)
                     start += batch.num_rows
                     if chosen.num_rows:
-                        yield chosen
+                        yield conform_batch(chosen, columns, path)
 
 
 def _opened(source: pa.NativeFile, path: str) -> pq.ParquetFile:

@@ -21,6 +21,8 @@ from storage.lsm.merge_functions.aggregators.collect import (
     Collect,
     MergeMap,
     MergeMapWithKeyTime,
+    NestedPartialUpdate,
+    NestedUpdate,
 )
 from storage.lsm.merge_functions.aggregators.function import (
     AggregateFunction,
@@ -28,7 +30,6 @@ from storage.lsm.merge_functions.aggregators.function import (
     wrong_type,
 )
 from storage.lsm.merge_functions.aggregators.listagg import ListAgg
-from storage.lsm.merge_functions.aggregators.nested import NestedPartialUpdate, NestedUpdate
 from storage.lsm.merge_functions.aggregators.numbers import (
     FLOATS,
     INTEGERS,

@@ -60,7 +60,6 @@ class AggregateFunction:
     """One aggregate function of one column; stateless and picklable.
 
     Attributes:
-        field: the column.
         name: of the function, as in options and messages.
     """
 
@@ -99,7 +98,6 @@ class Aggregator:
     """An aggregate function as a column uses it.
 
     Attributes:
-        function: the function.
         ignore_retract: retractions leave the column as it is.
     """
 

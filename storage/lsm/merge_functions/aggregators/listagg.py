@@ -39,7 +39,6 @@ class ListAgg(AggregateFunction):
     """The texts of a segment as one.
 
     Attributes:
-        delimiter: between the texts.
         distinct: whether texts are cut into parts at the delimiter, and no part joins twice.
     """
 

@@ -65,10 +65,8 @@ class _Numeric(AggregateFunction):
     def _checked(self, most: int, total: int, *step: object) -> int | None:
         """The total, or null for decimals that need more digits.
 
-        Args:
-            most: greatest total; the least one of whole numbers is one further from zero.
-            total: whole, or unscaled.
-            step: how it was made, for the error.
+        `most` is the greatest total; the least one of whole numbers is one further from
+        zero.
         """
         if self._root is TypeRoot.DECIMAL:
             return total if -most <= total <= most else None
@@ -191,10 +189,8 @@ class Product(_Numeric):
 def _leaving(numbers: np.ndarray, most: int, segments: Segments) -> np.ndarray | None:
     """Which sums might leave the bounds, on the way or at the end: bool per segment; None = none.
 
-    Args:
-        numbers: int64 or float64 per row; exact, or rounded to float64.
-        most: greatest sum.
-        segments: of the rows.
+    `numbers` are int64 or float64 per row, exact or rounded to float64; `most` is the greatest
+    sum.
     """
     largest = max(int(numbers.max()), -int(numbers.min()))
     longest = int((segments.lasts - segments.starts).max()) + 1

@@ -32,7 +32,7 @@ from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.format.types.default_values import fill_defaults, read_defaults
 from storage.format.types.types import VALUE_KIND, RowKind
-from storage.lsm.changelog.row_equality import equal_rows
+from storage.lsm.changelog.row_changes import equal_rows
 from storage.table.commit.live_files import BucketId, live_entries, live_state
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import BucketVectors, selections

@@ -13,7 +13,7 @@ from ingest.pipeline.reduce_side import BucketResult
 from ingest.pipeline.task_use import TaskUse
 from storage.errors import RetryableError
 from storage.io.call_counts import CallCounts
-from storage.io.counting import counted
+from storage.io.counting import CountingFileIO
 from storage.io.local import LocalFileIO
 
 
@@ -29,7 +29,7 @@ def result(table, use=None):
 
 
 def test_a_task_tells_what_it_did_and_not_what_its_process_did_before(tmp_path):
-    store = counted(LocalFileIO(durable=False))
+    store = CountingFileIO(LocalFileIO(durable=False))
     store.write_bytes(f"{tmp_path}/a", b"1")
     begun = TaskUse.now()
     store.write_bytes(f"{tmp_path}/b", b"22")

@@ -8,7 +8,7 @@ import pytest
 
 from storage.errors import StorageUnavailableError
 from storage.io.call_counts import CALL_BUCKETS, CallCounts, CallFigures
-from storage.io.counting import STORE_CALLS, counted
+from storage.io.counting import STORE_CALLS, CountingFileIO
 from storage.io.local import LocalFileIO
 from tests.faulty_io import Fault, FaultyFileIO
 from tests.unit.storage.file_io_contract import FileIOContract, fail_while_writing
@@ -17,7 +17,7 @@ from tests.unit.storage.file_io_contract import FileIOContract, fail_while_writi
 class TestCountedStore(FileIOContract):
     @pytest.fixture
     def store(self):
-        return counted(LocalFileIO(durable=False))
+        return CountingFileIO(LocalFileIO(durable=False))
 
     @pytest.fixture
     def root(self, tmp_path):
@@ -31,7 +31,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def store():
-    return counted(LocalFileIO(durable=False))
+    return CountingFileIO(LocalFileIO(durable=False))
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_calls_are_counted_by_how_they_end(store, root, calls):
 
 
 def test_errors_of_the_store_and_of_the_caller_are_two_things(root, calls):
-    store = counted(FaultyFileIO(LocalFileIO(durable=False), Fault(1, "error")))
+    store = CountingFileIO(FaultyFileIO(LocalFileIO(durable=False), Fault(1, "error")))
     with pytest.raises(StorageUnavailableError):
         store.write_bytes(f"{root}/a", b"1")
     with pytest.raises(RuntimeError, match="boom"):
@@ -105,7 +105,7 @@ def test_a_distant_store_stays_distant(store):
     class Far(LocalFileIO):
         distant = True
 
-    assert counted(Far()).distant
+    assert CountingFileIO(Far()).distant
     assert not store.distant
 
 

@@ -240,7 +240,7 @@ def _scenario(tmp_path, options, kinds, seed, *, copies=False):
     model = Model(options)
     bucket = Bucket(tmp_path / "table", schema_of(COLUMNS, options))
     if copies:
-        lookup = BucketLookup.of(bucket.context, LookupStore(tmp_path / "copies"))
+        lookup = BucketLookup(bucket.context, LookupStore(tmp_path / "copies"))
         with_lookup_of(bucket, lookup)
     last = bucket.levels.max_level
     for _ in range(5):

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from storage.errors import UnsupportedFeatureError
 from storage.lsm.key_order import (
     comparable,
-    group_starts,
     key_at,
     lower_bound,
     sort_and_group,
@@ -101,7 +100,6 @@ def test_rows_are_sorted_stably_in_key_order(case):
     ordered = [keys[row] for row in expected]
     starts = [row for row in range(len(keys)) if row == 0 or ordered[row] != ordered[row - 1]]
     assert groups.starts.tolist() == starts
-    assert group_starts(batch.take(pa.array(expected, pa.int64())), names).tolist() == starts
 
 
 @given(_keyed(), st.integers(0, 5), st.integers(0, 5))
@@ -187,4 +185,3 @@ def test_no_rows_and_one_row_are_sorted(rows):
     assert groups.order is None
     assert groups.starts.tolist() == [0][:rows]
     assert sort_permutation(batch, ["k"]).tolist() == list(range(rows))
-    assert group_starts(batch, ["k"]).tolist() == list(range(rows))

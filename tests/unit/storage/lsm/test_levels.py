@@ -51,7 +51,7 @@ def test_no_files_are_no_runs():
     assert levels.runs() == ()
     assert levels.run_count == 0
     assert levels.highest_non_empty_level == -1
-    assert levels.sections(key_of) == ()
+    assert sections(levels.files(), key_of) == ()
 
 
 def test_level_0_alone_is_the_highest_level():

@@ -244,7 +244,7 @@ def test_keys_with_equal_hashes_are_told_apart(tmp_path, monkeypatch):
         return real(columns, types, seed) & np.uint64(0x3 << 62)
 
     monkeypatch.setattr(local_copy, "key_words", few)
-    monkeypatch.setattr("storage.lsm.lookup.key_search.key_words", few)
+    monkeypatch.setattr("storage.lsm.lookup.local_copy.key_words", few)
     schema = schema_of(("k", "STRING NOT NULL"), ("v", "INT"))
     run = run_of(tmp_path, schema, {"k": [f"{n:03}" for n in range(0, 200, 2)],
                                     "v": list(range(100))})  # fmt: skip

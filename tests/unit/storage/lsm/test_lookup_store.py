@@ -14,7 +14,7 @@ import pytest
 from storage.clock import ManualClock
 from storage.errors import InvalidRequestError, StorageUnavailableError
 from storage.lsm.lookup import local_copy, store
-from storage.lsm.lookup.key_search import SearchedKeys
+from storage.lsm.lookup.local_copy import SearchedKeys
 from storage.lsm.lookup.store import CopyLimits, LookupStore, process_store
 from tests.unit.storage.key_value_files import STORE, schema_of
 from tests.unit.storage.lookup_buckets import keys_of, lookup_in, run_of, store_at

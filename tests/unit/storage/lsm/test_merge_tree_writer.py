@@ -53,33 +53,33 @@ def test_a_flush_keeps_the_last_row_of_each_key_and_counts_deletes(new_table):
 
 def test_sequence_numbers_continue_across_batches_commits_and_writers(new_table):
     table = new_table()
-    assert table.writer.next_sequence_number == 0
+    assert table.writer._next_sequence == 0
     _write(table, ("+I", (1, "a")), ("+I", (1, "b")))
     _write(table, ("+I", (1, "c")))
-    assert table.writer.next_sequence_number == 3
+    assert table.writer._next_sequence == 3
     table.commit()
     _write(table, ("+I", (2, "d")))
     table.commit()
     assert [file.max_sequence_number for file in table.levels().level0] == [3, 2]
     table.reopen()
-    assert table.writer.next_sequence_number == 4
+    assert table.writer._next_sequence == 4
 
 
 def test_numbers_of_rows_that_lost_inside_a_buffer_are_not_given_again(new_table):
     table = new_table()
     _write(table, ("-D", (1, None)), ("+I", (1, "a")))
     table.commit()
-    assert table.writer.next_sequence_number == 2
+    assert table.writer._next_sequence == 2
 
 
 def test_a_full_buffer_is_flushed_by_the_write_that_fills_it(new_table):
     table = new_table(write_buffer_size="100 b")
     _write(table, ("+I", (1, "a")))
     assert table.writer.sorted_run_count == 0
-    assert table.writer.buffered_bytes > 0
+    assert table.writer._buffer_bytes > 0
     _write(table, *(("+I", (key, "x" * 40)) for key in range(10)))
     assert table.writer.sorted_run_count == 1
-    assert table.writer.buffered_bytes == 0
+    assert table.writer._buffer_bytes == 0
 
 
 def test_the_fifth_sorted_run_is_compacted_into_the_last_level(new_table):
@@ -235,7 +235,7 @@ def test_the_writer_is_a_context_manager_that_closes(new_table):
 def test_ignored_kinds_take_no_sequence_number(new_table):
     table = new_table(ignore_delete="true")
     _write(table, ("+I", (1, "a")), ("-D", (1, "a")), ("-U", (1, "a")))
-    assert table.writer.next_sequence_number == 1
+    assert table.writer._next_sequence == 1
     table.commit()
     assert table.scan() == [(1, "a")]
 

@@ -28,9 +28,10 @@ from storage.format.index.kinds import (
     INDEX_TYPES,
     RANGE_BITMAP,
     can_index,
+    is_rounded,
+    open_index,
     takes,
 )
-from storage.format.index.reader import is_rounded, open_index
 from storage.format.index.roaring import bitmap_of, decode, encode
 from storage.format.index.values import byte_view
 from storage.format.index.window import FileSource, MemorySource, Window

@@ -7,9 +7,9 @@ import pytest
 
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, InvalidOptionError, NotFoundError
-from storage.format.metadata.changelog_store import ChangelogStore
 from storage.format.metadata.manifest_store import clear_manifest_cache
 from storage.format.metadata.snapshot import Snapshot
+from storage.format.metadata.snapshot_store import ChangelogStore
 from storage.options.options import TableOptions
 from storage.table.branches import create_branch
 from storage.table.commit.live_files import delta_entries, list_entries
@@ -277,7 +277,7 @@ def test_changelogs_are_found_without_hints_and_with_wrong_ones(tmp_path: pathli
         assert (store.earliest_id(), store.latest_id()) == (ids[0], ids[-1])
     with pytest.raises(NotFoundError, match="no such changelog"):
         table.changelogs.read(77)
-    path = table.layout.changelog_file(ids[0])
+    path = table.layout.numbered_file("changelog", ids[0])
     table.file_io.overwrite_bytes(path, table.changelogs.read(ids[1]).to_json())
     with pytest.raises(CorruptDataError, match="another changelog"):
         table.changelogs.read(ids[0])

@@ -29,9 +29,9 @@ from storage.format.metadata.manifest import (
     ManifestFileMeta,
     decode_entries,
     decode_metas,
-    encode_entries,
     encode_metas,
     entry_record,
+    entry_schema,
     fold,
     merge_entries,
 )
@@ -71,6 +71,18 @@ ENTRY_SCHEMA_TEXT = (
     '"default":null},'
     '{"name":"_EXTERNAL_PATH","type":["null","string"],"default":null}]}}]}'
 )
+
+
+def encode_entries(entries):
+    """One manifest file with these entries, in this order."""
+    writer = ContainerWriter(entry_schema(entries))
+    for entry_ in entries:
+        writer.append(entry_record(entry_))
+    return writer.finish()
+
+
+def _read(store, meta):
+    return next(store.read_manifests([meta]))
 
 
 def file_named(name, **changes):
@@ -157,7 +169,7 @@ def test_folding_a_snapshot_of_java_gives_the_files_java_lists(case):
             continue
         names = (snapshot["baseManifestList"], snapshot["deltaManifestList"])
         metas = [meta for name in names for meta in store.read_list(name)]
-        entries = [e for meta in metas for e in store.read_manifest(meta.file_name)]
+        entries = [e for meta in metas for e in _read(store, meta)]
         live = {(e.file.file_name, e.bucket, e.file.level, e.file.row_count) for e in fold(entries)}
         files = expected[str(snapshot["id"])]["files"]
         assert live == {(f["name"], f["bucket"], f["level"], f["rows"]) for f in files}
@@ -326,7 +338,7 @@ class TestStore:
             max_level=2,
         )
         clear_manifest_cache()
-        assert store.read_manifest(meta.file_name) == tuple(entries)
+        assert _read(store, meta) == tuple(entries)
 
     def test_no_entries_make_no_manifest_but_a_valid_list(self, table):
         _, store = table
@@ -347,7 +359,7 @@ class TestStore:
         for meta in metas:
             assert (tmp_path / "manifest" / meta.file_name).stat().st_size == meta.file_size
         clear_manifest_cache()
-        assert [e for meta in metas for e in store.read_manifest(meta.file_name)] == entries
+        assert [e for meta in metas for e in _read(store, meta)] == entries
 
     def test_names_count_per_kind_and_copies_take_a_new_uuid(self, tmp_path):
         store = ManifestStore(LocalFileIO(), TableLayout(str(tmp_path)), RandomIds())
@@ -366,12 +378,12 @@ class TestStore:
         (meta,) = store.write_manifests([entry("a")], 1000)
         name, _ = store.write_list([meta])
         store.read_list(name)
-        store.read_manifest(meta.file_name)
+        _read(store, meta)
         assert "read_bytes" not in [operation for operation, _ in file_io.operations]
         clear_manifest_cache()
         for _ in range(3):
             assert store.read_list(name) == (meta,)
-            assert store.read_manifest(meta.file_name) == (entry("a"),)
+            assert _read(store, meta) == (entry("a"),)
         assert [operation for operation, _ in file_io.operations].count("read_bytes") == 2
 
     def test_partition_statistics_cover_all_columns(self, tmp_path):
@@ -415,5 +427,8 @@ class TestStore:
 
     def test_a_missing_manifest_is_file_not_found(self, table):
         _, store = table
+        (meta,) = store.write_manifests([entry("a")], 1000)
+        clear_manifest_cache()
+        store.delete(meta.file_name)
         with pytest.raises(FileNotFoundError):
-            store.read_manifest("manifest-none-0")
+            _read(store, meta)

@@ -49,7 +49,7 @@ def _plan(table: FileStoreTable, **wanted: Any) -> tuple[set[str], list[str]]:
 
 
 def _state(table: FileStoreTable, metas: Iterable[ManifestFileMeta]) -> set[tuple[object, ...]]:
-    entries = [e for meta in metas for e in table.manifests.read_manifest(meta.file_name)]
+    entries = [e for meta in metas for e in next(table.manifests.read_manifests([meta]))]
     return {entry.identity for entry in fold(entries)}
 
 

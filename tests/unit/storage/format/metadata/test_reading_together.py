@@ -100,11 +100,11 @@ def test_what_is_held_is_not_read_again(table: FileStoreTable, store: Rounds) ->
     assert latest is not None
     metas = [m for metas in table.manifests.read_lists(latest.lists[:2]) for m in metas]
     for meta in metas[::2]:
-        table.manifests.read_manifest(meta.file_name)
+        next(table.manifests.read_manifests([meta]))
     store.start()
     entries = list(table.manifests.read_manifests(metas))
     assert [each for (each,) in entries] == [
-        table.manifests.read_manifest(meta.file_name)[0] for meta in metas
+        next(table.manifests.read_manifests([meta]))[0] for meta in metas
     ]
     assert len(store.files) == _MANY // 2
     store.start()

@@ -14,7 +14,6 @@ from storage.format.row.binary_row import (
     Timestamp,
     arity,
     decode_row,
-    encode_fixed,
     encode_row,
     encode_rows,
     frame,
@@ -95,9 +94,6 @@ def test_columns_and_single_rows_agree(batch):
     columns = columns_of(types, rows)
     framed = [encode_row(row, types) for row in rows]
     assert [frame(row, len(types)) for row in encode_rows(columns, types).to_pylist()] == framed
-    fixed = encode_fixed(columns, types)
-    if fixed is not None:
-        assert [frame(row.tobytes(), len(types)) for row in fixed] == framed
 
 
 @given(batches(nested=True))
@@ -147,15 +143,10 @@ def test_columns_of_nulls_only():
     assert [frame(row, 3) for row in encode_rows(columns, types).to_pylist()] == [expected] * 2
 
 
-def test_rows_with_texts_have_no_fixed_width():
-    assert encode_fixed([pa.array(["a"])], [parse_type("STRING")]) is None
-
-
 def test_empty_batches():
     types = [parse_type("STRING"), parse_type("INT")]
     columns = columns_of(types, [])
     assert len(encode_rows(columns, types)) == 0
-    assert encode_fixed(columns[1:], types[1:]).shape == (0, 16)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,11 @@ from storage.format.row.stats import (
     NONE,
     StatsAccumulator,
     StatsMode,
-    collect,
-    collect_values,
 )
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import DataField
 from tests.golden.json_values import golden_type
+from tests.unit.storage.column_stats import collect
 from tests.unit.storage.golden_tables import GoldenTable
 from tests.unit.storage.random_rows import read_file
 
@@ -107,12 +106,18 @@ def test_dense_statistics_leave_out_columns_without_any():
             "c0": pa.array([1, 2], pa.int32()),
         }
     )
-    stats, names = collect_values(batch, columns, [FULL, FULL, NONE, COUNTS])
+
+    def dense(fields, modes):
+        accumulator = StatsAccumulator(fields, modes, "parquet")
+        accumulator.add([batch.column(field.name) for field in fields])
+        return accumulator.dense_stats()
+
+    stats, names = dense(columns, [FULL, FULL, NONE, COUNTS])
     assert names == ("c0", "c3")
     assert bounds(stats, [columns[0].type, columns[3].type]) == ((1, None), (2, None))
     assert stats.null_counts == (0, 0)
-    assert collect_values(batch, columns[:1], FULL)[1] is None
-    assert collect_values(batch, columns, NONE) == (EMPTY_STATS, ())
+    assert dense(columns[:1], FULL)[1] is None
+    assert dense(columns, NONE) == (EMPTY_STATS, ())
 
 
 def test_cut_bounds_still_bound():

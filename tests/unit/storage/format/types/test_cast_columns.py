@@ -13,9 +13,8 @@ import pytest
 
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.cast_arrays import CastError
-from storage.format.types.cast_columns import column_cast
+from storage.format.types.cast_columns import can_cast, column_cast
 from storage.format.types.cast_texts import to_text
-from storage.format.types.casts import can_cast
 from storage.format.types.type_text import parse_type
 
 D = decimal.Decimal

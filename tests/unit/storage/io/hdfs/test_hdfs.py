@@ -20,8 +20,7 @@ from storage.errors import (
 )
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type
-from storage.io.hdfs.client import cluster_of
-from storage.io.hdfs.hdfs import HdfsFileIO
+from storage.io.hdfs.hdfs import HdfsFileIO, cluster_of
 from storage.io.resolve import resolve_file_io
 from tests.e2e.availability import had
 from tests.e2e.hdfs_cluster import hdfs_cluster

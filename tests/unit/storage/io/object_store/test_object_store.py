@@ -22,8 +22,7 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 from storage.io.object_store import object_store
-from storage.io.object_store.errors import store_error
-from storage.io.object_store.object_store import ObjectStoreFileIO, connect
+from storage.io.object_store.object_store import ObjectStoreFileIO, connect, store_error
 from storage.io.object_store.options import locate, redacted_options
 from storage.io.range_reader import TAIL_BYTES, RangeReader
 from storage.io.resolve import is_local, resolve_file_io

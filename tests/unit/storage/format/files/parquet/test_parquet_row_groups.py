@@ -12,15 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap
 
-from storage.format.files.parquet import row_groups as parquet_row_groups
+from storage.format.files.parquet import parquet as parquet_row_groups
 from storage.format.files.parquet.parquet import read_batches
 from storage.format.files.row_selection import Only
+from storage.format.types.arrow_types import type_from_arrow
+from storage.format.types.types import DataField
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
 from storage.io.object_store.object_store import ObjectStoreFileIO
 
 _ROWS, _GROUP, _COLUMNS = 40_000, 4_000, 8
 _GROUP_BYTES = _GROUP * 8
+_TYPES = {"list": pa.list_(pa.int64())}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +52,11 @@ def place(request: pytest.FixtureRequest, tmp_path: pathlib.Path, stored: bytes)
 
 
 def _read(place: tuple[FileIO, str], columns: list[str], **how: Any) -> pa.Table:
-    batches = list(read_batches(*place, columns, batch_rows=1_500, **how))
+    fields = [
+        DataField(id=i, name=name, type=type_from_arrow(_TYPES.get(name, pa.int64())))
+        for i, name in enumerate(columns)
+    ]
+    batches = list(read_batches(*place, fields, batch_rows=1_500, **how))
     return pa.Table.from_batches(batches).combine_chunks()
 
 

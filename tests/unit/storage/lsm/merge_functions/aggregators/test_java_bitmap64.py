@@ -15,7 +15,7 @@ from storage.format.metadata.schema import TableSchema
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import DataField
 from storage.lsm.merge_functions.aggregators import aggregator_for
-from storage.lsm.merge_functions.aggregators.java_bitmap64 import (
+from storage.lsm.merge_functions.aggregators.sketches import (
     decode_java,
     encode_java,
     looks_like_java,
