@@ -6,7 +6,8 @@ worker process, like the decoder.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -14,25 +15,29 @@ from ingest.config.choices import DEBEZIUM_AVRO, DEBEZIUM_JSON, UPSERT_AVRO
 from ingest.config.registry_settings import AvroSettings
 from ingest.config.settings import Settings
 from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
-from ingest.decode.avro.framing import Framing
-from ingest.decode.avro.records import AvroRecords
 from ingest.decode.avro.upsert import UpsertAvroDecoder
-from ingest.decode.avro.writer_schemas import WriterSchemas
-from ingest.decode.dialects.formats import DIALECTS
+from ingest.decode.avro.writer_schemas import AvroRecords, Framing, WriterSchemas
+from ingest.decode.dialects.bare_rows import PlainJson, UpsertJson
+from ingest.decode.dialects.canal import CanalJson
+from ingest.decode.dialects.debezium_flat import DebeziumFlat
+from ingest.decode.dialects.dms import DmsJson
+from ingest.decode.dialects.maxwell import MaxwellJson
+from ingest.decode.dialects.ogg import OggJson
 from ingest.decode.events import BadRecord, DecodeResult, Resolver, SourceTable
 from ingest.decode.json.debezium_json import DebeziumJsonDecoder
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
-from ingest.decode.json.envelopes import DialectOptions
+from ingest.decode.json.envelopes import Dialect, DialectOptions
 from ingest.decode.json.schema_block import split_message
 from ingest.decode.key_check import KeyColumns, json_keys
-from ingest.decode.origin import OriginReader
+from ingest.decode.metadata_columns import OriginReader
 from ingest.decode.registry.client import SchemaRegistry
 from ingest.decode.schema_change_events import JsonValue, plain_value
-from ingest.decode.types.type_mapping import TypeMapping
+from ingest.decode.types.semantic_types import TypeMapping
 from ingest.source.records import RawBatch
 from storage.errors import InternalError
 
 __all__ = [
+    "DIALECTS",
     "FormatDecoder",
     "PrimaryKeys",
     "debezium_options",
@@ -40,6 +45,18 @@ __all__ = [
     "json_values",
     "truncated_table",
 ]
+
+DIALECTS: Mapping[str, type[Dialect]] = MappingProxyType(
+    {
+        "debezium-flat": DebeziumFlat,
+        "upsert-json": UpsertJson,
+        "canal-json": CanalJson,
+        "maxwell-json": MaxwellJson,
+        "ogg-json": OggJson,
+        "aws-dms-json": DmsJson,
+        "json": PlainJson,
+    }
+)
 
 
 class _Origin(msgspec.Struct, gc=False):

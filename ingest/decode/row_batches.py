@@ -40,6 +40,7 @@ __all__ = [
     "convert_columns",
     "convert_marked",
     "joined_rows",
+    "merged",
     "new_rows_lacking",
 ]
 
@@ -294,3 +295,31 @@ def _with_marks(part: pa.RecordBatch) -> pa.RecordBatch:
     if part.schema.get_field_index(UNAVAILABLE_COLUMN) >= 0:
         return part
     return part.append_column(_MARKS, pa.nulls(part.num_rows, _MARKS.type))
+
+
+def merged(batches: Sequence[ChangeBatch]) -> list[ChangeBatch]:
+    """One batch per target, in offset order; rows of one offset come from one of `batches`."""
+    by_target: dict[object, list[ChangeBatch]] = {}
+    for batch in batches:
+        key = batch.target, batch.schema_id, batch.constants
+        by_target.setdefault(key, []).append(batch)
+    return [_joined(parts) for parts in by_target.values()]
+
+
+def _joined(parts: Sequence[ChangeBatch]) -> ChangeBatch:
+    if len(parts) == 1:
+        return parts[0]
+    rows = joined_rows([part.rows for part in parts])
+    order = np.argsort(rows.column(OFFSET_COLUMN).to_numpy(), kind="stable")
+    stamps = [
+        stamp
+        for part in parts
+        for stamp in (part.min_source_ts_ms, part.max_source_ts_ms)
+        if stamp is not None
+    ]
+    return dataclasses.replace(
+        parts[0],
+        rows=rows.take(pa.array(order)),
+        min_source_ts_ms=min(stamps, default=None),
+        max_source_ts_ms=max(stamps, default=None),
+    )

@@ -27,9 +27,14 @@ from ingest.decode.events import (
 )
 from ingest.decode.json.schema_block import SchemaBlock
 from ingest.decode.json.single_event import EventRefusedError, Tokens
-from ingest.decode.types.codec_choice import Fit, bare_codec_for, codec_for
+from ingest.decode.types.codec_choice import (
+    Fit,
+    bare_codec_for,
+    bare_text_codec,
+    codec_for,
+    text_codec,
+)
 from ingest.decode.types.exact_numbers import number_type, wider_number
-from ingest.decode.types.mapped_types import observe_mapped
 from ingest.decode.types.reference import decode_value
 from ingest.decode.types.semantic_types import (
     BOOLEAN,
@@ -39,8 +44,8 @@ from ingest.decode.types.semantic_types import (
     Kind,
     ProducerFacts,
     Semantic,
+    observe_mapped,
 )
-from ingest.decode.types.text_values import bare_text_codec, text_codec
 from ingest.decode.types.token_values import NULL, UnavailableValueError, ValueRefusedError
 from ingest.decode.types.unavailable import Placeholder
 from ingest.decode.types.widening import guessed_union, union_type

@@ -51,7 +51,7 @@ from ingest.pipeline.range_report import RangeReport, TableTotals
 from ingest.pipeline.row_ownership import merge_keys, rows_by_owner
 from ingest.pipeline.task_use import TaskUse
 from ingest.schema.event_time import event_time, highest_ms
-from ingest.schema.quarantine_table import quarantine_rows
+from ingest.schema.own_tables import quarantine_rows
 from ingest.source.open import open_range
 from ingest.source.position.ordered_tables import SOURCE
 from ingest.source.ranges import SourceRange

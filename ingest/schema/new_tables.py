@@ -17,7 +17,7 @@ from ingest.schema.schema_modes import change_policy
 from ingest.schema.schema_sync import Decision, NewTable, reconcile
 from ingest.schema.transformed_schema import TableRules
 from ingest.source.open import topic_bytes
-from ingest.transform.rule_names import transform_rule
+from ingest.transform.rules import transform_rule
 from storage.format.metadata.schema import TableSchema
 
 __all__ = [

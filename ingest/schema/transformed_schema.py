@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from ingest.decode.events import ObservedField, SchemaDelta
 from ingest.decode.types.widening import nullable, union_type
 from ingest.transform.row_transform import RowTransform
-from ingest.transform.rule_names import key_recipe, present_rule, wanted_columns
 from ingest.transform.rules import (
     HIDDEN_OPTION,
     KEY_OPTION,
@@ -22,8 +21,11 @@ from ingest.transform.rules import (
     TransformRule,
     hidden_from_text,
     hidden_to_text,
+    key_recipe,
+    present_rule,
     stored_type,
     table_shape,
+    wanted_columns,
 )
 from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import TableSchema

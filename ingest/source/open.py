@@ -19,10 +19,9 @@ from ingest.config.source_settings import KafkaSourceSettings, SourceSettings, o
 from ingest.source.file_lines import read_range
 from ingest.source.file_listing import list_files
 from ingest.source.files import FileSource
-from ingest.source.kafka import KafkaSource, TopicIdentities
+from ingest.source.kafka import KafkaSource, RecordSizes, TopicIdentities
 from ingest.source.kafka_client import CLIENT_LOG, admin_config, broker_error
 from ingest.source.kafka_consume import consume
-from ingest.source.kafka_sizes import RecordSizes
 from ingest.source.ranges import OffsetJson, SourceRange
 from ingest.source.records import RawBatch
 from storage.clock import Clock, SystemClock

@@ -16,9 +16,8 @@ from ingest.decode.isolation import reason_text
 from ingest.decode.schema_change_events import TableDdl
 from ingest.errors import blames_record
 from ingest.schema.new_tables import decided, tell_notes
-from ingest.schema.schema_answers import AnswerBook, Answers, AppliedChanges, stopped
-from ingest.schema.schema_history import CHANGES_OPTION, with_note
-from ingest.schema.schema_modes import Outcome
+from ingest.schema.own_tables import CHANGES_OPTION, with_note
+from ingest.schema.schema_modes import AnswerBook, Answers, AppliedChanges, Outcome, stopped
 from ingest.schema.schema_sync import Decision, NewTable, Refused
 from ingest.schema.statements import Statements
 from ingest.source.position.ordered_tables import EPOCHS_OPTION, added_epochs

@@ -14,15 +14,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pyarrow as pa
 
-from ingest.decode.avro.framing import Framing, Part
-from ingest.decode.avro.records import AvroRecords
-from ingest.decode.avro.writer_schemas import WriterSchemas
-from ingest.decode.dialects.upsert import UpsertJson
+from ingest.decode.avro.writer_schemas import AvroRecords, Framing, Part, WriterSchemas
+from ingest.decode.dialects.bare_rows import UpsertJson
 from ingest.decode.events import BadRecord, DecodeResult, Resolver
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.json.single_event import EventRefusedError
-from ingest.decode.origin import OriginReader, RequestedOrigins
+from ingest.decode.metadata_columns import OriginReader, RequestedOrigins
 from ingest.decode.outcome import Outcome
 from ingest.decode.registry.client import RegisteredSchema, SchemaId
 from ingest.source.records import RawBatch

@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Formats whose message is the row itself, with or without Connect's schema block around it.
 
-What `json`, `upsert-json` and `debezium-flat` share: telling block and row apart, and reading a
-block whose top struct is the row. A message is taken for a block and a payload when it has these
-two members and no other, `schema` is null or an object that says a `type`, and `payload` is null or
-an object.
+`json` (every record is an insert), `upsert-json`, and what `debezium-flat` shares with them:
+telling block and row apart, and reading a block whose top struct is the row. A message is taken for
+a block and a payload when it has these two members and no other, `schema` is null or an object that
+says a `type`, and `payload` is null or an object.
 """
+
+from collections.abc import Sequence
 
 import msgspec
 
 from ingest.decode.dialects.recognition import MONGODB, looks_like
-from ingest.decode.json.envelopes import Dialect, DialectOptions, Event, members_of
+from ingest.decode.events import SourceTable
+from ingest.decode.json.envelopes import Dialect, DialectOptions, Event, Image, members_of
+from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.loose_shapes import LooseShape
 from ingest.decode.json.schema_block import BlockField, SchemaBlock
-from ingest.decode.json.single_event import EventRefusedError
+from ingest.decode.json.single_event import EventRefusedError, key_tokens
 from ingest.decode.shapes import Shape
 from ingest.decode.topic_state import TopicState
 from ingest.decode.types.token_values import NULL
 
-__all__ = ["BLOCK", "BareRows"]
+__all__ = ["BLOCK", "BareRows", "KeyedRows", "PlainJson", "UpsertJson"]
 
 _BLOCK = msgspec.json.Decoder(BlockField)
 _MAX_BLOCKS = 4_096
@@ -127,3 +131,81 @@ def _has_payload(text: bytes) -> bool:
         return False
     block = members["schema"]
     return block == NULL or (block[:1] == b"{" and "type" in members_of(block, "the schema block"))
+
+
+class PlainJson(BareRows):
+    """See the module."""
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """See `Dialect.anatomy`."""
+        return Anatomy(default_op="c", reserved=BLOCK)
+
+    def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
+        """See `Dialect.read`."""
+        if value is None:
+            return "tombstone"
+        block, row = self.split_value(topic, value)
+        if row is None:
+            return "tombstone"
+        return Event(
+            source=self.source_of_topic(topic),
+            images=(Image("c", None, row),),
+            types=b"" if block is None else block.raw,
+        )
+
+    def shape(self, event: Event) -> Shape:
+        """See `Dialect.shape`."""
+        shape = super().shape(event)
+        shape.keyless = True
+        return shape
+
+
+class KeyedRows(BareRows):
+    """Rows whose Kafka key has the key columns, so that a null value can delete."""
+
+    key_is_row = True
+    fills_keys = True
+
+    def key_names(self, event: Event) -> Sequence[str]:
+        """See `Dialect.key_names`."""
+        return tuple(key_tokens(event.key))
+
+    def deleted(self, topic: str, source: SourceTable, key: bytes | None) -> Event:
+        """The delete that a null value stands for.
+
+        Raises:
+            EventRefusedError: the record has no key that says what is deleted.
+        """
+        block, row = (None, None) if not key else self.split_key(topic, key)
+        if row is None:
+            raise EventRefusedError("no_primary_key", "a null value without key deletes nothing")
+        return Event(
+            source=source,
+            images=(Image("d", row, None),),
+            types=b"" if block is None else block.raw,
+            key=key,
+            of_key=True,
+        )
+
+
+class UpsertJson(KeyedRows):
+    """See the module."""
+
+    @property
+    def anatomy(self) -> Anatomy:
+        """See `Dialect.anatomy`."""
+        return Anatomy(default_op="u", reserved=BLOCK)
+
+    def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
+        """See `Dialect.read`."""
+        source = self.source_of_topic(topic)
+        block, row = (None, None) if value is None else self.split_value(topic, value)
+        if row is None:
+            return self.deleted(topic, source, key)
+        return Event(
+            source=source,
+            images=(Image("u", None, row),),
+            types=b"" if block is None else block.raw,
+            key=key,
+        )

@@ -29,8 +29,7 @@ from ingest.decode.json.single_event import (
     key_tokens,
     row_image,
 )
-from ingest.decode.key_check import op_of, operation
-from ingest.decode.key_moves import KeyMoves, OldKeys
+from ingest.decode.key_check import KeyMoves, OldKeys, op_of, operation
 from ingest.decode.shapes import Shape
 from ingest.decode.topic_state import TopicState
 from ingest.decode.types.token_values import NULL

@@ -46,8 +46,8 @@ from ingest.decode.json.single_event import (
     no_old_key,
     row_image,
 )
-from ingest.decode.key_moves import OldKeys
-from ingest.decode.origin import OriginReader, RequestedOrigins
+from ingest.decode.key_check import OldKeys
+from ingest.decode.metadata_columns import OriginReader, RequestedOrigins
 from ingest.decode.outcome import Outcome
 from ingest.decode.row_batches import (
     ConvertedRows,

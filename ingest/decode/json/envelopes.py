@@ -20,11 +20,10 @@ from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.loose_shapes import LooseShape
 from ingest.decode.json.member_columns import Member, Reading
 from ingest.decode.json.single_event import EventRefusedError
-from ingest.decode.key_moves import OldKeys
+from ingest.decode.key_check import OldKeys
 from ingest.decode.shapes import Shape
-from ingest.decode.types.semantic_types import ProducerFacts
+from ingest.decode.types.semantic_types import DEFAULT_MAPPING, ProducerFacts, TypeMapping
 from ingest.decode.types.token_values import NULL
-from ingest.decode.types.type_mapping import DEFAULT_MAPPING, TypeMapping
 from ingest.source.records import RawBatch
 
 __all__ = [

@@ -18,16 +18,15 @@ from ingest.decode.json.schema_block import SchemaBlock
 from ingest.decode.json.single_event import Tokens
 from ingest.decode.shapes import Shape
 from ingest.decode.types.codec_choice import Fit, bare_codec_for, cuts_fractions, infinity_of
-from ingest.decode.types.loose_tokens import number_token
-from ingest.decode.types.mapped_types import mapped_type
 from ingest.decode.types.semantic_types import (
     STRING,
     Codec,
     Kind,
     ProducerFacts,
     Semantic,
+    mapped_type,
 )
-from ingest.decode.types.token_values import NULL
+from ingest.decode.types.token_values import NULL, number_token
 from ingest.decode.types.unavailable import Placeholder
 from ingest.decode.types.widening import nullable, union_type
 from storage.format.types.types import ArrayType, AtomicType, DataType, TypeRoot

@@ -9,6 +9,8 @@ Rulings:
   column's precision determines it (<= 3: ms, <= 6: us, else ns), as Debezium chooses it by
   precision.
 - Without a schema block a precise decimal has no scale: the column's scale is taken.
+- In a column that became STRING values of another type are written as the cast of their type writes
+  them, through which files written before the change are read: equal values stay equal.
 """
 
 import dataclasses
@@ -17,17 +19,28 @@ import enum
 from ingest.decode.types.semantic_types import (
     BIGINT,
     DOUBLE,
+    STRING,
     UNSIGNED_BIGINT,
     Codec,
+    Infinity,
     Kind,
     ProducerFacts,
     Semantic,
 )
-from ingest.decode.types.type_mapping import Infinity
 from ingest.decode.types.widening import nullable, union_type
+from storage.format.types.casts import can_cast
 from storage.format.types.types import ArrayType, AtomicType, DataType, TypeRoot
 
-__all__ = ["Fit", "bare_codec_for", "codec_for", "cuts_fractions", "infinity_of"]
+__all__ = [
+    "Fit",
+    "bare_codec_for",
+    "bare_text_codec",
+    "codec_for",
+    "cuts_fractions",
+    "has_text",
+    "infinity_of",
+    "text_codec",
+]
 
 _MAX_PRECISION = 38
 _MOMENTS = (TypeRoot.DATE, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
@@ -228,3 +241,30 @@ def _bare_temporal(column: AtomicType, mode: str) -> Codec:
         micro = mode == "adaptive_time_microseconds"
         return Codec(Kind.TIME, column, "us" if micro else unit)
     return Codec(Kind.EPOCH, column, unit)
+
+
+_TEXTS = (Kind.TEXT_OR_JSON, Kind.JSON, Kind.TEXT_OR_ANY)
+_BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
+
+
+def has_text(type_: DataType) -> bool:
+    """Whether every value of a type has a text of its own."""
+    if isinstance(type_, AtomicType) and type_.root in _BYTES:
+        return False
+    return can_cast(type_, STRING)
+
+
+def text_codec(semantic: Semantic, facts: ProducerFacts) -> Codec | None:
+    """How declared values of another type get into a STRING column; None = not at all."""
+    if not has_text(semantic.type):
+        return None
+    natural = codec_for(semantic, semantic.type, facts, fixed=True)
+    return None if isinstance(natural, Fit) else Codec(Kind.AS_TEXT, STRING, element=natural)
+
+
+def bare_text_codec(codec: Codec, earlier: DataType, facts: ProducerFacts) -> Codec:
+    """A STRING column's codec for undeclared values that also takes those of its earlier type."""
+    natural = bare_codec_for(earlier, facts)
+    if isinstance(natural, Fit) or natural.kind in _TEXTS:
+        return codec
+    return Codec(codec.kind, codec.type, codec.unit, codec.scale, natural)

@@ -30,8 +30,6 @@ from ingest.decode.types.decimal_columns import (
     plain_digits,
 )
 from ingest.decode.types.exact_numbers import holds
-from ingest.decode.types.infinities import DAYS, EPOCHS, bound_of, sign_of_text
-from ingest.decode.types.loose_tokens import hex_token, moment_token, number_token, truth_token
 from ingest.decode.types.odd_values import (
     any_text,
     member_text,
@@ -41,20 +39,32 @@ from ingest.decode.types.odd_values import (
     texts_of,
     unsigned_digits,
 )
-from ingest.decode.types.semantic_types import Codec, Kind
-from ingest.decode.types.time_columns import MICROS_PER, PER_UNIT, clock_text, cut_pattern
+from ingest.decode.types.semantic_types import Codec, Infinity, Kind
+from ingest.decode.types.time_columns import (
+    DAYS,
+    EPOCHS,
+    MICROS_PER,
+    PER_UNIT,
+    bound_of,
+    clock_text,
+    cut_pattern,
+    sign_of_text,
+)
 from ingest.decode.types.token_values import (
     NULL,
     UnavailableValueError,
     UnrepresentableError,
     ValueRefusedError,
+    hex_token,
     in_range,
     integer_of,
+    moment_token,
+    number_token,
     refusal,
     short_number,
     string_of,
+    truth_token,
 )
-from ingest.decode.types.type_mapping import Infinity
 from ingest.decode.types.unavailable import Placeholder
 from storage.errors import InternalError
 from storage.format.types.type_text import type_name

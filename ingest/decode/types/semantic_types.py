@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a column means: from Connect/Debezium types to Paimon types and to a way of decoding.
 
-`observe` reads one field of a schema block. How values get into a column of the target is for
-`codec_choice`, how they are converted for `conversions` and `reference`. Source: CDC.md §1.6; the
-whole table of types is types.md.
+`observe` reads one field of a schema block; `observe_mapped` applies `sink.type.mapping`: a mapped
+meaning remembers what the column means without it (`natural`), so that a column which exists with
+another type is filled as if there were no mapping. How values get into a column of the target is
+for `codec_choice`, how they are converted for `conversions` and `reference`. Source: CDC.md §1.6;
+the whole table of types is types.md.
 
 Rulings:
 - TIME columns hold milliseconds whatever their precision says (FORMAT.md §7.3), so finer fractions
@@ -14,29 +16,85 @@ Rulings:
 import dataclasses
 import enum
 import re
+from collections.abc import Iterable
 
 import pyarrow as pa
 
+from ingest.config.choices import checked_mapping
 from ingest.decode.json.schema_block import BlockField
-from ingest.decode.types.type_mapping import DEFAULT_MAPPING, Infinity, TypeMapping
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.types import MAX_LENGTH, ArrayType, AtomicType, DataType, TypeRoot
 
 __all__ = [
     "BIGINT",
     "BOOLEAN",
+    "DEFAULT_MAPPING",
     "DOUBLE",
     "MAX_PADDED_BITS",
     "SOURCE_TYPE",
     "STRING",
     "UNSIGNED_BIGINT",
     "Codec",
+    "Infinity",
     "Kind",
     "ProducerFacts",
     "Semantic",
+    "TypeMapping",
     "is_unsigned_bigint",
+    "mapped_type",
     "observe",
+    "observe_mapped",
 ]
+
+
+class Infinity(enum.Enum):
+    """What becomes of infinite dates and timestamps, which no column can hold."""
+
+    REFUSE = "the record is bad"
+    NULL = "infinity-to-null"
+    BOUNDS = "infinity-to-bounds"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TypeMapping:
+    """Options of `sink.type.mapping`: the type of a new column where there is a choice.
+
+    Eight are those of Paimon's CDC actions (`--type_mapping`). The type of a column that exists
+    does not change because of them.
+
+    Attributes:
+        words: of `MAPPING_WORDS`; `of` checks them.
+    """
+
+    words: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(words: Iterable[str]) -> "TypeMapping":
+        """The mapping that a setting describes.
+
+        Raises:
+            InvalidOptionError: a word is unknown, or contradicts another.
+        """
+        return TypeMapping(frozenset(checked_mapping(words)))
+
+    @property
+    def infinity(self) -> Infinity:
+        """What becomes of infinite dates and timestamps."""
+        chosen = [policy for policy in Infinity if policy.value in self.words]
+        return chosen[0] if chosen else Infinity.REFUSE
+
+    def keeps(self, type_: DataType) -> bool:
+        """Whether a column of a type is never widened."""
+        if "no-change" in self.words:
+            return True
+        decimal = isinstance(type_, AtomicType) and type_.root is TypeRoot.DECIMAL
+        return decimal and "decimal-no-change" in self.words
+
+    def __contains__(self, word: str) -> bool:
+        return word in self.words
+
+
+DEFAULT_MAPPING = TypeMapping()
 
 _MAX_PRECISION = 38
 
@@ -289,3 +347,72 @@ def _observe_decimal(field: BlockField) -> Semantic:
 def _parameter(field: BlockField, name: str) -> int | None:
     text = (field.parameters or {}).get(name)
     return int(text) if text is not None and _SMALL_NUMBER.fullmatch(text) else None
+
+
+_SENT_AS_TEXT = (Kind.ZONED, Kind.ISO_DATE, Kind.ISO_TIME, Kind.ISO_TIMESTAMP)
+_TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
+
+
+def observe_mapped(field: BlockField, mapping: TypeMapping) -> Semantic:
+    """Meaning of a field of a schema block, by the words of the mapping."""
+    natural = observe(field)
+    if not mapping.words:
+        return natural
+    found = _text(natural) if "to-string" in mapping else _special(field, natural, mapping)
+    return natural if found is None else dataclasses.replace(found, natural=natural)
+
+
+def _text(natural: Semantic) -> Semantic | None:
+    """As text; None where it is text anyway."""
+    if natural.type == STRING:
+        return None
+    text = Semantic(Kind.TEXT, STRING, bounded=False)
+    if natural.kind in _SENT_AS_TEXT:
+        return text
+    if natural.kind is Kind.DECIMAL_BYTES:
+        return dataclasses.replace(text, kind=natural.kind, scale=natural.scale)
+    if natural.kind is Kind.TIME:
+        return dataclasses.replace(text, kind=Kind.TIME_TEXT, unit=natural.unit)
+    if natural.kind is Kind.ARRAY:
+        return dataclasses.replace(text, kind=Kind.JSON)
+    if natural.type == _BYTES:
+        return dataclasses.replace(text, kind=Kind.BASE64_TEXT)
+    return dataclasses.replace(text, kind=Kind.AS_TEXT)
+
+
+def _special(field: BlockField, natural: Semantic, mapping: TypeMapping) -> Semantic | None:
+    if natural.kind is Kind.TIME:
+        if "time-to-bigint" in mapping:
+            return Semantic(Kind.TIME_MICROS, BIGINT, natural.unit)
+        if "time-to-string" in mapping:
+            return Semantic(Kind.TIME_TEXT, STRING, natural.unit, bounded=False)
+    if natural.kind is Kind.ZONED and "zoned-to-string" in mapping:
+        return Semantic(Kind.TEXT, STRING, bounded=False)
+    if "unsigned-bigint-to-decimal" in mapping:
+        if natural.unsigned:
+            return dataclasses.replace(natural, type=UNSIGNED_BIGINT)
+        if _is_whole(natural) and is_unsigned_bigint(field):
+            return dataclasses.replace(natural, type=UNSIGNED_BIGINT, bounded=True)
+    if "bigint-unsigned-to-bigint" in mapping and _is_whole(natural) and is_unsigned_bigint(field):
+        return dataclasses.replace(natural, type=BIGINT, bounded=True)
+    source = (field.parameters or {}).get(SOURCE_TYPE, "").upper()
+    if "longtext-to-bytes" in mapping and source == "LONGTEXT" and natural.kind is Kind.TEXT:
+        return Semantic(Kind.UTF8, _BYTES, bounded=False)
+    return None
+
+
+def _is_whole(natural: Semantic) -> bool:
+    return natural.kind is Kind.DECIMAL_BYTES and natural.scale == 0
+
+
+def mapped_type(type_: DataType, mapping: TypeMapping) -> DataType:
+    """The type of a new column whose type an event of another format declares."""
+    if "to-string" in mapping:
+        return STRING
+    if not isinstance(type_, AtomicType):
+        return type_
+    if "char-to-string" in mapping and type_.root in _TEXTS:
+        return STRING
+    if "bigint-unsigned-to-bigint" in mapping and type_ == UNSIGNED_BIGINT:
+        return BIGINT
+    return type_

@@ -21,7 +21,7 @@ from ingest.decode.events import (
 from ingest.decode.json.debezium_json import DebeziumJsonDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId
-from ingest.decode.types.type_mapping import TypeMapping
+from ingest.decode.types.semantic_types import TypeMapping
 from ingest.schema.schema_sync import NewTable, reconcile
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_changes import evolve

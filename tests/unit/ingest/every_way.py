@@ -16,7 +16,7 @@ from ingest.decode.events import DecodeResult, SourceTable, Target, Toast
 from ingest.decode.json import debezium_json, envelope_decoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import AVRO, RegisteredSchema
-from ingest.decode.types.type_mapping import TypeMapping
+from ingest.decode.types.semantic_types import TypeMapping
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import TableSchema
 from tests.unit.ingest.avro_events import SOURCE as AVRO_SOURCE

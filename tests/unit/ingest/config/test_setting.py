@@ -18,7 +18,7 @@ from ingest.config.setting import HIDDEN, build, declared, docs, redacted
 from ingest.config.setting_values import AlertSettings, MetricsSettings, SinkSettings
 from ingest.config.settings import ROUTE_SETTINGS, SETTINGS, TABLE_SETTINGS, Settings
 from ingest.daemon.configuration import load_settings, resolve
-from ingest.decode.dialects.formats import DIALECTS
+from ingest.decode.decoders import DIALECTS
 
 ROOT = Path(__file__).parents[4]
 FILES = "source: {type: files, path: events}\nsink: {warehouse: lake}\npipeline: {name: shop}\n"

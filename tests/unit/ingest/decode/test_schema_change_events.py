@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-from ingest.decode.avro.framing import Framing
-from ingest.decode.avro.records import AvroRecords
-from ingest.decode.avro.writer_schemas import WriterSchemas
-from ingest.decode.ddl_text import ColumnsSaid, columns_said
+from ingest.decode.avro.writer_schemas import AvroRecords, Framing, WriterSchemas
 from ingest.decode.events import SourceTable
 from ingest.decode.registry.client import RegisteredSchema
 from ingest.decode.schema_change_events import (
+    ColumnsSaid,
+    columns_said,
     plain_value,
     read_schema_change,
     schema_changes,

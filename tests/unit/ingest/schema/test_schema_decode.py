@@ -6,9 +6,8 @@ import pytest
 from ingest.decode.events import Target
 from ingest.decode.json.debezium_json import DebeziumJsonDecoder
 from ingest.decode.json.envelopes import DialectOptions
-from ingest.schema.schema_answers import Answers, asks_types
 from ingest.schema.schema_draft import ChangeOrigin, Draft
-from ingest.schema.schema_modes import ChangePolicy
+from ingest.schema.schema_modes import Answers, ChangePolicy, asks_types
 from ingest.schema.schema_sync import reconcile
 from storage.format.metadata.schema_changes import evolve
 from tests.unit.ingest.debezium_events import (

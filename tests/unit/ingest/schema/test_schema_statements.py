@@ -16,8 +16,7 @@ from ingest.errors import SchemaStopError
 from ingest.pipeline.history_writer import HistoryWriter
 from ingest.pipeline.plan import BatchPlan
 from ingest.schema.routing import Destination
-from ingest.schema.schema_answers import Answers, asks_types
-from ingest.schema.schema_modes import change_policy
+from ingest.schema.schema_modes import Answers, asks_types, change_policy
 from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
 from storage.format.metadata.schema_changes import AddColumn, RenameColumn

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.transform.expressions import FUNCTIONS, Expression, result_type
-from ingest.transform.functions.date_patterns import date_pattern
+from ingest.transform.functions.time_functions import date_pattern
 from ingest.transform.reference_page import PAGE, reference_page
 from storage.errors import InvalidRequestError
 from storage.format.types.arrow_types import arrow_type

@@ -17,7 +17,7 @@ from ingest.decode.events import DecodeResult, Target, Toast
 from ingest.decode.json.debezium_json import DebeziumJsonDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import AVRO, RegisteredSchema
-from ingest.decode.types.type_mapping import TypeMapping
+from ingest.decode.types.semantic_types import TypeMapping
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type
