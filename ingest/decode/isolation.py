@@ -16,8 +16,7 @@ from collections.abc import Callable
 
 from ingest.decode.bisection import failing_positions
 from ingest.decode.events import BadRecord, DecodeResult
-from ingest.decode.outcome import bad_record
-from ingest.decode.row_batches import merged
+from ingest.decode.outcome import bad_record, merged
 from ingest.errors import blames_record
 from ingest.source.records import RawBatch
 

@@ -22,9 +22,11 @@ import orjson
 import pyarrow as pa
 
 from ingest.decode.column_names import NO_NAMES, ColumnNames
-from ingest.decode.events import OFFSET_COLUMN, BadRecord, ChangeBatch
-from ingest.decode.json.schema_block import split_message
-from ingest.decode.json.single_event import EventRefusedError, Tokens, key_tokens
+from ingest.decode.events import OFFSET_COLUMN, BadRecord, ChangeBatch, EventRefusedError
+from ingest.decode.json.single_event import (
+    Tokens,
+    key_tokens,
+)
 from ingest.decode.outcome import bad_record
 from ingest.source.records import RawBatch
 
@@ -35,8 +37,6 @@ __all__ = [
     "OldKeys",
     "json_keys",
     "key_columns",
-    "op_of",
-    "operation",
     "without_foreign_keys",
 ]
 
@@ -131,26 +131,6 @@ def key_columns(key: bytes | None) -> frozenset[str] | None:
     """Column names of a Kafka key; None when it has none or is no JSON object."""
     payload = _payload(key)
     return None if payload is None else frozenset(payload)
-
-
-class _Op(msgspec.Struct):
-    op: str
-
-
-_OP = msgspec.json.Decoder(_Op)
-
-
-def op_of(value: bytes | None) -> str | None:
-    """`op` of an event of Debezium in lower case; None where it is none."""
-    try:
-        return _OP.decode(split_message(value or b"").payload).op.lower()
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def operation(record: BadRecord) -> str:
-    """The name under which the decoder counted a record before it was taken out."""
-    return f"op.{op_of(record.value)}"
 
 
 def _payload(data: bytes | None) -> dict[str, Any] | None:

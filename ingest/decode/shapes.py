@@ -19,6 +19,7 @@ from ingest.decode.column_names import ColumnNames, folded, spelt, why_no_column
 from ingest.decode.decode_plan import PlanColumn, RowPlan
 from ingest.decode.events import (
     AsksTypes,
+    EventRefusedError,
     ObservedField,
     Resolver,
     SchemaDelta,
@@ -26,7 +27,9 @@ from ingest.decode.events import (
     Target,
 )
 from ingest.decode.json.schema_block import SchemaBlock
-from ingest.decode.json.single_event import EventRefusedError, Tokens
+from ingest.decode.json.single_event import (
+    Tokens,
+)
 from ingest.decode.types.codec_choice import (
     Fit,
     bare_codec_for,

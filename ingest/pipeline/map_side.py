@@ -33,8 +33,7 @@ from ingest.decode.events import (
     DecodeResult,
 )
 from ingest.decode.isolation import ERROR_CLASS, guilty_rows
-from ingest.decode.outcome import bad_record
-from ingest.decode.row_batches import joined_rows
+from ingest.decode.outcome import bad_record, joined_rows
 from ingest.errors import blames_record
 from ingest.pipeline.chunk import (
     OFFSET_COLUMN,

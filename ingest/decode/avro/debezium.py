@@ -3,8 +3,8 @@
 
 The fast path decodes all row events of one writer schema in step (`lanes`, ADR 0007) and
 converts whole columns. What it refuses, and every message that is no row event, is rewritten as the
-JSON event that says the same, with its schema, and decoded by `DebeziumJsonDecoder`, which has the
-last word: both formats give the same rows, bad records, deltas and counts.
+JSON event that says the same, with its schema, and decoded by `EnvelopeDecoder`, which has the last
+word: both formats give the same rows, bad records, deltas and counts.
 
 Error classes of bad records: those of `debezium_json`, and `avro` (no schema id, not Avro, or bytes
 that are no value of their schema), `schema_id` (the registry does not know the schema). A registry
@@ -35,27 +35,23 @@ from ingest.decode.avro.lanes import (
 )
 from ingest.decode.avro.writer_schemas import (
     AvroRecords,
-    Framing,
     FramingError,
     Part,
     WriterSchema,
-    WriterSchemas,
     usual_subject,
 )
 from ingest.decode.decode_plan import RowPlan
-from ingest.decode.dialects.debezium_origin import ENVELOPE_MEMBERS
 from ingest.decode.dialects.recognition import said_of_text
-from ingest.decode.events import DecodeResult, Resolver, SourceTable
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.events import DecodeResult, EventRefusedError, Resolver, SourceTable
+from ingest.decode.json.debezium_json import ENVELOPE_MEMBERS, DebeziumJson, truncated_table
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.json.member_columns import Member, MemberReader, metadata_type
 from ingest.decode.json.schema_block import split_message
-from ingest.decode.json.single_event import EventRefusedError
 from ingest.decode.key_check import KeyMoves
 from ingest.decode.metadata_columns import RequestedOrigins
-from ingest.decode.outcome import Outcome
+from ingest.decode.outcome import ConvertedRows, Outcome, convert_columns, merged, new_rows_lacking
 from ingest.decode.registry.client import RegisteredSchema, SchemaId
-from ingest.decode.row_batches import ConvertedRows, convert_columns, merged, new_rows_lacking
 from ingest.decode.shapes import Fate, FreshShapes, Shape
 from ingest.decode.types.semantic_types import Codec
 from ingest.decode.types.unavailable import Placeholder
@@ -65,7 +61,7 @@ from storage.format.avro.columns import Node, RowNode
 from storage.format.avro.kinds import kind_of
 from storage.format.avro.lanes import LaneDecoder, OddDataError
 
-__all__ = ["DebeziumAvroDecoder", "DebeziumAvroOptions"]
+__all__ = ["DebeziumAvroDecoder"]
 
 _REFUSALS = (OddDataError, UnsupportedFeatureError, ValueError)
 
@@ -74,12 +70,11 @@ class AvroOrigins:
     """See the module; an `origin.OriginReader`.
 
     Args:
-        framing: how ids are found.
         records: reads single records.
     """
 
-    def __init__(self, framing: Framing, records: AvroRecords) -> None:
-        self._framing = framing
+    def __init__(self, records: AvroRecords) -> None:
+        self._framing = records.framing
         self._records = records
         self._readers: dict[tuple[str, ...], MemberReader] = {}
         self._lanes: dict[tuple[WriterSchema, tuple[str, ...]], _OriginLanes | None] = {}
@@ -286,43 +281,37 @@ _ROW_OPS = np.zeros(256, np.bool_)
 _ROW_OPS[list(b"cru")] = True
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class DebeziumAvroOptions:
-    """Facts that the records do not carry.
-
-    Attributes:
-        schemas: id to registered schema: `SchemaRegistry(settings).schema`.
-        debezium: as for JSON.
-        id_bytes: of the id before a value: 4, or 8 for Apicurio's own format.
-    """
-
-    schemas: Callable[[SchemaId], RegisteredSchema]
-    debezium: DialectOptions = dataclasses.field(default_factory=DialectOptions)
-    id_bytes: int = 4
-
-
-class DebeziumAvroDecoder:
+class DebeziumAvroDecoder(AvroRecords):
     """Decodes raw batches; keeps schemas and shapes it has seen between calls.
 
     Args:
-        options: see `DebeziumAvroOptions`.
+        schemas: id to registered schema: `SchemaRegistry(settings).schema`.
+        id_bytes: of the id before a value: 4, or 8 for Apicurio's own format.
+        options: as for JSON.
         resolve: source table and topic to target; called once per shape and call of `decode`.
 
     Attributes:
-        records: reads single records (a key's columns, an event's operation).
-        origins: reads metadata of records (`origin.OriginReader`).
+        origins: reads metadata of records.
     """
 
-    def __init__(self, options: DebeziumAvroOptions, resolve: Resolver) -> None:
-        self._options = options.debezium
+    def __init__(
+        self,
+        schemas: Callable[[SchemaId], RegisteredSchema],
+        id_bytes: int,
+        options: DialectOptions,
+        resolve: Resolver,
+    ) -> None:
+        super().__init__(schemas, id_bytes)
+        self._options = options
         self._resolve = RequestedOrigins(resolve)
         self._shapes: dict[tuple[str, SourceTable, bytes], Shape] = {}
-        self.framing = Framing(options.id_bytes)
-        self.writers = WriterSchemas(options.schemas)
-        self.records = AvroRecords(self.framing, self.writers)
-        self.placeholder = Placeholder(options.debezium.unavailable_value_placeholder)
-        self.as_json = DebeziumJsonDecoder(options.debezium, self._resolve.plain)
-        self.origins = AvroOrigins(self.framing, self.records)
+        self.placeholder = Placeholder(options.unavailable_value_placeholder)
+        self.as_json = EnvelopeDecoder(DebeziumJson(options), self._resolve.plain)
+        self.origins = AvroOrigins(self)
+
+    def truncated(self, raw: RawBatch, at: int) -> SourceTable | None:
+        """See `AvroRecords.truncated`."""
+        return truncated_table(self.json_value(raw, at))
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic and partition.
@@ -640,14 +629,14 @@ class _Decoding:
             self._raw.topic,
             self._raw.partition,
             [self._raw.offsets[at] for at in places],
-            [self._decoder.records.json_key(self._raw, at) for at in places],
+            [self._decoder.json_key(self._raw, at) for at in places],
             [messages[at] for at in places],
         )
-        records = self._decoder.records
+        decoder = self._decoder
         moves = KeyMoves(
             self._raw,
-            lambda at: records.json_key(self._raw, at),
-            lambda at: records.operation(self._raw, at) == "op.d",
+            lambda at: decoder.json_key(self._raw, at),
+            lambda at: decoder.operation_at(self._raw, at) == "op.d",
         )
         result = self._decoder.as_json.decode(raw, lambda at: moves.old_key(places[at]))
         by_offset = dict(zip(raw.offsets, places, strict=True)) if result.bad else {}

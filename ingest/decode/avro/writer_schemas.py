@@ -18,10 +18,11 @@ Source: CDC.md §1.7; `SchemaId` of Confluent's clients (`__key_schema_id`, `__v
 header names of Apicurio's serdes.
 """
 
+import dataclasses
 import enum
 import functools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -29,8 +30,8 @@ from ingest.decode.avro.connect_schema import AvroSchema, SchemaTextError, parse
 from ingest.decode.avro.lanes import EnvelopeLanes
 from ingest.decode.avro.values import AvroValueError, ValueReader, reader_of, to_json
 from ingest.decode.dialects.recognition import said_of_text
+from ingest.decode.events import BadRecord, EventRefusedError, SourceTable
 from ingest.decode.json.schema_block import SchemaBlock, parse_block
-from ingest.decode.json.single_event import EventRefusedError
 from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId, UnknownSchemaError
 from ingest.source.records import RawBatch
 
@@ -278,17 +279,35 @@ _MESSAGE = msgspec.json.Decoder(_Message)
 _REFUSALS = (FramingError, EventRefusedError, msgspec.MsgspecError, UnicodeDecodeError)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kept:
+    """Headers and timestamp of a record that was taken out of its batch."""
+
+    record: BadRecord
+
+    def headers(self) -> Sequence[tuple[str, bytes]]:
+        return self.record.headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return 0, self.record.timestamp_ms
+
+
 class AvroRecords:
-    """Reads keys and values of raw batches.
+    """Reads keys and values of raw batches; base of the decoders.
 
     Args:
-        framing: how ids are found.
-        writers: schemas by id.
+        schemas: id to registered schema: `SchemaRegistry(settings).schema`.
+        id_bytes: of the id before a value: 4, or 8 for Apicurio's own format.
+
+    Attributes:
+        key_is_row: whether the members of keys are the columns of the primary key.
     """
 
-    def __init__(self, framing: Framing, writers: WriterSchemas) -> None:
-        self._framing = framing
-        self._writers = writers
+    key_is_row = True
+
+    def __init__(self, schemas: Callable[[SchemaId], RegisteredSchema], id_bytes: int) -> None:
+        self.framing = Framing(id_bytes)
+        self.writers = WriterSchemas(schemas)
 
     def key_columns(self, raw: RawBatch, at: int) -> frozenset[str] | None:
         """Column names of a record's key; None when it has none or it cannot be decoded.
@@ -339,8 +358,17 @@ class AvroRecords:
         except EventRefusedError:
             return None
 
-    def operation(self, raw: RawBatch, at: int) -> str:
-        """The name under which a row event is counted; `op.` for what is none."""
+    def truncated(self, raw: RawBatch, at: int) -> SourceTable | None:
+        """The table that a record counted as `op.t` is about; None of any other record."""
+        return None
+
+    def operation(self, topic: str, record: BadRecord) -> str:
+        """The name under which a record that gave rows was counted."""
+        key, value, extras = [record.key], [record.value], {0: _Kept(record)}
+        return self.operation_at(RawBatch(topic, 0, [record.offset], key, value, extras=extras), 0)
+
+    def operation_at(self, raw: RawBatch, at: int) -> str:
+        """The same of a record in its batch; `op.` for what is no row event."""
         value = raw.values[at]
         try:
             if value is None:
@@ -361,8 +389,8 @@ class AvroRecords:
     def _writer(
         self, raw: RawBatch, at: int, content: bytes, part: Part
     ) -> tuple[WriterSchema, int]:
-        headed = self._framing.header_id(raw, at, part)
+        headed = self.framing.header_id(raw, at, part)
         if headed is not None:
-            return self._writers.of(headed, usual_subject(raw.topic, part)), 0
-        schema_id, begin = self._framing.id_before(content)
-        return self._writers.of(schema_id, usual_subject(raw.topic, part)), begin
+            return self.writers.of(headed, usual_subject(raw.topic, part)), 0
+        schema_id, begin = self.framing.id_before(content)
+        return self.writers.of(schema_id, usual_subject(raw.topic, part)), begin

@@ -12,32 +12,27 @@ from collections.abc import Sequence
 import msgspec
 
 from ingest.decode.dialects.recognition import MONGODB, looks_like
-from ingest.decode.events import SourceTable
-from ingest.decode.json.envelopes import Dialect, DialectOptions, Event, Image, members_of
+from ingest.decode.events import EventRefusedError, SourceTable
+from ingest.decode.json.envelopes import BlockMessages, Event, Image, members_of
 from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.loose_shapes import LooseShape
-from ingest.decode.json.schema_block import BlockField, SchemaBlock
-from ingest.decode.json.single_event import EventRefusedError, key_tokens
+from ingest.decode.json.schema_block import BlockField, SchemaBlock, TopicState
+from ingest.decode.json.single_event import (
+    key_tokens,
+)
 from ingest.decode.shapes import Shape
-from ingest.decode.topic_state import TopicState
 from ingest.decode.types.token_values import NULL
 
 __all__ = ["BLOCK", "BareRows", "KeyedRows", "PlainJson", "UpsertJson"]
 
 _BLOCK = msgspec.json.Decoder(BlockField)
-_MAX_BLOCKS = 4_096
 
 BLOCK = (frozenset({"schema", "payload"}),)
 """Members by which a message may be a block and a payload, so that no layout of rows has them."""
 
 
-class BareRows(Dialect):
+class BareRows(BlockMessages):
     """Base of such dialects."""
-
-    def __init__(self, options: DialectOptions) -> None:
-        super().__init__(options)
-        self._topics: dict[str, tuple[TopicState, TopicState]] = {}
-        self._blocks: dict[bytes, SchemaBlock] = {}
 
     def split_value(self, topic: str, value: bytes) -> tuple[SchemaBlock | None, bytes | None]:
         """(block, row) of a record's value; the row is None for null.
@@ -45,21 +40,11 @@ class BareRows(Dialect):
         Raises:
             EventRefusedError: it is no JSON.
         """
-        return self._split(self._states(topic)[0], value)
-
-    def prefix(self, topic: str, value: bytes) -> bytes:
-        """See `Dialect.prefix`."""
-        return self._states(topic)[0].split(value)[2]
+        return self._split(self.state(topic), value)
 
     def split_key(self, topic: str, key: bytes) -> tuple[SchemaBlock | None, bytes | None]:
         """The same of a record's key."""
-        return self._split(self._states(topic)[1], key)
-
-    def _states(self, topic: str) -> tuple[TopicState, TopicState]:
-        states = self._topics.get(topic)
-        if states is None:
-            states = self._topics[topic] = (TopicState(), TopicState())
-        return states
+        return self._split(self.state(topic, of_keys=True), key)
 
     def _split(self, state: TopicState, text: bytes) -> tuple[SchemaBlock | None, bytes | None]:
         try:
@@ -75,14 +60,11 @@ class BareRows(Dialect):
         return (None if block is None else self._row_block(block), row)
 
     def _row_block(self, parsed: SchemaBlock) -> SchemaBlock:
-        block = self._blocks.get(parsed.raw)
-        if block is None:
-            if len(self._blocks) >= _MAX_BLOCKS:
-                self._blocks.clear()
-            fields = tuple(f for f in _BLOCK.decode(parsed.raw).fields if self.is_column(f.field))
-            block = SchemaBlock(parsed.raw, parsed.name, parsed.top, fields)
-            self._blocks[parsed.raw] = block
-        return block
+        block = self.blocks.get(parsed.raw)
+        if block is not None:
+            return block
+        fields = tuple(f for f in _BLOCK.decode(parsed.raw).fields if self.is_column(f.field))
+        return self.remember(SchemaBlock(parsed.raw, parsed.name, parsed.top, fields))
 
     def metadata_text(self, topic: str, value: bytes) -> bytes | None:
         """See `Dialect.metadata_text`."""
@@ -108,7 +90,7 @@ class BareRows(Dialect):
         """See `Dialect.shape`."""
         if not event.types:
             return self.bare_shape(event)
-        block = self._blocks.get(event.types)
+        block = self.blocks.get(event.types)
         if block is None:
             raise EventRefusedError("envelope", "the schema block is not known any more")
         shape = Shape(event.source, block, self.facts, self.options.primary_keys)

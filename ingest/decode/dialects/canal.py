@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ingest.decode.dialects.recognition import said_of
-from ingest.decode.events import SourceTable
+from ingest.decode.events import EventRefusedError, SourceTable
 from ingest.decode.json.envelopes import (
     EPOCH,
     Dialect,
@@ -31,7 +31,6 @@ from ingest.decode.json.envelopes import (
 from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.loose_shapes import LooseShape, TypedColumn
 from ingest.decode.json.member_columns import Member
-from ingest.decode.json.single_event import EventRefusedError
 from ingest.decode.shapes import Shape
 from ingest.decode.types.mysql_types import jdbc_type, mysql_type, seen_type
 from ingest.decode.types.semantic_types import Kind

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ingest.decode.dialects.bare_rows import BLOCK, KeyedRows
-from ingest.decode.dialects.debezium_origin import flat_members
 from ingest.decode.events import SourceTable
+from ingest.decode.json.debezium_json import flat_members
 from ingest.decode.json.envelopes import (
     DialectOptions,
     Event,

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from ingest.decode.events import SourceTable
+from ingest.decode.events import EventRefusedError, SourceTable
 from ingest.decode.json.envelopes import (
     ISO,
     Dialect,
@@ -35,7 +35,6 @@ from ingest.decode.json.envelopes import (
 )
 from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.member_columns import TOKEN, Member
-from ingest.decode.json.single_event import EventRefusedError
 
 __all__ = ["DmsJson"]
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from ingest.decode.dialects.recognition import said_of
+from ingest.decode.events import EventRefusedError
 from ingest.decode.json.envelopes import (
     EPOCH,
     Dialect,
@@ -22,7 +23,9 @@ from ingest.decode.json.envelopes import (
 )
 from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.member_columns import NUMBER, TOKEN, Member, Reading
-from ingest.decode.json.single_event import EventRefusedError, key_tokens
+from ingest.decode.json.single_event import (
+    key_tokens,
+)
 
 __all__ = ["MaxwellJson"]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ingest.decode.events import SourceTable
+from ingest.decode.events import EventRefusedError, SourceTable
 from ingest.decode.json.envelopes import (
     ISO,
     Dialect,
@@ -26,7 +26,6 @@ from ingest.decode.json.envelopes import (
 )
 from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.member_columns import TOKEN, Member
-from ingest.decode.json.single_event import EventRefusedError
 
 __all__ = ["OggJson"]
 

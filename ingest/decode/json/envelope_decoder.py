@@ -20,21 +20,27 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from ingest.decode.decode_plan import RowPlan, decode_all, is_value
-from ingest.decode.events import BadRecord, DecodeResult, Resolver, SourceTable, Toast
+from ingest.decode.events import (
+    BadRecord,
+    DecodeResult,
+    EventRefusedError,
+    Resolver,
+    SourceTable,
+    Toast,
+)
 from ingest.decode.json.envelopes import Dialect, Event, Image
 from ingest.decode.json.layout import Layouts
 from ingest.decode.json.member_columns import MemberReader, metadata_column
 from ingest.decode.json.scanning import scanner
 from ingest.decode.json.schema_block import split_message
 from ingest.decode.json.single_event import (
-    EventRefusedError,
     SingleRow,
     Tokens,
     UncoveredError,
@@ -46,15 +52,16 @@ from ingest.decode.json.single_event import (
     no_old_key,
     row_image,
 )
-from ingest.decode.key_check import OldKeys
+from ingest.decode.key_check import KeyColumns, OldKeys, json_keys
 from ingest.decode.metadata_columns import OriginReader, RequestedOrigins
-from ingest.decode.outcome import Outcome
-from ingest.decode.row_batches import (
+from ingest.decode.outcome import (
     ConvertedRows,
+    Outcome,
     convert_columns,
     convert_marked,
     new_rows_lacking,
 )
+from ingest.decode.schema_change_events import JsonValue, plain_value
 from ingest.decode.shapes import Fate, FreshShapes, Shape
 from ingest.decode.types.semantic_types import ProducerFacts
 from ingest.decode.types.token_values import NULL
@@ -135,12 +142,17 @@ class EnvelopeDecoder:
         resolve: source table and topic to target; called once per shape and call of `decode`.
 
     Attributes:
-        origins: reads metadata of records (`origin.OriginReader`).
+        origins: reads metadata of records.
+        key_columns: column names of a record's key.
+        json_value: a record's value as a JSON message; None when it has none.
     """
+
+    key_columns: Final[KeyColumns] = staticmethod(json_keys)
+    json_value: Final[JsonValue] = staticmethod(plain_value)
 
     def __init__(self, dialect: Dialect, resolve: Resolver) -> None:
         self._dialect = dialect
-        self.origins: OriginReader = DialectOrigins(dialect)
+        self.origins: OriginReader = dialect.origins() or DialectOrigins(dialect)
         self._resolve = RequestedOrigins(resolve)
         self._placeholder = Placeholder(dialect.options.unavailable_value_placeholder)
         self._shapes: dict[str, dict[tuple[SourceTable, bytes, bool], Shape]] = {}

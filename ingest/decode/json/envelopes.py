@@ -15,12 +15,13 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from ingest.decode.dialects.recognition import said_of
-from ingest.decode.events import SourceTable
+from ingest.decode.events import EventRefusedError, SourceTable
 from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.loose_shapes import LooseShape
 from ingest.decode.json.member_columns import Member, Reading
-from ingest.decode.json.single_event import EventRefusedError
+from ingest.decode.json.schema_block import SchemaBlock, TopicState
 from ingest.decode.key_check import OldKeys
+from ingest.decode.metadata_columns import OriginReader
 from ingest.decode.shapes import Shape
 from ingest.decode.types.semantic_types import DEFAULT_MAPPING, ProducerFacts, TypeMapping
 from ingest.decode.types.token_values import NULL
@@ -29,6 +30,7 @@ from ingest.source.records import RawBatch
 __all__ = [
     "EPOCH",
     "ISO",
+    "BlockMessages",
     "Dialect",
     "DialectOptions",
     "Event",
@@ -143,6 +145,8 @@ class Event(msgspec.Struct, gc=False, frozen=True):
 
 _MAX_SOURCES = 65_536
 """Source tables remembered; far above any number of tables, so that memory stays bounded."""
+
+_MAX_BLOCKS = 4_096
 
 
 class Dialect(abc.ABC):
@@ -266,6 +270,37 @@ class Dialect(abc.ABC):
     def key_names(self, event: Event) -> Sequence[str]:
         """Primary key of a table that does not exist yet; empty = not known."""
         return event.key_names
+
+    def origins(self) -> OriginReader | None:
+        """Reads metadata of records where `members` does not say enough."""
+        return None
+
+
+class BlockMessages(Dialect):
+    """Base of formats whose messages may have Connect's schema block; remembers blocks."""
+
+    def __init__(self, options: DialectOptions) -> None:
+        super().__init__(options)
+        self.blocks: dict[bytes, SchemaBlock] = {}
+        self._topics: dict[tuple[str, bool], TopicState] = {}
+
+    def state(self, topic: str, *, of_keys: bool = False) -> TopicState:
+        """What is known of a topic's values, or keys."""
+        state = self._topics.get((topic, of_keys))
+        if state is None:
+            state = self._topics[topic, of_keys] = TopicState()
+        return state
+
+    def remember(self, block: SchemaBlock) -> SchemaBlock:
+        """Keep a block of rows, by its bytes."""
+        if len(self.blocks) >= _MAX_BLOCKS:
+            self.blocks.clear()
+        self.blocks[block.raw] = block
+        return block
+
+    def prefix(self, topic: str, value: bytes) -> bytes:
+        """See `Dialect.prefix`."""
+        return self.state(topic).split(value)[2]
 
 
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -47,7 +47,7 @@ from ingest.decode.json.scanning import (
     WHOLE,
     Wire,
 )
-from ingest.decode.row_batches import convert_column
+from ingest.decode.outcome import convert_column
 from ingest.decode.types.conversions import CONVERSION_ERRORS, convert, scanned_as
 from ingest.decode.types.semantic_types import Codec
 from ingest.decode.types.token_values import NULL
@@ -605,7 +605,7 @@ class WalkedRows:
         return pa.array(read, pa.int64()).take(coded.indices).to_pylist()
 
     def column(self, number: int, codec: Codec, refused: set[int]) -> pa.Array:
-        """A column of the plan; `row_batches.ColumnOf`."""
+        """A column of the plan; `outcome.ColumnOf`."""
         if self._wires[number] is not Wire.TOKEN:
             try:
                 return convert(codec, self._array(number))

@@ -13,7 +13,7 @@ import msgspec
 
 from ingest.decode.column_names import folded
 from ingest.decode.decode_plan import PlanColumn, RowPlan
-from ingest.decode.events import Toast
+from ingest.decode.events import EventRefusedError, Toast
 from ingest.decode.json.schema_block import split_message
 from ingest.decode.types.reference import decode_value
 from ingest.decode.types.token_values import (
@@ -28,7 +28,6 @@ from storage.format.types.type_text import type_name
 from storage.format.types.types import RowKind
 
 __all__ = [
-    "EventRefusedError",
     "OldKey",
     "SingleRow",
     "Tokens",
@@ -44,18 +43,6 @@ __all__ = [
 
 Tokens = Mapping[str, bytes]
 """Members of a JSON object with the raw text of their values."""
-
-
-class EventRefusedError(Exception):
-    """The record is bad.
-
-    Attributes:
-        error_class: one word, see `BadRecord`.
-    """
-
-    def __init__(self, error_class: str, error: str) -> None:
-        super().__init__(error)
-        self.error_class = error_class
 
 
 def blames_columns(error: Exception) -> bool:

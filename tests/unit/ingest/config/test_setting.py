@@ -117,7 +117,7 @@ def test_labels_that_metrics_have_are_refused_beside_other_mistakes(tmp_path):
 
 
 def test_every_format_has_a_decoder():
-    own = {"debezium-json", "debezium-avro", "upsert-avro"}
+    own = {"debezium-avro", "upsert-avro"}
     assert set(FORMATS) == {*DIALECTS, *own}
 
 

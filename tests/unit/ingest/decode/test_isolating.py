@@ -4,7 +4,7 @@ fail the batch. The errors are put into the code, at every step that a record go
 
 import pytest
 
-from ingest.decode.json import debezium_json
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.errors import AccessDeniedError, DiskFullError, blames_record
 from ingest.pipeline import map_side, reduce_side
 from ingest.source.records import RawBatch
@@ -93,7 +93,7 @@ def in_rows(index):
 
 
 STEPS = {
-    "decoding": (debezium_json.DebeziumJsonDecoder, "decode", in_records),
+    "decoding": (EnvelopeDecoder, "decode", in_records),
     "placing": (map_side, "split_rows", in_rows(0)),
     "writing": (MergeTreeWriter, "write", in_rows(1)),
 }
@@ -159,14 +159,14 @@ def test_a_step_that_fails_for_all_rows_is_a_bug_and_no_rows_fault(step, tmp_pat
 def test_records_that_fail_only_together_are_decoded_apart(tmp_path, monkeypatch):
     stream = Stream(tmp_path)
     stream.run(event(0, "first"))
-    decode = debezium_json.DebeziumJsonDecoder.decode
+    decode = EnvelopeDecoder.decode
 
     def together(self, raw, *more):
         if sum(b"pair" in value for value in raw.values) > 1:
             raise KeyError("two of them")
         return decode(self, raw, *more)
 
-    monkeypatch.setattr(debezium_json.DebeziumJsonDecoder, "decode", together)
+    monkeypatch.setattr(EnvelopeDecoder, "decode", together)
     report = stream.run(event(1, "pair"), event(2, "a"), event(3, "pair"), event(4, "pair"))
     assert stream.values() == {0: "first", 1: "pair", 2: "a", 3: "pair", 4: "pair"}
     assert (report.counts["s.shop"]["op.c"], stream.bad()) == (4, {})

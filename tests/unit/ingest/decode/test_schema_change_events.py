@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ingest.decode.avro.writer_schemas import AvroRecords, Framing, WriterSchemas
+from ingest.decode.avro.writer_schemas import AvroRecords
 from ingest.decode.events import SourceTable
 from ingest.decode.registry.client import RegisteredSchema
 from ingest.decode.schema_change_events import (
@@ -145,7 +145,7 @@ def captured(converter):
 
     value = plain_value
     if converter == "avro":
-        value = AvroRecords(Framing(4), WriterSchemas(fetch)).json_value
+        value = AvroRecords(fetch, 4).json_value
     return raw, value
 
 

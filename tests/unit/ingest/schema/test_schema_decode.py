@@ -4,7 +4,8 @@
 import pytest
 
 from ingest.decode.events import Target
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.debezium_json import DebeziumJson
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.schema.schema_draft import ChangeOrigin, Draft
 from ingest.schema.schema_modes import Answers, ChangePolicy, asks_types
@@ -44,7 +45,7 @@ class Lake:
         self.answers = Answers()
         self.declared = declared
         self.runs = 0
-        self.decoder = DebeziumJsonDecoder(DialectOptions(), self.resolve)
+        self.decoder = EnvelopeDecoder(DebeziumJson(DialectOptions()), self.resolve)
 
     def resolve(self, source, topic):
         del source, topic

@@ -9,7 +9,8 @@ import pytest
 from ingest.daemon.configuration import load_settings
 from ingest.decode.column_names import ColumnNames
 from ingest.decode.events import SourceTable, Target
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.debezium_json import DebeziumJson
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.schema_change_events import read_schema_change
 from ingest.errors import SchemaStopError
@@ -80,7 +81,7 @@ class World:
         self.book = TableRegistry(self.settings, ManualClock())
         self.book.load()
         self.history = HistoryWriter(self.book, "shop")
-        self.decoder = DebeziumJsonDecoder(DialectOptions(), self.resolve)
+        self.decoder = EnvelopeDecoder(DebeziumJson(DialectOptions()), self.resolve)
         self.answers = {}
 
     def publish(self, value):
