@@ -44,6 +44,7 @@ from storage.errors import InternalError
 from storage.format.types.types import VALUE_KIND, RowKind
 
 __all__ = [
+    "MARKS",
     "ConvertedRows",
     "Outcome",
     "bad_record",
@@ -51,6 +52,7 @@ __all__ = [
     "convert_columns",
     "convert_marked",
     "joined_rows",
+    "marks_of",
     "merged",
     "new_rows_lacking",
 ]
@@ -58,7 +60,8 @@ __all__ = [
 ColumnOf = Callable[[int, Codec, set[int]], pa.Array]
 """(number of a column, its codec, out: rows whose value did not convert) to the column."""
 
-_MARKS = pa.field(UNAVAILABLE_COLUMN, pa.list_(pa.int32()))
+MARKS = pa.field(UNAVAILABLE_COLUMN, pa.list_(pa.int32()))
+"""Of values that the source did not send."""
 
 _KIND_OF_OP = bytes.maketrans(
     b"crud",
@@ -218,8 +221,9 @@ class TargetRows:
         if unavailable and self._target.toast is Toast.KEEP:
             masks = {number: mask & keep for number, mask in unavailable.items()}
             if any(mask.any() for mask in masks.values()):
-                arrays.append(self._marks(masks, len(ops)))
-                fields.append(_MARKS)
+                ids = self._schema.fields
+                arrays.append(marks_of({ids[at].id: masks[at] for at in sorted(masks)}))
+                fields.append(MARKS)
         if len(refused):
             mask = pa.array(keep)
             arrays = [array.filter(mask) for array in arrays]
@@ -229,16 +233,6 @@ class TargetRows:
                 stamps = [stamp for stamp, kept in zip(stamps, keep.tolist(), strict=True) if kept]
         self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
         self._note(stamps)
-
-    def _marks(self, unavailable: Mapping[int, np.ndarray], count: int) -> pa.Array:
-        """Field ids of the values that are missing, per row; null where none is."""
-        numbers = sorted(unavailable)
-        ids = np.array([self._schema.fields[number].id for number in numbers], np.int32)
-        masks = np.array([unavailable[number] for number in numbers]).T
-        offsets = np.r_[0, np.cumsum(masks.sum(axis=1))].astype(np.int32)
-        values = pa.array(ids[np.nonzero(masks)[1]])
-        nulls = pa.array(~masks.any(axis=1))
-        return pa.ListArray.from_arrays(pa.array(offsets), values, mask=nulls)
 
     def add_single(self, offset: int, row: SingleRow) -> None:
         """Add a row of the reference path; rows of one offset keep the order of the calls."""
@@ -289,8 +283,17 @@ class TargetRows:
             [MOVED] * row.moved + [fields[number].id for number in row.unavailable] or None
             for row in rows
         ]
-        arrays.append(pa.array(marks, _MARKS.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*self._arrow, _MARKS]))
+        arrays.append(pa.array(marks, MARKS.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*self._arrow, MARKS]))
+
+
+def marks_of(masks: Mapping[int, np.ndarray]) -> pa.Array:
+    """A column `MARKS` of masks by field id, at least one; null where none is true."""
+    ids = np.array([*masks], np.int32)
+    table = np.array([*masks.values()]).T
+    offsets = np.r_[0, np.cumsum(table.sum(axis=1))].astype(np.int32)
+    values = pa.array(ids[np.nonzero(table)[1]])
+    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(~table.any(axis=1)))
 
 
 def joined_rows(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -305,7 +308,7 @@ def joined_rows(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 def _with_marks(part: pa.RecordBatch) -> pa.RecordBatch:
     if part.schema.get_field_index(UNAVAILABLE_COLUMN) >= 0:
         return part
-    return part.append_column(_MARKS, pa.nulls(part.num_rows, _MARKS.type))
+    return part.append_column(MARKS, pa.nulls(part.num_rows, MARKS.type))
 
 
 def merged(batches: Sequence[ChangeBatch]) -> list[ChangeBatch]:

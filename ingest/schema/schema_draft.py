@@ -43,7 +43,9 @@ from storage.format.types.field_tree import as_path, path_text
 from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 
-__all__ = ["ChangeOrigin", "Draft"]
+__all__ = ["ChangeOrigin", "Decision", "Draft", "NewTable", "Refused", "verdict_of"]
+
+_LONGEST_WHY = 2_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,27 +63,66 @@ class ChangeOrigin:
         return ChangeOrigin(delta.source.address, delta.topic, delta.partition, delta.offset)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Drafted:
-    """What came out of a draft.
+@dataclasses.dataclass(frozen=True, slots=True)
+class NewTable:
+    """Create the table with this schema."""
+
+    schema: TableSchema
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing can be done."""
+
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do, and whether it is enough.
 
     Attributes:
-        changes: of the table, none = it stays as it is.
-        verdicts: of every requested change.
-        reasons: why records stay that no schema covers.
-        ignored: columns of the source to leave out of rows.
-        fixed: columns of the source and types (as text) that must not be requested again.
-        parked: why the table is to be parked; "" = it is not.
-        stop: why the stream is to stop.
+        action: create, change (empty = nothing to do) or refuse.
+        reasons: why some of the deltas stay uncovered even then; empty = all are covered.
+        notes: how a new table differs from the settings.
+        verdicts: what became of every requested change.
+        ignored: columns of the source that are to be left out of rows.
+        fixed: columns of the source and types (as text) that need not be requested again.
+        parked: why the table must be parked; "" = it is not.
+        stop: the change for which the stream is to stop before anything is committed.
     """
 
-    changes: tuple[SchemaChange, ...]
-    verdicts: tuple[Verdict, ...]
-    reasons: tuple[str, ...]
-    ignored: tuple[str, ...]
-    fixed: tuple[tuple[str, str], ...]
-    parked: str
-    stop: Verdict | None
+    action: NewTable | tuple[SchemaChange, ...] | Refused
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    ignored: tuple[str, ...] = ()
+    fixed: tuple[tuple[str, str], ...] = ()
+    parked: str = ""
+    stop: Verdict | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every delta is covered after the action."""
+        return not self.reasons
+
+    @property
+    def why(self) -> str:
+        """The reasons as one text of bounded length, for the records that stay uncovered."""
+        text = "; ".join(dict.fromkeys(self.reasons))
+        return text if len(text) <= _LONGEST_WHY else f"{text[: _LONGEST_WHY - 1]}…"
+
+    def failed(self, reason: str) -> "Decision":
+        """The decision after its action turned out to be impossible."""
+        verdicts = tuple(
+            dataclasses.replace(each, outcome=Outcome.REFUSED, reason=reason)
+            if each.outcome is Outcome.APPLIED
+            else each
+            for each in self.verdicts
+        )
+        return dataclasses.replace(
+            self, action=Refused(reason), reasons=(*self.reasons, reason), verdicts=verdicts
+        )
 
 
 @dataclasses.dataclass(slots=True)
@@ -512,7 +553,7 @@ class Draft:
         self._record(verdict, Outcome.PARKED, reason)
         self._parked = self._parked or f"column {verdict.column}: {reason}"
 
-    def finish(self, now_ms: int) -> Drafted:
+    def finish(self, now_ms: int) -> Decision:
         """The changes that the table accepts, and the verdicts of all.
 
         Args:
@@ -528,8 +569,8 @@ class Draft:
                     self._verdicts.append(step.verdict)
         if self._parked or self._stop is not None:
             names, kept = ColumnNames.of(self._existing.options), []
-        return Drafted(
-            changes=(*kept, *option_changes(self._existing, names)),
+        return Decision(
+            (*kept, *option_changes(self._existing, names)),
             verdicts=tuple(self._verdicts),
             reasons=tuple(self._reasons),
             ignored=tuple(self._ignored),

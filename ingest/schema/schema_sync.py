@@ -22,7 +22,14 @@ from ingest.decode.events import (
 from ingest.decode.schema_change_events import TableDdl
 from ingest.decode.types.semantic_types import STRING
 from ingest.decode.types.widening import guessed_union, nullable
-from ingest.schema.schema_draft import ChangeOrigin, Draft
+from ingest.schema.schema_draft import (
+    ChangeOrigin,
+    Decision,
+    Draft,
+    NewTable,
+    Refused,
+    verdict_of,
+)
 from ingest.schema.schema_modes import (
     ChangeKind,
     ChangePolicy,
@@ -51,69 +58,6 @@ from storage.table.bucket_mode import require_buckets
 __all__ = ["Decision", "NewTable", "Refused", "reconcile"]
 
 _DEFAULT_OPTIONS = {"bucket": "1"}
-_LONGEST_WHY = 2_000
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NewTable:
-    """Create the table with this schema."""
-
-    schema: TableSchema
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Refused:
-    """Nothing can be done."""
-
-    reason: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Decision:
-    """What to do, and whether it is enough.
-
-    Attributes:
-        action: create, change (empty = nothing to do) or refuse.
-        reasons: why some of the deltas stay uncovered even then; empty = all are covered.
-        notes: how a new table differs from the settings.
-        verdicts: what became of every requested change.
-        ignored: columns of the source that are to be left out of rows.
-        fixed: columns of the source and types (as text) that need not be requested again.
-        parked: why the table must be parked; "" = it is not.
-        stop: the change for which the stream is to stop before anything is committed.
-    """
-
-    action: NewTable | tuple[SchemaChange, ...] | Refused
-    reasons: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
-    ignored: tuple[str, ...] = ()
-    fixed: tuple[tuple[str, str], ...] = ()
-    parked: str = ""
-    stop: Verdict | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether every delta is covered after the action."""
-        return not self.reasons
-
-    @property
-    def why(self) -> str:
-        """The reasons as one text of bounded length, for the records that stay uncovered."""
-        text = "; ".join(dict.fromkeys(self.reasons))
-        return text if len(text) <= _LONGEST_WHY else f"{text[: _LONGEST_WHY - 1]}…"
-
-    def failed(self, reason: str) -> "Decision":
-        """The decision after its action turned out to be impossible."""
-        verdicts = tuple(
-            dataclasses.replace(each, outcome=Outcome.REFUSED, reason=reason)
-            if each.outcome is Outcome.APPLIED
-            else each
-            for each in self.verdicts
-        )
-        return dataclasses.replace(
-            self, action=Refused(reason), reasons=(*self.reasons, reason), verdicts=verdicts
-        )
 
 
 def reconcile(
@@ -182,9 +126,9 @@ def _aware(made: Decision, policy: ChangePolicy, ddl: Sequence[TableDdl], now_ms
     for event in ddl[-1:]:
         draft.skip_ddl(event)
     drafted = draft.finish(now_ms)
-    if drafted.stop is not None or drafted.parked:
+    if drafted.stop is not None or drafted.parked or not isinstance(drafted.action, tuple):
         return made
-    schema = evolve(made.action.schema, drafted.changes, now_ms)
+    schema = evolve(made.action.schema, drafted.action, now_ms)
     return dataclasses.replace(made, action=NewTable(dataclasses.replace(schema, id=0)))
 
 
@@ -195,19 +139,9 @@ def _creation(
     first: SchemaDelta,
 ) -> Verdict:
     columns = action.schema.fields if isinstance(action, NewTable) else first.fields
-    origin = ChangeOrigin.of(first)
-    return Verdict(
-        kind=ChangeKind.CREATE_TABLE,
-        column="",
-        old="",
-        new=", ".join(f"{column.name} {type_name(column.type)}" for column in columns),
-        outcome=outcome,
-        reason=reason,
-        source=origin.source,
-        topic=origin.topic,
-        partition=origin.partition,
-        offset=origin.offset,
-    )
+    new = ", ".join(f"{column.name} {type_name(column.type)}" for column in columns)
+    verdict = verdict_of(ChangeKind.CREATE_TABLE, "", "", new, ChangeOrigin.of(first))
+    return dataclasses.replace(verdict, outcome=outcome, reason=reason)
 
 
 def _created(
@@ -433,17 +367,9 @@ def _change(
                 draft.request_column(delta, field)
     for change in wanted.changes:
         draft.need(change)
-    drafted = draft.finish(now_ms)
-    reasons += drafted.reasons
-    action: tuple[SchemaChange, ...] | Refused = drafted.changes
-    if not drafted.changes and reasons:
+    decision = draft.finish(now_ms)
+    reasons += decision.reasons
+    action = decision.action
+    if not action and reasons:
         action = Refused("; ".join(reasons))
-    return Decision(
-        action,
-        tuple(reasons),
-        verdicts=drafted.verdicts,
-        ignored=drafted.ignored,
-        fixed=drafted.fixed,
-        parked=drafted.parked,
-        stop=drafted.stop,
-    )
+    return dataclasses.replace(decision, action=action, reasons=tuple(reasons))

@@ -352,13 +352,7 @@ class KafkaSource:
 
     def initial(self) -> OffsetJson:
         """See `Source`."""
-        self._discover()
-        marks = self._query_watermarks()
-        missing = [pair for pair in self._pairs if pair not in marks]
-        if missing:
-            raise RetryableError(
-                "kafka did not return the offsets of all partitions", missing=missing[:10]
-            )
+        marks = self._all_watermarks()
         mode = self._settings.startup_mode
         if mode == "earliest":
             chosen = {pair: low for pair, (low, _) in marks.items()}
@@ -468,14 +462,18 @@ class KafkaSource:
 
     def freeze(self) -> None:
         """See `Source`."""
+        self._marks = self._all_watermarks()
+        self._frozen = True
+
+    def _all_watermarks(self) -> Watermarks:
         self._discover()
-        self._marks = self._query_watermarks()
-        missing = set(self._pairs) - set(self._marks)
+        marks = self._query_watermarks()
+        missing = [pair for pair in self._pairs if pair not in marks]
         if missing:
             raise RetryableError(
-                "kafka did not return the offsets of all partitions", missing=sorted(missing)[:10]
+                "kafka did not return the offsets of all partitions", missing=missing[:10]
             )
-        self._frozen = True
+        return marks
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[SourceRange]]:
         """See `Source`."""

@@ -279,21 +279,32 @@ def _kafka_bytes(settings: KafkaSourceSettings, topics: Collection[str]) -> int:
 
 
 class TopicTail:
-    """Reads on from where the topic ended when this was made; it may be created later.
+    """Follows one topic, which may be created later.
 
     Args:
         source: the pipeline's source.
         topic: the topic.
         clock: time.
+        whole: whether it is read from its beginning; if not, from where it ended when this was
+            made.
+        interval_s: least time between two looks for new partitions [s].
 
     Raises:
-        RetryableError: the source does not answer.
+        RetryableError: the source does not answer; where the topic is read whole `read` says so.
     """
 
-    def __init__(self, source: SourceSettings, topic: str, clock: Clock) -> None:
-        self._settings = only_topic(source, topic, "latest", _POLL_INTERVAL_S)
+    def __init__(
+        self,
+        source: SourceSettings,
+        topic: str,
+        clock: Clock,
+        *,
+        whole: bool = False,
+        interval_s: float = _POLL_INTERVAL_S,
+    ) -> None:
+        self._settings = only_topic(source, topic, "earliest" if whole else "latest", interval_s)
         self._source = open_source(self._settings, clock)
-        self._position: Mapping[str, Any] = self._source.initial()
+        self._position: Mapping[str, Any] | None = None if whole else self._source.initial()
 
     def read(self) -> Iterator[RawBatch]:
         """The records since the last call.
@@ -301,6 +312,8 @@ class TopicTail:
         Raises:
             RetryableError: the source does not answer.
         """
+        if self._position is None:
+            self._position = self._source.initial()
         while True:
             end = self._source.latest(self._position)
             if end == self._position:

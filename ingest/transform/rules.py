@@ -17,12 +17,13 @@ from ingest.config.settings import Settings
 from ingest.config.suggestion import nearest
 from ingest.decode.column_names import ColumnNames
 from ingest.decode.metadata_columns import METADATA, checked_metadata
-from ingest.transform.expressions import FUNCTIONS, Expression, plan_expression
+from ingest.transform.expressions import FUNCTIONS, plan_expression
 from ingest.transform.functions.casting import zone_named
 from ingest.transform.functions.cells import Planned
 from ingest.transform.functions.type_rules import BOOLEAN, nullable
 from ingest.transform.masks import Mask, parse_mask
 from storage.errors import CorruptDataError, InvalidRequestError
+from storage.format.files.orc.zones import Zone
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.type_text import parse_type, type_to_json
 from storage.format.types.types import AtomicType, DataType, TypeRoot
@@ -126,6 +127,11 @@ class TransformRule:
         )
 
     @property
+    def all_metadata(self) -> dict[str, str]:
+        """All `METADATA` by the columns that would hold them, wanted or not."""
+        return {self.metadata_prefix + name: name for name in METADATA}
+
+    @property
     def derived_names(self) -> tuple[str, ...]:
         """Columns that the pipeline makes, in the order in which a new table gets them."""
         computed = [name for name, _ in self.assignments]
@@ -193,8 +199,8 @@ def plan_rule(rule: TransformRule, source: Mapping[str, DataType], zone: str) ->
         InvalidRequestError: an expression, mask or name is wrong; says which and what would do.
     """
     clock = zone_named(zone)
-    scope = {rule.metadata_prefix + name: nullable(row.type) for name, row in METADATA.items()}
-    prefixed = {rule.metadata_prefix + name: name for name in METADATA}
+    prefixed = rule.all_metadata
+    scope = {name: nullable(METADATA[of].type) for name, of in prefixed.items()}
     scope.update(source)
     computed: dict[str, Planned] = {}
     inputs: dict[str, frozenset[str]] = {}
@@ -202,10 +208,7 @@ def plan_rule(rule: TransformRule, source: Mapping[str, DataType], zone: str) ->
     for name, text in rule.assignments:
         if name in computed:
             raise InvalidRequestError("a column is computed twice", column=name)
-        planned = plan_expression(text, scope, clock)
-        if planned.type is None:
-            planned = Expression.plan(text, scope, zone).planned
-        computed[name] = planned
+        computed[name] = planned = plan_expression(text, scope, clock)
         inputs[name] = _inputs_of(planned.columns, inputs, source)
         if _reads_clock(text) or planned.columns & timed - source.keys():
             timed.add(name)
@@ -213,7 +216,7 @@ def plan_rule(rule: TransformRule, source: Mapping[str, DataType], zone: str) ->
             timed.add(name)
         if name not in source:
             scope[name] = nullable(planned.type) if planned.type is not None else BOOLEAN
-    condition = None if rule.filter is None else _condition(rule.filter, scope, zone)
+    condition = None if rule.filter is None else _condition(rule.filter, scope, clock)
     masks = {name: parse_mask(text) for name, text in rule.mask.items()}
     masks = {name: mask for name, mask in masks.items() if name in source}
     names = checked_metadata(rule.metadata)
@@ -244,14 +247,14 @@ def _reads_clock(text: str) -> bool:
     return any(isinstance(node, Call) and node.name in _CLOCKS for node in nodes)
 
 
-def _condition(text: str, scope: Mapping[str, DataType], zone: str) -> Planned:
-    expression = Expression.plan(text, scope, zone)
-    type_ = expression.type
+def _condition(text: str, scope: Mapping[str, DataType], zone: Zone | None) -> Planned:
+    planned = plan_expression(text, scope, zone)
+    type_ = planned.type
     if not isinstance(type_, AtomicType) or type_.root is not TypeRoot.BOOLEAN:
         raise InvalidRequestError(
             "a filter is not a condition", hint="compare something, like: qty <> 0", filter=text
         )
-    return expression.planned
+    return planned
 
 
 def _inputs_of(
@@ -270,19 +273,14 @@ def _check_names(
     computed: Mapping[str, Planned],
     masks: Mapping[str, Mask],
 ) -> None:
-    derived = rule.derived_names
-    for name in derived:
-        if derived.count(name) > 1:
-            raise InvalidRequestError("a column is defined twice", column=name)
+    _check_once(rule, masks)
+    for name in rule.derived_names:
         if name in source and name not in rule.exclude:
             raise InvalidRequestError(
                 "a column that the pipeline makes has the name of a source column",
                 hint="choose another name, or exclude the source column",
                 column=name,
             )
-    both = [name for name in masks if name in rule.exclude]
-    if both:
-        raise InvalidRequestError("a column is masked and excluded", column=both[0])
     for name in rule.partition_columns:
         if name not in computed and (name not in source or name in rule.exclude):
             raise InvalidRequestError(
@@ -447,8 +445,8 @@ def wanted_columns(rule: TransformRule) -> frozenset[str]:
     """
     inputs = _inputs_by_name(rule)
     filtered = frozenset() if rule.filter is None else _columns_of(parse_expression(rule.filter))
-    names = _resolved(filtered, inputs).union(*inputs.values())
-    return names - {rule.metadata_prefix + name for name in METADATA}
+    names = _inputs_of(filtered, inputs, {}).union(*inputs.values())
+    return names.difference(rule.all_metadata)
 
 
 def source_key(rule: TransformRule, primary_key: Sequence[str]) -> tuple[str, ...]:
@@ -463,8 +461,8 @@ def source_key(rule: TransformRule, primary_key: Sequence[str]) -> tuple[str, ..
     plain = tuple(name for name in primary_key if name not in inputs)
     if plain or not primary_key:
         return plain
-    metadata = {rule.metadata_prefix + name for name in METADATA}
-    return tuple(sorted(frozenset().union(*(inputs[name] for name in primary_key)) - metadata))
+    behind = frozenset[str]().union(*(inputs[name] for name in primary_key))
+    return tuple(sorted(behind.difference(rule.all_metadata)))
 
 
 def source_key_of(settings: Settings, table: str) -> tuple[str, ...]:
@@ -484,7 +482,7 @@ def moved_by(rule: TransformRule, primary_key: Sequence[str]) -> dict[str, tuple
         InvalidRequestError: an expression is malformed.
     """
     inputs = _inputs_by_name(rule)
-    outside = {*primary_key} | {rule.metadata_prefix + name for name in METADATA}
+    outside = {*primary_key, *rule.all_metadata}
     moving = {name: inputs[name] - outside for name in primary_key if name in inputs}
     return {name: tuple(sorted(names)) for name, names in moving.items() if names}
 
@@ -531,13 +529,17 @@ def check_rule(rule: TransformRule) -> None:
     for mask in rule.mask.values():
         check_part("mask", mask)
     checked_metadata(rule.metadata)
+    _check_once(rule, rule.mask)
+
+
+def _check_once(rule: TransformRule, masked: Iterable[str]) -> None:
     derived = rule.derived_names
     twice = next((name for name in derived if derived.count(name) > 1), None)
     if twice is not None:
         raise InvalidRequestError("a column is defined twice", column=twice)
-    both = [name for name in rule.mask if name in rule.exclude]
-    if both:
-        raise InvalidRequestError("a column is masked and excluded", column=both[0])
+    both = next((name for name in masked if name in rule.exclude), None)
+    if both is not None:
+        raise InvalidRequestError("a column is masked and excluded", column=both)
 
 
 def check_part(kind: str, text: str) -> None:
@@ -587,12 +589,8 @@ def _inputs_by_name(rule: TransformRule) -> dict[str, frozenset[str]]:
     """For each computed column the columns in its expression that are not computed."""
     inputs: dict[str, frozenset[str]] = {}
     for name, text in rule.assignments:
-        inputs[name] = _resolved(_columns_of(parse_expression(text)), inputs)
+        inputs[name] = _inputs_of(_columns_of(parse_expression(text)), inputs, {})
     return inputs
-
-
-def _resolved(names: frozenset[str], inputs: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*(inputs.get(name, frozenset({name})) for name in names))
 
 
 def _columns_of(node: Node) -> frozenset[str]:

@@ -118,10 +118,7 @@ def _has_payload(text: bytes) -> bool:
 class PlainJson(BareRows):
     """See the module."""
 
-    @property
-    def anatomy(self) -> Anatomy:
-        """See `Dialect.anatomy`."""
-        return Anatomy(default_op="c", reserved=BLOCK)
+    anatomy = Anatomy(default_op="c", reserved=BLOCK)
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""
@@ -174,10 +171,7 @@ class KeyedRows(BareRows):
 class UpsertJson(KeyedRows):
     """See the module."""
 
-    @property
-    def anatomy(self) -> Anatomy:
-        """See `Dialect.anatomy`."""
-        return Anatomy(default_op="u", reserved=BLOCK)
+    anatomy = Anatomy(default_op="u", reserved=BLOCK)
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""

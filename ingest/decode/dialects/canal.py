@@ -26,6 +26,7 @@ from ingest.decode.json.envelopes import (
     Image,
     epoch_ms,
     image,
+    json_tokens,
     parse,
 )
 from ingest.decode.json.layout import Anatomy
@@ -76,7 +77,7 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
 
 
 _ANATOMY = Anatomy(
-    operations={b'"INSERT"': "c", b'"UPDATE"': "u", b'"DELETE"': "d"},
+    operations=json_tokens(_OPS),
     op=("type",),
     row="data",
     old="old",
@@ -96,13 +97,9 @@ _ANATOMY = Anatomy(
 class CanalJson(Dialect):
     """See the module."""
 
+    anatomy = _ANATOMY
     binary = "latin1"
     members = _MEMBERS
-
-    @property
-    def anatomy(self) -> Anatomy:
-        """See `Dialect.anatomy`."""
-        return _ANATOMY
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""

@@ -69,13 +69,8 @@ class DebeziumFlat(KeyedRows):
             (f"{self._prefix}source_{what}", f"{self._prefix}{what}")
             for what in ("table", "db", "schema")
         ]
-        self._anatomy = _anatomy(self._prefix, [name for pair in self._names for name in pair])
+        self.anatomy = _anatomy(self._prefix, [name for pair in self._names for name in pair])
         self._by_tokens: dict[tuple[str | bytes, ...], SourceTable] = {}
-
-    @property
-    def anatomy(self) -> Anatomy:
-        """See `Dialect.anatomy`."""
-        return self._anatomy
 
     def is_column(self, name: str) -> bool:
         """Whether a member is a column and no metadata."""

@@ -29,6 +29,7 @@ from ingest.decode.json.envelopes import (
     Image,
     image,
     join_members,
+    json_tokens,
     members_of,
     parse,
     utc_ms,
@@ -87,8 +88,8 @@ class DmsJson(Dialect):
         self._decode = msgspec.json.Decoder(message).decode
         self._prefix = options.before_image_prefix
         self._mark = msgspec.json.encode(self._prefix)[:-1]
-        self._anatomy = Anatomy(
-            operations={msgspec.json.encode(name): op for name, op in _OPS.items()},
+        self.anatomy = Anatomy(
+            operations=json_tokens(_OPS),
             op=("metadata", "operation"),
             row="data",
             old=options.before_image_field,
@@ -99,11 +100,6 @@ class DmsJson(Dialect):
             ),
             is_odd=lambda name: bool(self._prefix) and name.startswith(self._prefix),
         )
-
-    @property
-    def anatomy(self) -> Anatomy:
-        """See `Dialect.anatomy`."""
-        return self._anatomy
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""

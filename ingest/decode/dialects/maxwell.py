@@ -19,6 +19,7 @@ from ingest.decode.json.envelopes import (
     Image,
     epoch_ms,
     image,
+    json_tokens,
     parse,
 )
 from ingest.decode.json.layout import Anatomy
@@ -73,12 +74,7 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
 
 
 _ANATOMY = Anatomy(
-    operations={
-        b'"insert"': "c",
-        b'"update"': "u",
-        b'"delete"': "d",
-        b'"bootstrap-insert"': "r",
-    },
+    operations=json_tokens(_OPS),
     op=("type",),
     row="data",
     old="old",
@@ -91,12 +87,8 @@ _ANATOMY = Anatomy(
 class MaxwellJson(Dialect):
     """See the module."""
 
+    anatomy = _ANATOMY
     members = _MEMBERS
-
-    @property
-    def anatomy(self) -> Anatomy:
-        """See `Dialect.anatomy`."""
-        return _ANATOMY
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""

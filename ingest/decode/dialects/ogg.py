@@ -19,6 +19,7 @@ from ingest.decode.json.envelopes import (
     Image,
     image,
     join_members,
+    json_tokens,
     lacks_members,
     members_of,
     parse,
@@ -58,7 +59,7 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
 
 
 _ANATOMY = Anatomy(
-    operations={b'"I"': "c", b'"U"': "u", b'"D"': "d"},
+    operations=json_tokens(_OPS),
     op=("op_type",),
     row="after",
     deleted="before",
@@ -74,13 +75,9 @@ _ANATOMY = Anatomy(
 class OggJson(Dialect):
     """See the module."""
 
+    anatomy = _ANATOMY
     missing = "unchanged"
     members = _MEMBERS
-
-    @property
-    def anatomy(self) -> Anatomy:
-        """See `Dialect.anatomy`."""
-        return _ANATOMY
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""

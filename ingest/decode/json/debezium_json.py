@@ -224,15 +224,11 @@ _ANATOMY = Anatomy(
 class DebeziumJson(BlockMessages):
     """See the module."""
 
+    anatomy = _ANATOMY
     key_is_row = True
     whole_before = True
     binary = "bytes"
     times = "adaptive"
-
-    @property
-    def anatomy(self) -> Anatomy:
-        """See `Dialect.anatomy`."""
-        return _ANATOMY
 
     def origins(self) -> OriginReader:
         """See `Dialect.origins`."""

@@ -218,17 +218,14 @@ class EnvelopeDecoder:
         """Layouts of a topic's events, those of the last learned shape first."""
         return self._layouts.get(topic, ())
 
-    def layouts(self, topic: str, shape: Shape, plan: RowPlan) -> Layouts | None:
-        """Of a shape and its plan, made on first sight; None where events are not walked."""
+    def layouts(self, topic: str, shape: Shape, plan: RowPlan) -> Layouts:
+        """Of a shape and its plan, made on first sight."""
         known = self._layouts.setdefault(topic, [])
         for other, layouts in known:
             if other is shape and layouts.plan is plan:
                 return layouts
-        anatomy = self._dialect.anatomy
-        if anatomy is None:
-            return None
         others = [pair for pair in known if pair[0] is not shape]
-        layouts = Layouts(plan, anatomy, partial=self._dialect.partial_updates)
+        layouts = Layouts(plan, self._dialect.anatomy, partial=self._dialect.partial_updates)
         self._layouts[topic] = [(shape, layouts), *others][:_MAX_WALKED]
         return layouts
 
@@ -351,12 +348,11 @@ class _Decoding:
         if self._scan is None or len(odd) == len(places):
             return
         layouts = self._decoder.layouts(self._raw.topic, shape, plan)
-        if layouts is not None:
-            left = set(odd)
-            values = self._raw.values
-            taken = [at for index, at in enumerate(places) if index not in left]
-            taken = [at for at in taken if values[at] is not None]
-            layouts.learn(values, taken, functools.partial(self._dialect.prefix, self._raw.topic))
+        left = set(odd)
+        values = self._raw.values
+        taken = [at for index, at in enumerate(places) if index not in left]
+        taken = [at for at in taken if values[at] is not None]
+        layouts.learn(values, taken, functools.partial(self._dialect.prefix, self._raw.topic))
 
     def _with_table(self, shape: Shape, event: Event) -> Event:
         columns = () if shape.plan is None else shape.plan.index.keys()

@@ -38,6 +38,7 @@ __all__ = [
     "epoch_ms",
     "image",
     "join_members",
+    "json_tokens",
     "lacks_members",
     "members_of",
     "parse",
@@ -165,6 +166,7 @@ class Dialect(abc.ABC):
         missing: the format's `DialectOptions.missing_columns`.
         asks_table: whether `with_table` is called.
         members: where messages have metadata, by its name; what `read` finds is not among them.
+        anatomy: what the compiled scan has to know of messages.
     """
 
     key_is_row: ClassVar[bool] = False
@@ -175,6 +177,7 @@ class Dialect(abc.ABC):
     missing: ClassVar[str] = "null"
     asks_table: ClassVar[bool] = False
     members: Mapping[str, Sequence[Member]] = {}
+    anatomy: Anatomy
 
     def __init__(self, options: DialectOptions) -> None:
         self.options = options
@@ -217,11 +220,6 @@ class Dialect(abc.ABC):
 
     def truncated(self, value: bytes) -> SourceTable | None:
         """The table that a record counted as `op.t` is about; None where it does not say."""
-        return None
-
-    @property
-    def anatomy(self) -> Anatomy | None:
-        """What the compiled scan has to know of messages; None = they are not walked."""
         return None
 
     def prefix(self, topic: str, value: bytes) -> bytes:
@@ -331,6 +329,11 @@ def parse(decode: Callable[[bytes], _T], value: bytes, what: str, format_: str =
     except _PARSE_ERRORS as error:
         seen = said_of(value, format_) if format_ else ""
         raise EventRefusedError("json", f"{error}{seen}") from None
+
+
+def json_tokens(operations: Mapping[str, str]) -> dict[bytes, str]:
+    """Operations by the JSON tokens that name them (`Anatomy.operations`)."""
+    return {msgspec.json.encode(name): op for name, op in operations.items()}
 
 
 def image(raw: Any) -> bytes | None:
