@@ -13,7 +13,7 @@ the key alone.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -31,7 +31,7 @@ from ingest.decode.json.envelopes import (
 )
 from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.loose_shapes import LooseShape, TypedColumn
-from ingest.decode.json.member_columns import Member
+from ingest.decode.json.member_columns import Member, Members
 from ingest.decode.shapes import Shape
 from ingest.decode.types.mysql_types import jdbc_type, mysql_type, seen_type
 from ingest.decode.types.semantic_types import Kind
@@ -68,7 +68,7 @@ _MESSAGE = msgspec.json.Decoder(_Message)
 _TYPES = msgspec.json.Decoder(dict[str, str | int | None])
 
 
-_MEMBERS: Mapping[str, Sequence[Member]] = {
+_MEMBERS: Members = {
     "ts_ms": (Member(("ts",), EPOCH),),
     "source_ts_ms": (Member(("es",), EPOCH),),
     "op_ts": (Member(("es",), EPOCH),),
@@ -76,28 +76,25 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
 }
 
 
-_ANATOMY = Anatomy(
-    operations=json_tokens(_OPS),
-    op=("type",),
-    row="data",
-    old="old",
-    is_array=True,
-    stamps=(("es",), ("ts",)),
-    is_epoch=True,
-    constant=frozenset(
-        (name,)
-        for name in (
-            *("database", "table", "isDdl", "pkNames", "mysqlType", "sqlType", "sql", "_tidb"),
-        )
-    ),
-    whole=frozenset({("ts",)}),
-)
-
-
 class CanalJson(Dialect):
     """See the module."""
 
-    anatomy = _ANATOMY
+    anatomy = Anatomy(
+        operations=json_tokens(_OPS),
+        op=("type",),
+        row="data",
+        old="old",
+        is_array=True,
+        stamps=(("es",), ("ts",)),
+        is_epoch=True,
+        constant=frozenset(
+            (name,)
+            for name in (
+                *("database", "table", "isDdl", "pkNames", "mysqlType", "sqlType", "sql", "_tidb"),
+            )
+        ),
+        whole=frozenset({("ts",)}),
+    )
     binary = "latin1"
     members = _MEMBERS
 

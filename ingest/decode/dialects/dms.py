@@ -15,7 +15,7 @@ key is never null, and only if `score` is a column, of the row or of the table. 
 but such members is one of the row before.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -35,7 +35,7 @@ from ingest.decode.json.envelopes import (
     utc_ms,
 )
 from ingest.decode.json.layout import Anatomy
-from ingest.decode.json.member_columns import TOKEN, Member
+from ingest.decode.json.member_columns import TOKEN, Member, Members
 
 __all__ = ["DmsJson"]
 
@@ -57,7 +57,7 @@ class _Metadata(msgspec.Struct, gc=False):
     timestamp: str | None = None
 
 
-_MEMBERS: Mapping[str, Sequence[Member]] = {
+_MEMBERS: Members = {
     "ts_ms": (Member(("metadata", "timestamp"), ISO),),
     "source_ts_ms": _CHANGED,
     "op_ts": _CHANGED,

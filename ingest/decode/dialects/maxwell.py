@@ -6,7 +6,7 @@ message names no types, so new columns get theirs from the values. The primary k
 `primary_key_columns` where the producer writes it, else in the Kafka key.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -23,7 +23,7 @@ from ingest.decode.json.envelopes import (
     parse,
 )
 from ingest.decode.json.layout import Anatomy
-from ingest.decode.json.member_columns import NUMBER, TOKEN, Member, Reading
+from ingest.decode.json.member_columns import NUMBER, TOKEN, Member, Members, Reading
 from ingest.decode.json.single_event import (
     key_tokens,
 )
@@ -61,7 +61,7 @@ def _position(position: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() else None
 
 
-_MEMBERS: Mapping[str, Sequence[Member]] = {
+_MEMBERS: Members = {
     "source_ts_ms": (Member(("ts",), EPOCH),),
     "op_ts": (Member(("ts",), EPOCH),),
     "txid": (Member(("xid",), TOKEN),),
@@ -73,21 +73,18 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
 }
 
 
-_ANATOMY = Anatomy(
-    operations=json_tokens(_OPS),
-    op=("type",),
-    row="data",
-    old="old",
-    stamps=(("ts",),),
-    is_epoch=True,
-    constant=frozenset({("database",), ("table",), ("primary_key_columns",)}),
-)
-
-
 class MaxwellJson(Dialect):
     """See the module."""
 
-    anatomy = _ANATOMY
+    anatomy = Anatomy(
+        operations=json_tokens(_OPS),
+        op=("type",),
+        row="data",
+        old="old",
+        stamps=(("ts",),),
+        is_epoch=True,
+        constant=frozenset({("database",), ("table",), ("primary_key_columns",)}),
+    )
     members = _MEMBERS
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:

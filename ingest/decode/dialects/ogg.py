@@ -7,8 +7,6 @@ what `after` lacks is taken from `before`; a column that is in neither is unchan
 (`missing_columns` may say that it is null).
 """
 
-from collections.abc import Mapping, Sequence
-
 import msgspec
 
 from ingest.decode.events import EventRefusedError, SourceTable
@@ -26,7 +24,7 @@ from ingest.decode.json.envelopes import (
     utc_ms,
 )
 from ingest.decode.json.layout import Anatomy
-from ingest.decode.json.member_columns import TOKEN, Member
+from ingest.decode.json.member_columns import TOKEN, Member, Members
 
 __all__ = ["OggJson"]
 
@@ -48,7 +46,7 @@ class _Message(msgspec.Struct, gc=False):
 _MESSAGE = msgspec.json.Decoder(_Message)
 
 
-_MEMBERS: Mapping[str, Sequence[Member]] = {
+_MEMBERS: Members = {
     "ts_ms": (Member(("current_ts",), ISO),),
     "source_ts_ms": (Member(("op_ts",), ISO),),
     "op_ts": (Member(("op_ts",), ISO),),
@@ -58,24 +56,21 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
 }
 
 
-_ANATOMY = Anatomy(
-    operations=json_tokens(_OPS),
-    op=("op_type",),
-    row="after",
-    deleted="before",
-    old="before",
-    old_is_whole=True,
-    stamps=(("op_ts",),),
-    moment=utc_ms,
-    constant=frozenset({("table",), ("primary_keys",)}),
-    is_odd=lambda name: name.endswith(_MISSING),
-)
-
-
 class OggJson(Dialect):
     """See the module."""
 
-    anatomy = _ANATOMY
+    anatomy = Anatomy(
+        operations=json_tokens(_OPS),
+        op=("op_type",),
+        row="after",
+        deleted="before",
+        old="before",
+        old_is_whole=True,
+        stamps=(("op_ts",),),
+        moment=utc_ms,
+        constant=frozenset({("table",), ("primary_keys",)}),
+        is_odd=lambda name: name.endswith(_MISSING),
+    )
     missing = "unchanged"
     members = _MEMBERS
 

@@ -72,7 +72,6 @@ class DialectOptions:
     Attributes:
         primary_keys: configured key columns of a target `db.table`; empty = what the event or the
             Kafka key says.
-        source_of_topic: the source table of a topic, where events name none.
         decimal_handling_mode: of the Debezium connector: `precise`, `string` or `double`.
         binary_handling_mode: `bytes` or `base64`, `base64-url-safe`, `hex`, `latin1`; empty = as
             the format does it.
@@ -92,7 +91,6 @@ class DialectOptions:
     """
 
     primary_keys: Callable[[str], Sequence[str]] = _no_keys
-    source_of_topic: Callable[[str], SourceTable] = source_of_topic
     decimal_handling_mode: str = "precise"
     binary_handling_mode: str = ""
     time_precision_mode: str = ""
@@ -249,7 +247,7 @@ class Dialect(abc.ABC):
     def source_of_topic(self, topic: str) -> SourceTable:
         """The source table that a topic is named after."""
         source = self._sources.get((topic,))
-        return source or self._remember((topic,), self.options.source_of_topic(topic))
+        return source or self._remember((topic,), source_of_topic(topic))
 
     def _remember(self, names: tuple[str, ...], source: SourceTable) -> SourceTable:
         if len(self._sources) >= _MAX_SOURCES:

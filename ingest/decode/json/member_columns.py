@@ -28,6 +28,7 @@ __all__ = [
     "TOKEN",
     "Member",
     "MemberReader",
+    "Members",
     "Reading",
     "metadata_column",
     "metadata_type",
@@ -80,6 +81,10 @@ class Member:
     reading: Reading = TEXT
 
 
+Members = Mapping[str, Sequence[Member]]
+"""By name of metadata where it may stand; the first that is not null counts."""
+
+
 class MemberReader:
     """See the module.
 
@@ -92,7 +97,7 @@ class MemberReader:
 
     def __init__(
         self,
-        members: Mapping[str, Sequence[Member]],
+        members: Members,
         names: Collection[str],
         *,
         required: str = "",
