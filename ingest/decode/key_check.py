@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
-import orjson
 import pyarrow as pa
 
 from ingest.decode.column_names import NO_NAMES, ColumnNames
@@ -28,6 +27,7 @@ from ingest.decode.json.single_event import (
     key_tokens,
 )
 from ingest.decode.outcome import bad_record
+from ingest.decode.types.token_values import PARSE_ERRORS
 from ingest.source.records import RawBatch
 
 __all__ = [
@@ -44,7 +44,6 @@ OldKeys = Callable[[int], Tokens | None]
 """`KeyMoves.old_key`, whatever the positions are of."""
 
 _OLD, _NEW = "__debezium.oldkey", "__debezium.newkey"
-_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class KeyMoves:
@@ -100,7 +99,7 @@ def _parsed(text: bytes | None) -> Any:
         return None
     try:
         value = msgspec.json.decode(text)
-    except _ERRORS:
+    except PARSE_ERRORS:
         return None
     if isinstance(value, dict) and value.keys() == {"schema", "payload"}:
         value = value["payload"]
@@ -129,21 +128,8 @@ def json_keys(raw: RawBatch, at: int) -> frozenset[str] | None:
 
 def key_columns(key: bytes | None) -> frozenset[str] | None:
     """Column names of a Kafka key; None when it has none or is no JSON object."""
-    payload = _payload(key)
-    return None if payload is None else frozenset(payload)
-
-
-def _payload(data: bytes | None) -> dict[str, Any] | None:
-    """A JSON object without its schema block; None for anything else."""
-    if data is None:
-        return None
-    try:
-        value = orjson.loads(data)
-    except ValueError:
-        return None
-    if isinstance(value, dict) and value.keys() >= {"schema", "payload"}:
-        value = value["payload"]
-    return value if isinstance(value, dict) else None
+    members = _parsed(key)
+    return None if members is None else frozenset(members)
 
 
 def without_foreign_keys(

@@ -53,8 +53,8 @@ __all__ = [
     "convert_marked",
     "joined_rows",
     "marks_of",
-    "merged",
     "new_rows_lacking",
+    "united",
 ]
 
 ColumnOf = Callable[[int, Codec, set[int]], pa.Array]
@@ -311,7 +311,7 @@ def _with_marks(part: pa.RecordBatch) -> pa.RecordBatch:
     return part.append_column(MARKS, pa.nulls(part.num_rows, MARKS.type))
 
 
-def merged(batches: Sequence[ChangeBatch]) -> list[ChangeBatch]:
+def _merged(batches: Sequence[ChangeBatch]) -> list[ChangeBatch]:
     """One batch per target, in offset order; rows of one offset come from one of `batches`."""
     by_target: dict[object, list[ChangeBatch]] = {}
     for batch in batches:
@@ -540,3 +540,18 @@ class Outcome:
             matched=frozenset(self._matched),
             walked=self.walked,
         )
+
+
+def united(results: Sequence[DecodeResult]) -> DecodeResult:
+    """What several decoders, or several calls, made of the records of one raw batch."""
+    counts: Counter[str] = Counter()
+    for result in results:
+        counts.update(result.counts)
+    return DecodeResult(
+        changes=_merged([change for result in results for change in result.changes]),
+        bad=sorted((bad for result in results for bad in result.bad), key=lambda bad: bad.offset),
+        deltas=[delta for result in results for delta in result.deltas],
+        counts=dict(counts),
+        matched=frozenset[tuple[str, str, str]]().union(*(result.matched for result in results)),
+        walked=sum(result.walked for result in results),
+    )

@@ -18,6 +18,7 @@ import msgspec
 
 from ingest.decode.events import SourceTable
 from ingest.decode.json.schema_block import split_message
+from ingest.decode.types.token_values import PARSE_ERRORS
 from ingest.source.records import RawBatch
 
 __all__ = [
@@ -272,7 +273,7 @@ def read_schema_change(
         return []
     try:
         message = _MESSAGE.decode(split_message(value).payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except PARSE_ERRORS:
         return []
     said = columns_said(message.ddl or "")
     return [

@@ -7,6 +7,7 @@ end of a topic for commands that wait for an answer there. Everything else takes
 offsets as values.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -152,11 +153,8 @@ def initial_offsets(settings: SourceSettings, recovered: Mapping[str, Any] | Non
         RetryableError: the source did not answer.
         DataLossError: a recovered position cannot be found.
     """
-    source = open_source(settings)
-    try:
+    with contextlib.closing(open_source(settings)) as source:
         return source.initial() if recovered is None else source.restore(recovered)
-    finally:
-        source.close()
 
 
 def rewind_offsets(
@@ -173,11 +171,8 @@ def rewind_offsets(
         RetryableError: the source did not answer.
         DataLossError: records between the two no longer exist.
     """
-    source = open_source(settings)
-    try:
+    with contextlib.closing(open_source(settings)) as source:
         return source.rewind(start, position)
-    finally:
-        source.close()
 
 
 class LagProbe:

@@ -15,7 +15,6 @@ Source: CDC.md §1.7.
 
 import contextlib
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -50,7 +49,7 @@ from ingest.decode.json.member_columns import Member, MemberReader, metadata_typ
 from ingest.decode.json.schema_block import split_message
 from ingest.decode.key_check import KeyMoves
 from ingest.decode.metadata_columns import RequestedOrigins
-from ingest.decode.outcome import ConvertedRows, Outcome, convert_columns, merged, new_rows_lacking
+from ingest.decode.outcome import ConvertedRows, Outcome, convert_columns, new_rows_lacking, united
 from ingest.decode.registry.client import RegisteredSchema, SchemaId
 from ingest.decode.shapes import Fate, FreshShapes, Shape
 from ingest.decode.types.semantic_types import Codec
@@ -384,17 +383,8 @@ class _Decoding:
             self._chunk(start, min(start + _CHUNK, len(self._raw)))
         results = [self._as_json(self._left)]
         results.append(self._as_json(self._refused_waiting(results[0])))
-        own = self._outcome.finish()
-        counts = Counter(own.counts)
-        for result in results:
-            counts.update(result.counts)
-        return DecodeResult(
-            changes=merged([change for each in (own, *results) for change in each.changes]),
-            bad=own.bad,
-            deltas=[delta for result in results for delta in result.deltas],
-            counts=dict(counts),
-            matched=own.matched.union(*(result.matched for result in results)),
-        )
+        noted = [dataclasses.replace(result, bad=[]) for result in results]
+        return united([self._outcome.finish(), *noted])
 
     def _value(self, at: int) -> bytes:
         value = self._raw.values[at]

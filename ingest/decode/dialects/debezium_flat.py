@@ -30,7 +30,7 @@ from ingest.decode.json.envelopes import (
 from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.schema_block import SchemaBlock
 from ingest.decode.shapes import Shape
-from ingest.decode.types.token_values import NULL
+from ingest.decode.types.token_values import MEMBERS, NULL, PARSE_ERRORS
 
 __all__ = ["DebeziumFlat"]
 
@@ -46,8 +46,6 @@ _OPS = {b'"c"': "c", b'"r"': "r", b'"u"': "u", b'"d"': "d"}
 _BOUNDARY = {"status", "id", "event_count", "data_collections"}
 _DDL = {"source", "databaseName", "ddl", "tableChanges"}
 _NOTHING: Mapping[str, bytes] = {}
-_PARSE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
 _MAX_SOURCES = 65_536
 _MOMENT_DIGITS = 19
@@ -113,8 +111,8 @@ class DebeziumFlat(KeyedRows):
         at = payload.find(b"," + self._mark)
         if at > 0 and not self._wanted:
             try:
-                found = _MEMBERS.decode(b"{" + payload[at + 1 :])
-            except _PARSE_ERRORS:
+                found = MEMBERS.decode(b"{" + payload[at + 1 :])
+            except PARSE_ERRORS:
                 found = {}
             if found and all(name.startswith(self._prefix) for name in found):
                 return payload[:at] + b"}", {name: bytes(raw) for name, raw in found.items()}

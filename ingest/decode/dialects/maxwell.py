@@ -27,6 +27,7 @@ from ingest.decode.json.member_columns import NUMBER, TOKEN, Member, Members, Re
 from ingest.decode.json.single_event import (
     key_tokens,
 )
+from ingest.decode.types.token_values import PARSE_ERRORS
 
 __all__ = ["MaxwellJson"]
 
@@ -129,6 +130,6 @@ def _key_names(key: bytes | None) -> list[str]:
         return names
     try:
         _, _, parts = _ARRAY_KEY.decode(key)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except PARSE_ERRORS:
         return []
     return [name for part in parts for name in part]

@@ -41,7 +41,7 @@ from ingest.decode.json.single_event import (
 from ingest.decode.key_check import KeyMoves, OldKeys
 from ingest.decode.metadata_columns import OriginReader
 from ingest.decode.shapes import Shape
-from ingest.decode.types.token_values import NULL
+from ingest.decode.types.token_values import NULL, PARSE_ERRORS
 from ingest.source.records import RawBatch
 
 __all__ = ["ENVELOPE_MEMBERS", "DebeziumJson", "flat_members", "truncated_table"]
@@ -199,7 +199,6 @@ _OP = msgspec.json.Decoder(_Op)
 _TRUNCATE = msgspec.json.Decoder(_Truncate)
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _ODD_ENVELOPE = msgspec.json.Decoder(_OddEnvelope)
-_PARSE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _ROW_OPS = frozenset("crudCRUD")
 _BOUNDARIES = (b'"BEGIN"', b'"END"')
 _SHOWN_OP = 20
@@ -269,7 +268,7 @@ class DebeziumJson(BlockMessages):
         if not state.prefixes:
             try:
                 bare = _ENVELOPE.decode(value)
-            except _PARSE_ERRORS:
+            except PARSE_ERRORS:
                 pass  # another form, or bad
             else:
                 if bare.payload is msgspec.UNSET:
@@ -316,7 +315,7 @@ def _envelope(payload: bytes) -> _Envelope | _OddEnvelope | None:
             return decode(payload)
         except msgspec.ValidationError:
             continue
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except PARSE_ERRORS as error:
             raise EventRefusedError("json", f"{error}{said_of(payload)}") from None
     return None
 
@@ -349,7 +348,7 @@ def _deletes(raw: RawBatch, at: int) -> bool:
     """Whether an event deletes a row."""
     try:
         return _OP.decode(split_message(raw.values[at] or b"").payload).op.lower() == "d"
-    except _PARSE_ERRORS:
+    except PARSE_ERRORS:
         return False
 
 
@@ -363,7 +362,7 @@ def truncated_table(value: bytes | None) -> SourceTable | None:
         return None
     try:
         event = _TRUNCATE.decode(split_message(value).payload)
-    except _PARSE_ERRORS:
+    except PARSE_ERRORS:
         return None
     origin = event.source
     if event.op not in ("t", "T") or not origin.table:

@@ -64,7 +64,7 @@ from ingest.decode.outcome import (
 from ingest.decode.schema_change_events import JsonValue, plain_value
 from ingest.decode.shapes import Fate, FreshShapes, Shape
 from ingest.decode.types.semantic_types import ProducerFacts
-from ingest.decode.types.token_values import NULL
+from ingest.decode.types.token_values import MEMBERS, NULL, PARSE_ERRORS
 from ingest.decode.types.unavailable import Placeholder
 from ingest.source.records import RawBatch
 from storage.errors import InternalError
@@ -130,8 +130,6 @@ _MAX_SHAPES = 4_096
 """Shapes of one topic; far above any number of table versions, so that memory stays bounded."""
 
 _NO_ROWS = np.empty(0, np.int64)
-_PARSE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_NAMES = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class EnvelopeDecoder:
@@ -486,7 +484,7 @@ class _Decoding:
                 continue
             try:
                 named = plan.decode_key(split_message(key).payload)
-            except _PARSE_ERRORS:
+            except PARSE_ERRORS:
                 continue  # the reference path says what is wrong
             for index, get in zip(plan.key, plan.key_parts, strict=True):
                 if get(row) is None:
@@ -502,7 +500,7 @@ class _Decoding:
             return required
         try:
             old = plan.decode_key(image.before)
-        except _PARSE_ERRORS:
+        except PARSE_ERRORS:
             return True
         if required and None in [get(old) for get in plan.key_parts]:
             return True
@@ -623,8 +621,8 @@ def _before(plan: RowPlan, image: Image) -> Tokens:
 
 def _names(text: bytes | None) -> set[str]:
     try:
-        return set() if text is None else set(_NAMES.decode(text))
-    except _PARSE_ERRORS:
+        return set() if text is None else set(MEMBERS.decode(text))
+    except PARSE_ERRORS:
         return set()
 
 

@@ -24,7 +24,7 @@ from ingest.decode.key_check import OldKeys
 from ingest.decode.metadata_columns import OriginReader
 from ingest.decode.shapes import Shape
 from ingest.decode.types.semantic_types import DEFAULT_MAPPING, ProducerFacts, TypeMapping
-from ingest.decode.types.token_values import NULL
+from ingest.decode.types.token_values import MEMBERS, NULL, PARSE_ERRORS
 from ingest.source.records import RawBatch
 
 __all__ = [
@@ -299,10 +299,6 @@ class BlockMessages(Dialect):
         return self.state(topic).split(value)[2]
 
 
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_PARSE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
 _T = TypeVar("_T")
 
 
@@ -324,7 +320,7 @@ def parse(decode: Callable[[bytes], _T], value: bytes, what: str, format_: str =
     except msgspec.ValidationError as error:
         seen = said_of(value, format_) if format_ else ""
         raise EventRefusedError("envelope", f"not {what}: {error}{seen}") from None
-    except _PARSE_ERRORS as error:
+    except PARSE_ERRORS as error:
         seen = said_of(value, format_) if format_ else ""
         raise EventRefusedError("json", f"{error}{seen}") from None
 
@@ -346,7 +342,7 @@ def members_of(text: bytes, what: str, format_: str = "") -> dict[str, bytes]:
     Raises:
         EventRefusedError: it is no object.
     """
-    found = parse(_MEMBERS.decode, text, what, format_)
+    found = parse(MEMBERS.decode, text, what, format_)
     return {name: bytes(raw) for name, raw in found.items()}
 
 
@@ -356,8 +352,8 @@ def lacks_members(text: bytes, other: bytes) -> bool:
     Raises:
         EventRefusedError: one is no object.
     """
-    names = parse(_MEMBERS.decode, other, "a row").keys()
-    return not names <= parse(_MEMBERS.decode, text, "a row").keys()
+    names = parse(MEMBERS.decode, other, "a row").keys()
+    return not names <= parse(MEMBERS.decode, text, "a row").keys()
 
 
 def join_members(members: Mapping[str, bytes]) -> bytes:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from ingest.decode.decode_plan import decode_all
 from ingest.decode.metadata_columns import METADATA
+from ingest.decode.types.token_values import PARSE_ERRORS
 from storage.format.types.arrow_types import arrow_type
 
 __all__ = [
@@ -218,7 +219,7 @@ class MemberReader:
             return nothing
         try:
             event = self._loose(message)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except PARSE_ERRORS:
             return nothing
         self._fill([event], strict=False)
         return [

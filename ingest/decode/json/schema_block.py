@@ -12,6 +12,7 @@ import msgspec
 
 from ingest.decode.dialects.recognition import said_of
 from ingest.decode.events import EventRefusedError
+from ingest.decode.types.token_values import PARSE_ERRORS
 
 __all__ = [
     "BlockField",
@@ -163,7 +164,7 @@ class TopicState:
         except msgspec.ValidationError as error:
             why = f"the member schema is no schema block of Connect: {error}"
             raise EventRefusedError("envelope", why + said_of(value)) from None
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except PARSE_ERRORS as error:
             raise EventRefusedError("json", f"{error}{said_of(value)}") from None
 
     def _remembered(self, parts: SplitMessage) -> SchemaBlock | None:

@@ -17,7 +17,9 @@ from ingest.decode.events import EventRefusedError, Toast
 from ingest.decode.json.schema_block import split_message
 from ingest.decode.types.reference import decode_value
 from ingest.decode.types.token_values import (
+    MEMBERS,
     NULL,
+    PARSE_ERRORS,
     UnavailableValueError,
     UnrepresentableError,
     ValueRefusedError,
@@ -81,7 +83,6 @@ class SingleRow:
     moved: bool = False
 
 
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NO_OBJECT = (EventRefusedError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -92,10 +93,10 @@ def members_of(token: bytes, what: str) -> Tokens:
         EventRefusedError: it is no object.
     """
     try:
-        members = _MEMBERS.decode(token)
+        members = MEMBERS.decode(token)
     except msgspec.ValidationError:
         raise EventRefusedError("envelope", f"{what} is no object") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except PARSE_ERRORS as error:
         raise EventRefusedError("json", str(error)) from None
     return {name: bytes(raw) for name, raw in members.items()}
 
@@ -178,7 +179,7 @@ def before_tokens(plan: RowPlan, op: str, image: bytes) -> Tokens:
             raise
     try:
         return plan.key_tokens(image)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except PARSE_ERRORS as error:
         raise EventRefusedError("json", str(error)) from None
 
 

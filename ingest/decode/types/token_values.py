@@ -12,7 +12,9 @@ import re
 import msgspec
 
 __all__ = [
+    "MEMBERS",
     "NULL",
+    "PARSE_ERRORS",
     "UnavailableValueError",
     "UnrepresentableError",
     "ValueRefusedError",
@@ -84,6 +86,15 @@ def moment_token(token: bytes, *, whole_days: bool) -> bytes:
 
 
 NULL = b"null"
+
+MEMBERS: "msgspec.json.Decoder[dict[str, msgspec.Raw]]" = msgspec.json.Decoder(
+    dict[str, msgspec.Raw]
+)
+"""Members of an object with the text of their values."""
+
+PARSE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoders of msgspec raise."""
+
 _INTEGER = re.compile(rb"-?\d{1,100}")
 _SHOWN = 60
 _KINDS = {
