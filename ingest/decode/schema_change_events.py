@@ -22,10 +22,10 @@ from ingest.decode.types.token_values import PARSE_ERRORS
 from ingest.source.records import RawBatch
 
 __all__ = [
-    "ColumnsSaid",
+    "ColumnChanges",
     "JsonValue",
     "TableDdl",
-    "columns_said",
+    "column_changes",
     "plain_value",
     "read_schema_change",
     "schema_changes",
@@ -33,7 +33,7 @@ __all__ = [
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ColumnsSaid:
+class ColumnChanges:
     """Of one statement; all of it happens at once.
 
     Attributes:
@@ -69,18 +69,18 @@ class _Token:
     word: str
 
 
-def columns_said(ddl: str) -> ColumnsSaid:
+def column_changes(ddl: str) -> ColumnChanges:
     """Renamed, dropped and added columns of a statement; nothing for any other statement."""
     tokens = list(_tokens(ddl))
     words = [token.word for token in tokens]
     if words[:1] != ["ALTER"] or "TABLE" not in words[:4]:
-        return ColumnsSaid()
+        return ColumnChanges()
     renamed: list[tuple[str, str]] = []
     dropped: list[str] = []
     added: list[str] = []
     for clause in _clauses(tokens[words.index("TABLE") + 1 :]):
         _read(clause, renamed, dropped, added)
-    return ColumnsSaid(tuple(renamed), tuple(dropped), tuple(added))
+    return ColumnChanges(tuple(renamed), tuple(dropped), tuple(added))
 
 
 def _tokens(ddl: str) -> Iterator[_Token]:
@@ -199,7 +199,7 @@ class TableDdl:
     Attributes:
         source: the table, after the statement.
         type: `CREATE`, `ALTER` or `DROP`.
-        said: names of columns in the statement.
+        changes: what the statement says of names of columns.
         columns: all of the table after the statement; empty = unknown.
         ddl: the statement.
         topic: of the message.
@@ -211,7 +211,7 @@ class TableDdl:
 
     source: SourceTable
     type: str
-    said: ColumnsSaid
+    changes: ColumnChanges
     columns: tuple[str, ...]
     ddl: str
     topic: str
@@ -275,12 +275,12 @@ def read_schema_change(
         message = _MESSAGE.decode(split_message(value).payload)
     except PARSE_ERRORS:
         return []
-    said = columns_said(message.ddl or "")
+    changes = column_changes(message.ddl or "")
     return [
         TableDdl(
             source=source,
             type=change.type.upper(),
-            said=said if change.type.upper() == "ALTER" else ColumnsSaid(),
+            changes=changes if change.type.upper() == "ALTER" else ColumnChanges(),
             columns=tuple(c.name for c in change.table.columns) if change.table else (),
             ddl=message.ddl or "",
             topic=topic,

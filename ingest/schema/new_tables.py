@@ -25,8 +25,8 @@ __all__ = [
     "BYTES_PER_STORED_BYTE",
     "MOST_BUCKETS",
     "decided",
+    "log_notes",
     "recommended_buckets",
-    "tell_notes",
 ]
 
 BYTES_PER_BUCKET = 512 << 20
@@ -120,7 +120,7 @@ def _buckets(settings: Settings, name: str, deltas: Sequence[SchemaDelta]) -> in
     return recommended_buckets(topic_bytes(settings.source, topics) // BYTES_PER_STORED_BYTE)
 
 
-def tell_notes(name: str, decision: Decision) -> None:
+def log_notes(name: str, decision: Decision) -> None:
     """Log how a new table differs from the settings."""
     for note in decision.notes:
         _LOG.warning("a new table differs from the settings", extra={"table": name, "reason": note})

@@ -412,11 +412,11 @@ class Draft:
         if self._names.has_heard(origin.source, mark):
             return
         before = len(self._steps)
-        if event.said.swaps and self._swap(event, origin):
+        if event.changes.swaps and self._swap(event, origin):
             return
-        for old, new in event.said.renamed:
+        for old, new in event.changes.renamed:
             self.rename(spelt(old, self._types), spelt(new, event.columns), origin)
-        for name in event.said.dropped:
+        for name in event.changes.dropped:
             self.drop(spelt(name, self._types), origin, shared=bool(event.owner))
         for name in event.columns:
             self.restore(name)
@@ -432,7 +432,7 @@ class Draft:
 
     def _swap(self, event: TableDdl, origin: ChangeOrigin) -> bool:
         """Columns change names among each other: rows before and after it look the same."""
-        old, new = event.said.renamed[0]
+        old, new = event.changes.renamed[0]
         old = spelt(old, self._types)
         verdict = verdict_of(ChangeKind.RENAME_COLUMN, old, old, new, origin)
         makes = self._policy.decide(verdict.kind) is PolicyDecision.MAKE

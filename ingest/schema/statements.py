@@ -106,7 +106,7 @@ class DdlLog:
             deltas: of tables that exist.
         """
         self.read()
-        known = all(self._once_told(delta) for delta in deltas)
+        known = all(self._named_before(delta) for delta in deltas)
         until = self._clock.monotonic_s() + (_SHORT_PATIENCE_S if known else _PATIENCE_S)
         while missing := [delta for delta in deltas if not self._explains(delta)]:
             if self._clock.monotonic_s() >= until:
@@ -124,7 +124,7 @@ class DdlLog:
         events = [event for event in self.of(delta.source) if event.columns]
         return not events or all(field.name in events[-1].columns for field in delta.fields)
 
-    def _once_told(self, delta: SchemaDelta) -> bool:
+    def _named_before(self, delta: SchemaDelta) -> bool:
         named = {name for event in self.of(delta.source) for name in event.columns}
         return all(field.name in named for field in delta.fields)
 

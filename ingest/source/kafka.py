@@ -258,7 +258,7 @@ class TopicIdentities:
                 known[topic] = {"id": now}
             elif entry["id"] != now:
                 if not allowed:
-                    raise self._made_anew(topic, entry["id"], now)
+                    raise self._recreated(topic, entry["id"], now)
                 known[topic] = {"id": now, "left": offsets}
                 found.add(topic)
             elif "left" in entry:
@@ -290,7 +290,7 @@ class TopicIdentities:
                 path=self._path,
             ) from error
 
-    def _made_anew(self, topic: str, was: str, now: str) -> DataLossError:
+    def _recreated(self, topic: str, was: str, now: str) -> DataLossError:
         return DataLossError(
             "a topic was deleted and re-created",
             detail="its offsets are of other records now",
@@ -377,10 +377,10 @@ class KafkaSource:
                 end = reached.get(topic, {}).get(key, offset)
                 low, _ = marks.get((topic, key), (end, end))
                 if offset < end and low > offset:
-                    self._gone(topic, key, offset, low)
+                    self._refuse_lost(topic, key, offset, low)
         return dict(normalize(wanted))
 
-    def _gone(self, topic: str, key: str, wanted: int, low: int) -> None:
+    def _refuse_lost(self, topic: str, key: str, wanted: int, low: int) -> None:
         """Records that a table missed while it was parked are not in the log any more."""
         error = DataLossError(
             "kafka no longer has the records that the table missed while it was parked",

@@ -64,7 +64,7 @@ class Source(Protocol):
         """
 
     def restore(self, stored: Mapping[str, Any]) -> OffsetJson:
-        """Offsets a stream goes on at, from what its tables or its progress file stored."""
+        """Offsets at which a stream resumes, from what its tables or its progress file stored."""
 
     def rewind(self, start: Mapping[str, Any], position: Mapping[str, Any]) -> OffsetJson:
         """As `restore` of `start`, when a stream that has read up to `position` goes back there.

@@ -399,7 +399,7 @@ def _without_op(members: Tokens) -> str | None:
     """What it is by members that no row has by chance: flattened rows are no messages."""
     if members.get("status") in _BOUNDARIES and "id" in members:
         return "transaction"
-    if _tells_of_tables(members) and ("source" in members or "databaseName" in members):
+    if _names_tables(members) and ("source" in members or "databaseName" in members):
         return "schema_change"
     if "aggregate_type" in members and "type" in members:
         return "notification"
@@ -410,7 +410,7 @@ def _without_op(members: Tokens) -> str | None:
     return None
 
 
-def _tells_of_tables(members: Tokens) -> bool:
+def _names_tables(members: Tokens) -> bool:
     if members.keys() >= {"source", "databaseName"} and members.keys() & {"ddl", "tableChanges"}:
         return True
     return members.get("ddl", b"")[:1] == b'"' or members.get("tableChanges", b"")[:1] == b"["

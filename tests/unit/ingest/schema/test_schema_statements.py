@@ -98,7 +98,7 @@ class World:
         return type(event)(
             event.source,
             event.type,
-            event.said,
+            event.changes,
             event.columns,
             event.ddl,
             event.topic,
