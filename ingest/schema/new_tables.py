@@ -14,8 +14,7 @@ from ingest.decode.events import SchemaDelta
 from ingest.decode.schema_change_events import TableDdl
 from ingest.schema.event_time import watermark_refused
 from ingest.schema.schema_modes import change_policy
-from ingest.schema.schema_sync import Decision, NewTable, reconcile
-from ingest.schema.transformed_schema import TableRules
+from ingest.schema.schema_sync import Decision, NewTable, TableRules, reconcile
 from ingest.source.open import topic_bytes
 from ingest.transform.rules import transform_rule
 from storage.format.metadata.schema import TableSchema

@@ -17,7 +17,7 @@ from ingest.decode.events import AsksTypes, SourceTable
 from ingest.decode.json.schema_block import SchemaBlock
 from ingest.decode.json.single_event import Tokens
 from ingest.decode.shapes import Shape
-from ingest.decode.types.codec_choice import Fit, bare_codec_for, cuts_fractions, infinity_of
+from ingest.decode.types.codec_choice import Fit, bare_codec_for, with_policies
 from ingest.decode.types.semantic_types import (
     STRING,
     Codec,
@@ -68,8 +68,7 @@ def loose_codec_for(column: DataType, facts: ProducerFacts) -> Codec | Fit:
         if root in (TypeRoot.BINARY, TypeRoot.VARBINARY):
             kind = _BYTES.get(facts.binary_handling_mode)
         if kind is not None:
-            infinity, cuts = infinity_of(column, facts), cuts_fractions(column, facts)
-            return Codec(kind, column, infinity=infinity, cuts=cuts)
+            return with_policies(Codec(kind, column), column, facts)
     return bare_codec_for(column, facts)
 
 

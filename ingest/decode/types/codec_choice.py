@@ -36,10 +36,9 @@ __all__ = [
     "bare_codec_for",
     "bare_text_codec",
     "codec_for",
-    "cuts_fractions",
     "has_text",
-    "infinity_of",
     "text_codec",
+    "with_policies",
 ]
 
 _MAX_PRECISION = 38
@@ -91,25 +90,15 @@ def codec_for(
     )
     if (narrow or scale_grows) and not fixed:
         return Fit.WIDEN if union is not None else Fit.NEVER
-    return Codec(
-        semantic.kind,
-        column,
-        semantic.unit,
-        semantic.scale,
-        unsigned=semantic.unsigned,
-        infinity=infinity_of(column, facts),
-        cuts=cuts_fractions(column, facts),
-    )
+    codec = Codec(semantic.kind, column, semantic.unit, semantic.scale, unsigned=semantic.unsigned)
+    return with_policies(codec, column, facts)
 
 
-def infinity_of(column: AtomicType, facts: ProducerFacts) -> Infinity:
-    """The policy where it matters, so that codecs of other columns are equal whatever it is."""
-    return facts.mapping.infinity if column.root in _MOMENTS else Infinity.REFUSE
-
-
-def cuts_fractions(column: AtomicType, facts: ProducerFacts) -> bool:
-    """The policy where it matters, as `infinity_of`."""
-    return "cut-fractions" in facts.mapping and column.root in _INSTANTS
+def with_policies(codec: Codec, column: AtomicType, facts: ProducerFacts) -> Codec:
+    """A codec with the policies for moments; others are equal whatever these are."""
+    infinity = facts.mapping.infinity if column.root in _MOMENTS else Infinity.REFUSE
+    cuts = "cut-fractions" in facts.mapping and column.root in _INSTANTS
+    return dataclasses.replace(codec, infinity=infinity, cuts=cuts)
 
 
 def _same_family(type_: DataType, column: DataType) -> bool:
@@ -216,16 +205,13 @@ def bare_codec_for(column: DataType, facts: ProducerFacts) -> Codec | Fit:
     if root is TypeRoot.BIGINT and "bits-to-bigint" in mapping:
         return Codec(Kind.INTEGER_OR_BITS, column)
     if root in _BARE:
-        infinity, cuts = infinity_of(column, facts), cuts_fractions(column, facts)
-        return Codec(_BARE[root], column, infinity=infinity, cuts=cuts)
+        return with_policies(Codec(_BARE[root], column), column, facts)
     if root is TypeRoot.DECIMAL:
         kind = _BARE_DECIMALS.get(facts.decimal_handling_mode, Kind.DECIMAL_BYTES)
         whole = nullable(column) == UNSIGNED_BIGINT and "unsigned-bigint-to-decimal" in mapping
         return Codec(kind, column, scale=column.scale, unsigned=whole)
     if root in _ISO_KINDS:
-        codec = _bare_temporal(column, facts.time_precision_mode)
-        infinity, cuts = infinity_of(column, facts), cuts_fractions(column, facts)
-        return dataclasses.replace(codec, infinity=infinity, cuts=cuts)
+        return with_policies(_bare_temporal(column, facts.time_precision_mode), column, facts)
     return Codec(_binary_kind(facts), column)
 
 

@@ -4,6 +4,8 @@ fail the batch. The errors are put into the code, at every step that a record go
 
 import pytest
 
+from ingest.decode.events import DecodeResult
+from ingest.decode.isolation import isolated
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.errors import AccessDeniedError, DiskFullError, blames_record
 from ingest.pipeline import map_side, reduce_side
@@ -233,3 +235,17 @@ def test_positions_are_those_of_a_stream_without_the_record(tmp_path, monkeypatc
         found.append(sorted(rows, key=lambda row: row["id"]))
     assert found[0] == found[1]
     assert len(found[0]) == 8
+
+
+def test_what_was_matched_is_kept_where_records_are_decoded_apart():
+    raw = RawBatch("shop", 0, [0, 1], [None, None], [b"a", b"b"])
+
+    def decode(some):
+        if len(some) > 1:
+            raise KeyError("two of them")
+        matched = frozenset({("shop.orders", some.values[0].decode(), "x")})
+        return DecodeResult([], [], [], {"op.c": 1}, matched, walked=1)
+
+    found = isolated(decode, decode, raw)
+    assert found.matched == {("shop.orders", "a", "x"), ("shop.orders", "b", "x")}
+    assert (found.counts, found.walked) == ({"op.c": 2}, 2)

@@ -11,6 +11,7 @@ from ingest.decode.events import MOVED, UNAVAILABLE_COLUMN, Target, Toast
 from ingest.decode.json.debezium_json import DebeziumJson
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
+from ingest.decode.key_check import key_columns
 from ingest.decode.registry.client import AVRO, RegisteredSchema
 from ingest.source.records import RawBatch
 from tests.unit.ingest.avro_events import SOURCE as AVRO_SOURCE
@@ -159,3 +160,9 @@ def test_an_update_tells_both_keys_itself():
         ("-D", 1, None),
         ("+I", 2, [MOVED, V]),
     ]
+
+
+def test_a_key_may_have_columns_that_are_called_schema_and_payload():
+    assert key_columns(b'{"schema":"a","payload":"b","id":1}') == {"schema", "payload", "id"}
+    assert key_columns(b'{"schema":null,"payload":{"id":1}}') == {"id"}
+    assert key_columns(b"") is key_columns(b"junk") is key_columns(b"[1]") is None
