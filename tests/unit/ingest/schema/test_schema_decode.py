@@ -85,7 +85,7 @@ class Lake:
                 draft.drop(name, PLACE)
             else:
                 draft.rename(name, other, PLACE)
-        changes = draft.finish(0).changes
+        changes = draft.finish(0).action
         if changes:
             self.schema = evolve(self.schema, changes, 0)
 
