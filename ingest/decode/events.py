@@ -179,13 +179,7 @@ class Target:
 
 
 def is_owner(schema: TableSchema, source: SourceTable, owner: str = "") -> bool:
-    """Whether a table may be filled from a source table.
-
-    Args:
-        schema: of the table.
-        source: the source table.
-        owner: see `Target`.
-    """
+    """Whether a table may be filled from a source table."""
     if OWN_TABLE_OPTION in schema.options:
         return False
     wanted = schema.options.get(SOURCE_TABLE_OPTION)

@@ -68,9 +68,6 @@ class KeyMoves:
     def old_key(self, at: int) -> Tokens | None:
         """Columns of the key that a new row had before; None: the row is really new.
 
-        Args:
-            at: position of its record.
-
         Raises:
             EventRefusedError: the key changed, but the old row is not surely known.
         """

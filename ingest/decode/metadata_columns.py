@@ -144,11 +144,7 @@ _RECORD |= {"key", "headers"}
 
 
 class RequestedOrigins:
-    """A resolver that notes which targets request metadata.
-
-    Args:
-        resolve: the resolver behind it.
-    """
+    """A resolver that notes which targets request metadata."""
 
     def __init__(self, resolve: Resolver) -> None:
         self._resolve = resolve
@@ -170,13 +166,7 @@ class RequestedOrigins:
         return dataclasses.replace(target, origin=()) if target is not None else None
 
     def filled(self, result: DecodeResult, raw: RawBatch, read: OriginReader) -> DecodeResult:
-        """The result with the origins that targets request.
-
-        Args:
-            result: of decoding `raw`.
-            raw: the records.
-            read: reads what the format has.
-        """
+        """The result with the origins that targets request."""
         if not self._names or not any(change.target in self._names for change in result.changes):
             return result
         offsets = np.array(raw.offsets, np.int64)

@@ -87,13 +87,7 @@ class ConvertedRows:
 
 
 def convert_marked(plan: RowPlan, rows: Sequence[Any], placeholder: Placeholder) -> ConvertedRows:
-    """Columns of row structs; values that the source did not send are marked as the target wants.
-
-    Args:
-        plan: of the rows' shape.
-        rows: row structs.
-        placeholder: of unavailable values.
-    """
+    """Columns of row structs; values that the source did not send are marked as `Toast` says."""
 
     def column_of(number: int, codec: Codec, refused: set[int]) -> pa.Array:
         return convert_column(codec, list(map(plan.getters[number], rows)), refused)
@@ -395,9 +389,6 @@ class Outcome:
 
     1. `count`, `refuse`, `withhold` and the rows of `rows_of`, in any order;
     2. `finish` once.
-
-    Args:
-        raw: the batch.
 
     Attributes:
         walked: records that became rows by the compiled scan.

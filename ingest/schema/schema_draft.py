@@ -177,12 +177,7 @@ def option_changes(existing: TableSchema, names: ColumnNames) -> list[SchemaChan
 
 
 class Draft:
-    """See the module.
-
-    Args:
-        existing: schema of the table.
-        policy: of the table.
-    """
+    """See the module."""
 
     def __init__(self, existing: TableSchema, policy: ChangePolicy) -> None:
         self._existing = existing

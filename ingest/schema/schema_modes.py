@@ -253,9 +253,6 @@ class AnswerBook:
         """Those that hold for further batches.
 
         A column that was dropped may be there again: whether it is, is found out in each batch.
-
-        Args:
-            options: of the tables.
         """
         lasting: dict[str, Answers] = {}
         for name, each in self.given().items():

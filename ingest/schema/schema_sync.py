@@ -162,12 +162,7 @@ class TableRules:
         return found | ({KEY_OPTION: json.dumps(recipe, sort_keys=True)} if recipe else {})
 
     def wanted(self, existing: TableSchema, deltas: Sequence[SchemaDelta]) -> Wanted:
-        """Translate deltas of an existing table, and add the columns that the pipeline makes.
-
-        Args:
-            existing: schema of the table.
-            deltas: of this table.
-        """
+        """Translate deltas of an existing table, and add the columns that the pipeline makes."""
         if self.rule.empty:
             return Wanted(tuple(deltas))
         return TableRules(present_rule(self.rule, existing), self.zone)._wanted(existing, deltas)

@@ -39,12 +39,6 @@ class DdlLog:
     other topics may overtake it, or a table may be created batches later; so the driver reads the
     topic before it decides (ADR 0011). The topic is small: a message per statement. Not
     thread-safe.
-
-    Args:
-        source: the pipeline's source.
-        topic: the schema change topic.
-        clock: time.
-        value: reads values of its records.
     """
 
     def __init__(

@@ -46,9 +46,6 @@ class TopicGate:
     that waits is still in the source. Offered offsets are in Spark's log, where a repeated batch
     finds them. How long records have waited is known to this process only: records that wait at its
     first poll have waited for an unknown time and are offered at once.
-
-    Args:
-        clock: time.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -86,12 +86,7 @@ class _Sample:
 
 
 class RecordSizes:
-    """Remembers samples; reads new ones when a limit makes them necessary.
-
-    Args:
-        settings: how to reach the brokers.
-        clock: for the age of samples.
-    """
+    """Remembers samples; reads new ones when a limit makes them necessary."""
 
     def __init__(self, settings: KafkaSourceSettings, clock: Clock) -> None:
         self._settings = settings
@@ -227,9 +222,6 @@ class TopicIdentities:
       between planning and Spark's log needs no further care.
 
     Brokers before 2.8 have no ids: nothing is kept then. One writer: the planning side.
-
-    Args:
-        checkpoint: the stream's directory.
     """
 
     def __init__(self, checkpoint: Path) -> None:

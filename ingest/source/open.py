@@ -179,10 +179,6 @@ class LagProbe:
     """The driver's own client for lag, since Spark's source runner shares no memory with it.
 
     A context manager.
-
-    Args:
-        settings: the source.
-        clock: for caches.
     """
 
     def __init__(self, settings: SourceSettings, clock: Clock | None = None) -> None:

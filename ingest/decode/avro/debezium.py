@@ -66,11 +66,7 @@ _REFUSALS = (OddDataError, UnsupportedFeatureError, ValueError)
 
 
 class AvroOrigins:
-    """See the module; an `origin.OriginReader`.
-
-    Args:
-        records: reads single records.
-    """
+    """See the module; an `metadata_columns.OriginReader`."""
 
     def __init__(self, records: AvroRecords) -> None:
         self._framing = records.framing
@@ -81,7 +77,7 @@ class AvroOrigins:
     def __call__(
         self, raw: RawBatch, places: Sequence[int], names: Collection[str]
     ) -> Mapping[str, pa.Array]:
-        """See `origin.OriginReader`."""
+        """See `metadata_columns.OriginReader`."""
         wanted = tuple(name for name in names if name in ENVELOPE_MEMBERS)
         if not wanted:
             return {}
@@ -214,11 +210,6 @@ def converted_rows(plan: RowPlan, rows: RowColumns, placeholder: Placeholder) ->
     """The target's columns.
 
     Rows without image, or with values that no column takes, are refused as well.
-
-    Args:
-        plan: of the rows' shape.
-        rows: row images.
-        placeholder: of unavailable values.
     """
     count = len(rows.present)
 

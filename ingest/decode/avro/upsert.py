@@ -90,7 +90,7 @@ class UpsertAvroDecoder(AvroRecords):
     def origins(
         self, raw: RawBatch, places: Sequence[int], names: Collection[str]
     ) -> Mapping[str, pa.Array]:
-        """See `origin.OriginReader`."""
+        """See `metadata_columns.OriginReader`."""
         pairs = [self._messages(raw, at) for at in places]
         offsets = [raw.offsets[at] for at in places]
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]

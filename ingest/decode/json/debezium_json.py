@@ -116,7 +116,7 @@ class EnvelopeOrigins:
     def __call__(
         self, raw: RawBatch, places: Sequence[int], names: Collection[str]
     ) -> Mapping[str, pa.Array]:
-        """See `origin.OriginReader`."""
+        """See `metadata_columns.OriginReader`."""
         wanted = tuple(names)
         reader = self._readers.get(wanted)
         if reader is None:

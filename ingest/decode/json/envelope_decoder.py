@@ -81,11 +81,7 @@ _NAMED: Mapping[str, Callable[[Event], str | None]] = {
 
 
 class DialectOrigins:
-    """See the module; an `origin.OriginReader`.
-
-    Args:
-        dialect: of the format.
-    """
+    """See the module; an `metadata_columns.OriginReader`."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -94,7 +90,7 @@ class DialectOrigins:
     def __call__(
         self, raw: RawBatch, places: Sequence[int], names: Collection[str]
     ) -> Mapping[str, pa.Array]:
-        """See `origin.OriginReader`."""
+        """See `metadata_columns.OriginReader`."""
         wanted = tuple(name for name in names if name not in _NAMED)
         if wanted not in self._readers:
             self._readers[wanted] = MemberReader(self._dialect.members, wanted)

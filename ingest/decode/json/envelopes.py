@@ -151,9 +151,6 @@ _MAX_BLOCKS = 4_096
 class Dialect(abc.ABC):
     """One event format.
 
-    Args:
-        options: see `DialectOptions`.
-
     Attributes:
         key_is_row: whether the members of the Kafka key are the columns of the primary key.
         fills_keys: whether the Kafka key has key columns that a row lacks.

@@ -441,12 +441,6 @@ def _in_array(values: Sequence[_Value], row: _Member, array: _Member) -> list[_V
 class _Found:
     """What the members of an event are.
 
-    Args:
-        text: the event.
-        anatomy: of its format.
-        message: its members.
-        whole: where its payload is.
-
     Attributes:
         row: the row, or the first of an array of rows.
         array: that array; None = there is none.
