@@ -451,7 +451,8 @@ def _create(
     key = primary_key or first.primary_key
     others = {delta.primary_key for delta in mine} - {key}
     if others and not primary_key:
-        return _refused(f"records disagree on the key: {_keys({key, *others})}")
+        keys = " and ".join(sorted(", ".join(each) for each in {key, *others}))
+        return _refused(f"records disagree on the key: {keys}")
     columns: dict[str, DataType] = {}
     for delta in mine:
         for field in delta.fields:
@@ -495,10 +496,6 @@ def _refused(reason: str) -> Decision:
     return Decision(Refused(reason), (reason,))
 
 
-def _keys(keys: set[tuple[str, ...]]) -> str:
-    return " and ".join(sorted(", ".join(key) for key in keys))
-
-
 def _owner(delta: SchemaDelta) -> str:
     return delta.owner or delta.source.address
 
@@ -513,13 +510,9 @@ def _unite(columns: dict[str, DataType], name: str, observed: DataType) -> list[
     current = columns.setdefault(name, observed)
     union = guessed_union(current, observed)
     if union is None:
-        return [_clash(name, current, observed)]
+        return [f"column {name}: {type_name(current)} cannot become {type_name(observed)}"]
     columns[name] = union
     return []
-
-
-def _clash(name: str, current: DataType, observed: DataType) -> str:
-    return f"column {name}: {type_name(current)} cannot become {type_name(observed)}"
 
 
 def _change(

@@ -542,7 +542,9 @@ class _Decoding:
     def _rows(self, plan: RowPlan, at: int, event: Event, image: Image) -> list[SingleRow]:
         dialect = self._dialect
         key = event.key if dialect.key_is_row else None
-        before = _before(plan, image)
+        before: Tokens = {}
+        if image.before is not None:
+            before = before_tokens(plan, image.op, image.before)
         if event.of_key:
             before = {name: before[name] for name in plan.key_names if name in before}
         after: Tokens = {}
@@ -609,10 +611,6 @@ def _with_key(plan: RowPlan, tokens: Tokens, key: bytes | None) -> Tokens:
         return tokens
     named = named_by_key(plan, key)
     return {**tokens, **{name: named[name] for name in lacking if name in named}}
-
-
-def _before(plan: RowPlan, image: Image) -> Tokens:
-    return {} if image.before is None else before_tokens(plan, image.op, image.before)
 
 
 def _names(text: bytes | None) -> set[str]:

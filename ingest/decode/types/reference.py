@@ -337,12 +337,8 @@ def _single(codec: Codec, token: bytes) -> float:
     return number
 
 
-def _length_of(codec: Codec) -> int:
-    return codec.type.length if isinstance(codec.type, AtomicType) else 0
-
-
 def _fitting(codec: Codec, value: Any) -> Any:
-    limit = _length_of(codec)
+    limit = codec.type.length if isinstance(codec.type, AtomicType) else 0
     if limit and len(value) > limit:
         raise ValueRefusedError(f"{len(value)} is longer than the column's length {limit}")
     return value

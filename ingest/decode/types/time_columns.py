@@ -155,7 +155,8 @@ def with_bounds(column: pa.Array, signs: pa.Array | None) -> pa.Array:
     if signs is None:
         return column
     for sign in (1, -1):
-        stored = pa.array([bound_of(column.type, sign)], _storage(column.type)).view(column.type)
+        storage = pa.int32() if pa.types.is_date(column.type) else pa.int64()
+        stored = pa.array([bound_of(column.type, sign)], storage).view(column.type)
         column = pc.if_else(pc.equal(signs, sign), stored[0], column)
     return column
 
@@ -180,10 +181,6 @@ def _among(numbers: pa.Array, codes: frozenset[int]) -> "np.ndarray":
     some = pa.array([code for code in codes if low <= code <= high], numbers.type)
     mask: np.ndarray = pc.is_in(numbers, value_set=some).to_numpy(zero_copy_only=False)
     return mask
-
-
-def _storage(type_: pa.DataType) -> pa.DataType:
-    return pa.int32() if pa.types.is_date(type_) else pa.int64()
 
 
 PER_UNIT = {"ms": 1, "us": 1_000, "ns": 1_000_000}

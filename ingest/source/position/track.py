@@ -220,9 +220,8 @@ class Track:
         running = np.maximum.accumulate(np.r_[first, ranks])
         exact = own if positions.floating is None else own & ~positions.floating
         falls = exact & (ranks <= running[:-1])
-        newest = np.maximum.accumulate(
-            np.r_[self._newest(), np.where(own & dated, moments, _NEVER)]
-        )
+        before_ms = _NEVER if self.highest.ts_ms is None else self.highest.ts_ms
+        newest = np.maximum.accumulate(np.r_[before_ms, np.where(own & dated, moments, _NEVER)])
         restarted = exact & dated & (ranks < running[:-1]) & (moments > newest[:-1])
         restarted &= newest[:-1] != _NEVER
         sources = self._sources(ranks, first, running, exact)
@@ -239,9 +238,6 @@ class Track:
     def _moments(self, stamps: pa.Array, own: _Mask) -> tuple[_Numbers, _Mask]:
         dated = stamps.is_valid().to_numpy(zero_copy_only=False) & own
         return stamps.fill_null(0).to_numpy(), dated
-
-    def _newest(self) -> int:
-        return _NEVER if self.highest.ts_ms is None else self.highest.ts_ms
 
     def _stacked(self, epochs: _Numbers, parts: Sequence[pa.Array]) -> list[pa.Array]:
         """The highest position before the rows, null when there is none, then the rows'."""

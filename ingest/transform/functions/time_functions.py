@@ -388,15 +388,11 @@ def _to_timestamp_ltz(site: Site) -> Planned:
 
 
 def _now(site: Site) -> Planned:
-
     def run(frame: Frame) -> Cells:
-        return Cells(pa.scalar(frame.now_ms, pa.int64()).cast(arrow_type(_NOW)))
+        now = pa.scalar(frame.now_ms, pa.int64()).cast(arrow_type(_NOW))
+        return Cells(as_array(now, frame.num_rows))
 
-    return site.lazy(_NOW, lambda frame: _one_row(frame, run(frame)), ())
-
-
-def _one_row(frame: Frame, cells: Cells) -> Cells:
-    return Cells(as_array(cells.values, frame.num_rows))
+    return site.lazy(_NOW, run, ())
 
 
 def _datediff(site: Site) -> Planned:
