@@ -88,7 +88,11 @@ ENVELOPE_MEMBERS: Mapping[str, tuple[Member, ...]] = {
 
 
 def flat_members(prefix: str) -> Mapping[str, tuple[Member, ...]]:
-    """By name of metadata where a flattened event may have it."""
+    """By name of metadata where an event flattened by `ExtractNewRecordState` may have it.
+
+    In members with a prefix that `add.fields` names: `__source_lsn` for `source.lsn`, `__lsn` for
+    `lsn`; there `op` and `ts_ms` are the envelope's (CDC.md §1.3).
+    """
     if not prefix:
         return {}
     found: dict[str, tuple[Member, ...]]
