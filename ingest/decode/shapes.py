@@ -30,13 +30,6 @@ from ingest.decode.json.schema_block import SchemaBlock
 from ingest.decode.json.single_event import (
     Tokens,
 )
-from ingest.decode.types.codec_choice import (
-    Fit,
-    bare_codec_for,
-    bare_text_codec,
-    codec_for,
-    text_codec,
-)
 from ingest.decode.types.exact_numbers import number_type, wider_number
 from ingest.decode.types.reference import decode_value
 from ingest.decode.types.semantic_types import (
@@ -44,10 +37,15 @@ from ingest.decode.types.semantic_types import (
     STRING,
     UNSIGNED_BIGINT,
     Codec,
+    Fit,
     Kind,
     ProducerFacts,
     Semantic,
+    bare_codec_for,
+    bare_text_codec,
+    codec_for,
     observe_mapped,
+    text_codec,
 )
 from ingest.decode.types.token_values import NULL, UnavailableValueError, ValueRefusedError
 from ingest.decode.types.unavailable import Placeholder

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ingest.decode.column_names import ColumnNames, folded, free_name, spelt
 from ingest.decode.events import ObservedField, SchemaDelta
 from ingest.decode.schema_change_events import TableDdl
-from ingest.decode.types.codec_choice import has_text
-from ingest.decode.types.semantic_types import STRING
+from ingest.decode.types.semantic_types import STRING, has_text
 from ingest.decode.types.widening import guessed_union, nullable, union_type
 from ingest.schema.schema_modes import (
     ChangeKind,

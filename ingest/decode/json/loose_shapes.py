@@ -17,14 +17,16 @@ from ingest.decode.events import AsksTypes, SourceTable
 from ingest.decode.json.schema_block import SchemaBlock
 from ingest.decode.json.single_event import Tokens
 from ingest.decode.shapes import Shape
-from ingest.decode.types.codec_choice import Fit, bare_codec_for, with_policies
 from ingest.decode.types.semantic_types import (
     STRING,
     Codec,
+    Fit,
     Kind,
     ProducerFacts,
     Semantic,
+    bare_codec_for,
     mapped_type,
+    with_policies,
 )
 from ingest.decode.types.token_values import NULL, number_token
 from ingest.decode.types.unavailable import Placeholder
