@@ -159,20 +159,20 @@ _NULL = msgspec.Raw(NULL)
 
 
 class _Source(msgspec.Struct, gc=False):
-    name: str | None = None
-    db: str | None = None
-    schema: str | None = None
-    table: str | None = None
+    name: str | None = ""
+    db: str | None = ""
+    schema: str | None = ""
+    table: str | None = ""
     ts_ms: int | None = None
 
 
 class _OddSource(msgspec.Struct, gc=False):
     """With a moment that is no number."""
 
-    name: str | None = None
-    db: str | None = None
-    schema: str | None = None
-    table: str | None = None
+    name: str | None = ""
+    db: str | None = ""
+    schema: str | None = ""
+    table: str | None = ""
     ts_ms: msgspec.Raw = _NULL
 
 
@@ -256,7 +256,8 @@ class DebeziumJson(BlockMessages):
         if block is not None and types not in self.blocks:
             self.remember(block)
         return Event(
-            self.source(said.db or "", said.schema or "", said.table or "", said.name or ""),
+            self._sources.get((said.db, said.schema, said.table, said.name))
+            or self.source(said.db or "", said.schema or "", said.table or "", said.name or ""),
             (change,),
             moment if isinstance(moment, int) else None,
             (),
@@ -268,7 +269,7 @@ class DebeziumJson(BlockMessages):
         self, topic: str, value: bytes
     ) -> tuple[SchemaBlock | None, bytes, _Envelope | _OddEnvelope | None]:
         """Schema block, payload and envelope of a message; no envelope where it is none."""
-        state = self.state(topic)
+        state = self.topics.get(topic) or self.state(topic)
         if not state.prefixes:
             try:
                 bare = _ENVELOPE.decode(value)

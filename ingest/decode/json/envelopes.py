@@ -182,7 +182,7 @@ class Dialect(abc.ABC):
             time_precision_mode=options.time_precision_mode or self.times,
             mapping=options.type_mapping,
         )
-        self._sources: dict[tuple[str, ...], SourceTable] = {}
+        self._sources: dict[tuple[str | None, ...], SourceTable] = {}
         self.partial_updates = (options.missing_columns or self.missing) == "unchanged"
 
     @abc.abstractmethod
@@ -275,13 +275,15 @@ class BlockMessages(Dialect):
     def __init__(self, options: DialectOptions) -> None:
         super().__init__(options)
         self.blocks: dict[bytes, SchemaBlock] = {}
-        self._topics: dict[tuple[str, bool], TopicState] = {}
+        self.topics: dict[str, TopicState] = {}
+        self._keys: dict[str, TopicState] = {}
 
     def state(self, topic: str, *, of_keys: bool = False) -> TopicState:
         """What is known of a topic's values, or keys."""
-        state = self._topics.get((topic, of_keys))
+        states = self._keys if of_keys else self.topics
+        state = states.get(topic)
         if state is None:
-            state = self._topics[topic, of_keys] = TopicState()
+            state = states[topic] = TopicState()
         return state
 
     def remember(self, block: SchemaBlock) -> SchemaBlock:
