@@ -202,7 +202,10 @@ class _Truncate(_Op):
 _OP = msgspec.json.Decoder(_Op)
 _TRUNCATE = msgspec.json.Decoder(_Truncate)
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
-_ODD_ENVELOPE = msgspec.json.Decoder(_OddEnvelope)
+_ENVELOPES: Sequence[Callable[[bytes], _Envelope | _OddEnvelope]] = (
+    _ENVELOPE.decode,
+    msgspec.json.Decoder(_OddEnvelope).decode,
+)
 _ROW_OPS = frozenset("crudCRUD")
 _BOUNDARIES = (b'"BEGIN"', b'"END"')
 _SHOWN_OP = 20
@@ -313,9 +316,7 @@ def _envelope(payload: bytes) -> _Envelope | _OddEnvelope | None:
     Raises:
         EventRefusedError: it is no JSON.
     """
-    decoders: Sequence[Callable[[bytes], _Envelope | _OddEnvelope]]
-    decoders = (_ENVELOPE.decode, _ODD_ENVELOPE.decode)
-    for decode in decoders:
+    for decode in _ENVELOPES:
         try:
             return decode(payload)
         except msgspec.ValidationError:
