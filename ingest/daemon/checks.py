@@ -30,7 +30,7 @@ from ingest.daemon.configuration import transforms_found
 from ingest.decode.registry.client import SchemaRegistry
 from ingest.errors import AccessDeniedError, ExitCode, kind_of
 from ingest.source.file_listing import list_files
-from ingest.transform.rule_names import transform_rule
+from ingest.transform.rules import transform_rule
 from storage.clock import IdSource, RandomIds
 from storage.errors import (
     InvalidOptionError,

@@ -18,11 +18,11 @@ from ingest.kubernetes.pods import default_parallelism
 from ingest.observe.metrics.metric_table import METRICS
 from ingest.schema.event_time import check_watermarks
 from ingest.schema.routing import check_routes
-from ingest.schema.transformed_schema import fixed_buckets, moving_partitions
+from ingest.schema.schema_sync import fixed_buckets, moving_partitions
 from ingest.source.position.ordered_tables import SOURCE, unordered
 from ingest.transform.functions.casting import zone_named
 from ingest.transform.masks import parse_mask
-from ingest.transform.rule_names import check_part, check_rule, moved_by, transform_rule
+from ingest.transform.rules import check_part, check_rule, moved_by, transform_rule
 from storage.errors import InvalidOptionError, InvalidRequestError
 from storage.options.options import option_value
 

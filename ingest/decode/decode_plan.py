@@ -23,7 +23,7 @@ from ingest.decode.events import SourceTable, Target
 from ingest.decode.types.conversions import wire_type
 from ingest.decode.types.exact_numbers import held
 from ingest.decode.types.semantic_types import Codec, Kind
-from ingest.decode.types.token_values import NULL
+from ingest.decode.types.token_values import MEMBERS, NULL
 from storage.format.types.types import DataType
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
 ]
 
 _ESCAPED = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
-_NAMES = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -178,7 +177,7 @@ class RowPlan:
             msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is no JSON object.
         """
         if not all(is_plain_name(name) for name in self.key_names):
-            found = _NAMES.decode(image)
+            found = MEMBERS.decode(image)
             return {name: bytes(found.get(name, b"null")) for name in self.key_names}
         key = self._raw_key(image)
         return {self.columns[i].member: bytes(getattr(key, f"f{i}")) for i in self.key}

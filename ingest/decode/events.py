@@ -26,6 +26,7 @@ __all__ = [
     "BadRecord",
     "ChangeBatch",
     "DecodeResult",
+    "EventRefusedError",
     "ObservedField",
     "Resolver",
     "SchemaDelta",
@@ -61,6 +62,18 @@ OWN_TABLE_OPTION = "lakeward.own-table"
 
 TABLE_NAME = "table_name"
 """Error class of records whose target may not have its name."""
+
+
+class EventRefusedError(Exception):
+    """The record is bad.
+
+    Attributes:
+        error_class: one word, see `BadRecord`.
+    """
+
+    def __init__(self, error_class: str, error: str) -> None:
+        super().__init__(error)
+        self.error_class = error_class
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,13 +179,7 @@ class Target:
 
 
 def is_owner(schema: TableSchema, source: SourceTable, owner: str = "") -> bool:
-    """Whether a table may be filled from a source table.
-
-    Args:
-        schema: of the table.
-        source: the source table.
-        owner: see `Target`.
-    """
+    """Whether a table may be filled from a source table."""
     if OWN_TABLE_OPTION in schema.options:
         return False
     wanted = schema.options.get(SOURCE_TABLE_OPTION)

@@ -11,13 +11,11 @@ the end of the traceback, and the others are decoded without them. Errors of wha
 """
 
 import traceback
-from collections import Counter
 from collections.abc import Callable
 
 from ingest.decode.bisection import failing_positions
-from ingest.decode.events import BadRecord, DecodeResult
-from ingest.decode.merged_batches import merged
-from ingest.decode.outcome import bad_record
+from ingest.decode.events import DecodeResult
+from ingest.decode.outcome import bad_record, united
 from ingest.errors import blames_record
 from ingest.source.records import RawBatch
 
@@ -72,13 +70,13 @@ def isolated(
     if not failing:  # only together: each half for itself
         middle = len(raw) // 2
         halves = (range(middle), range(middle, len(raw)))
-        return _united([isolated(decode, attempt, raw.of(half)) for half in halves])
+        return united([isolated(decode, attempt, raw.of(half)) for half in halves])
     removed = set(failing)
     rest = [at for at in range(len(raw)) if at not in removed]
     parts = [isolated(decode, attempt, raw.of([at])) for at in failing]
     if rest:
         parts.append(isolated(decode, attempt, raw.of(rest)))
-    return _united(parts)
+    return united(parts)
 
 
 def guilty_rows(
@@ -129,16 +127,3 @@ def _tried(attempt: Callable[[RawBatch], object], raw: RawBatch) -> None:
         if not blames_record(error):
             raise
         raise _UnforeseenError from error
-
-
-def _united(parts: list[DecodeResult]) -> DecodeResult:
-    counts: Counter[str] = Counter()
-    for part in parts:
-        counts.update(part.counts)
-    bad: list[BadRecord] = [record for part in parts for record in part.bad]
-    return DecodeResult(
-        changes=merged([change for part in parts for change in part.changes]),
-        bad=sorted(bad, key=lambda record: record.offset),
-        deltas=[delta for part in parts for delta in part.deltas],
-        counts=dict(counts),
-    )

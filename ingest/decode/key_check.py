@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notices when the source's primary key is no longer the table's.
+"""Keys of records: whether they still are the table's primary key, and rows whose key changed.
 
 A table made from the Kafka key merges rows by those columns. If the source's key grows later (`id`
 to `id, region`), rows of different keys would silently become one. Keys are not parsed on the fast
 path, so the first and the last key of a raw batch are compared, and all of them only when one of
 the two differs: a source changes its key once, not back and forth within a few thousand records.
+
+Debezium writes a change of key as a delete of the old key (header `__debezium.newkey`), a tombstone
+and an insert of the new one (header `__debezium.oldkey`), all in a row. An insert whose values did
+not all come (`unavailable`) can take them from the old row only if that row is known as it was just
+before: its delete must stand right before the insert, in the same partition and batch of records.
+Elsewhere changes of the old row may lie that have not been read yet (CDC.md §1.2).
 """
 
 import dataclasses
@@ -12,24 +18,98 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
-import orjson
 import pyarrow as pa
 
 from ingest.decode.column_names import NO_NAMES, ColumnNames
-from ingest.decode.events import OFFSET_COLUMN, BadRecord, ChangeBatch
-from ingest.decode.json.schema_block import split_message
+from ingest.decode.events import OFFSET_COLUMN, BadRecord, ChangeBatch, EventRefusedError
+from ingest.decode.json.single_event import (
+    Tokens,
+    key_tokens,
+)
 from ingest.decode.outcome import bad_record
+from ingest.decode.types.token_values import PARSE_ERRORS
 from ingest.source.records import RawBatch
 
 __all__ = [
     "ERROR_CLASS",
     "KeyColumns",
+    "KeyMoves",
+    "OldKeys",
     "json_keys",
     "key_columns",
-    "op_of",
-    "operation",
     "without_foreign_keys",
 ]
+
+OldKeys = Callable[[int], Tokens | None]
+"""`KeyMoves.old_key`, whatever the positions are of."""
+
+_OLD, _NEW = "__debezium.oldkey", "__debezium.newkey"
+
+
+class KeyMoves:
+    """Finds old keys. Reads headers of single records, so it is for the few that need it.
+
+    Args:
+        raw: the records.
+        json_key: the key of the record at a position as JSON; None = it has none.
+        is_delete: whether the record at a position deletes a row.
+    """
+
+    def __init__(
+        self,
+        raw: RawBatch,
+        json_key: Callable[[int], bytes | None],
+        is_delete: Callable[[int], bool],
+    ) -> None:
+        self._raw = raw
+        self._json_key = json_key
+        self._is_delete = is_delete
+
+    def old_key(self, at: int) -> Tokens | None:
+        """Columns of the key that a new row had before; None: the row is really new.
+
+        Raises:
+            EventRefusedError: the key changed, but the old row is not surely known.
+        """
+        old = self._header(at, _OLD)
+        if old is None:
+            return None
+        before = at - 1
+        if before >= 0 and self._raw.values[before] is None:
+            before -= 1  # the tombstone of the delete
+        if before < 0 or self._raw.values[before] is None or not self._is_delete(before):
+            raise _unknown("the delete of the old key does not stand right before")
+        if self._header(before, _NEW) != _parsed(self._json_key(at)):
+            raise _unknown("the delete before it is of another change")
+        found = key_tokens(self._json_key(before))
+        if not found or _parsed(self._json_key(before)) != old:
+            raise _unknown("the delete before it is of another key")
+        return found
+
+    def _header(self, at: int, name: str) -> Any:
+        return _parsed(dict(self._raw.headers(at)).get(name))
+
+
+def _parsed(text: bytes | None) -> Any:
+    """A key without its schema; None for what is no JSON object."""
+    if not text:
+        return None
+    try:
+        value = msgspec.json.decode(text)
+    except PARSE_ERRORS:
+        return None
+    if isinstance(value, dict) and value.keys() == {"schema", "payload"}:
+        value = value["payload"]
+    return value if isinstance(value, dict) else None
+
+
+def _unknown(why: str) -> EventRefusedError:
+    return EventRefusedError(
+        "unavailable_value",
+        f"the key changed, the source did not send all values, and {why}: the old row may have "
+        "changed where it was not seen",
+    )
+
 
 ERROR_CLASS = "primary_key_changed"
 
@@ -45,41 +125,8 @@ def json_keys(raw: RawBatch, at: int) -> frozenset[str] | None:
 
 def key_columns(key: bytes | None) -> frozenset[str] | None:
     """Column names of a Kafka key; None when it has none or is no JSON object."""
-    payload = _payload(key)
-    return None if payload is None else frozenset(payload)
-
-
-class _Op(msgspec.Struct):
-    op: str
-
-
-_OP = msgspec.json.Decoder(_Op)
-
-
-def op_of(value: bytes | None) -> str | None:
-    """`op` of an event of Debezium in lower case; None where it is none."""
-    try:
-        return _OP.decode(split_message(value or b"").payload).op.lower()
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def operation(record: BadRecord) -> str:
-    """The name under which the decoder counted a record before it was taken out."""
-    return f"op.{op_of(record.value)}"
-
-
-def _payload(data: bytes | None) -> dict[str, Any] | None:
-    """A JSON object without its schema block; None for anything else."""
-    if data is None:
-        return None
-    try:
-        value = orjson.loads(data)
-    except ValueError:
-        return None
-    if isinstance(value, dict) and value.keys() >= {"schema", "payload"}:
-        value = value["payload"]
-    return value if isinstance(value, dict) else None
+    members = _parsed(key)
+    return None if members is None else frozenset(members)
 
 
 def without_foreign_keys(

@@ -4,25 +4,334 @@
 Every record ends here exactly once: as rows, a count, a bad record or behind a delta.
 """
 
+import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from ingest.decode.decode_plan import RowPlan
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.decode.bisection import failing_positions
+from ingest.decode.decode_plan import PlanColumn, RowPlan
 from ingest.decode.events import (
+    MOVED,
+    OFFSET_COLUMN,
     OWN_TABLE_OPTION,
     SOURCE_TABLE_OPTION,
+    UNAVAILABLE_COLUMN,
     BadRecord,
+    ChangeBatch,
     DecodeResult,
+    EventRefusedError,
     SchemaDelta,
     Target,
+    Toast,
 )
-from ingest.decode.json.single_event import EventRefusedError, Tokens, UncoveredError
-from ingest.decode.row_batches import TargetRows
+from ingest.decode.json.single_event import (
+    SingleRow,
+    Tokens,
+    UncoveredError,
+)
 from ingest.decode.shapes import Fate, Shape
+from ingest.decode.types.conversions import CONVERSION_ERRORS, convert
+from ingest.decode.types.odd_values import storage_column
+from ingest.decode.types.semantic_types import Codec
 from ingest.decode.types.unavailable import Placeholder
 from ingest.source.records import RawBatch
+from storage.errors import InternalError
+from storage.format.types.types import VALUE_KIND, RowKind
 
-__all__ = ["Outcome", "bad_record"]
+__all__ = [
+    "MARKS",
+    "ConvertedRows",
+    "Outcome",
+    "bad_record",
+    "convert_column",
+    "convert_columns",
+    "convert_marked",
+    "joined_rows",
+    "marks_of",
+    "new_rows_lacking",
+    "united",
+]
+
+ColumnOf = Callable[[int, Codec, set[int]], pa.Array]
+"""(number of a column, its codec, out: rows whose value did not convert) to the column."""
+
+MARKS = pa.field(UNAVAILABLE_COLUMN, pa.list_(pa.int32()))
+"""Of values that the source did not send."""
+
+_KIND_OF_OP = bytes.maketrans(
+    b"crud",
+    bytes((RowKind.INSERT, RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE)),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConvertedRows:
+    """Columns of row structs.
+
+    Attributes:
+        columns: one array per column of the plan, all of one length.
+        refused: indices of rows that are not to be used, ascending: a value did not convert (null
+            stands there), a key or NOT NULL column is null, or the placeholder may be in it.
+        unavailable: by column index the mask of values that the source did not send; null stands
+            in their place.
+    """
+
+    columns: list[pa.Array]
+    refused: np.ndarray
+    unavailable: Mapping[int, np.ndarray]
+
+
+def convert_marked(plan: RowPlan, rows: Sequence[Any], placeholder: Placeholder) -> ConvertedRows:
+    """Columns of row structs; values that the source did not send are marked as `Toast` says."""
+
+    def column_of(number: int, codec: Codec, refused: set[int]) -> pa.Array:
+        return convert_column(codec, list(map(plan.getters[number], rows)), refused)
+
+    return convert_columns(plan, len(rows), column_of, placeholder)
+
+
+def convert_columns(
+    plan: RowPlan, count: int, column_of: ColumnOf, placeholder: Placeholder
+) -> ConvertedRows:
+    """As `convert_marked`, of so many rows whose columns come from a function."""
+    toast = plan.target.toast
+    arrays: list[pa.Array] = []
+    refused: set[int] = set()
+    unavailable: dict[int, np.ndarray] = {}
+    for number, column in enumerate(plan.columns):
+        if column.codec is None:
+            arrays.append(pa.nulls(count, _null_type(plan, column)))
+            refused.update(_missing(column, arrays[-1]))
+            continue
+        array = column_of(number, column.codec, refused)
+        suspects = placeholder.suspects(column.codec, array)
+        if suspects is not None:
+            mask = np.zeros(count, bool)
+            if toast is not Toast.FAIL and column.type.nullable:
+                exact = placeholder.exact(column.codec, array, suspects)
+                mask = exact.to_numpy(zero_copy_only=False)
+                array = pc.if_else(exact, pa.scalar(None, array.type), array)
+            closer = suspects.to_numpy(zero_copy_only=False) & ~mask
+            refused.update(np.flatnonzero(closer).tolist())
+            if mask.any():
+                unavailable[number] = mask
+        arrays.append(array)
+        refused.update(_missing(column, array))
+    return ConvertedRows(arrays, np.array(sorted(refused), np.int64), unavailable)
+
+
+def new_rows_lacking(ops: str, unavailable: Mapping[int, np.ndarray]) -> list[int]:
+    """Rows that are new and lack a value, so that there is no older row to take it from.
+
+    Args:
+        ops: `c r u d`, one per row.
+        unavailable: see `ConvertedRows`.
+    """
+    if not unavailable:
+        return []
+    lacking = np.flatnonzero(np.logical_or.reduce(list(unavailable.values())))
+    return [index for index in lacking.tolist() if ops[index] != "u"]
+
+
+def _null_type(plan: RowPlan, column: PlanColumn) -> pa.DataType:
+    if plan.target.schema is None:
+        raise InternalError("rows of a table that does not exist")
+    return plan.target.schema.arrow_schema.field(column.name).type
+
+
+def _missing(column: PlanColumn, array: pa.Array) -> list[int]:
+    """Rows with null in a column that takes none."""
+    if column.type.nullable or not array.null_count:
+        return []
+    found: list[int] = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist()
+    return found
+
+
+def convert_column(codec: Codec, values: list[Any], refused: set[int]) -> pa.Array:
+    """A column with null for values that do not convert, whose rows are added to `refused`."""
+    try:
+        return convert(codec, values)
+    except CONVERSION_ERRORS:
+        bad = failing_positions(
+            lambda low, high: convert(codec, values[low:high]), len(values), CONVERSION_ERRORS
+        )
+    for index in bad:
+        values[index] = None
+    refused.update(bad)
+    return convert(codec, values)
+
+
+class TargetRows:
+    """Rows of one target, gathered from several shapes and from single events.
+
+    1. `add_columns` and `add_single`, any number, in any order;
+    2. `finish` once.
+    """
+
+    def __init__(self, target: Target) -> None:
+        if target.schema is None:
+            raise InternalError("rows of a table that does not exist", table=target.identifier)
+        self._target = target
+        self._schema = target.schema
+        self._parts: list[pa.RecordBatch] = []
+        self._singles: list[tuple[int, SingleRow]] = []
+        self._stamps: list[int] = []
+        fields = [*target.schema.arrow_schema]
+        fields += [
+            pa.field(VALUE_KIND, pa.int8(), False),
+            pa.field(OFFSET_COLUMN, pa.int64(), False),
+        ]
+        self._arrow = pa.schema(fields)
+
+    def add_columns(
+        self,
+        columns: Sequence[pa.Array],
+        ops: str,
+        offsets: Sequence[int],
+        stamps: Sequence[int | None] | np.ndarray,
+        refused: np.ndarray,
+        unavailable: Mapping[int, np.ndarray] | None = None,
+    ) -> None:
+        """Add converted rows.
+
+        Args:
+            columns: in schema order.
+            ops: `c r u d`, one per row.
+            offsets: ascending.
+            stamps: `source.ts_ms` [epoch ms]; in an array -1 stands for None.
+            refused: indices of rows to leave out.
+            unavailable: see `ConvertedRows`.
+        """
+        kinds = np.frombuffer(ops.encode().translate(_KIND_OF_OP), np.int8)
+        arrays = [*columns, pa.array(kinds), pa.array(offsets, pa.int64())]
+        fields = list(self._arrow)
+        keep = np.ones(len(ops), bool)
+        keep[refused] = False
+        if unavailable and self._target.toast is Toast.KEEP:
+            masks = {number: mask & keep for number, mask in unavailable.items()}
+            if any(mask.any() for mask in masks.values()):
+                ids = self._schema.fields
+                arrays.append(marks_of({ids[at].id: masks[at] for at in sorted(masks)}))
+                fields.append(MARKS)
+        if len(refused):
+            mask = pa.array(keep)
+            arrays = [array.filter(mask) for array in arrays]
+            if isinstance(stamps, np.ndarray):
+                stamps = stamps[keep]
+            else:
+                stamps = [stamp for stamp, kept in zip(stamps, keep.tolist(), strict=True) if kept]
+        self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
+        self._note(stamps)
+
+    def add_single(self, offset: int, row: SingleRow) -> None:
+        """Add a row of the reference path; rows of one offset keep the order of the calls."""
+        self._singles.append((offset, row))
+        self._note([row.source_ts_ms])
+
+    def _note(self, stamps: Sequence[int | None] | np.ndarray) -> None:
+        if isinstance(stamps, np.ndarray):
+            stamps = stamps[stamps >= 0]
+            if len(stamps):
+                self._stamps += [int(stamps.min()), int(stamps.max())]
+            return
+        known = [stamp for stamp in stamps if stamp is not None] if None in stamps else stamps
+        if known:
+            self._stamps += [min(known), max(known)]  # type: ignore[type-var,list-item]
+
+    def finish(self) -> ChangeBatch | None:
+        """The change batch in offset order, or None without rows."""
+        parts = self._parts
+        if self._singles:
+            parts = [*parts, self._single_batch()]
+        parts = [part for part in parts if part.num_rows]
+        if not parts:
+            return None
+        rows = joined_rows(parts)
+        offsets = rows.column(OFFSET_COLUMN).to_numpy()
+        if len(parts) > 1 and not (offsets[1:] >= offsets[:-1]).all():
+            rows = rows.take(pa.array(np.argsort(offsets, kind="stable")))
+        low, high = (min(self._stamps), max(self._stamps)) if self._stamps else (None, None)
+        target = self._target
+        return ChangeBatch(
+            target.identifier, self._schema.id, rows, low, high, constants=target.constants
+        )
+
+    def _single_batch(self) -> pa.RecordBatch:
+        self._singles.sort(key=lambda pair: pair[0])
+        rows = [row for _, row in self._singles]
+        arrays = [
+            storage_column(field.type, [row.values[index] for row in rows])
+            for index, field in enumerate(self._schema.arrow_schema)
+        ]
+        arrays.append(pa.array([int(row.kind) for row in rows], pa.int8()))
+        arrays.append(pa.array([offset for offset, _ in self._singles], pa.int64()))
+        if self._target.toast is not Toast.KEEP or not any(row.unavailable for row in rows):
+            return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+        fields = self._schema.fields
+        marks = [
+            [MOVED] * row.moved + [fields[number].id for number in row.unavailable] or None
+            for row in rows
+        ]
+        arrays.append(pa.array(marks, MARKS.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*self._arrow, MARKS]))
+
+
+def marks_of(masks: Mapping[int, np.ndarray]) -> pa.Array:
+    """A column `MARKS` of masks by field id, at least one; null where none is true."""
+    ids = np.array([*masks], np.int32)
+    table = np.array([*masks.values()]).T
+    offsets = np.r_[0, np.cumsum(table.sum(axis=1))].astype(np.int32)
+    values = pa.array(ids[np.nonzero(table)[1]])
+    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(~table.any(axis=1)))
+
+
+def joined_rows(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of the rows of several, some of which may have `UNAVAILABLE_COLUMN`."""
+    if len(parts) == 1:
+        return parts[0]
+    if len({part.num_columns for part in parts}) > 1:
+        parts = [_with_marks(part) for part in parts]
+    return pa.concat_batches(parts)
+
+
+def _with_marks(part: pa.RecordBatch) -> pa.RecordBatch:
+    if part.schema.get_field_index(UNAVAILABLE_COLUMN) >= 0:
+        return part
+    return part.append_column(MARKS, pa.nulls(part.num_rows, MARKS.type))
+
+
+def _merged(batches: Sequence[ChangeBatch]) -> list[ChangeBatch]:
+    """One batch per target, in offset order; rows of one offset come from one of `batches`."""
+    by_target: dict[object, list[ChangeBatch]] = {}
+    for batch in batches:
+        key = batch.target, batch.schema_id, batch.constants
+        by_target.setdefault(key, []).append(batch)
+    return [_joined(parts) for parts in by_target.values()]
+
+
+def _joined(parts: Sequence[ChangeBatch]) -> ChangeBatch:
+    if len(parts) == 1:
+        return parts[0]
+    rows = joined_rows([part.rows for part in parts])
+    order = np.argsort(rows.column(OFFSET_COLUMN).to_numpy(), kind="stable")
+    stamps = [
+        stamp
+        for part in parts
+        for stamp in (part.min_source_ts_ms, part.max_source_ts_ms)
+        if stamp is not None
+    ]
+    return dataclasses.replace(
+        parts[0],
+        rows=rows.take(pa.array(order)),
+        min_source_ts_ms=min(stamps, default=None),
+        max_source_ts_ms=max(stamps, default=None),
+    )
+
 
 _REFUSALS = {
     Fate.REFUSED: ("schema", "the table does not exist and could not be created"),
@@ -80,9 +389,6 @@ class Outcome:
 
     1. `count`, `refuse`, `withhold` and the rows of `rows_of`, in any order;
     2. `finish` once.
-
-    Args:
-        raw: the batch.
 
     Attributes:
         walked: records that became rows by the compiled scan.
@@ -225,3 +531,18 @@ class Outcome:
             matched=frozenset(self._matched),
             walked=self.walked,
         )
+
+
+def united(results: Sequence[DecodeResult]) -> DecodeResult:
+    """What several decoders, or several calls, made of the records of one raw batch."""
+    counts: Counter[str] = Counter()
+    for result in results:
+        counts.update(result.counts)
+    return DecodeResult(
+        changes=_merged([change for result in results for change in result.changes]),
+        bad=sorted((bad for result in results for bad in result.bad), key=lambda bad: bad.offset),
+        deltas=[delta for result in results for delta in result.deltas],
+        counts=dict(counts),
+        matched=frozenset[tuple[str, str, str]]().union(*(result.matched for result in results)),
+        walked=sum(result.walked for result in results),
+    )

@@ -19,6 +19,7 @@ from ingest.decode.column_names import ColumnNames, folded, spelt, why_no_column
 from ingest.decode.decode_plan import PlanColumn, RowPlan
 from ingest.decode.events import (
     AsksTypes,
+    EventRefusedError,
     ObservedField,
     Resolver,
     SchemaDelta,
@@ -26,21 +27,26 @@ from ingest.decode.events import (
     Target,
 )
 from ingest.decode.json.schema_block import SchemaBlock
-from ingest.decode.json.single_event import EventRefusedError, Tokens
-from ingest.decode.types.codec_choice import Fit, bare_codec_for, codec_for
+from ingest.decode.json.single_event import (
+    Tokens,
+)
 from ingest.decode.types.exact_numbers import number_type, wider_number
-from ingest.decode.types.mapped_types import observe_mapped
 from ingest.decode.types.reference import decode_value
 from ingest.decode.types.semantic_types import (
     BOOLEAN,
     STRING,
     UNSIGNED_BIGINT,
     Codec,
+    Fit,
     Kind,
     ProducerFacts,
     Semantic,
+    bare_codec_for,
+    bare_text_codec,
+    codec_for,
+    observe_mapped,
+    text_codec,
 )
-from ingest.decode.types.text_values import bare_text_codec, text_codec
 from ingest.decode.types.token_values import NULL, UnavailableValueError, ValueRefusedError
 from ingest.decode.types.unavailable import Placeholder
 from ingest.decode.types.widening import guessed_union, union_type

@@ -36,8 +36,7 @@ from ingest.pipeline.row_ownership import has_one_writer
 from ingest.pipeline.task_positions import TaskPositions, wanted_metadata
 from ingest.pipeline.transforming import TableTransform
 from ingest.schema.routing import Destination, routing_of
-from ingest.schema.schema_answers import Answers, asks_types
-from ingest.schema.schema_modes import change_policy
+from ingest.schema.schema_modes import Answers, asks_types, change_policy
 from ingest.source.position.kinds import RECOGNISED_BY, kind_of
 from ingest.source.position.ordered_tables import (
     POSITION_COLUMNS,
@@ -47,7 +46,7 @@ from ingest.source.position.ordered_tables import (
 )
 from ingest.source.records import RawBatch
 from ingest.state.table_cache import Warehouse, schema_of
-from ingest.transform.rule_names import source_key_of, transform_rule
+from ingest.transform.rules import source_key_of, transform_rule
 from storage.errors import InternalError
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.types import VALUE_KIND

@@ -9,7 +9,7 @@ after the commit of the history, the replay finds it and writes nothing.
 from collections.abc import Sequence
 
 from ingest.pipeline.plan import BatchPlan
-from ingest.schema.schema_history import HistoryEntry, history_rows, history_schema, noted
+from ingest.schema.own_tables import HistoryEntry, history_rows, history_schema, noted
 from ingest.schema.schema_modes import Outcome, Verdict
 from ingest.state.stream_state import Span, commit_properties
 from ingest.state.table_registry import TableRegistry

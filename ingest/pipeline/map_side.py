@@ -33,8 +33,7 @@ from ingest.decode.events import (
     DecodeResult,
 )
 from ingest.decode.isolation import ERROR_CLASS, guilty_rows
-from ingest.decode.outcome import bad_record
-from ingest.decode.row_batches import joined_rows
+from ingest.decode.outcome import bad_record, joined_rows
 from ingest.errors import blames_record
 from ingest.pipeline.chunk import (
     OFFSET_COLUMN,
@@ -50,7 +49,7 @@ from ingest.pipeline.range_report import RangeReport, TableTotals
 from ingest.pipeline.row_ownership import merge_keys, rows_by_owner
 from ingest.pipeline.task_use import TaskUse
 from ingest.schema.event_time import event_time, highest_ms
-from ingest.schema.quarantine_table import quarantine_rows
+from ingest.schema.own_tables import quarantine_rows
 from ingest.source.open import open_range
 from ingest.source.position.ordered_tables import SOURCE
 from ingest.source.ranges import SourceRange

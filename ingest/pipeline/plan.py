@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from ingest.pipeline.deletions.truncates import Cut
-from ingest.schema.schema_answers import Answers
+from ingest.schema.schema_modes import Answers
 from ingest.source.ranges import floor_of
 from storage.errors import InternalError
 

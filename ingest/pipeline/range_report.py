@@ -11,7 +11,7 @@ from ingest.pipeline.deletions.truncates import Truncate
 from ingest.pipeline.key_samples import KeySamples
 from ingest.pipeline.plan import Unwritable
 from ingest.pipeline.task_use import TaskUse
-from ingest.source.position.stored import StoredPositions, merged_positions
+from ingest.source.position.track import StoredPositions, merged_positions
 from storage.errors import LakewardError
 
 __all__ = ["BadCounts", "BatchTotals", "RangeReport", "TableTotals"]

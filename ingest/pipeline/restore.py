@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.decode.events import HELD_ONLY, MOVED, UNAVAILABLE_COLUMN
-from ingest.decode.row_batches import joined_rows
+from ingest.decode.outcome import joined_rows
 from storage.errors import InternalError
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.key_order import sort_and_group

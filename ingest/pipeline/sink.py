@@ -48,7 +48,7 @@ from ingest.pipeline.range_report import BatchTotals, RangeReport, TableTotals
 from ingest.pipeline.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
 from ingest.schema.schema_modes import Verdict as SchemaVerdict
 from ingest.source.control import StopRequested
-from ingest.source.position.stored import positions_property
+from ingest.source.position.track import positions_property
 from ingest.source.ranges import MIN_TASK_RECORDS, floor_of, resume_token
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_state import Span, commit_properties

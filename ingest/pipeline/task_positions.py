@@ -17,8 +17,16 @@ from ingest.decode.events import ChangeBatch, SchemaDelta, SourceTable
 from ingest.pipeline.plan import BatchPlan
 from ingest.source.position.kinds import RECOGNISED_BY, PositionKind
 from ingest.source.position.ordered_tables import POSITION_COLUMNS, epochs_of, position_kind
-from ingest.source.position.stored import StoredPositions, merged_positions
-from ingest.source.position.track import METADATA, Highest, Placed, Track, highest_of, stored
+from ingest.source.position.track import (
+    METADATA,
+    Highest,
+    Placed,
+    StoredPositions,
+    Track,
+    highest_of,
+    merged_positions,
+    stored,
+)
 from ingest.source.records import RawBatch
 from storage.errors import InternalError
 from storage.format.metadata.schema import TableSchema

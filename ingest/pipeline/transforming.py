@@ -17,8 +17,16 @@ from ingest.decode.events import OFFSET_COLUMN, BadRecord, ChangeBatch
 from ingest.decode.outcome import bad_record
 from ingest.source.records import RawBatch
 from ingest.transform.row_transform import RowTransform
-from ingest.transform.rule_names import key_recipe, present_rule, source_key, wanted_columns
-from ingest.transform.rules import HIDDEN_OPTION, KEY_OPTION, TransformRule, hidden_from_text
+from ingest.transform.rules import (
+    HIDDEN_OPTION,
+    KEY_OPTION,
+    TransformRule,
+    hidden_from_text,
+    key_recipe,
+    present_rule,
+    source_key,
+    wanted_columns,
+)
 from ingest.transform.table_columns import source_types
 from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import TableSchema

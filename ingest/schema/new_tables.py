@@ -14,10 +14,9 @@ from ingest.decode.events import SchemaDelta
 from ingest.decode.schema_change_events import TableDdl
 from ingest.schema.event_time import watermark_refused
 from ingest.schema.schema_modes import change_policy
-from ingest.schema.schema_sync import Decision, NewTable, reconcile
-from ingest.schema.transformed_schema import TableRules
+from ingest.schema.schema_sync import Decision, NewTable, TableRules, reconcile
 from ingest.source.open import topic_bytes
-from ingest.transform.rule_names import transform_rule
+from ingest.transform.rules import transform_rule
 from storage.format.metadata.schema import TableSchema
 
 __all__ = [
@@ -25,8 +24,8 @@ __all__ = [
     "BYTES_PER_STORED_BYTE",
     "MOST_BUCKETS",
     "decided",
+    "log_notes",
     "recommended_buckets",
-    "tell_notes",
 ]
 
 BYTES_PER_BUCKET = 512 << 20
@@ -120,7 +119,7 @@ def _buckets(settings: Settings, name: str, deltas: Sequence[SchemaDelta]) -> in
     return recommended_buckets(topic_bytes(settings.source, topics) // BYTES_PER_STORED_BYTE)
 
 
-def tell_notes(name: str, decision: Decision) -> None:
+def log_notes(name: str, decision: Decision) -> None:
     """Log how a new table differs from the settings."""
     for note in decision.notes:
         _LOG.warning("a new table differs from the settings", extra={"table": name, "reason": note})

@@ -1,13 +1,297 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that Lakeward keeps for itself: whether a table of such a name is one. Pure."""
+"""Tables that Lakeward keeps for itself: the quarantine and the history of schema changes. Pure.
 
-from ingest.decode.events import OWN_TABLE_OPTION, SOURCE_TABLE_OPTION
-from storage.errors import InvalidRequestError
-from storage.format.metadata.schema import TableSchema
-from storage.format.metadata.schema_changes import SetOption
-from storage.format.types.types import AtomicType
+Both are ordinary primary-key tables, so a replayed batch writes the same rows again and nothing is
+counted twice. Columns that later versions brought stand at the end; the daemon adds them to a
+table of an earlier version at start.
 
-__all__ = ["marked", "require_own_table"]
+`bad.records.table` keeps records that could not be decoded, whole.
+
+A row of `<default database>._schema_history` has the requested change, the record that requested
+it, and the outcome. Rows are committed with the batch that requested the change and before its
+other tables. A change that is made is noted in the altered table's own options, in the same schema
+file (`lakeward.schema-changes`): a crash between the change and the batch's commits loses nothing,
+the replay finds the note and writes the rows.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import orjson
+import pyarrow as pa
+
+from ingest.decode.events import OFFSET_COLUMN, OWN_TABLE_OPTION, SOURCE_TABLE_OPTION, BadRecord
+from ingest.schema.schema_modes import ChangeKind, Outcome, Verdict
+from storage.errors import CorruptDataError, InvalidRequestError
+from storage.format.metadata.schema import TableSchema, new_schema
+from storage.format.metadata.schema_changes import AddColumn, SetOption
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.type_text import parse_type
+from storage.format.types.types import VALUE_KIND, AtomicType, DataType
+
+__all__ = [
+    "CHANGES_OPTION",
+    "NEW",
+    "REPLAYED",
+    "HistoryEntry",
+    "history_rows",
+    "history_schema",
+    "marked",
+    "missing_columns",
+    "noted",
+    "quarantine_rows",
+    "quarantine_schema",
+    "require_own_table",
+    "with_note",
+]
+
+CHANGES_OPTION = "lakeward.schema-changes"
+"""Table option: the last batch that changed the schema, and its changes; JSON."""
+
+NEW = "new"
+"""State of a record that was neither replayed nor dropped."""
+
+REPLAYED = "replayed"
+"""State of a record that a replay brought in."""
+
+_LAST_MS = 253_402_300_800_000
+"""The first moment of the year 10000 [epoch ms], which many readers do not support."""
+
+_STRING, _BYTES, _INT, _BIGINT, _INSTANT = map(
+    parse_type, ("STRING", "BYTES", "INT", "BIGINT", "TIMESTAMP_LTZ(3)")
+)
+_Columns = Mapping[str, DataType]
+
+_QUARANTINE: _Columns = {
+    "topic": _STRING,
+    "topic_epoch": _INT,
+    "partition": _INT,
+    "offset": _BIGINT,
+    "timestamp": _INSTANT,
+    "key": _BYTES,
+    "value": _BYTES,
+    "headers": _STRING,
+    "error_class": _STRING,
+    "error": _STRING,
+    "batch_id": _BIGINT,
+    "ingested_at": _INSTANT,
+    "state": _STRING,
+    "target": _STRING,
+    "replayed_at": _INSTANT,
+}
+_HISTORY: _Columns = {
+    "time": _INSTANT,
+    "stream": _STRING,
+    "table": _STRING,
+    "batch_id": _BIGINT,
+    "change": _STRING,
+    "kind": _STRING,
+    "column": _STRING,
+    "old": _STRING,
+    "new": _STRING,
+    "decision": _STRING,
+    "reason": _STRING,
+    "mode": _STRING,
+    "source": _STRING,
+    "topic": _STRING,
+    "partition": _INT,
+    "offset": _BIGINT,
+}
+
+
+def _own_schema(
+    columns: _Columns, key: Sequence[str], purpose: str, comment: str, now_ms: int
+) -> TableSchema:
+    return new_schema(
+        [*columns.items()],
+        primary_keys=key,
+        partition_keys=(),
+        options={"bucket": "1", OWN_TABLE_OPTION: purpose},
+        comment=comment,
+        now_ms=now_ms,
+    )
+
+
+def _change_rows(
+    columns: _Columns, rows: Sequence[Sequence[object]], offsets: Sequence[int] | None = None
+) -> pa.RecordBatch:
+    """Rows as inserts: the columns, then `_VALUE_KIND`, then the offsets if there are any."""
+    values = zip(*rows, strict=True) if rows else [()] * len(columns)
+    arrays = [_array(type_, each) for type_, each in zip(columns.values(), values, strict=True)]
+    arrays.append(pa.array([0] * len(rows), pa.int8()))
+    names = [*columns, VALUE_KIND]
+    if offsets is not None:
+        arrays.append(pa.array(offsets, pa.int64()))
+        names.append(OFFSET_COLUMN)
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _array(type_: DataType, values: Sequence[object]) -> pa.Array:
+    stored = pa.int64() if type_ == _INSTANT else arrow_type(type_)
+    return pa.array(values, stored).cast(arrow_type(type_))
+
+
+# --- the quarantine
+
+
+def quarantine_schema(now_ms: int) -> TableSchema:
+    """The schema that the daemon creates the table with."""
+    key = ("topic", "topic_epoch", "partition", "offset")
+    comment = "records that Lakeward could not decode"
+    return _own_schema(_QUARANTINE, key, "quarantine", comment, now_ms)
+
+
+def missing_columns(schema: TableSchema) -> tuple[AddColumn, ...]:
+    """What a quarantine table of an earlier version lacks."""
+    have = set(schema.field_names)
+    return tuple(AddColumn(name, type_) for name, type_ in _QUARANTINE.items() if name not in have)
+
+
+def quarantine_rows(
+    records: Sequence[BadRecord], *, topic: str, partition: int, batch_id: int, time_ms: int
+) -> pa.RecordBatch:
+    """Bad records of one source partition as change rows of the quarantine table.
+
+    Returns:
+        The table's columns, then `_VALUE_KIND` and the order column, in offset order.
+    """
+    rows = [
+        (
+            *(topic, 0, partition, record.offset, _moment(record), record.key, record.value),
+            *(_headers_json(record), record.error_class, _storable(record.error)),
+            *(batch_id, time_ms, NEW, record.target or None, None),
+        )
+        for record in records
+    ]
+    return _change_rows(_QUARANTINE, rows, [record.offset for record in records])
+
+
+def _moment(record: BadRecord) -> int | None:
+    return record.timestamp_ms if 0 <= record.timestamp_ms < _LAST_MS else None
+
+
+def _storable(text: str) -> str:
+    """The text; what is no character of UTF-8 (half of a surrogate pair) escaped."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _headers_json(record: BadRecord) -> str | None:
+    if not record.headers:
+        return None
+    pairs = [
+        [_storable(name), value.decode("utf-8", "backslashreplace")]
+        for name, value in record.headers
+    ]
+    return orjson.dumps(pairs).decode("utf-8")
+
+
+# --- the history of schema changes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One change of one batch.
+
+    Attributes:
+        table: `database.table`.
+        batch: commit identifier of the batch.
+        mode: of the pipeline.
+        verdict: the change.
+    """
+
+    table: str
+    batch: int
+    mode: str
+    verdict: Verdict
+
+    @property
+    def change(self) -> str:
+        """Identifies the change within its table and batch; the same at every replay."""
+        verdict = self.verdict
+        parts = (verdict.kind, verdict.column, verdict.old, verdict.new, verdict.source)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def history_schema(now_ms: int) -> TableSchema:
+    """The schema that the daemon creates the table with."""
+    key = ("stream", "table", "batch_id", "change")
+    comment = "requested schema changes and their outcome"
+    return _own_schema(_HISTORY, key, "history of schema changes", comment, now_ms)
+
+
+def history_rows(entries: Sequence[HistoryEntry], stream: str, time_ms: int) -> pa.RecordBatch:
+    """Entries as change rows of the table; columns in its order, then `_VALUE_KIND`."""
+    return _change_rows(_HISTORY, [_history_row(entry, stream, time_ms) for entry in entries])
+
+
+def _history_row(entry: HistoryEntry, stream: str, time_ms: int) -> tuple[object, ...]:
+    verdict = entry.verdict
+    return (
+        *(time_ms, stream, entry.table, entry.batch, entry.change, verdict.kind.value),
+        *(verdict.column or None, verdict.old or None, verdict.new or None),
+        *(verdict.outcome.value, verdict.reason or None, entry.mode, verdict.source or None),
+        verdict.topic or None,
+        *(number if number >= 0 else None for number in (verdict.partition, verdict.offset)),
+    )
+
+
+def with_note(
+    options: Mapping[str, str], stream: str, batch: int, mode: str, verdicts: Iterable[Verdict]
+) -> str:
+    """The option's text after changes were made: of an earlier round of the same batch too.
+
+    Args:
+        options: of the table before.
+        stream: who makes them.
+        batch: commit identifier of the batch.
+        mode: of the pipeline.
+        verdicts: of the changes made.
+    """
+    known = [each.verdict for each in noted("", options, stream) if each.batch == batch]
+    origins: dict[tuple[str, str, int, int], int] = {}
+    rows = []
+    for each in (*known, *verdicts):
+        origin = (each.source, each.topic, each.partition, each.offset)
+        number = origins.setdefault(origin, len(origins))
+        rows.append([each.kind.value, each.column, each.old, each.new, each.reason, number])
+    note = {"stream": stream, "batch": batch, "mode": mode, "places": list(origins), "rows": rows}
+    return orjson.dumps(note).decode()
+
+
+def noted(table: str, options: Mapping[str, str], stream: str) -> list[HistoryEntry]:
+    """The changes of a stream that a table's options note."""
+    text = options.get(CHANGES_OPTION)
+    if not text:
+        return []
+    try:
+        note = orjson.loads(text)
+        if note["stream"] != stream:
+            return []
+        found = []
+        for kind, column, old, new, reason, number in note["rows"]:
+            source, topic, partition, offset = note["places"][number]
+            verdict = Verdict(
+                kind=ChangeKind(kind),
+                column=column,
+                old=old,
+                new=new,
+                outcome=Outcome.APPLIED,
+                reason=reason,
+                source=source,
+                topic=topic,
+                partition=partition,
+                offset=offset,
+            )
+            found.append(HistoryEntry(table, int(note["batch"]), note["mode"], verdict))
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise CorruptDataError(
+            "a table's note of its schema changes cannot be read", table=table, value=text
+        ) from error
+    return found
+
+
+# --- whether a table of such a name is one of them
 
 
 def require_own_table(name: str, found: TableSchema, wanted: TableSchema) -> None:

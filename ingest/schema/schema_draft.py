@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ingest.decode.column_names import ColumnNames, folded, free_name, spelt
 from ingest.decode.events import ObservedField, SchemaDelta
 from ingest.decode.schema_change_events import TableDdl
-from ingest.decode.types.semantic_types import STRING
-from ingest.decode.types.text_values import has_text
+from ingest.decode.types.semantic_types import STRING, has_text
 from ingest.decode.types.widening import guessed_union, nullable, union_type
 from ingest.schema.schema_modes import (
     ChangeKind,
@@ -43,7 +42,9 @@ from storage.format.types.field_tree import as_path, path_text
 from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 
-__all__ = ["ChangeOrigin", "Draft"]
+__all__ = ["ChangeOrigin", "Decision", "Draft", "NewTable", "Refused", "verdict_of"]
+
+_LONGEST_WHY = 2_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,27 +62,66 @@ class ChangeOrigin:
         return ChangeOrigin(delta.source.address, delta.topic, delta.partition, delta.offset)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Drafted:
-    """What came out of a draft.
+@dataclasses.dataclass(frozen=True, slots=True)
+class NewTable:
+    """Create the table with this schema."""
+
+    schema: TableSchema
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing can be done."""
+
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do, and whether it is enough.
 
     Attributes:
-        changes: of the table, none = it stays as it is.
-        verdicts: of every requested change.
-        reasons: why records stay that no schema covers.
-        ignored: columns of the source to leave out of rows.
-        fixed: columns of the source and types (as text) that must not be requested again.
-        parked: why the table is to be parked; "" = it is not.
-        stop: why the stream is to stop.
+        action: create, change (empty = nothing to do) or refuse.
+        reasons: why some of the deltas stay uncovered even then; empty = all are covered.
+        notes: how a new table differs from the settings.
+        verdicts: what became of every requested change.
+        ignored: columns of the source that are to be left out of rows.
+        fixed: columns of the source and types (as text) that need not be requested again.
+        parked: why the table must be parked; "" = it is not.
+        stop: the change for which the stream is to stop before anything is committed.
     """
 
-    changes: tuple[SchemaChange, ...]
-    verdicts: tuple[Verdict, ...]
-    reasons: tuple[str, ...]
-    ignored: tuple[str, ...]
-    fixed: tuple[tuple[str, str], ...]
-    parked: str
-    stop: Verdict | None
+    action: NewTable | tuple[SchemaChange, ...] | Refused
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    ignored: tuple[str, ...] = ()
+    fixed: tuple[tuple[str, str], ...] = ()
+    parked: str = ""
+    stop: Verdict | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every delta is covered after the action."""
+        return not self.reasons
+
+    @property
+    def why(self) -> str:
+        """The reasons as one text of bounded length, for the records that stay uncovered."""
+        text = "; ".join(dict.fromkeys(self.reasons))
+        return text if len(text) <= _LONGEST_WHY else f"{text[: _LONGEST_WHY - 1]}…"
+
+    def failed(self, reason: str) -> "Decision":
+        """The decision after its action turned out to be impossible."""
+        verdicts = tuple(
+            dataclasses.replace(each, outcome=Outcome.REFUSED, reason=reason)
+            if each.outcome is Outcome.APPLIED
+            else each
+            for each in self.verdicts
+        )
+        return dataclasses.replace(
+            self, action=Refused(reason), reasons=(*self.reasons, reason), verdicts=verdicts
+        )
 
 
 @dataclasses.dataclass(slots=True)
@@ -136,12 +176,7 @@ def option_changes(existing: TableSchema, names: ColumnNames) -> list[SchemaChan
 
 
 class Draft:
-    """See the module.
-
-    Args:
-        existing: schema of the table.
-        policy: of the table.
-    """
+    """See the module."""
 
     def __init__(self, existing: TableSchema, policy: ChangePolicy) -> None:
         self._existing = existing
@@ -371,11 +406,11 @@ class Draft:
         if self._names.has_heard(origin.source, mark):
             return
         before = len(self._steps)
-        if event.said.swaps and self._swap(event, origin):
+        if event.changes.swaps and self._swap(event, origin):
             return
-        for old, new in event.said.renamed:
+        for old, new in event.changes.renamed:
             self.rename(spelt(old, self._types), spelt(new, event.columns), origin)
-        for name in event.said.dropped:
+        for name in event.changes.dropped:
             self.drop(spelt(name, self._types), origin, shared=bool(event.owner))
         for name in event.columns:
             self.restore(name)
@@ -391,7 +426,7 @@ class Draft:
 
     def _swap(self, event: TableDdl, origin: ChangeOrigin) -> bool:
         """Columns change names among each other: rows before and after it look the same."""
-        old, new = event.said.renamed[0]
+        old, new = event.changes.renamed[0]
         old = spelt(old, self._types)
         verdict = verdict_of(ChangeKind.RENAME_COLUMN, old, old, new, origin)
         makes = self._policy.decide(verdict.kind) is PolicyDecision.MAKE
@@ -512,7 +547,7 @@ class Draft:
         self._record(verdict, Outcome.PARKED, reason)
         self._parked = self._parked or f"column {verdict.column}: {reason}"
 
-    def finish(self, now_ms: int) -> Drafted:
+    def finish(self, now_ms: int) -> Decision:
         """The changes that the table accepts, and the verdicts of all.
 
         Args:
@@ -528,8 +563,8 @@ class Draft:
                     self._verdicts.append(step.verdict)
         if self._parked or self._stop is not None:
             names, kept = ColumnNames.of(self._existing.options), []
-        return Drafted(
-            changes=(*kept, *option_changes(self._existing, names)),
+        return Decision(
+            (*kept, *option_changes(self._existing, names)),
             verdicts=tuple(self._verdicts),
             reasons=tuple(self._reasons),
             ignored=tuple(self._ignored),

@@ -4,16 +4,26 @@
 Terms are Flink CDC's: five modes (`pipeline.schema.change.behavior`), kinds of changes with their
 partial names (`sink.include.schema.changes`, `sink.exclude.schema.changes`), and per table what
 becomes of a type that does not convert (`on.incompatible`). schema-changes.md has the whole table.
+
+What the driver decided about shapes that no schema covers holds for the process (`Answers`), for a
+request costs a second run of a batch.
 """
 
 import dataclasses
 import enum
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from ingest.config.choices import ChangeKind
 from ingest.config.settings import Settings
+from ingest.decode.column_names import ColumnNames
+from ingest.decode.events import AsksTypes
+from ingest.errors import SchemaStopError
 
 __all__ = [
+    "AnswerBook",
+    "Answers",
+    "AppliedChanges",
     "ChangeKind",
     "ChangePolicy",
     "Incompatible",
@@ -21,7 +31,9 @@ __all__ = [
     "Outcome",
     "PolicyDecision",
     "Verdict",
+    "asks_types",
     "change_policy",
+    "stopped",
 ]
 
 
@@ -183,3 +195,105 @@ def change_policy(settings: Settings, table: str) -> ChangePolicy:
         settings.rule_value(table, lambda rule: rule.on_incompatible),
         exact_names=settings.events.exact_names,
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answers:
+    """Of one table.
+
+    Attributes:
+        ignored: columns of the source that are left out of rows.
+        fixed: columns of the source and types (as text) that request nothing.
+    """
+
+    ignored: frozenset[str] = frozenset()
+    fixed: frozenset[tuple[str, str]] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.ignored or self.fixed)
+
+    def and_also(self, ignored: Iterable[str], fixed: Iterable[tuple[str, str]]) -> "Answers":
+        """With further answers."""
+        return Answers(self.ignored | {*ignored}, self.fixed | {*fixed})
+
+    def to_plain(self) -> Mapping[str, Sequence[Any]]:
+        """For JSON, in a fixed order."""
+        return {"ignored": sorted(self.ignored), "fixed": sorted(map(list, self.fixed))}
+
+    @staticmethod
+    def from_plain(raw: Mapping[str, Any]) -> "Answers":
+        """Inverse of `to_plain`."""
+        fixed = frozenset((name, type_) for name, type_ in raw["fixed"])
+        return Answers(frozenset(raw["ignored"]), fixed)
+
+
+class AnswerBook:
+    """The answers of all tables."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, Answers] = {}
+
+    def take(
+        self,
+        name: str,
+        ignored: Collection[str],
+        fixed: Collection[tuple[str, str]],
+        *,
+        changed: bool,
+    ) -> None:
+        """Add answers of a decision; a changed table forgets older ones."""
+        known = Answers() if changed else self._answers.get(name, Answers())
+        self._answers[name] = known.and_also(ignored, fixed)
+
+    def given(self) -> dict[str, Answers]:
+        """All of them, for further runs of the same batch."""
+        return {name: each for name, each in self._answers.items() if each}
+
+    def lasting(self, options: Mapping[str, Mapping[str, str]]) -> dict[str, Answers]:
+        """Those that hold for further batches.
+
+        A column that was dropped may be there again: whether it is, is found out in each batch.
+        """
+        lasting: dict[str, Answers] = {}
+        for name, each in self.given().items():
+            dropped = ColumnNames.of(options.get(name, {})).dropped
+            lasting[name] = Answers(each.ignored.difference(dropped), each.fixed)
+        return {name: each for name, each in lasting.items() if each}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AppliedChanges:
+    """What became of a batch's schema deltas.
+
+    Attributes:
+        applied: (table, change) pairs, for people.
+        refused: tables some of whose records fit no allowed change, and why.
+        verdicts: (table, what became of one change), of all requested changes.
+    """
+
+    applied: tuple[tuple[str, str], ...]
+    refused: Mapping[str, str]
+    verdicts: tuple[tuple[str, Verdict], ...] = ()
+
+
+def stopped(table: str, verdict: Verdict) -> SchemaStopError:
+    """The error that ends the stream before anything of the batch is committed."""
+    return SchemaStopError(
+        "a schema change stops the stream",
+        hint="alter the table by hand or allow the change in the settings, then start again: the "
+        "stream resumes exactly here",
+        table=table,
+        change=verdict.text,
+        topic=verdict.topic,
+        partition=verdict.partition,
+        offset=verdict.offset,
+    )
+
+
+def asks_types(policy: ChangePolicy) -> AsksTypes:
+    """Which values of other types a table's records may request.
+
+    Types that events declare are changes of the source's schema. A single deviating value of an
+    event that declares none is one only where the table's rules say so.
+    """
+    return AsksTypes.DECLARED if policy.wanted is None else AsksTypes.ALL

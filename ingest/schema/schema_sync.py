@@ -8,21 +8,34 @@ Rules: columns keep the event's order; only key columns are NOT NULL; source def
 used; a key column's type never changes; DECIMALs widen so that no digit is lost; a column that
 disappears stays and becomes null; a rename looks like a new column, unless the source's DDL says
 otherwise (`schema_change_events`). What of this is done is the policy's to say (`schema_modes`).
+
+Decoders report columns as the source has them. Row transforms (`TableRules`) leave some of them out
+of the table, give some another type (masks), and add columns that the pipeline makes. Source types
+that the table does not show are kept in a table option (`HIDDEN_OPTION`).
 """
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 
 from ingest.decode.column_names import ColumnNames, alike, folded, free_name, reserved_name, spelt
 from ingest.decode.events import (
     SOURCE_TABLE_OPTION,
+    ObservedField,
     SchemaDelta,
     is_owner,
 )
 from ingest.decode.schema_change_events import TableDdl
 from ingest.decode.types.semantic_types import STRING
-from ingest.decode.types.widening import guessed_union, nullable
-from ingest.schema.schema_draft import ChangeOrigin, Draft
+from ingest.decode.types.widening import guessed_union, nullable, union_type
+from ingest.schema.schema_draft import (
+    ChangeOrigin,
+    Decision,
+    Draft,
+    NewTable,
+    Refused,
+    verdict_of,
+)
 from ingest.schema.schema_modes import (
     ChangeKind,
     ChangePolicy,
@@ -31,7 +44,6 @@ from ingest.schema.schema_modes import (
     PolicyDecision,
     Verdict,
 )
-from ingest.schema.transformed_schema import NO_RULES, TableRules
 from ingest.source.position.ordered_tables import (
     POSITION_COLUMNS,
     SOURCE,
@@ -40,80 +52,191 @@ from ingest.source.position.ordered_tables import (
     position_options,
     unordered,
 )
+from ingest.transform.row_transform import RowTransform
+from ingest.transform.rules import (
+    HIDDEN_OPTION,
+    KEY_OPTION,
+    TableShape,
+    TransformRule,
+    hidden_from_text,
+    hidden_to_text,
+    key_recipe,
+    present_rule,
+    stored_type,
+    table_shape,
+    wanted_columns,
+)
 from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.metadata.schema_changes import SchemaChange, evolve
+from storage.format.metadata.schema_changes import AddColumn, SchemaChange, SetOption, evolve
 from storage.format.types.type_text import type_name
 from storage.format.types.types import DataType
-from storage.options.options import TableOptions
+from storage.options.options import TableOptions, option_value
 from storage.table.bucket_mode import require_buckets
 
-__all__ = ["Decision", "NewTable", "Refused", "reconcile"]
+__all__ = [
+    "Decision",
+    "NewTable",
+    "Refused",
+    "TableRules",
+    "fixed_buckets",
+    "moving_partitions",
+    "reconcile",
+]
 
-_DEFAULT_OPTIONS = {"bucket": "1"}
-_LONGEST_WHY = 2_000
+
+def moving_partitions(rule: TransformRule, primary_key: Sequence[str]) -> tuple[str, ...]:
+    """Partition columns that are not in the key, so that a key moves when one changes."""
+    if not primary_key:
+        return ()
+    return tuple(name for name in rule.partition_columns if name not in primary_key)
+
+
+def fixed_buckets(moving: Sequence[str], bucket: str, **context: object) -> InvalidRequestError:
+    """The error of a table whose keys move between partitions with fixed buckets."""
+    return InvalidRequestError(
+        "rows of one key would be in several partitions",
+        detail=f"partition.by: {', '.join(moving)} is not in the primary key",
+        hint="set `bucket: -1`, so that an index says where each key is, or add "
+        f"{', '.join(moving)} to `primary.key`",
+        bucket=bucket,
+        **context,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class NewTable:
-    """Create the table with this schema."""
-
-    schema: TableSchema
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Refused:
-    """Nothing can be done."""
-
-    reason: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Decision:
-    """What to do, and whether it is enough.
+class Wanted:
+    """What an existing table is to get for some deltas.
 
     Attributes:
-        action: create, change (empty = nothing to do) or refuse.
-        reasons: why some of the deltas stay uncovered even then; empty = all are covered.
-        notes: how a new table differs from the settings.
-        verdicts: what became of every requested change.
-        ignored: columns of the source that are to be left out of rows.
-        fixed: columns of the source and types (as text) that need not be requested again.
-        parked: why the table must be parked; "" = it is not.
-        stop: the change for which the stream is to stop before anything is committed.
+        deltas: what remains of them, columns as the table is to have them.
+        changes: what the transforms need besides.
+        reasons: why some of the deltas cannot be covered.
     """
 
-    action: NewTable | tuple[SchemaChange, ...] | Refused
+    deltas: tuple[SchemaDelta, ...]
+    changes: tuple[SchemaChange, ...] = ()
     reasons: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
-    ignored: tuple[str, ...] = ()
-    fixed: tuple[tuple[str, str], ...] = ()
-    parked: str = ""
-    stop: Verdict | None = None
 
-    @property
-    def complete(self) -> bool:
-        """Whether every delta is covered after the action."""
-        return not self.reasons
 
-    @property
-    def why(self) -> str:
-        """The reasons as one text of bounded length, for the records that stay uncovered."""
-        text = "; ".join(dict.fromkeys(self.reasons))
-        return text if len(text) <= _LONGEST_WHY else f"{text[: _LONGEST_WHY - 1]}…"
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableRules:
+    """The transforms of a table as far as its schema is concerned.
 
-    def failed(self, reason: str) -> "Decision":
-        """The decision after its action turned out to be impossible."""
-        verdicts = tuple(
-            dataclasses.replace(each, outcome=Outcome.REFUSED, reason=reason)
-            if each.outcome is Outcome.APPLIED
-            else each
-            for each in self.verdicts
+    Attributes:
+        rule: as configured.
+        zone: `sink.time.zone`.
+    """
+
+    rule: TransformRule
+    zone: str
+
+    def shape(
+        self, columns: Sequence[tuple[str, DataType]], primary_key: Sequence[str]
+    ) -> TableShape:
+        """The columns of a new table.
+
+        Args:
+            columns: of the source, in order.
+            primary_key: of the table.
+
+        Raises:
+            InvalidRequestError: the rule does not fit them.
+        """
+        return table_shape(self.rule, columns, primary_key, self.zone)
+
+    def check_buckets(self, primary_key: Sequence[str], options: Mapping[str, str]) -> None:
+        """Check that rows can be found in a new table.
+
+        Raises:
+            InvalidRequestError: its keys move between partitions with fixed buckets.
+        """
+        moving = moving_partitions(self.rule, primary_key)
+        if moving and option_value({"bucket": "1", **options}, "bucket") != -1:
+            raise fixed_buckets(moving, options.get("bucket", ""))
+
+    def options(self, shape: TableShape, primary_key: Sequence[str]) -> dict[str, str]:
+        """Options that keep what a new table does not show."""
+        recipe = key_recipe(self.rule, primary_key, self.zone)
+        found = {HIDDEN_OPTION: hidden_to_text(shape.hidden)} if shape.hidden else {}
+        return found | ({KEY_OPTION: json.dumps(recipe, sort_keys=True)} if recipe else {})
+
+    def wanted(self, existing: TableSchema, deltas: Sequence[SchemaDelta]) -> Wanted:
+        """Translate deltas of an existing table, and add the columns that the pipeline makes."""
+        if self.rule.empty:
+            return Wanted(tuple(deltas))
+        return TableRules(present_rule(self.rule, existing), self.zone)._wanted(existing, deltas)
+
+    def _wanted(self, existing: TableSchema, deltas: Sequence[SchemaDelta]) -> Wanted:
+        known = hidden_from_text(existing.options.get(HIDDEN_OPTION, ""))
+        hidden, reasons = dict(known), list[str]()
+        shown = tuple(
+            dataclasses.replace(delta, fields=self._shown(delta.fields, existing, hidden, reasons))
+            for delta in deltas
         )
-        return dataclasses.replace(
-            self, action=Refused(reason), reasons=(*self.reasons, reason), verdicts=verdicts
-        )
+        changes: list[SchemaChange] = []
+        if hidden != known:
+            changes.append(SetOption(HIDDEN_OPTION, hidden_to_text(hidden)))
+        missing = self._missing(existing, hidden)
+        changes += [AddColumn(name, nullable(type_)) for name, type_ in missing]
+        return Wanted(shown, tuple(changes), tuple(reasons))
+
+    def _shown(
+        self,
+        fields: Sequence[ObservedField],
+        existing: TableSchema,
+        hidden: dict[str, DataType],
+        reasons: list[str],
+    ) -> tuple[ObservedField, ...]:
+        """Fields as the table is to have them; `hidden` grows."""
+        needed = wanted_columns(self.rule)
+        found: list[ObservedField] = []
+        for field in fields:
+            try:
+                stored = stored_type(self.rule, field.name, field.type)
+            except InvalidRequestError as error:
+                reasons.append(f"column {field.name}: {error}")
+                continue
+            if stored is None and field.name not in needed:
+                continue
+            if stored is None or nullable(stored) != nullable(field.type):
+                _hide(field, existing, hidden, reasons)
+            if stored is not None:
+                found.append(dataclasses.replace(field, type=nullable(stored)))
+        return tuple(found)
+
+    def _missing(
+        self, existing: TableSchema, hidden: dict[str, DataType]
+    ) -> tuple[tuple[str, DataType], ...]:
+        try:
+            return RowTransform.of(self.rule, existing, hidden=hidden, zone=self.zone).missing
+        except InvalidRequestError:
+            return ()  # its rows go to quarantine, with the reason
+
+
+NO_RULES = TableRules(TransformRule(), "UTC")
+"""The table is as the source is."""
+
+
+def _hide(
+    field: ObservedField,
+    existing: TableSchema,
+    hidden: dict[str, DataType],
+    reasons: list[str],
+) -> None:
+    """Keep the source's type of a column that the table does not have, or has otherwise."""
+    current = hidden.get(field.name)
+    if current is None and field.name in existing.field_names:
+        current = nullable(existing.field(field.name).type)  # a mask that keeps the type
+    union = nullable(field.type) if current is None else union_type(current, field.type)
+    if union is None:
+        shown = "" if current is None else type_name(current)
+        reasons.append(f"column {field.name}: {shown} cannot become {type_name(field.type)}")
+    elif field.name in hidden or union != current:
+        hidden[field.name] = union
+
+
+_DEFAULT_OPTIONS = {"bucket": "1"}
 
 
 def reconcile(
@@ -182,9 +305,9 @@ def _aware(made: Decision, policy: ChangePolicy, ddl: Sequence[TableDdl], now_ms
     for event in ddl[-1:]:
         draft.skip_ddl(event)
     drafted = draft.finish(now_ms)
-    if drafted.stop is not None or drafted.parked:
+    if drafted.stop is not None or drafted.parked or not isinstance(drafted.action, tuple):
         return made
-    schema = evolve(made.action.schema, drafted.changes, now_ms)
+    schema = evolve(made.action.schema, drafted.action, now_ms)
     return dataclasses.replace(made, action=NewTable(dataclasses.replace(schema, id=0)))
 
 
@@ -195,19 +318,9 @@ def _creation(
     first: SchemaDelta,
 ) -> Verdict:
     columns = action.schema.fields if isinstance(action, NewTable) else first.fields
-    origin = ChangeOrigin.of(first)
-    return Verdict(
-        kind=ChangeKind.CREATE_TABLE,
-        column="",
-        old="",
-        new=", ".join(f"{column.name} {type_name(column.type)}" for column in columns),
-        outcome=outcome,
-        reason=reason,
-        source=origin.source,
-        topic=origin.topic,
-        partition=origin.partition,
-        offset=origin.offset,
-    )
+    new = ", ".join(f"{column.name} {type_name(column.type)}" for column in columns)
+    verdict = verdict_of(ChangeKind.CREATE_TABLE, "", "", new, ChangeOrigin.of(first))
+    return dataclasses.replace(verdict, outcome=outcome, reason=reason)
 
 
 def _created(
@@ -338,7 +451,8 @@ def _create(
     key = primary_key or first.primary_key
     others = {delta.primary_key for delta in mine} - {key}
     if others and not primary_key:
-        return _refused(f"records disagree on the key: {_keys({key, *others})}")
+        keys = " and ".join(sorted(", ".join(each) for each in {key, *others}))
+        return _refused(f"records disagree on the key: {keys}")
     columns: dict[str, DataType] = {}
     for delta in mine:
         for field in delta.fields:
@@ -382,10 +496,6 @@ def _refused(reason: str) -> Decision:
     return Decision(Refused(reason), (reason,))
 
 
-def _keys(keys: set[tuple[str, ...]]) -> str:
-    return " and ".join(sorted(", ".join(key) for key in keys))
-
-
 def _owner(delta: SchemaDelta) -> str:
     return delta.owner or delta.source.address
 
@@ -400,13 +510,9 @@ def _unite(columns: dict[str, DataType], name: str, observed: DataType) -> list[
     current = columns.setdefault(name, observed)
     union = guessed_union(current, observed)
     if union is None:
-        return [_clash(name, current, observed)]
+        return [f"column {name}: {type_name(current)} cannot become {type_name(observed)}"]
     columns[name] = union
     return []
-
-
-def _clash(name: str, current: DataType, observed: DataType) -> str:
-    return f"column {name}: {type_name(current)} cannot become {type_name(observed)}"
 
 
 def _change(
@@ -433,17 +539,9 @@ def _change(
                 draft.request_column(delta, field)
     for change in wanted.changes:
         draft.need(change)
-    drafted = draft.finish(now_ms)
-    reasons += drafted.reasons
-    action: tuple[SchemaChange, ...] | Refused = drafted.changes
-    if not drafted.changes and reasons:
+    decision = draft.finish(now_ms)
+    reasons += decision.reasons
+    action = decision.action
+    if not action and reasons:
         action = Refused("; ".join(reasons))
-    return Decision(
-        action,
-        tuple(reasons),
-        verdicts=drafted.verdicts,
-        ignored=drafted.ignored,
-        fixed=drafted.fixed,
-        parked=drafted.parked,
-        stop=drafted.stop,
-    )
+    return dataclasses.replace(decision, action=action, reasons=tuple(reasons))

@@ -10,15 +10,14 @@ one says was seen in rows long ago.
 import dataclasses
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from ingest.config.settings import Settings
-from ingest.config.source_settings import SourceSettings, only_topic
+from ingest.config.source_settings import SourceSettings
 from ingest.decode.column_names import ColumnNames
 from ingest.decode.decoders import json_values
 from ingest.decode.events import SchemaDelta, SourceTable
 from ingest.decode.schema_change_events import JsonValue, TableDdl, plain_value, schema_changes
-from ingest.source.open import open_range, open_source
+from ingest.source.open import TopicTail
 from storage.clock import Clock
 
 __all__ = ["Statements"]
@@ -40,12 +39,6 @@ class DdlLog:
     other topics may overtake it, or a table may be created batches later; so the driver reads the
     topic before it decides (ADR 0011). The topic is small: a message per statement. Not
     thread-safe.
-
-    Args:
-        source: the pipeline's source.
-        topic: the schema change topic.
-        clock: time.
-        value: reads values of its records.
     """
 
     def __init__(
@@ -53,11 +46,10 @@ class DdlLog:
     ) -> None:
         self.topic = topic
         # read when something is to be decided
-        self._settings = only_topic(source, topic, "earliest", 0.1)
-        self._source = open_source(self._settings, clock)
+        self._tail = TopicTail(source, topic, clock, whole=True, interval_s=0.1)
         self._clock = clock
         self._value = value
-        self._position: Mapping[str, Any] | None = None
+        self._read_once = False
         self._events: dict[SourceTable, dict[tuple[str, int, int], TableDdl]] = {}
         self._began: dict[tuple[str, int], int] = {}
         self._last: dict[tuple[str, int], int] = {}
@@ -68,24 +60,15 @@ class DdlLog:
         Raises:
             RetryableError: the source does not answer.
         """
-        first = self._position is None
-        if self._position is None:
-            self._position = self._source.initial()
-        while True:
-            end = self._source.latest(self._position)
-            if end == self._position:
-                if first:
-                    self._began = {position: offset + 1 for position, offset in self._last.items()}
-                return
-            for pieces in self._source.plan(self._position, end):
-                for piece in pieces:
-                    for raw in open_range(piece, self._settings):
-                        self.take(schema_changes(raw, self._value))
-            self._position = end
+        for raw in self._tail.read():
+            self.take(schema_changes(raw, self._value))
+        if not self._read_once:
+            self._read_once = True
+            self._began = {position: offset + 1 for position, offset in self._last.items()}
 
     def close(self) -> None:
         """Release the client."""
-        self._source.close()
+        self._tail.close()
 
     def take(self, events: Iterable[TableDdl]) -> None:
         """Learn of statements that were met elsewhere, or again."""
@@ -117,7 +100,7 @@ class DdlLog:
             deltas: of tables that exist.
         """
         self.read()
-        known = all(self._once_told(delta) for delta in deltas)
+        known = all(self._named_before(delta) for delta in deltas)
         until = self._clock.monotonic_s() + (_SHORT_PATIENCE_S if known else _PATIENCE_S)
         while missing := [delta for delta in deltas if not self._explains(delta)]:
             if self._clock.monotonic_s() >= until:
@@ -135,7 +118,7 @@ class DdlLog:
         events = [event for event in self.of(delta.source) if event.columns]
         return not events or all(field.name in events[-1].columns for field in delta.fields)
 
-    def _once_told(self, delta: SchemaDelta) -> bool:
+    def _named_before(self, delta: SchemaDelta) -> bool:
         named = {name for event in self.of(delta.source) for name in event.columns}
         return all(field.name in named for field in delta.fields)
 

@@ -46,9 +46,6 @@ class TopicGate:
     that waits is still in the source. Offered offsets are in Spark's log, where a repeated batch
     finds them. How long records have waited is known to this process only: records that wait at its
     first poll have waited for an unknown time and are offered at once.
-
-    Args:
-        clock: time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -105,29 +102,33 @@ _WAITS_NAME = "waits.json"
 
 def write_control(checkpoint: Path, *, drain: bool) -> None:
     """Replace the control file atomically; the directory is created."""
-    data = json.dumps({"drain": drain}).encode()
-    LocalFileIO(durable=False).overwrite_bytes(str(checkpoint / _FILE_NAME), data)
+    _write(checkpoint / _FILE_NAME, {"drain": drain})
 
 
 def draining(checkpoint: Path) -> bool:
     """Whether the source must offer nothing new."""
-    try:
-        text = (checkpoint / _FILE_NAME).read_bytes()
-    except FileNotFoundError:
-        return False
-    return bool(json.loads(text).get("drain", False))
+    return bool(_read(checkpoint / _FILE_NAME).get("drain", False))
 
 
 def write_topic_waits(checkpoint: Path, waits: Mapping[str, float]) -> None:
     """Replace how long records of a topic may wait [s], atomically; the directory is created."""
-    data = json.dumps(dict(waits), sort_keys=True).encode()
-    LocalFileIO(durable=False).overwrite_bytes(str(checkpoint / _WAITS_NAME), data)
+    _write(checkpoint / _WAITS_NAME, dict(waits))
 
 
 def topic_waits(checkpoint: Path) -> dict[str, float]:
     """Read how long records of a topic may wait [s]; topics that may not wait are left out."""
+    found = _read(checkpoint / _WAITS_NAME)
+    return {str(topic): float(wait_s) for topic, wait_s in found.items()}
+
+
+def _write(path: Path, content: Mapping[str, object]) -> None:
+    data = json.dumps(content, sort_keys=True).encode()
+    LocalFileIO(durable=False).overwrite_bytes(str(path), data)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
     try:
-        text = (checkpoint / _WAITS_NAME).read_bytes()
+        found: Mapping[str, Any] = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
-    return {str(topic): float(wait_s) for topic, wait_s in json.loads(text).items()}
+    return found

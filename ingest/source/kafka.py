@@ -18,13 +18,22 @@ records of open transactions are not part of any range.
 - When the brokers do not answer, `latest` returns `start`: an error would end the query.
 """
 
+import dataclasses
 import json
 import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from ingest.config.source_settings import KafkaSourceSettings, selects_topic
@@ -32,11 +41,12 @@ from ingest.source.kafka_client import (
     CLIENT_LOG,
     admin_config,
     broker_error,
+    consumer_config,
     data_loss,
     is_transient,
 )
-from ingest.source.kafka_sizes import RecordSizes
 from ingest.source.ranges import (
+    DEFAULT_RECORD_BYTES,
     OffsetJson,
     OffsetMap,
     SourceRange,
@@ -49,7 +59,151 @@ from storage.clock import Clock, SystemClock
 from storage.errors import CorruptDataError, DataLossError, InvalidOptionError, RetryableError
 from storage.io.local import LocalFileIO
 
-__all__ = ["REGRESSION_GRACE_S", "KafkaSource", "TopicIdentities", "Watermarks"]
+__all__ = ["REGRESSION_GRACE_S", "KafkaSource", "RecordSizes", "TopicIdentities", "Watermarks"]
+
+Pair = tuple[str, str]
+
+# Brokers accept records up to 1 MiB by default: a backlog below limit / 1 MiB needs no sample.
+_LARGEST_RECORD_BYTES = 1 << 20
+_RECORD_OVERHEAD_BYTES = 70
+_SAMPLE_RECORDS = 200
+# 0.3 s at most, spent in the planning of a batch; 3 s where a partition has no sample yet
+# and connections are made: a guess would let the first batch, the largest, exceed its limit
+_SAMPLE_WAIT_S = 0.05
+_SAMPLE_WAITS = 6
+_FIRST_SAMPLE_WAITS = 60
+# Largest backlogs first; the rest is sampled by later calls and takes its topic's mean until then.
+_SAMPLED_PER_CALL = 16
+_FRESH_S = 60.0
+_FRESH_OFFSETS = 500_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Sample:
+    mean_bytes: float
+    position: int
+    taken_s: float
+
+
+class RecordSizes:
+    """Remembers samples; reads new ones when a limit makes them necessary."""
+
+    def __init__(self, settings: KafkaSourceSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._samples: dict[Pair, _Sample] = {}
+        self._asked: set[Pair] = set()
+        self._consumer: Consumer | None = None
+
+    def weights(
+        self, backlogs: Mapping[Pair, tuple[int, int]], max_bytes: int
+    ) -> dict[Pair, float]:
+        """Mean record sizes of partitions with a backlog.
+
+        Args:
+            backlogs: (position, offsets waiting) per (topic, partition).
+            max_bytes: the limit the answer is for; a backlog that cannot exceed it is not sampled.
+
+        Returns:
+            Mean bytes per (topic, partition) of `backlogs`.
+        """
+        if self._consumer is not None:
+            self._consumer.poll(0)  # of nothing: what the client logged, which it keeps until then
+        waiting = sum(count for _, count in backlogs.values())
+        if waiting * _LARGEST_RECORD_BYTES > max_bytes:
+            stale = [pair for pair in backlogs if self._stale(pair, backlogs[pair][0])]
+            stale.sort(key=lambda pair: (-backlogs[pair][1], pair))
+            chosen = {pair: backlogs[pair][0] for pair in stale[:_SAMPLED_PER_CALL]}
+            if chosen:
+                self._sample(chosen)
+        return {pair: self._mean(pair) for pair in backlogs}
+
+    def close(self) -> None:
+        """Drop the consumer; samples stay."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _stale(self, pair: Pair, position: int) -> bool:
+        known = self._samples.get(pair)
+        if known is None:
+            return True
+        old = self._clock.monotonic_s() - known.taken_s > _FRESH_S
+        return old or abs(position - known.position) > _FRESH_OFFSETS
+
+    def _mean(self, pair: Pair) -> float:
+        known = self._samples.get(pair)
+        if known is not None:
+            return known.mean_bytes
+        siblings = [s.mean_bytes for other, s in self._samples.items() if other[0] == pair[0]]
+        others = siblings or [sample.mean_bytes for sample in self._samples.values()]
+        return sum(others) / len(others) if others else DEFAULT_RECORD_BYTES
+
+    def _sample(self, positions: Mapping[Pair, int]) -> None:
+        try:
+            sizes = self._read(positions)
+        except KafkaException as error:
+            _LOG.debug("sampling record sizes failed: %s", error)
+            return
+        now = self._clock.monotonic_s()
+        for pair, lengths in sizes.items():
+            mean = sum(lengths) / len(lengths) + _RECORD_OVERHEAD_BYTES
+            self._samples[pair] = _Sample(mean, positions[pair], now)
+
+    def _read(self, positions: Mapping[Pair, int]) -> dict[Pair, list[int]]:
+        if self._consumer is None:
+            self._consumer = Consumer(
+                {
+                    **consumer_config(self._settings),
+                    "max.partition.fetch.bytes": 128 << 10,
+                    "queued.max.messages.kbytes": 4096,
+                    "queued.min.messages": _SAMPLE_RECORDS,
+                },
+                logger=CLIENT_LOG,
+            )
+        waits = _SAMPLE_WAITS if self._asked.issuperset(positions) else _FIRST_SAMPLE_WAITS
+        self._asked.update(positions)
+        self._consumer.assign(
+            [TopicPartition(topic, int(key), at) for (topic, key), at in positions.items()]
+        )
+        sizes: dict[Pair, list[int]] = {}
+        try:
+            while len(sizes) < len(positions) and waits > 0:
+                messages = self._consumer.consume(_SAMPLE_RECORDS, _SAMPLE_WAIT_S)
+                found = {
+                    pair: lengths
+                    for pair, lengths in _lengths(messages).items()
+                    if pair not in sizes
+                }
+                if not found:
+                    waits -= 1
+                    continue
+                sizes |= found
+                # else the records of the partition that answers first displace the others'
+                self._consumer.incremental_unassign(
+                    [TopicPartition(topic, int(key)) for topic, key in found]
+                )
+        finally:
+            self._consumer.unassign()
+        return {pair: lengths for pair, lengths in sizes.items() if lengths}
+
+
+def _lengths(messages: list[Message]) -> dict[Pair, list[int]]:
+    """Bytes of the records per partition that answered.
+
+    One whose records cannot be read, such as those of an aborted transaction, answers with its end
+    and has none: it is not waited for.
+    """
+    sizes: dict[Pair, list[int]] = {}
+    for message in messages:
+        pair, error = (message.topic(), str(message.partition())), message.error()
+        if error is None:
+            length = len(message.value() or b"") + len(message.key() or b"")
+            sizes.setdefault(pair, []).append(length)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            sizes.setdefault(pair, [])
+    return sizes
+
 
 _FILE_NAME = "topics.json"
 
@@ -68,9 +222,6 @@ class TopicIdentities:
       between planning and Spark's log needs no further care.
 
     Brokers before 2.8 have no ids: nothing is kept then. One writer: the planning side.
-
-    Args:
-        checkpoint: the stream's directory.
     """
 
     def __init__(self, checkpoint: Path) -> None:
@@ -99,7 +250,7 @@ class TopicIdentities:
                 known[topic] = {"id": now}
             elif entry["id"] != now:
                 if not allowed:
-                    raise self._made_anew(topic, entry["id"], now)
+                    raise self._recreated(topic, entry["id"], now)
                 known[topic] = {"id": now, "left": offsets}
                 found.add(topic)
             elif "left" in entry:
@@ -131,7 +282,7 @@ class TopicIdentities:
                 path=self._path,
             ) from error
 
-    def _made_anew(self, topic: str, was: str, now: str) -> DataLossError:
+    def _recreated(self, topic: str, was: str, now: str) -> DataLossError:
         return DataLossError(
             "a topic was deleted and re-created",
             detail="its offsets are of other records now",
@@ -146,7 +297,6 @@ class TopicIdentities:
 
 _LOG = logging.getLogger(__name__)
 
-Pair = tuple[str, str]
 Watermarks = dict[Pair, tuple[int, int]]
 """(earliest offset, end) per (topic, partition)."""
 
@@ -194,13 +344,7 @@ class KafkaSource:
 
     def initial(self) -> OffsetJson:
         """See `Source`."""
-        self._discover()
-        marks = self._query_watermarks()
-        missing = [pair for pair in self._pairs if pair not in marks]
-        if missing:
-            raise RetryableError(
-                "kafka did not return the offsets of all partitions", missing=missing[:10]
-            )
+        marks = self._all_watermarks()
         mode = self._settings.startup_mode
         if mode == "earliest":
             chosen = {pair: low for pair, (low, _) in marks.items()}
@@ -225,10 +369,10 @@ class KafkaSource:
                 end = reached.get(topic, {}).get(key, offset)
                 low, _ = marks.get((topic, key), (end, end))
                 if offset < end and low > offset:
-                    self._gone(topic, key, offset, low)
+                    self._refuse_lost(topic, key, offset, low)
         return dict(normalize(wanted))
 
-    def _gone(self, topic: str, key: str, wanted: int, low: int) -> None:
+    def _refuse_lost(self, topic: str, key: str, wanted: int, low: int) -> None:
         """Records that a table missed while it was parked are not in the log any more."""
         error = DataLossError(
             "kafka no longer has the records that the table missed while it was parked",
@@ -310,14 +454,18 @@ class KafkaSource:
 
     def freeze(self) -> None:
         """See `Source`."""
+        self._marks = self._all_watermarks()
+        self._frozen = True
+
+    def _all_watermarks(self) -> Watermarks:
         self._discover()
-        self._marks = self._query_watermarks()
-        missing = set(self._pairs) - set(self._marks)
+        marks = self._query_watermarks()
+        missing = [pair for pair in self._pairs if pair not in marks]
         if missing:
             raise RetryableError(
-                "kafka did not return the offsets of all partitions", missing=sorted(missing)[:10]
+                "kafka did not return the offsets of all partitions", missing=missing[:10]
             )
-        self._frozen = True
+        return marks
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[SourceRange]]:
         """See `Source`."""

@@ -7,6 +7,7 @@ end of a topic for commands that wait for an answer there. Everything else takes
 offsets as values.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -19,10 +20,9 @@ from ingest.config.source_settings import KafkaSourceSettings, SourceSettings, o
 from ingest.source.file_lines import read_range
 from ingest.source.file_listing import list_files
 from ingest.source.files import FileSource
-from ingest.source.kafka import KafkaSource, TopicIdentities
+from ingest.source.kafka import KafkaSource, RecordSizes, TopicIdentities
 from ingest.source.kafka_client import CLIENT_LOG, admin_config, broker_error
 from ingest.source.kafka_consume import consume
-from ingest.source.kafka_sizes import RecordSizes
 from ingest.source.ranges import OffsetJson, SourceRange
 from ingest.source.records import RawBatch
 from storage.clock import Clock, SystemClock
@@ -64,7 +64,7 @@ class Source(Protocol):
         """
 
     def restore(self, stored: Mapping[str, Any]) -> OffsetJson:
-        """Offsets a stream goes on at, from what its tables or its progress file stored."""
+        """Offsets at which a stream resumes, from what its tables or its progress file stored."""
 
     def rewind(self, start: Mapping[str, Any], position: Mapping[str, Any]) -> OffsetJson:
         """As `restore` of `start`, when a stream that has read up to `position` goes back there.
@@ -153,11 +153,8 @@ def initial_offsets(settings: SourceSettings, recovered: Mapping[str, Any] | Non
         RetryableError: the source did not answer.
         DataLossError: a recovered position cannot be found.
     """
-    source = open_source(settings)
-    try:
+    with contextlib.closing(open_source(settings)) as source:
         return source.initial() if recovered is None else source.restore(recovered)
-    finally:
-        source.close()
 
 
 def rewind_offsets(
@@ -174,21 +171,14 @@ def rewind_offsets(
         RetryableError: the source did not answer.
         DataLossError: records between the two no longer exist.
     """
-    source = open_source(settings)
-    try:
+    with contextlib.closing(open_source(settings)) as source:
         return source.rewind(start, position)
-    finally:
-        source.close()
 
 
 class LagProbe:
     """The driver's own client for lag, since Spark's source runner shares no memory with it.
 
     A context manager.
-
-    Args:
-        settings: the source.
-        clock: for caches.
     """
 
     def __init__(self, settings: SourceSettings, clock: Clock | None = None) -> None:
@@ -280,21 +270,32 @@ def _kafka_bytes(settings: KafkaSourceSettings, topics: Collection[str]) -> int:
 
 
 class TopicTail:
-    """Reads on from where the topic ended when this was made; it may be created later.
+    """Follows one topic, which may be created later.
 
     Args:
         source: the pipeline's source.
         topic: the topic.
         clock: time.
+        whole: whether it is read from its beginning; if not, from where it ended when this was
+            made.
+        interval_s: least time between two looks for new partitions [s].
 
     Raises:
-        RetryableError: the source does not answer.
+        RetryableError: the source does not answer; where the topic is read whole `read` says so.
     """
 
-    def __init__(self, source: SourceSettings, topic: str, clock: Clock) -> None:
-        self._settings = only_topic(source, topic, "latest", _POLL_INTERVAL_S)
+    def __init__(
+        self,
+        source: SourceSettings,
+        topic: str,
+        clock: Clock,
+        *,
+        whole: bool = False,
+        interval_s: float = _POLL_INTERVAL_S,
+    ) -> None:
+        self._settings = only_topic(source, topic, "earliest" if whole else "latest", interval_s)
         self._source = open_source(self._settings, clock)
-        self._position: Mapping[str, Any] = self._source.initial()
+        self._position: Mapping[str, Any] | None = None if whole else self._source.initial()
 
     def read(self) -> Iterator[RawBatch]:
         """The records since the last call.
@@ -302,6 +303,8 @@ class TopicTail:
         Raises:
             RetryableError: the source does not answer.
         """
+        if self._position is None:
+            self._position = self._source.initial()
         while True:
             end = self._source.latest(self._position)
             if end == self._position:

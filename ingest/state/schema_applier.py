@@ -15,10 +15,9 @@ from ingest.decode.events import SchemaDelta
 from ingest.decode.isolation import reason_text
 from ingest.decode.schema_change_events import TableDdl
 from ingest.errors import blames_record
-from ingest.schema.new_tables import decided, tell_notes
-from ingest.schema.schema_answers import AnswerBook, Answers, AppliedChanges, stopped
-from ingest.schema.schema_history import CHANGES_OPTION, with_note
-from ingest.schema.schema_modes import Outcome
+from ingest.schema.new_tables import decided, log_notes
+from ingest.schema.own_tables import CHANGES_OPTION, with_note
+from ingest.schema.schema_modes import AnswerBook, Answers, AppliedChanges, Outcome, stopped
 from ingest.schema.schema_sync import Decision, NewTable, Refused
 from ingest.schema.statements import Statements
 from ingest.source.position.ordered_tables import EPOCHS_OPTION, added_epochs
@@ -191,7 +190,7 @@ class SchemaApplier:
             note = with_note({}, self._stream, batch, self._mode, made)
             options = {**schema.options, CHANGES_OPTION: note}
             self._tables.create(name, dataclasses.replace(schema, options=options))
-            tell_notes(name, decision)
+            log_notes(name, decision)
             return ("create table",)
         if isinstance(decision.action, Refused) or not decision.action:
             return ()

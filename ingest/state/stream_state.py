@@ -25,7 +25,7 @@ from typing import Any
 
 import orjson
 
-from ingest.source.position.stored import POSITIONS_PROPERTY, StoredPositions, parsed
+from ingest.source.position.track import POSITIONS_PROPERTY, StoredPositions, parsed
 from ingest.source.ranges import floor_of
 from ingest.state.state_file import StateFile, snapshot_property
 from storage.errors import CorruptDataError, FencedError

@@ -17,11 +17,15 @@ from ingest.config.settings import Settings
 from ingest.decode.events import SchemaDelta
 from ingest.decode.schema_change_events import TableDdl
 from ingest.schema.event_time import watermark_of
-from ingest.schema.own_tables import marked, require_own_table
-from ingest.schema.quarantine_table import missing_columns, quarantine_schema
-from ingest.schema.schema_answers import Answers, AppliedChanges
-from ingest.schema.schema_history import history_schema
-from ingest.source.position.stored import POSITIONS_PROPERTY, StoredPositions, parsed
+from ingest.schema.own_tables import (
+    history_schema,
+    marked,
+    missing_columns,
+    quarantine_schema,
+    require_own_table,
+)
+from ingest.schema.schema_modes import Answers, AppliedChanges
+from ingest.source.position.track import POSITIONS_PROPERTY, StoredPositions, parsed
 from ingest.state.ownership import epoch_property, require_epoch
 from ingest.state.parking import Parking
 from ingest.state.rolled_back import require_history

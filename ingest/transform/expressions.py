@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """SQL expressions over Arrow batches, with the types of Paimon's columns.
 
-`Expression.plan` reads and checks a text against columns once; `evaluate` gives the values of a
-batch and the rows that have none. Deterministic: the same batch, time and zone give the same
+`plan_expression` reads and checks a text against columns once; `Planned.run` gives the values of a
+frame and the rows that have none. Deterministic: the same batch, time and zone give the same
 values. A result is always nullable, because a delete may bring nothing but its key.
 """
 
@@ -10,14 +10,12 @@ import dataclasses
 import decimal
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ingest.config.suggestion import nearest
 from ingest.transform.functions.call_site import Function, Site, constant, shown
-from ingest.transform.functions.casting import strict_cast, zone_named
-from ingest.transform.functions.cells import Cells, Frame, Planned, as_array, combined, runner
+from ingest.transform.functions.casting import strict_cast
+from ingest.transform.functions.cells import Cells, Frame, Planned, runner
 from ingest.transform.functions.condition_functions import CONDITIONS, choice
 from ingest.transform.functions.number_functions import INTERVAL_MARK, NUMBER_FUNCTIONS
 from ingest.transform.functions.text_functions import TEXT_FUNCTIONS
@@ -46,7 +44,7 @@ from storage.table.scan.expression_text import (
     parse_expression,
 )
 
-__all__ = ["FUNCTIONS", "Evaluated", "Expression", "plan_expression", "result_type"]
+__all__ = ["FUNCTIONS", "plan_expression"]
 
 FUNCTIONS: dict[str, Function] = {
     **CONDITIONS,
@@ -65,87 +63,22 @@ _TIME_LITERALS = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Evaluated:
-    """The values of an expression.
-
-    Attributes:
-        values: one per row, null where it failed.
-        failed: rows that have no value, ascending, shape (n,).
-        reasons: one per failed row.
-    """
-
-    values: pa.Array
-    failed: npt.NDArray[np.int64]
-    reasons: list[str]
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Expression:
-    """A planned expression.
-
-    Attributes:
-        text: as written.
-        type: of the result, nullable.
-        planned: how it runs.
-    """
-
-    text: str
-    type: DataType
-    planned: Planned
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """Columns that it reads."""
-        return self.planned.columns
-
-    @classmethod
-    def plan(cls, text: str, columns: Mapping[str, DataType], zone: str = "UTC") -> "Expression":
-        """Read and check an expression.
-
-        Args:
-            text: SQL.
-            columns: names and types of what it may use.
-            zone: time zone in which TIMESTAMP_LTZ is evaluated.
-
-        Raises:
-            InvalidRequestError: it is malformed, names what is not there, or types do not fit;
-                with the position and a suggestion.
-        """
-        planned = plan_expression(text, columns, zone_named(zone))
-        if planned.type is None:
-            raise expression_error(text, 0, "NULL has no type", "write CAST(NULL AS STRING)")
-        return cls(text, planned.type, planned)
-
-    def evaluate(self, batch: pa.RecordBatch, now_ms: int = 0) -> Evaluated:
-        """The values for the rows of a batch; never raises for what is in them.
-
-        Args:
-            batch: has the columns, in any order.
-            now_ms: what `now()` is [epoch ms].
-        """
-        columns = {name: batch.column(name) for name in self.columns}
-        cells = self.planned.run(Frame(columns, batch.num_rows, now_ms))
-        values = as_array(cells.values, batch.num_rows)
-        return Evaluated(values, *combined(cells.failures, batch.num_rows))
-
-
-def result_type(text: str, columns: Mapping[str, DataType]) -> DataType:
-    """The type that an expression gives, nullable.
-
-    Raises:
-        InvalidRequestError: as `Expression.plan`.
-    """
-    return Expression.plan(text, columns).type
-
-
 def plan_expression(text: str, columns: Mapping[str, DataType], zone: Zone | None) -> Planned:
-    """The planned form of an expression; a bare NULL has no type.
+    """Read and check an expression.
+
+    Args:
+        text: SQL.
+        columns: names and types of what it may use.
+        zone: time zone in which TIMESTAMP_LTZ is evaluated; None for UTC.
 
     Raises:
-        InvalidRequestError: as `Expression.plan`.
+        InvalidRequestError: it is malformed, names what is not there, or types do not fit; with the
+            position and a suggestion.
     """
-    return _Binder(text, columns, zone).bind(parse_expression(text))
+    planned = _Binder(text, columns, zone).bind(parse_expression(text))
+    if planned.type is None:
+        raise expression_error(text, 0, "NULL has no type", "write CAST(NULL AS STRING)")
+    return planned
 
 
 class _Binder:

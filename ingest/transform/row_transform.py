@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from ingest.decode.events import HELD_ONLY, OFFSET_COLUMN, UNAVAILABLE_COLUMN
 from ingest.decode.metadata_columns import METADATA, origin_column
+from ingest.decode.outcome import MARKS, marks_of
 from ingest.source.position.ordered_tables import POSITION_COLUMNS
 from ingest.transform.functions.cells import Failure, Frame, Mask, combined, mask_of, restricted
 from ingest.transform.functions.type_rules import BOOLEAN
@@ -49,8 +50,6 @@ from storage.format.types.types import VALUE_KIND, DataType, RowKind
 from storage.options.options import option_value
 
 __all__ = ["RowTransform", "SoftDelete", "Transformed"]
-
-_MARKS = pa.field(UNAVAILABLE_COLUMN, pa.list_(pa.int32()))
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -104,15 +103,7 @@ class Unsent:
         masks = {n: mask for n, mask in sorted(self.masks.items()) if mask.any()}
         if self.held_only.any():
             masks = {HELD_ONLY: self.held_only, **masks}
-        if not masks:
-            return None
-        ids = np.array([*masks], np.int32)
-        table = np.array([*masks.values()]).T
-        offsets = np.r_[0, np.cumsum(table.sum(axis=1))].astype(np.int32)
-        values = pa.array(ids[np.nonzero(table)[1]])
-        return pa.ListArray.from_arrays(
-            pa.array(offsets), values, mask=pa.array(~table.any(axis=1))
-        )
+        return marks_of(masks) if masks else None
 
     def with_column(self, rows: pa.RecordBatch, keep: Mask | None) -> pa.RecordBatch:
         """Rows with the marks of those that were kept appended, if there are any."""
@@ -121,7 +112,7 @@ class Unsent:
             return rows
         if keep is not None:
             marks = marks.filter(pa.array(keep))
-        return rows if marks.null_count == len(marks) else rows.append_column(_MARKS, marks)
+        return rows if marks.null_count == len(marks) else rows.append_column(MARKS, marks)
 
 
 def split_unsent(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Unsent]:

@@ -27,10 +27,11 @@ import numpy as np
 
 from ingest.decode.avro import lanes as avro_lanes
 from ingest.decode.avro.connect_schema import parse_schema
-from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
+from ingest.decode.avro.debezium import DebeziumAvroDecoder
 from ingest.decode.avro.writer_schemas import WriterSchema
 from ingest.decode.events import SourceTable, Target
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.debezium_json import DebeziumJson
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import RegisteredSchema, SchemaId
 from ingest.source.records import RawBatch
@@ -170,7 +171,7 @@ def ways(
         def fetch(_: SchemaId) -> RegisteredSchema:
             return RegisteredSchema("AVRO", text)
 
-        return DebeziumAvroDecoder(DebeziumAvroOptions(schemas=fetch), _to(target))
+        return DebeziumAvroDecoder(fetch, 4, DialectOptions(), _to(target))
 
     def in_step() -> int:
         return _rows(decoder(), raws)
@@ -180,7 +181,7 @@ def ways(
             return _rows(decoder(), raws)
 
     def json_events() -> int:
-        return _rows(DebeziumJsonDecoder(DialectOptions(), _to(target)), json_raws)
+        return _rows(EnvelopeDecoder(DebeziumJson(DialectOptions()), _to(target)), json_raws)
 
     lanes = avro_lanes.EnvelopeLanes.of(WriterSchema(parse_schema(text)).schema)
     chunks = [values[start : start + BATCH] for start in range(0, len(values), BATCH)]

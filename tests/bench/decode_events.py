@@ -24,7 +24,8 @@ import numpy as np
 from ingest.compiled import loading
 from ingest.decode.events import SourceTable, Target
 from ingest.decode.json import envelope_decoder
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.debezium_json import DebeziumJson
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import TableSchema, new_schema
@@ -152,7 +153,7 @@ def measure(values: list[bytes], rounds: int, columns: Columns = COLUMNS) -> dic
     for _ in range(rounds):
         for way, cost in costs.items():
             with mock.patch.object(envelope_decoder, "scanner", SCANNERS[way]):
-                decoder = DebeziumJsonDecoder(DialectOptions(), resolve)
+                decoder = EnvelopeDecoder(DebeziumJson(DialectOptions()), resolve)
                 decoder.decode(batches(values[:2_000])[0])
                 start = time.process_time()
                 results = [decoder.decode(raw) for raw in raws]

@@ -20,7 +20,7 @@ from unittest import mock
 
 import numpy as np
 
-from ingest.decode.dialects.formats import DIALECTS
+from ingest.decode.decoders import DIALECTS
 from ingest.decode.events import SourceTable, Target
 from ingest.decode.json import envelope_decoder
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder

@@ -124,6 +124,7 @@ class EventCampaign:
         self._ways: tuple[Decoding, Decoding] | None = None
         self.events = 0
         self.ends: collections.Counter[str] = collections.Counter()
+        self.walked = 0
         self.faults: list[Fault] = []
 
     def run(self, count: int, seconds: float = float("inf"), most_faults: int = 5) -> None:
@@ -208,6 +209,7 @@ class EventCampaign:
             if chunk.kind is ChunkKind.CHANGES:
                 parts[chunk.table].append(ipc_batch(chunk.payload))
         side.note_positions()
+        self.walked += sum(side.report.walked.values())
         rows = {
             name: pa.concat_tables(map(_table, found), promote_options="default").sort_by(
                 OFFSET_COLUMN
@@ -384,7 +386,12 @@ def summary(campaigns: Mapping[str, EventCampaign]) -> dict[str, Any]:
         "events": sum(each.events for each in campaigns.values()),
         "faults": sum(len(each.faults) for each in campaigns.values()),
         "subjects": {
-            name: {"events": each.events, "faults": len(each.faults), "ends": dict(each.ends)}
+            name: {
+                "events": each.events,
+                "walked": each.walked,
+                "faults": len(each.faults),
+                "ends": dict(each.ends),
+            }
             for name, each in campaigns.items()
         },
     }

@@ -2,10 +2,12 @@
 """Odd events through whole micro-batches: schema changes, new tables, writers and commits, too.
 
 Fewer events than `event_campaign` can take, because every batch is committed. What is made of names
-and types on the driver and what files hold of them is seen only here.
+and types on the driver and what files hold of them is seen only here. Every second batch is walked
+by compiled code from its first events on, as those of a process that runs long are.
 """
 
 import collections
+import contextlib
 import random
 import time
 import traceback
@@ -16,6 +18,7 @@ from tests.fuzz.event_campaign import Fault
 from tests.fuzz.event_mutation import Seed, mutated
 from tests.fuzz.event_subjects import QUARANTINE, Subject
 from tests.unit.ingest.local_stream import LocalStream
+from tests.unit.ingest.walking import walking
 
 __all__ = ["StreamCampaign"]
 
@@ -67,7 +70,8 @@ class StreamCampaign:
 
     def _batch(self, stream: LocalStream, number: int) -> None:
         self.events += _EVENTS
-        self._run(stream, number, self._records(number))
+        with walking() if number % 2 else contextlib.nullcontext():
+            self._run(stream, number, self._records(number))
 
     def _run(self, stream: LocalStream, number: int, records: list[Seed]) -> None:
         topics: dict[str, list[Seed]] = collections.defaultdict(list)

@@ -22,7 +22,7 @@ from ingest.daemon.configuration import load_settings
 from ingest.decode import decoders
 from ingest.decode.events import SOURCE_TABLE_OPTION
 from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId, UnknownSchemaError
-from ingest.schema.quarantine_table import quarantine_schema
+from ingest.schema.own_tables import quarantine_schema
 from ingest.source.records import RawBatch
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.format.metadata.schema import TableSchema

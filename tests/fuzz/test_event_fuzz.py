@@ -12,6 +12,11 @@ from tests.fuzz.event_streams import StreamCampaign
 from tests.fuzz.event_subjects import SUBJECTS, subject_of
 
 SHORT, LONG = 800, 20_000
+WALKED = (
+    *("debezium-json block postgres", "debezium-flat", "canal-json", "maxwell-json", "ogg-json"),
+    *("json", "upsert-json"),
+)
+"""Of whose odd events the compiled scan decodes some, however few there are."""
 SEED = 20_261_122
 
 _DIGITS = base64.b64encode((7 * 10**6_500).to_bytes(2_800, "big"))
@@ -93,6 +98,7 @@ def assert_faultless(name, folder, count):
     bad = sum(n for kind, n in campaign.ends.items() if kind.startswith("bad "))
     assert rows > count // 20
     assert bad > count // 20  # oddness is seen
+    assert campaign.walked or name not in WALKED
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _, _ in KEPT}))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.types.type_mapping import TypeMapping
+from ingest.decode.types.semantic_types import TypeMapping
 from tests.property.awkward_values import AWKWARD
 from tests.unit.ingest.debezium_events import (
     batch,

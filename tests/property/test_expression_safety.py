@@ -15,12 +15,13 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.transform.expressions import FUNCTIONS, Expression
+from ingest.transform.expressions import FUNCTIONS
 from storage.errors import InvalidRequestError
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import ArrayType, MapType
 from tests.property.profiles import profile
+from tests.unit.ingest.transform.evaluation import Expression
 
 _DAY, _AT = datetime.date.fromisoformat, datetime.datetime.fromisoformat
 _ENDS = [_AT("0001-01-01"), _AT("9999-12-31T23:59:59.999999"), _AT("1969-12-31T23:59:59.5")]

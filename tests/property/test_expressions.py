@@ -19,11 +19,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.transform.expressions import Expression
 from storage.errors import InvalidRequestError
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.type_text import parse_type
 from tests.property.profiles import profile
+from tests.unit.ingest.transform.evaluation import Expression
 
 COLUMNS = {
     "i": "INT",

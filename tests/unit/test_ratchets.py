@@ -46,7 +46,7 @@ DATA_PLANE = (
     "ingest/pipeline/map_side.py",
     "ingest/pipeline/reduce_side.py",
     "ingest/decode/types/conversions.py",
-    "ingest/decode/row_batches.py",
+    "ingest/decode/outcome.py",
     "ingest/tools/verify/hashes.py",
     "ingest/tools/verify/compare.py",
 )

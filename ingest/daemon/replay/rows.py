@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.decode.events import MOVED, OFFSET_COLUMN, UNAVAILABLE_COLUMN
-from ingest.decode.row_batches import joined_rows
+from ingest.decode.outcome import joined_rows
 from storage.lsm.key_order import sort_and_group
 from storage.table.table import FileStoreTable
 

@@ -12,7 +12,7 @@ from typing import Any
 from ingest.config.settings import Settings
 from ingest.daemon import checks
 from ingest.daemon.requests.registry import Outcome, Pipeline, RequestKind
-from ingest.transform.rule_names import key_recipe, transform_rule
+from ingest.transform.rules import key_recipe, transform_rule
 from storage.errors import InvalidOptionError, InvalidRequestError
 
 __all__ = ["RELOAD", "changed", "fixed_changes"]

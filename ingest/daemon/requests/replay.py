@@ -42,7 +42,7 @@ from ingest.daemon.requests.registry import Outcome, Pipeline, RequestKind
 from ingest.decode.events import BadRecord
 from ingest.pipeline.plan import Unwritable
 from ingest.pipeline.quarantine.quarantine_choice import Choice, chosen
-from ingest.schema.quarantine_table import NEW, REPLAYED
+from ingest.schema.own_tables import NEW, REPLAYED
 from ingest.source.records import RawBatch
 from storage.errors import InternalError, InvalidRequestError, RetryableError
 from storage.format.types.types import RowKind

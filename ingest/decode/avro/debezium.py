@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Debezium events in Avro, with schema ids of a registry, to change batches.
 
-The fast path decodes all row events of one writer schema in step (`avro_lanes`, ADR 0007) and
+The fast path decodes all row events of one writer schema in step (`lanes`, ADR 0007) and
 converts whole columns. What it refuses, and every message that is no row event, is rewritten as the
-JSON event that says the same, with its schema, and decoded by `DebeziumJsonDecoder`, which has the
-last word: both formats give the same rows, bad records, deltas and counts.
+JSON event that says the same, with its schema, and decoded by `EnvelopeDecoder`, which has the last
+word: both formats give the same rows, bad records, deltas and counts.
 
 Error classes of bad records: those of `debezium_json`, and `avro` (no schema id, not Avro, or bytes
 that are no value of their schema), `schema_id` (the registry does not know the schema). A registry
@@ -15,17 +15,16 @@ Source: CDC.md §1.7.
 
 import contextlib
 import dataclasses
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.avro.arrays import convert_sound
-from ingest.decode.avro.framing import Framing, FramingError, Part, usual_subject
+from ingest.decode.avro.arrays import NodeMaker, convert_sound, plain
+from ingest.decode.avro.connect_schema import branches
 from ingest.decode.avro.lanes import (
     LEAST_MESSAGES,
     EnvelopeLanes,
@@ -33,29 +32,176 @@ from ingest.decode.avro.lanes import (
     RowColumns,
     sound_runs,
 )
-from ingest.decode.avro.origin import AvroOrigins
-from ingest.decode.avro.records import AvroRecords
-from ingest.decode.avro.writer_schemas import WriterSchema, WriterSchemas
+from ingest.decode.avro.writer_schemas import (
+    AvroRecords,
+    FramingError,
+    Part,
+    WriterSchema,
+    usual_subject,
+)
 from ingest.decode.decode_plan import RowPlan
 from ingest.decode.dialects.recognition import said_of_text
-from ingest.decode.events import DecodeResult, Resolver, SourceTable
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.events import DecodeResult, EventRefusedError, Resolver, SourceTable
+from ingest.decode.json.debezium_json import ENVELOPE_MEMBERS, DebeziumJson, truncated_table
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
-from ingest.decode.json.single_event import EventRefusedError
-from ingest.decode.key_moves import KeyMoves
-from ingest.decode.merged_batches import merged
-from ingest.decode.origin import RequestedOrigins
-from ingest.decode.outcome import Outcome
+from ingest.decode.json.member_columns import Member, MemberReader, metadata_type
+from ingest.decode.json.schema_block import split_message
+from ingest.decode.key_check import KeyMoves
+from ingest.decode.metadata_columns import RequestedOrigins
+from ingest.decode.outcome import ConvertedRows, Outcome, convert_columns, new_rows_lacking, united
 from ingest.decode.registry.client import RegisteredSchema, SchemaId
-from ingest.decode.row_batches import ConvertedRows, convert_columns, new_rows_lacking
 from ingest.decode.shapes import Fate, FreshShapes, Shape
 from ingest.decode.types.semantic_types import Codec
 from ingest.decode.types.unavailable import Placeholder
 from ingest.source.records import RawBatch
-from storage.errors import InternalError
-from storage.format.avro.lanes import OddDataError
+from storage.errors import InternalError, UnsupportedFeatureError
+from storage.format.avro.columns import Node, RowNode
+from storage.format.avro.schema import kind_of
+from storage.format.avro.lanes import LaneDecoder, OddDataError
 
-__all__ = ["DebeziumAvroDecoder", "DebeziumAvroOptions"]
+__all__ = ["DebeziumAvroDecoder"]
+
+_REFUSALS = (OddDataError, UnsupportedFeatureError, ValueError)
+
+
+class AvroOrigins:
+    """See the module; an `metadata_columns.OriginReader`."""
+
+    def __init__(self, records: AvroRecords) -> None:
+        self._framing = records.framing
+        self._records = records
+        self._readers: dict[tuple[str, ...], MemberReader] = {}
+        self._lanes: dict[tuple[WriterSchema, tuple[str, ...]], _OriginLanes | None] = {}
+
+    def __call__(
+        self, raw: RawBatch, places: Sequence[int], names: Collection[str]
+    ) -> Mapping[str, pa.Array]:
+        """See `metadata_columns.OriginReader`."""
+        wanted = tuple(name for name in names if name in ENVELOPE_MEMBERS)
+        if not wanted:
+            return {}
+        groups = self._groups(raw, places)
+        found = [self._columns(raw, group, wanted) for group in groups.values()]
+        if len(found) == 1:
+            return found[0]
+        order = pa.array([index for _, _, indices in groups.values() for index, _ in indices])
+        back = pc.sort_indices(order)
+        return {
+            name: pa.concat_arrays([columns[name] for columns in found]).take(back)
+            for name in wanted
+        }
+
+    def _groups(
+        self, raw: RawBatch, places: Sequence[int]
+    ) -> "dict[tuple[int, int], tuple[WriterSchema, int, list[tuple[int, int]]]]":
+        """Records by schema: (schema, where values begin, [(index, place)])."""
+        headers = self._framing.has_headers(raw)
+        by_prefix: dict[bytes, tuple[WriterSchema, int]] = {}
+        groups: dict[tuple[int, int], tuple[WriterSchema, int, list[tuple[int, int]]]] = {}
+        for index, at in enumerate(places):
+            prefix = b"" if headers else self._framing.prefix(raw.values[at] or b"")
+            known = by_prefix.get(prefix)
+            if known is None:
+                known = self._records.value_writer(raw, at)
+                if not headers:
+                    by_prefix[prefix] = known
+            writer, begin = known
+            groups.setdefault((id(writer), begin), (writer, begin, []))[2].append((index, at))
+        return groups
+
+    def _columns(
+        self,
+        raw: RawBatch,
+        group: tuple[WriterSchema, int, list[tuple[int, int]]],
+        names: tuple[str, ...],
+    ) -> dict[str, pa.Array]:
+        writer, begin, indices = group
+        values = [raw.values[at] or b"" for _, at in indices]
+        if len(values) >= LEAST_MESSAGES:
+            lanes = self._lanes_of(writer, names)
+            if lanes is not None:
+                try:
+                    return lanes.columns([value[begin:] for value in values])
+                except _REFUSALS:
+                    pass
+        if names not in self._readers:
+            self._readers[names] = MemberReader(ENVELOPE_MEMBERS, names)
+        return self._readers[names].columns([_as_json(writer, value, begin) for value in values])
+
+    def _lanes_of(self, writer: WriterSchema, names: tuple[str, ...]) -> "_OriginLanes | None":
+        key = writer, names
+        if key not in self._lanes:
+            try:
+                self._lanes[key] = _OriginLanes(writer, names) if writer.lanes else None
+            except _REFUSALS:
+                self._lanes[key] = None
+        return self._lanes[key]
+
+
+def _as_json(writer: WriterSchema, value: bytes, begin: int) -> bytes | None:
+    try:
+        return split_message(writer.as_bare_json(value, begin)).payload
+    except EventRefusedError:
+        return None
+
+
+class _OriginLanes:
+    """The members of one writer schema's events.
+
+    Args:
+        writer: schema of envelopes that are decoded in step.
+        names: of metadata.
+    """
+
+    def __init__(self, writer: WriterSchema, names: tuple[str, ...]) -> None:
+        self._members = {name: ENVELOPE_MEMBERS[name][0] for name in names}
+        self._trees: dict[tuple[str, ...], Any] = {}
+        fields = writer.schema.fields
+        maker = NodeMaker()
+        self._nodes: dict[str, Node] = {}
+        for top in sorted({member.path[0] for member in self._members.values()}):
+            if top not in fields:
+                continue
+            inner = {m.path[1] for m in self._members.values() if m.path[0] == top and m.path[1:]}
+            record = branches(fields[top])[0]
+            known = record["fields"] if inner and kind_of(record) == "record" else []
+            self._trees[(top,)] = fields[top]
+            self._trees.update({(top, f["name"]): f["type"] for f in known if f["name"] in inner})
+            wanted = frozenset(f["name"] for f in known) & inner
+            self._nodes[top] = maker.node(fields[top], wanted if inner else None)
+        self._decoder = LaneDecoder(writer.schema.tree, None, self._nodes, maker.count)
+
+    def columns(self, payloads: Sequence[bytes]) -> dict[str, pa.Array]:
+        """Columns by name.
+
+        Raises:
+            OddDataError, ValueError: a message is not sound, or has what Arrow cannot convert.
+        """
+        raw = self._decoder.decode([(payload, 1) for payload in payloads])
+        return {
+            name: self._column(name, member, raw, len(payloads))
+            for name, member in self._members.items()
+        }
+
+    def _column(self, name: str, member: Member, raw: Sequence[pa.Array], count: int) -> pa.Array:
+        type_ = metadata_type(name)
+        tree = self._trees.get(member.path)
+        node: Node | None = self._nodes.get(member.path[0])
+        if len(member.path) > 1:
+            node = node.children.get(member.path[1]) if isinstance(node, RowNode) else None
+        if node is None or tree is None:
+            return pa.nulls(count, type_)
+        array = plain(tree, node, raw)
+        if name == "op":
+            array = pc.utf8_lower(array)
+        if pa.types.is_timestamp(type_) and pa.types.is_integer(array.type):
+            return array.cast(pa.timestamp("ms")).cast(type_)
+        kinds = {kind_of(branch) for branch in branches(tree)}
+        if kinds & {"float", "double", "bytes", "fixed", "record", "array", "map"}:
+            raise OddDataError
+        return array.cast(type_)
+
 
 _Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -64,11 +210,6 @@ def converted_rows(plan: RowPlan, rows: RowColumns, placeholder: Placeholder) ->
     """The target's columns.
 
     Rows without image, or with values that no column takes, are refused as well.
-
-    Args:
-        plan: of the rows' shape.
-        rows: row images.
-        placeholder: of unavailable values.
     """
     count = len(rows.present)
 
@@ -130,43 +271,37 @@ _ROW_OPS = np.zeros(256, np.bool_)
 _ROW_OPS[list(b"cru")] = True
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class DebeziumAvroOptions:
-    """Facts that the records do not carry.
-
-    Attributes:
-        schemas: id to registered schema: `SchemaRegistry(settings).schema`.
-        debezium: as for JSON.
-        id_bytes: of the id before a value: 4, or 8 for Apicurio's own format.
-    """
-
-    schemas: Callable[[SchemaId], RegisteredSchema]
-    debezium: DialectOptions = dataclasses.field(default_factory=DialectOptions)
-    id_bytes: int = 4
-
-
-class DebeziumAvroDecoder:
+class DebeziumAvroDecoder(AvroRecords):
     """Decodes raw batches; keeps schemas and shapes it has seen between calls.
 
     Args:
-        options: see `DebeziumAvroOptions`.
+        schemas: id to registered schema: `SchemaRegistry(settings).schema`.
+        id_bytes: of the id before a value: 4, or 8 for Apicurio's own format.
+        options: as for JSON.
         resolve: source table and topic to target; called once per shape and call of `decode`.
 
     Attributes:
-        records: reads single records (a key's columns, an event's operation).
-        origins: reads metadata of records (`origin.OriginReader`).
+        origins: reads metadata of records.
     """
 
-    def __init__(self, options: DebeziumAvroOptions, resolve: Resolver) -> None:
-        self._options = options.debezium
+    def __init__(
+        self,
+        schemas: Callable[[SchemaId], RegisteredSchema],
+        id_bytes: int,
+        options: DialectOptions,
+        resolve: Resolver,
+    ) -> None:
+        super().__init__(schemas, id_bytes)
+        self._options = options
         self._resolve = RequestedOrigins(resolve)
         self._shapes: dict[tuple[str, SourceTable, bytes], Shape] = {}
-        self.framing = Framing(options.id_bytes)
-        self.writers = WriterSchemas(options.schemas)
-        self.records = AvroRecords(self.framing, self.writers)
-        self.placeholder = Placeholder(options.debezium.unavailable_value_placeholder)
-        self.as_json = DebeziumJsonDecoder(options.debezium, self._resolve.plain)
-        self.origins = AvroOrigins(self.framing, self.records)
+        self.placeholder = Placeholder(options.unavailable_value_placeholder)
+        self.as_json = EnvelopeDecoder(DebeziumJson(options), self._resolve.plain)
+        self.origins = AvroOrigins(self)
+
+    def truncated(self, raw: RawBatch, at: int) -> SourceTable | None:
+        """See `AvroRecords.truncated`."""
+        return truncated_table(self.json_value(raw, at))
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic and partition.
@@ -239,17 +374,8 @@ class _Decoding:
             self._chunk(start, min(start + _CHUNK, len(self._raw)))
         results = [self._as_json(self._left)]
         results.append(self._as_json(self._refused_waiting(results[0])))
-        own = self._outcome.finish()
-        counts = Counter(own.counts)
-        for result in results:
-            counts.update(result.counts)
-        return DecodeResult(
-            changes=merged([change for each in (own, *results) for change in each.changes]),
-            bad=own.bad,
-            deltas=[delta for result in results for delta in result.deltas],
-            counts=dict(counts),
-            matched=own.matched.union(*(result.matched for result in results)),
-        )
+        noted = [dataclasses.replace(result, bad=[]) for result in results]
+        return united([self._outcome.finish(), *noted])
 
     def _value(self, at: int) -> bytes:
         value = self._raw.values[at]
@@ -484,14 +610,14 @@ class _Decoding:
             self._raw.topic,
             self._raw.partition,
             [self._raw.offsets[at] for at in places],
-            [self._decoder.records.json_key(self._raw, at) for at in places],
+            [self._decoder.json_key(self._raw, at) for at in places],
             [messages[at] for at in places],
         )
-        records = self._decoder.records
+        decoder = self._decoder
         moves = KeyMoves(
             self._raw,
-            lambda at: records.json_key(self._raw, at),
-            lambda at: records.operation(self._raw, at) == "op.d",
+            lambda at: decoder.json_key(self._raw, at),
+            lambda at: decoder.operation_at(self._raw, at) == "op.d",
         )
         result = self._decoder.as_json.decode(raw, lambda at: moves.old_key(places[at]))
         by_offset = dict(zip(raw.offsets, places, strict=True)) if result.bad else {}

@@ -101,9 +101,6 @@ class EnvelopeLanes:
     1. `of` says whether the schema is one of row events that can be decoded so;
     2. `events` and `deleted` any number of times.
 
-    Args:
-        schema: of envelopes.
-
     Raises:
         OddDataError, UnsupportedFeatureError: such messages are not decoded in step.
     """

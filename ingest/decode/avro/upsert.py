@@ -14,15 +14,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pyarrow as pa
 
-from ingest.decode.avro.framing import Framing, Part
-from ingest.decode.avro.records import AvroRecords
-from ingest.decode.avro.writer_schemas import WriterSchemas
-from ingest.decode.dialects.upsert import UpsertJson
-from ingest.decode.events import BadRecord, DecodeResult, Resolver
+from ingest.decode.avro.writer_schemas import AvroRecords, Part
+from ingest.decode.dialects.bare_rows import UpsertJson
+from ingest.decode.events import BadRecord, DecodeResult, EventRefusedError, Resolver
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
-from ingest.decode.json.single_event import EventRefusedError
-from ingest.decode.origin import OriginReader, RequestedOrigins
+from ingest.decode.metadata_columns import OriginReader, RequestedOrigins
 from ingest.decode.outcome import Outcome
 from ingest.decode.registry.client import RegisteredSchema, SchemaId
 from ingest.source.records import RawBatch
@@ -30,7 +27,7 @@ from ingest.source.records import RawBatch
 __all__ = ["UpsertAvroDecoder"]
 
 
-class UpsertAvroDecoder:
+class UpsertAvroDecoder(AvroRecords):
     """Decodes raw batches; keeps schemas and shapes it has seen between calls.
 
     Args:
@@ -38,9 +35,6 @@ class UpsertAvroDecoder:
         id_bytes: of the id before a value: 4, or 8 for Apicurio's own format.
         options: as for JSON.
         resolve: source table and topic to target; called once per shape and call of `decode`.
-
-    Attributes:
-        records: reads single records.
     """
 
     def __init__(
@@ -50,7 +44,7 @@ class UpsertAvroDecoder:
         options: DialectOptions,
         resolve: Resolver,
     ) -> None:
-        self.records = AvroRecords(Framing(id_bytes), WriterSchemas(schemas))
+        super().__init__(schemas, id_bytes)
         self._resolve = RequestedOrigins(resolve)
         self._as_json = EnvelopeDecoder(UpsertJson(options), self._resolve.plain)
 
@@ -96,7 +90,7 @@ class UpsertAvroDecoder:
     def origins(
         self, raw: RawBatch, places: Sequence[int], names: Collection[str]
     ) -> Mapping[str, pa.Array]:
-        """See `origin.OriginReader`."""
+        """See `metadata_columns.OriginReader`."""
         pairs = [self._messages(raw, at) for at in places]
         offsets = [raw.offsets[at] for at in places]
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]
@@ -114,8 +108,8 @@ class UpsertAvroDecoder:
 
         return read
 
-    def operation(self, raw: RawBatch, at: int) -> str:
-        """The name under which a record that gave a row was counted; `op.` for what is none."""
+    def operation_at(self, raw: RawBatch, at: int) -> str:
+        """See `AvroRecords.operation_at`."""
         try:
             key, value = self._messages(raw, at)
         except EventRefusedError:
@@ -127,9 +121,9 @@ class UpsertAvroDecoder:
         """Key and value as JSON with their schemas."""
         deletes = raw.values[at] is None
         try:
-            key = self.records.message(raw, at, Part.KEY)
+            key = self.message(raw, at, Part.KEY)
         except EventRefusedError:
             if deletes:
                 raise
             key = None
-        return key, None if deletes else self.records.message(raw, at, Part.VALUE)
+        return key, None if deletes else self.message(raw, at, Part.VALUE)

@@ -1,22 +1,163 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decoder knows of the schemas that records name: readers, lanes and Connect schemas.
+"""Which schema an Avro record was written with, what is known of it, and single records as JSON.
 
-Made once per id, from the registry's answer; a schema that cannot be decoded is remembered too.
+What is known of a schema is made once per id, from the registry's answer; a schema that cannot be
+decoded is remembered too.
+
+The id stands before the value (magic byte 0 and a big-endian id, or magic byte 1 and a GUID) or in
+a header, and then the value stands alone. A value alone may begin with a zero byte too, so headers
+are read first; since reading them costs as much as decoding, only the first and the last record of
+a batch are read, and all of them where one of the two has such a header: a producer changes its
+ways once, not back and forth within a few thousand records. `header_id` is for the doubtful rest.
+
+Apicurio's converters may name a schema by its content id, which registries answer for through
+Confluent's API, or by its global id, for which they do not: such records are refused with the
+producer's setting that changes it. So are values in Avro's JSON encoding, which a header declares.
+
+Source: CDC.md §1.7; `SchemaId` of Confluent's clients (`__key_schema_id`, `__value_schema_id`);
+header names of Apicurio's serdes.
 """
 
+import dataclasses
+import enum
 import functools
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from ingest.decode.avro.connect_schema import AvroSchema, SchemaTextError, parse_schema
 from ingest.decode.avro.lanes import EnvelopeLanes
 from ingest.decode.avro.values import AvroValueError, ValueReader, reader_of, to_json
+from ingest.decode.dialects.recognition import said_of_text
+from ingest.decode.events import BadRecord, EventRefusedError, SourceTable
 from ingest.decode.json.schema_block import SchemaBlock, parse_block
-from ingest.decode.json.single_event import EventRefusedError
 from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId, UnknownSchemaError
+from ingest.source.records import RawBatch
 
-__all__ = ["WriterSchema", "WriterSchemas"]
+__all__ = [
+    "AvroRecords",
+    "Framing",
+    "FramingError",
+    "Part",
+    "WriterSchema",
+    "WriterSchemas",
+    "usual_subject",
+]
+
+_ID, _GUID = 0, 1
+_GUID_BYTES = 16
+_CONFLUENT_BYTES, _APICURIO_BYTES = 4, 8
+_BINARY = b"BINARY"
+_SIZES = {b"\0": 1 + _CONFLUENT_BYTES, b"\1": 1 + _GUID_BYTES}
+"""Of a header by its magic byte."""
+
+
+class FramingError(ValueError):
+    """No schema id can be found; says why."""
+
+
+class Part(enum.Enum):
+    """Key or value of a record; its value is (Confluent's header, Apicurio's headers)."""
+
+    KEY = ("__key_schema_id", "apicurio.key.contentId", "apicurio.key.globalId")
+    VALUE = ("__value_schema_id", "apicurio.value.contentId", "apicurio.value.globalId")
+
+    @property
+    def encoding_header(self) -> str:
+        """The header that says how the content is encoded."""
+        return f"apicurio.{self.name.lower()}.encoding"
+
+
+def usual_subject(topic: str, part: Part) -> str:
+    """Under which name producers register schemas of a topic by default."""
+    return f"{topic}-{part.name.lower()}"
+
+
+class Framing:
+    """Finds ids.
+
+    Args:
+        id_bytes: of an id before a value: 4, or 8 as Apicurio writes it by default.
+    """
+
+    def __init__(self, id_bytes: int) -> None:
+        if id_bytes not in (_CONFLUENT_BYTES, _APICURIO_BYTES):
+            raise ValueError(f"ids of {id_bytes} bytes")
+        self._id_bytes = id_bytes
+
+    @property
+    def prefix_bytes(self) -> int:
+        """Length of the usual prefix: magic byte and id."""
+        return 1 + self._id_bytes
+
+    def has_headers(self, raw: RawBatch) -> bool:
+        """Whether headers of a batch's records are to be read."""
+        ends = {0, len(raw) - 1} if len(raw) else set()
+        return any(_header(raw, at, part) is not None for at in ends for part in Part)
+
+    def header_id(self, raw: RawBatch, at: int, part: Part) -> SchemaId | None:
+        """The id in a record's headers.
+
+        Raises:
+            FramingError: the header holds no id.
+        """
+        found = _header(raw, at, part)
+        if found is None:
+            return None
+        name, content = found
+        if name == part.value[2]:
+            raise FramingError(
+                f"the header {name} names a schema by Apicurio's global id: set "
+                "apicurio.registry.use-id=contentId on the producer"
+            )
+        if name == part.value[1] and len(content) == _APICURIO_BYTES:
+            encoding = dict(raw.headers(at)).get(part.encoding_header, _BINARY)
+            if encoding.upper() != _BINARY:
+                raise FramingError(
+                    f"the header {part.encoding_header} names an encoding that is not binary: set "
+                    "apicurio.registry.avro.encoding=BINARY on the producer"
+                )
+            return int.from_bytes(content, "big")
+        if name == part.value[0] and content[:1] in _SIZES and len(content) == _SIZES[content[:1]]:
+            return self._before(content, _CONFLUENT_BYTES)[0]
+        raise FramingError(f"the header {name} holds no schema id")
+
+    def prefix(self, value: bytes) -> bytes:
+        """The bytes that identify the schema."""
+        if value[:1] == b"\x01":
+            return value[: 1 + _GUID_BYTES]
+        return value[: 1 + self._id_bytes]
+
+    def id_before(self, value: bytes) -> tuple[SchemaId, int]:
+        """The id before a value, and where the value begins.
+
+        Raises:
+            FramingError: there is none.
+        """
+        return self._before(value, self._id_bytes)
+
+    def _before(self, value: bytes, id_bytes: int) -> tuple[SchemaId, int]:
+        magic = value[0] if value else -1
+        size = {_ID: id_bytes, _GUID: _GUID_BYTES}.get(magic, 0)
+        content = value[1 : 1 + size]
+        if not size or len(content) < size:
+            raise FramingError(
+                "no schema id: the value does not begin with a registry's magic byte, "
+                "and no header names a schema"
+            )
+        if magic == _GUID:
+            return uuid.UUID(bytes=content), 1 + size
+        return int.from_bytes(content, "big"), 1 + size
+
+
+def _header(raw: RawBatch, at: int, part: Part) -> tuple[str, bytes] | None:
+    headers = dict(raw.headers(at))
+    for name in part.value:
+        if name in headers:
+            return name, headers[name]
+    return None
+
 
 _BARE_BLOCK = b'{"schema":null,"payload":'
 
@@ -124,3 +265,132 @@ def _texts(references: tuple[RegisteredSchema, ...]) -> Iterator[str]:
     for reference in references:
         yield from _texts(reference.references)
         yield reference.text
+
+
+class _Payload(msgspec.Struct):
+    op: str = ""
+
+
+class _Message(msgspec.Struct):
+    payload: _Payload
+
+
+_MESSAGE = msgspec.json.Decoder(_Message)
+_REFUSALS = (FramingError, EventRefusedError, msgspec.MsgspecError, UnicodeDecodeError)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kept:
+    """Headers and timestamp of a record that was taken out of its batch."""
+
+    record: BadRecord
+
+    def headers(self) -> Sequence[tuple[str, bytes]]:
+        return self.record.headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return 0, self.record.timestamp_ms
+
+
+class AvroRecords:
+    """Reads keys and values of raw batches; base of the decoders.
+
+    Args:
+        schemas: id to registered schema: `SchemaRegistry(settings).schema`.
+        id_bytes: of the id before a value: 4, or 8 for Apicurio's own format.
+
+    Attributes:
+        key_is_row: whether the members of keys are the columns of the primary key.
+    """
+
+    key_is_row = True
+
+    def __init__(self, schemas: Callable[[SchemaId], RegisteredSchema], id_bytes: int) -> None:
+        self.framing = Framing(id_bytes)
+        self.writers = WriterSchemas(schemas)
+
+    def key_columns(self, raw: RawBatch, at: int) -> frozenset[str] | None:
+        """Column names of a record's key; None when it has none or it cannot be decoded.
+
+        Costs a look into a dictionary: keys of one schema have the same columns.
+        """
+        key = raw.keys[at]
+        if not key:
+            return None
+        try:
+            writer, _ = self._writer(raw, at, key, Part.KEY)
+        except _REFUSALS:
+            return None
+        return frozenset(writer.schema.fields) or None
+
+    def json_key(self, raw: RawBatch, at: int) -> bytes | None:
+        """A record's key as a JSON message; None when it has none or it cannot be decoded."""
+        key = raw.keys[at]
+        if not key:
+            return None
+        try:
+            writer, begin = self._writer(raw, at, key, Part.KEY)
+            return writer.as_bare_json(key, begin)
+        except _REFUSALS:
+            return None
+
+    def message(self, raw: RawBatch, at: int, part: Part) -> bytes | None:
+        """A key or value as a JSON message with its schema block; None when the record has none.
+
+        Raises:
+            EventRefusedError: it cannot be decoded.
+            RetryableError, AccessDeniedError, InvalidRequestError: of the registry.
+        """
+        content = raw.keys[at] if part is Part.KEY else raw.values[at]
+        if content is None:
+            return None
+        try:
+            writer, begin = self._writer(raw, at, content, part)
+        except FramingError as error:
+            seen = said_of_text(content) if part is Part.VALUE else ""
+            raise EventRefusedError("avro", f"{error}{seen}") from None
+        return writer.as_json(content, begin)
+
+    def json_value(self, raw: RawBatch, at: int) -> bytes | None:
+        """A record's value as a JSON message; None when it has none or it cannot be decoded."""
+        try:
+            return self.message(raw, at, Part.VALUE)
+        except EventRefusedError:
+            return None
+
+    def truncated(self, raw: RawBatch, at: int) -> SourceTable | None:
+        """The table that a record counted as `op.t` is about; None of any other record."""
+        return None
+
+    def operation(self, topic: str, record: BadRecord) -> str:
+        """The name under which a record that gave rows was counted."""
+        key, value, extras = [record.key], [record.value], {0: _Kept(record)}
+        return self.operation_at(RawBatch(topic, 0, [record.offset], key, value, extras=extras), 0)
+
+    def operation_at(self, raw: RawBatch, at: int) -> str:
+        """The same of a record in its batch; `op.` for what is no row event."""
+        value = raw.values[at]
+        try:
+            if value is None:
+                return "op."
+            writer, begin = self._writer(raw, at, value, Part.VALUE)
+            return f"op.{_MESSAGE.decode(writer.as_bare_json(value, begin)).payload.op.lower()}"
+        except _REFUSALS:
+            return "op."
+
+    def value_writer(self, raw: RawBatch, at: int) -> tuple[WriterSchema, int]:
+        """Schema of a record's value, and where the value begins.
+
+        Raises:
+            FramingError, EventRefusedError: it cannot be known; never for what gave rows.
+        """
+        return self._writer(raw, at, raw.values[at] or b"", Part.VALUE)
+
+    def _writer(
+        self, raw: RawBatch, at: int, content: bytes, part: Part
+    ) -> tuple[WriterSchema, int]:
+        headed = self.framing.header_id(raw, at, part)
+        if headed is not None:
+            return self.writers.of(headed, usual_subject(raw.topic, part)), 0
+        schema_id, begin = self.framing.id_before(content)
+        return self.writers.of(schema_id, usual_subject(raw.topic, part)), begin

@@ -1,39 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Formats whose message is the row itself, with or without Connect's schema block around it.
 
-What `json`, `upsert-json` and `debezium-flat` share: telling block and row apart, and reading a
-block whose top struct is the row. A message is taken for a block and a payload when it has these
-two members and no other, `schema` is null or an object that says a `type`, and `payload` is null or
-an object.
+`json` (every record is an insert), `upsert-json`, and what `debezium-flat` shares with them:
+telling block and row apart, and reading a block whose top struct is the row. A message is taken for
+a block and a payload when it has these two members and no other, `schema` is null or an object that
+says a `type`, and `payload` is null or an object.
 """
+
+from collections.abc import Sequence
 
 import msgspec
 
 from ingest.decode.dialects.recognition import MONGODB, looks_like
-from ingest.decode.json.envelopes import Dialect, DialectOptions, Event, members_of
+from ingest.decode.events import EventRefusedError, SourceTable
+from ingest.decode.json.envelopes import BlockMessages, Event, Image, members_of
+from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.loose_shapes import LooseShape
-from ingest.decode.json.schema_block import BlockField, SchemaBlock
-from ingest.decode.json.single_event import EventRefusedError
+from ingest.decode.json.schema_block import BlockField, SchemaBlock, TopicState
+from ingest.decode.json.single_event import (
+    key_tokens,
+)
 from ingest.decode.shapes import Shape
-from ingest.decode.topic_state import TopicState
 from ingest.decode.types.token_values import NULL
 
-__all__ = ["BLOCK", "BareRows"]
+__all__ = ["BLOCK", "BareRows", "KeyedRows", "PlainJson", "UpsertJson"]
 
 _BLOCK = msgspec.json.Decoder(BlockField)
-_MAX_BLOCKS = 4_096
 
 BLOCK = (frozenset({"schema", "payload"}),)
 """Members by which a message may be a block and a payload, so that no layout of rows has them."""
 
 
-class BareRows(Dialect):
+class BareRows(BlockMessages):
     """Base of such dialects."""
-
-    def __init__(self, options: DialectOptions) -> None:
-        super().__init__(options)
-        self._topics: dict[str, tuple[TopicState, TopicState]] = {}
-        self._blocks: dict[bytes, SchemaBlock] = {}
 
     def split_value(self, topic: str, value: bytes) -> tuple[SchemaBlock | None, bytes | None]:
         """(block, row) of a record's value; the row is None for null.
@@ -41,21 +40,11 @@ class BareRows(Dialect):
         Raises:
             EventRefusedError: it is no JSON.
         """
-        return self._split(self._states(topic)[0], value)
-
-    def prefix(self, topic: str, value: bytes) -> bytes:
-        """See `Dialect.prefix`."""
-        return self._states(topic)[0].split(value)[2]
+        return self._split(self.state(topic), value)
 
     def split_key(self, topic: str, key: bytes) -> tuple[SchemaBlock | None, bytes | None]:
         """The same of a record's key."""
-        return self._split(self._states(topic)[1], key)
-
-    def _states(self, topic: str) -> tuple[TopicState, TopicState]:
-        states = self._topics.get(topic)
-        if states is None:
-            states = self._topics[topic] = (TopicState(), TopicState())
-        return states
+        return self._split(self.state(topic, of_keys=True), key)
 
     def _split(self, state: TopicState, text: bytes) -> tuple[SchemaBlock | None, bytes | None]:
         try:
@@ -71,14 +60,11 @@ class BareRows(Dialect):
         return (None if block is None else self._row_block(block), row)
 
     def _row_block(self, parsed: SchemaBlock) -> SchemaBlock:
-        block = self._blocks.get(parsed.raw)
-        if block is None:
-            if len(self._blocks) >= _MAX_BLOCKS:
-                self._blocks.clear()
-            fields = tuple(f for f in _BLOCK.decode(parsed.raw).fields if self.is_column(f.field))
-            block = SchemaBlock(parsed.raw, parsed.name, parsed.top, fields)
-            self._blocks[parsed.raw] = block
-        return block
+        block = self.blocks.get(parsed.raw)
+        if block is not None:
+            return block
+        fields = tuple(f for f in _BLOCK.decode(parsed.raw).fields if self.is_column(f.field))
+        return self.remember(SchemaBlock(parsed.raw, parsed.name, parsed.top, fields))
 
     def metadata_text(self, topic: str, value: bytes) -> bytes | None:
         """See `Dialect.metadata_text`."""
@@ -104,7 +90,7 @@ class BareRows(Dialect):
         """See `Dialect.shape`."""
         if not event.types:
             return self.bare_shape(event)
-        block = self._blocks.get(event.types)
+        block = self.blocks.get(event.types)
         if block is None:
             raise EventRefusedError("envelope", "the schema block is not known any more")
         shape = Shape(event.source, block, self.facts, self.options.primary_keys)
@@ -127,3 +113,75 @@ def _has_payload(text: bytes) -> bool:
         return False
     block = members["schema"]
     return block == NULL or (block[:1] == b"{" and "type" in members_of(block, "the schema block"))
+
+
+class PlainJson(BareRows):
+    """See the module."""
+
+    anatomy = Anatomy(default_op="c", reserved=BLOCK)
+
+    def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
+        """See `Dialect.read`."""
+        if value is None:
+            return "tombstone"
+        block, row = self.split_value(topic, value)
+        if row is None:
+            return "tombstone"
+        return Event(
+            source=self.source_of_topic(topic),
+            images=(Image("c", None, row),),
+            types=b"" if block is None else block.raw,
+        )
+
+    def shape(self, event: Event) -> Shape:
+        """See `Dialect.shape`."""
+        shape = super().shape(event)
+        shape.keyless = True
+        return shape
+
+
+class KeyedRows(BareRows):
+    """Rows whose Kafka key has the key columns, so that a null value can delete."""
+
+    key_is_row = True
+    fills_keys = True
+
+    def key_names(self, event: Event) -> Sequence[str]:
+        """See `Dialect.key_names`."""
+        return tuple(key_tokens(event.key))
+
+    def deleted(self, topic: str, source: SourceTable, key: bytes | None) -> Event:
+        """The delete that a null value stands for.
+
+        Raises:
+            EventRefusedError: the record has no key that says what is deleted.
+        """
+        block, row = (None, None) if not key else self.split_key(topic, key)
+        if row is None:
+            raise EventRefusedError("no_primary_key", "a null value without key deletes nothing")
+        return Event(
+            source=source,
+            images=(Image("d", row, None),),
+            types=b"" if block is None else block.raw,
+            key=key,
+            of_key=True,
+        )
+
+
+class UpsertJson(KeyedRows):
+    """See the module."""
+
+    anatomy = Anatomy(default_op="u", reserved=BLOCK)
+
+    def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
+        """See `Dialect.read`."""
+        source = self.source_of_topic(topic)
+        block, row = (None, None) if value is None else self.split_value(topic, value)
+        if row is None:
+            return self.deleted(topic, source, key)
+        return Event(
+            source=source,
+            images=(Image("u", None, row),),
+            types=b"" if block is None else block.raw,
+            key=key,
+        )

@@ -13,12 +13,12 @@ the key alone.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from ingest.decode.dialects.recognition import said_of
-from ingest.decode.events import SourceTable
+from ingest.decode.events import EventRefusedError, SourceTable
 from ingest.decode.json.envelopes import (
     EPOCH,
     Dialect,
@@ -26,12 +26,12 @@ from ingest.decode.json.envelopes import (
     Image,
     epoch_ms,
     image,
+    json_tokens,
     parse,
 )
 from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.loose_shapes import LooseShape, TypedColumn
-from ingest.decode.json.member_columns import Member
-from ingest.decode.json.single_event import EventRefusedError
+from ingest.decode.json.member_columns import Member, Members
 from ingest.decode.shapes import Shape
 from ingest.decode.types.mysql_types import jdbc_type, mysql_type, seen_type
 from ingest.decode.types.semantic_types import Kind
@@ -68,7 +68,7 @@ _MESSAGE = msgspec.json.Decoder(_Message)
 _TYPES = msgspec.json.Decoder(dict[str, str | int | None])
 
 
-_MEMBERS: Mapping[str, Sequence[Member]] = {
+_MEMBERS: Members = {
     "ts_ms": (Member(("ts",), EPOCH),),
     "source_ts_ms": (Member(("es",), EPOCH),),
     "op_ts": (Member(("es",), EPOCH),),
@@ -76,34 +76,27 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
 }
 
 
-_ANATOMY = Anatomy(
-    operations={b'"INSERT"': "c", b'"UPDATE"': "u", b'"DELETE"': "d"},
-    op=("type",),
-    row="data",
-    old="old",
-    is_array=True,
-    stamps=(("es",), ("ts",)),
-    is_epoch=True,
-    constant=frozenset(
-        (name,)
-        for name in (
-            *("database", "table", "isDdl", "pkNames", "mysqlType", "sqlType", "sql", "_tidb"),
-        )
-    ),
-    whole=frozenset({("ts",)}),
-)
-
-
 class CanalJson(Dialect):
     """See the module."""
 
+    anatomy = Anatomy(
+        operations=json_tokens(_OPS),
+        op=("type",),
+        row="data",
+        old="old",
+        is_array=True,
+        stamps=(("es",), ("ts",)),
+        is_epoch=True,
+        constant=frozenset(
+            (name,)
+            for name in (
+                *("database", "table", "isDdl", "pkNames", "mysqlType", "sqlType", "sql", "_tidb"),
+            )
+        ),
+        whole=frozenset({("ts",)}),
+    )
     binary = "latin1"
     members = _MEMBERS
-
-    @property
-    def anatomy(self) -> Anatomy:
-        """See `Dialect.anatomy`."""
-        return _ANATOMY
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""

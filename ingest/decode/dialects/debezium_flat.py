@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ingest.decode.dialects.bare_rows import BLOCK
-from ingest.decode.dialects.debezium_origin import flat_members
-from ingest.decode.dialects.upsert import KeyedRows
+from ingest.decode.dialects.bare_rows import BLOCK, KeyedRows
 from ingest.decode.events import SourceTable
+from ingest.decode.json.debezium_json import flat_members
 from ingest.decode.json.envelopes import (
     DialectOptions,
     Event,
@@ -31,7 +30,7 @@ from ingest.decode.json.envelopes import (
 from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.schema_block import SchemaBlock
 from ingest.decode.shapes import Shape
-from ingest.decode.types.token_values import NULL
+from ingest.decode.types.token_values import MEMBERS, NULL, PARSE_ERRORS
 
 __all__ = ["DebeziumFlat"]
 
@@ -47,8 +46,6 @@ _OPS = {b'"c"': "c", b'"r"': "r", b'"u"': "u", b'"d"': "d"}
 _BOUNDARY = {"status", "id", "event_count", "data_collections"}
 _DDL = {"source", "databaseName", "ddl", "tableChanges"}
 _NOTHING: Mapping[str, bytes] = {}
-_PARSE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXT = msgspec.json.Decoder(str)
 _MAX_SOURCES = 65_536
 _MOMENT_DIGITS = 19
@@ -70,13 +67,8 @@ class DebeziumFlat(KeyedRows):
             (f"{self._prefix}source_{what}", f"{self._prefix}{what}")
             for what in ("table", "db", "schema")
         ]
-        self._anatomy = _anatomy(self._prefix, [name for pair in self._names for name in pair])
+        self.anatomy = _anatomy(self._prefix, [name for pair in self._names for name in pair])
         self._by_tokens: dict[tuple[str | bytes, ...], SourceTable] = {}
-
-    @property
-    def anatomy(self) -> Anatomy:
-        """See `Dialect.anatomy`."""
-        return self._anatomy
 
     def is_column(self, name: str) -> bool:
         """Whether a member is a column and no metadata."""
@@ -119,8 +111,8 @@ class DebeziumFlat(KeyedRows):
         at = payload.find(b"," + self._mark)
         if at > 0 and not self._wanted:
             try:
-                found = _MEMBERS.decode(b"{" + payload[at + 1 :])
-            except _PARSE_ERRORS:
+                found = MEMBERS.decode(b"{" + payload[at + 1 :])
+            except PARSE_ERRORS:
                 found = {}
             if found and all(name.startswith(self._prefix) for name in found):
                 return payload[:at] + b"}", {name: bytes(raw) for name, raw in found.items()}

@@ -15,12 +15,12 @@ key is never null, and only if `score` is a column, of the row or of the table. 
 but such members is one of the row before.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
-from ingest.decode.events import SourceTable
+from ingest.decode.events import EventRefusedError, SourceTable
 from ingest.decode.json.envelopes import (
     ISO,
     Dialect,
@@ -29,13 +29,13 @@ from ingest.decode.json.envelopes import (
     Image,
     image,
     join_members,
+    json_tokens,
     members_of,
     parse,
     utc_ms,
 )
 from ingest.decode.json.layout import Anatomy
-from ingest.decode.json.member_columns import TOKEN, Member
-from ingest.decode.json.single_event import EventRefusedError
+from ingest.decode.json.member_columns import TOKEN, Member, Members
 
 __all__ = ["DmsJson"]
 
@@ -57,7 +57,7 @@ class _Metadata(msgspec.Struct, gc=False):
     timestamp: str | None = None
 
 
-_MEMBERS: Mapping[str, Sequence[Member]] = {
+_MEMBERS: Members = {
     "ts_ms": (Member(("metadata", "timestamp"), ISO),),
     "source_ts_ms": _CHANGED,
     "op_ts": _CHANGED,
@@ -88,8 +88,8 @@ class DmsJson(Dialect):
         self._decode = msgspec.json.Decoder(message).decode
         self._prefix = options.before_image_prefix
         self._mark = msgspec.json.encode(self._prefix)[:-1]
-        self._anatomy = Anatomy(
-            operations={msgspec.json.encode(name): op for name, op in _OPS.items()},
+        self.anatomy = Anatomy(
+            operations=json_tokens(_OPS),
             op=("metadata", "operation"),
             row="data",
             old=options.before_image_field,
@@ -100,11 +100,6 @@ class DmsJson(Dialect):
             ),
             is_odd=lambda name: bool(self._prefix) and name.startswith(self._prefix),
         )
-
-    @property
-    def anatomy(self) -> Anatomy:
-        """See `Dialect.anatomy`."""
-        return self._anatomy
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""

@@ -6,11 +6,12 @@ message names no types, so new columns get theirs from the values. The primary k
 `primary_key_columns` where the producer writes it, else in the Kafka key.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from ingest.decode.dialects.recognition import said_of
+from ingest.decode.events import EventRefusedError
 from ingest.decode.json.envelopes import (
     EPOCH,
     Dialect,
@@ -18,11 +19,15 @@ from ingest.decode.json.envelopes import (
     Image,
     epoch_ms,
     image,
+    json_tokens,
     parse,
 )
 from ingest.decode.json.layout import Anatomy
-from ingest.decode.json.member_columns import NUMBER, TOKEN, Member, Reading
-from ingest.decode.json.single_event import EventRefusedError, key_tokens
+from ingest.decode.json.member_columns import NUMBER, TOKEN, Member, Members, Reading
+from ingest.decode.json.single_event import (
+    key_tokens,
+)
+from ingest.decode.types.token_values import PARSE_ERRORS
 
 __all__ = ["MaxwellJson"]
 
@@ -57,7 +62,7 @@ def _position(position: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() else None
 
 
-_MEMBERS: Mapping[str, Sequence[Member]] = {
+_MEMBERS: Members = {
     "source_ts_ms": (Member(("ts",), EPOCH),),
     "op_ts": (Member(("ts",), EPOCH),),
     "txid": (Member(("xid",), TOKEN),),
@@ -69,31 +74,19 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
 }
 
 
-_ANATOMY = Anatomy(
-    operations={
-        b'"insert"': "c",
-        b'"update"': "u",
-        b'"delete"': "d",
-        b'"bootstrap-insert"': "r",
-    },
-    op=("type",),
-    row="data",
-    old="old",
-    stamps=(("ts",),),
-    is_epoch=True,
-    constant=frozenset({("database",), ("table",), ("primary_key_columns",)}),
-)
-
-
 class MaxwellJson(Dialect):
     """See the module."""
 
+    anatomy = Anatomy(
+        operations=json_tokens(_OPS),
+        op=("type",),
+        row="data",
+        old="old",
+        stamps=(("ts",),),
+        is_epoch=True,
+        constant=frozenset({("database",), ("table",), ("primary_key_columns",)}),
+    )
     members = _MEMBERS
-
-    @property
-    def anatomy(self) -> Anatomy:
-        """See `Dialect.anatomy`."""
-        return _ANATOMY
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""
@@ -137,6 +130,6 @@ def _key_names(key: bytes | None) -> list[str]:
         return names
     try:
         _, _, parts = _ARRAY_KEY.decode(key)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except PARSE_ERRORS:
         return []
     return [name for part in parts for name in part]

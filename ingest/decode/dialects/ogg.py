@@ -7,11 +7,9 @@ what `after` lacks is taken from `before`; a column that is in neither is unchan
 (`missing_columns` may say that it is null).
 """
 
-from collections.abc import Mapping, Sequence
-
 import msgspec
 
-from ingest.decode.events import SourceTable
+from ingest.decode.events import EventRefusedError, SourceTable
 from ingest.decode.json.envelopes import (
     ISO,
     Dialect,
@@ -19,14 +17,14 @@ from ingest.decode.json.envelopes import (
     Image,
     image,
     join_members,
+    json_tokens,
     lacks_members,
     members_of,
     parse,
     utc_ms,
 )
 from ingest.decode.json.layout import Anatomy
-from ingest.decode.json.member_columns import TOKEN, Member
-from ingest.decode.json.single_event import EventRefusedError
+from ingest.decode.json.member_columns import TOKEN, Member, Members
 
 __all__ = ["OggJson"]
 
@@ -48,7 +46,7 @@ class _Message(msgspec.Struct, gc=False):
 _MESSAGE = msgspec.json.Decoder(_Message)
 
 
-_MEMBERS: Mapping[str, Sequence[Member]] = {
+_MEMBERS: Members = {
     "ts_ms": (Member(("current_ts",), ISO),),
     "source_ts_ms": (Member(("op_ts",), ISO),),
     "op_ts": (Member(("op_ts",), ISO),),
@@ -58,30 +56,23 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
 }
 
 
-_ANATOMY = Anatomy(
-    operations={b'"I"': "c", b'"U"': "u", b'"D"': "d"},
-    op=("op_type",),
-    row="after",
-    deleted="before",
-    old="before",
-    old_is_whole=True,
-    stamps=(("op_ts",),),
-    moment=utc_ms,
-    constant=frozenset({("table",), ("primary_keys",)}),
-    is_odd=lambda name: name.endswith(_MISSING),
-)
-
-
 class OggJson(Dialect):
     """See the module."""
 
+    anatomy = Anatomy(
+        operations=json_tokens(_OPS),
+        op=("op_type",),
+        row="after",
+        deleted="before",
+        old="before",
+        old_is_whole=True,
+        stamps=(("op_ts",),),
+        moment=utc_ms,
+        constant=frozenset({("table",), ("primary_keys",)}),
+        is_odd=lambda name: name.endswith(_MISSING),
+    )
     missing = "unchanged"
     members = _MEMBERS
-
-    @property
-    def anatomy(self) -> Anatomy:
-        """See `Dialect.anatomy`."""
-        return _ANATOMY
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""

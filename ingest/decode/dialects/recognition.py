@@ -7,12 +7,10 @@ only if it has all of them.
 
 from collections.abc import Mapping
 
-import msgspec
+from ingest.decode.types.token_values import MEMBERS, PARSE_ERRORS
 
 __all__ = ["MONGODB", "looks_like", "said_of", "said_of_text"]
 
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_PARSE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _ENVELOPE_MEMBERS = frozenset(
     ("before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction")
 )
@@ -105,8 +103,8 @@ def _object(members: Mapping[str, bytes]) -> tuple[str, str]:
 
 def _members(text: bytes) -> Mapping[str, bytes] | None:
     try:
-        return {name: bytes(raw) for name, raw in _MEMBERS.decode(text).items()}
-    except _PARSE_ERRORS:
+        return {name: bytes(raw) for name, raw in MEMBERS.decode(text).items()}
+    except PARSE_ERRORS:
         return None
 
 

@@ -12,51 +12,167 @@ Source: CDC.md §1, measured choices in PEERS.md §3.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
+import pyarrow as pa
 
-from ingest.decode.dialects.debezium_origin import EnvelopeOrigins
 from ingest.decode.dialects.recognition import said_of
-from ingest.decode.events import BadRecord, Resolver, SourceTable
-from ingest.decode.json.envelope_decoder import EnvelopeDecoder
-from ingest.decode.json.envelopes import Dialect, DialectOptions, Event, Image
+from ingest.decode.events import EventRefusedError, SourceTable
+from ingest.decode.json.envelopes import BlockMessages, Event, Image
 from ingest.decode.json.layout import Anatomy
-from ingest.decode.json.schema_block import SchemaBlock
+from ingest.decode.json.member_columns import (
+    LOWER,
+    MOMENT,
+    NUMBER,
+    TEXT,
+    TOKEN,
+    Member,
+    MemberReader,
+    Reading,
+)
+from ingest.decode.json.schema_block import SchemaBlock, TopicState, split_message
 from ingest.decode.json.single_event import (
-    EventRefusedError,
     Tokens,
     key_tokens,
+    members_of,
     row_image,
 )
-from ingest.decode.key_check import op_of, operation
-from ingest.decode.key_moves import KeyMoves, OldKeys
+from ingest.decode.key_check import KeyMoves, OldKeys
+from ingest.decode.metadata_columns import OriginReader
 from ingest.decode.shapes import Shape
-from ingest.decode.topic_state import TopicState
-from ingest.decode.types.token_values import NULL
+from ingest.decode.types.token_values import NULL, PARSE_ERRORS
 from ingest.source.records import RawBatch
 
-__all__ = ["DebeziumJsonDecoder"]
+__all__ = ["ENVELOPE_MEMBERS", "DebeziumJson", "flat_members", "truncated_table"]
+
+SOURCE_MEMBERS: Mapping[str, tuple[str, Reading]] = {
+    "source_ts_ms": ("ts_ms", NUMBER),
+    "op_ts": ("ts_ms", MOMENT),
+    "connector": ("connector", TEXT),
+    "server": ("name", TEXT),
+    "database": ("db", TEXT),
+    "schema": ("schema", TEXT),
+    "table": ("table", TEXT),
+    "snapshot": ("snapshot", TOKEN),
+    "lsn": ("lsn", NUMBER),
+    "txid": ("txId", TOKEN),
+    "gtid": ("gtid", TEXT),
+    "file": ("file", TEXT),
+    "pos": ("pos", NUMBER),
+    "row": ("row", NUMBER),
+    "server_id": ("server_id", NUMBER),
+    "thread": ("thread", NUMBER),
+    "scn": ("scn", TOKEN),
+    "commit_scn": ("commit_scn", TOKEN),
+    "ssn": ("ssn", NUMBER),
+    "change_lsn": ("change_lsn", TEXT),
+    "commit_lsn": ("commit_lsn", TEXT),
+    "event_serial_no": ("event_serial_no", NUMBER),
+    "sequence": ("sequence", TEXT),
+}
+"""By name of metadata: the member of `source`, and how it is read."""
+
+_CLOSING_BRACE = ord("}")
+
+_ORDER = "total_order"
+
+_OUTER: Mapping[str, tuple[str, Reading]] = {"op": ("op", LOWER), "ts_ms": ("ts_ms", NUMBER)}
+
+ENVELOPE_MEMBERS: Mapping[str, tuple[Member, ...]] = {
+    **{name: (Member((member,), how),) for name, (member, how) in _OUTER.items()},
+    **{name: (Member(("source", member), how),) for name, (member, how) in SOURCE_MEMBERS.items()},
+    _ORDER: (Member(("transaction", _ORDER), NUMBER),),
+}
+"""By name of metadata where an event envelope has it."""
+
+
+def flat_members(prefix: str) -> Mapping[str, tuple[Member, ...]]:
+    """By name of metadata where an event flattened by `ExtractNewRecordState` may have it.
+
+    In members with a prefix that `add.fields` names: `__source_lsn` for `source.lsn`, `__lsn` for
+    `lsn`; there `op` and `ts_ms` are the envelope's (CDC.md §1.3).
+    """
+    if not prefix:
+        return {}
+    found: dict[str, tuple[Member, ...]]
+    found = {name: (Member((prefix + member,), how),) for name, (member, how) in _OUTER.items()}
+    for name, (member, how) in SOURCE_MEMBERS.items():
+        places: tuple[Member, ...] = (Member((f"{prefix}source_{member}",), how),)
+        if member != "ts_ms":  # which is the envelope's when nothing else is said
+            places += (Member((prefix + member,), how),)
+        found[name] = places
+    found[_ORDER] = (Member((f"{prefix}transaction_{_ORDER}",), NUMBER),)
+    return found
+
+
+class EnvelopeOrigins:
+    """Reads the metadata of event envelopes in JSON.
+
+    Args:
+        state: what is known of a topic.
+    """
+
+    def __init__(self, state: Callable[[str], TopicState]) -> None:
+        self._state = state
+        self._readers: dict[tuple[str, ...], MemberReader] = {}
+
+    def __call__(
+        self, raw: RawBatch, places: Sequence[int], names: Collection[str]
+    ) -> Mapping[str, pa.Array]:
+        """See `metadata_columns.OriginReader`."""
+        wanted = tuple(names)
+        reader = self._readers.get(wanted)
+        if reader is None:
+            reader = MemberReader(ENVELOPE_MEMBERS, wanted, required="op")
+            self._readers[wanted] = reader
+        state = self._state(raw.topic)
+        messages = _cut(raw.values, state.prefix, places)
+        return reader.columns(messages, lambda index: _payload(state, raw.values[places[index]]))
+
+
+def _cut(
+    values: Sequence[bytes | None], prefix: bytes, places: Sequence[int]
+) -> list[bytes | None]:
+    """Payloads of messages with a prefix (empty = they are bare); None where it is another one."""
+    if not prefix:
+        return [values[at] for at in places]
+    size = len(prefix)
+    return [
+        value[size:-1]
+        if (value := values[at]) is not None
+        and value.startswith(prefix)
+        and value[-1] == _CLOSING_BRACE
+        else None
+        for at in places
+    ]
+
+
+def _payload(state: TopicState, value: bytes | None) -> bytes | None:
+    try:
+        return None if value is None else state.split(value)[1]
+    except EventRefusedError:
+        return None
 
 
 _NULL = msgspec.Raw(NULL)
 
 
 class _Source(msgspec.Struct, gc=False):
-    name: str | None = None
-    db: str | None = None
-    schema: str | None = None
-    table: str | None = None
+    name: str | None = ""
+    db: str | None = ""
+    schema: str | None = ""
+    table: str | None = ""
     ts_ms: int | None = None
 
 
 class _OddSource(msgspec.Struct, gc=False):
     """With a moment that is no number."""
 
-    name: str | None = None
-    db: str | None = None
-    schema: str | None = None
-    table: str | None = None
+    name: str | None = ""
+    db: str | None = ""
+    schema: str | None = ""
+    table: str | None = ""
     ts_ms: msgspec.Raw = _NULL
 
 
@@ -75,10 +191,21 @@ class _OddEnvelope(msgspec.Struct, gc=False):
     after: msgspec.Raw = _NULL
 
 
+class _Op(msgspec.Struct):
+    op: str
+
+
+class _Truncate(_Op):
+    source: _OddSource
+
+
+_OP = msgspec.json.Decoder(_Op)
+_TRUNCATE = msgspec.json.Decoder(_Truncate)
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
-_ODD_ENVELOPE = msgspec.json.Decoder(_OddEnvelope)
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_PARSE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_ENVELOPES: Sequence[Callable[[bytes], _Envelope | _OddEnvelope]] = (
+    _ENVELOPE.decode,
+    msgspec.json.Decoder(_OddEnvelope).decode,
+)
 _ROW_OPS = frozenset("crudCRUD")
 _BOUNDARIES = (b'"BEGIN"', b'"END"')
 _SHOWN_OP = 20
@@ -98,38 +225,20 @@ _ANATOMY = Anatomy(
     stamps=(("source", "ts_ms"),),
     constant=frozenset(("source", name) for name in ("name", "db", "schema", "table")),
 )
-_MAX_BLOCKS = 4_096
-_MAX_SOURCES = 65_536
 
 
-class DebeziumJson(Dialect):
+class DebeziumJson(BlockMessages):
     """See the module."""
 
+    anatomy = _ANATOMY
     key_is_row = True
     whole_before = True
     binary = "bytes"
     times = "adaptive"
 
-    def __init__(self, options: DialectOptions) -> None:
-        super().__init__(options)
-        self.topics: dict[str, TopicState] = {}
-        self._blocks: dict[bytes, SchemaBlock] = {}
-        self._named: dict[tuple[str | None, ...], SourceTable] = {}
-
-    @property
-    def anatomy(self) -> Anatomy:
-        """See `Dialect.anatomy`."""
-        return _ANATOMY
-
-    def prefix(self, topic: str, value: bytes) -> bytes:
-        """See `Dialect.prefix`."""
-        return self._state(topic).split(value)[2]
-
-    def _state(self, topic: str) -> TopicState:
-        state = self.topics.get(topic)
-        if state is None:
-            state = self.topics[topic] = TopicState()
-        return state
+    def origins(self) -> OriginReader:
+        """See `Dialect.origins`."""
+        return EnvelopeOrigins(self.state)
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""
@@ -145,13 +254,17 @@ class DebeziumJson(Dialect):
             change = Image(op, None if before == NULL else before, None if after == NULL else after)
         else:
             change = _one_image(op, before, after)
-        moment = envelope.source.ts_ms
+        said, moment = envelope.source, envelope.source.ts_ms
+        types = b"" if block is None else block.raw
+        if block is not None and types not in self.blocks:
+            self.remember(block)
         return Event(
-            self._source_of(envelope.source),
+            self._sources.get((said.db, said.schema, said.table, said.name))
+            or self.source(said.db or "", said.schema or "", said.table or "", said.name or ""),
             (change,),
             moment if isinstance(moment, int) else None,
             (),
-            b"" if block is None else self._remembered(block),
+            types,
             key,
         )
 
@@ -159,11 +272,11 @@ class DebeziumJson(Dialect):
         self, topic: str, value: bytes
     ) -> tuple[SchemaBlock | None, bytes, _Envelope | _OddEnvelope | None]:
         """Schema block, payload and envelope of a message; no envelope where it is none."""
-        state = self.topics.get(topic) or self._state(topic)
+        state = self.topics.get(topic) or self.state(topic)
         if not state.prefixes:
             try:
                 bare = _ENVELOPE.decode(value)
-            except _PARSE_ERRORS:
+            except PARSE_ERRORS:
                 pass  # another form, or bad
             else:
                 if bare.payload is msgspec.UNSET:
@@ -172,26 +285,9 @@ class DebeziumJson(Dialect):
         is_row = block is None or block.row is not None
         return block, payload, _envelope(payload) if is_row else None
 
-    def _source_of(self, said: _Source | _OddSource) -> SourceTable:
-        names = (said.db, said.schema, said.table, said.name)
-        source = self._named.get(names)
-        if source is None:
-            if len(self._named) >= _MAX_SOURCES:
-                self._named.clear()
-            source = SourceTable(*(name or "" for name in names))
-            self._named[names] = source
-        return source
-
-    def _remembered(self, block: SchemaBlock) -> bytes:
-        if block.raw not in self._blocks:
-            if len(self._blocks) >= _MAX_BLOCKS:
-                self._blocks.clear()
-            self._blocks[block.raw] = block
-        return block.raw
-
     def shape(self, event: Event) -> Shape:
         """See `Dialect.shape`."""
-        block = self._blocks[event.types] if event.types else None
+        block = self.blocks[event.types] if event.types else None
         return Shape(event.source, block, self.facts, self.options.primary_keys)
 
     def key_names(self, event: Event) -> Sequence[str]:
@@ -205,28 +301,13 @@ class DebeziumJson(Dialect):
         row = {} if event.types or text is None else row_image(text, "the row")
         return [name for name in self.key_names(event) if row and name not in row]
 
+    def truncated(self, value: bytes) -> SourceTable | None:
+        """See `Dialect.truncated`."""
+        return truncated_table(value)
+
     def old_keys(self, raw: RawBatch) -> OldKeys:
         """See `Dialect.old_keys`."""
         return KeyMoves(raw, raw.keys.__getitem__, functools.partial(_deletes, raw)).old_key
-
-
-class DebeziumJsonDecoder(EnvelopeDecoder):
-    """Decoder of `debezium-json`.
-
-    Args:
-        options: see `DialectOptions`.
-        resolve: source table and topic to target; called once per shape and call of `decode`.
-    """
-
-    def __init__(self, options: DialectOptions, resolve: Resolver) -> None:
-        dialect = DebeziumJson(options)
-        super().__init__(dialect, resolve)
-        self.origins = EnvelopeOrigins(dialect.topics)
-
-    def operation(self, topic: str, record: BadRecord) -> str:
-        """The name under which a record was counted before it was taken out."""
-        del topic
-        return operation(record)
 
 
 def _envelope(payload: bytes) -> _Envelope | _OddEnvelope | None:
@@ -235,18 +316,14 @@ def _envelope(payload: bytes) -> _Envelope | _OddEnvelope | None:
     Raises:
         EventRefusedError: it is no JSON.
     """
-    try:
-        return _ENVELOPE.decode(payload)
-    except msgspec.ValidationError:
-        pass
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EventRefusedError("json", f"{error}{said_of(payload)}") from None
-    try:
-        return _ODD_ENVELOPE.decode(payload)
-    except msgspec.ValidationError:
-        return None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EventRefusedError("json", f"{error}{said_of(payload)}") from None
+    for decode in _ENVELOPES:
+        try:
+            return decode(payload)
+        except msgspec.ValidationError:
+            continue
+        except PARSE_ERRORS as error:
+            raise EventRefusedError("json", f"{error}{said_of(payload)}") from None
+    return None
 
 
 def _one_image(op: str, before: bytes, after: bytes) -> Image:
@@ -274,17 +351,29 @@ def _check_image(image: bytes, what: str) -> None:
 
 
 def _deletes(raw: RawBatch, at: int) -> bool:
-    return op_of(raw.values[at]) == "d"
-
-
-def _message_members(payload: bytes) -> Tokens:
+    """Whether an event deletes a row."""
     try:
-        members = _MEMBERS.decode(payload)
-    except msgspec.ValidationError:
-        raise EventRefusedError("envelope", "the message is no object") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EventRefusedError("json", f"{error}{said_of(payload)}") from None
-    return {name: bytes(raw) for name, raw in members.items()}
+        return _OP.decode(split_message(raw.values[at] or b"").payload).op.lower() == "d"
+    except PARSE_ERRORS:
+        return False
+
+
+def truncated_table(value: bytes | None) -> SourceTable | None:
+    """The table that an event says was truncated; None of any other message.
+
+    Args:
+        value: a record's value as JSON, with or without a schema block.
+    """
+    if value is None:
+        return None
+    try:
+        event = _TRUNCATE.decode(split_message(value).payload)
+    except PARSE_ERRORS:
+        return None
+    origin = event.source
+    if event.op not in ("t", "T") or not origin.table:
+        return None
+    return SourceTable(origin.db or "", origin.schema or "", origin.table, origin.name or "")
 
 
 def _control_kind(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
@@ -298,7 +387,7 @@ def _control_kind(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
     """
     if payload == NULL:
         return "tombstone"
-    members = _message_members(payload)
+    members = members_of(payload, "the message")
     name = block.name if block is not None else ""
     if topic.startswith("__debezium-heartbeat") or name.endswith(".Heartbeat"):
         return "heartbeat"
@@ -316,7 +405,7 @@ def _without_op(members: Tokens) -> str | None:
     """What it is by members that no row has by chance: flattened rows are no messages."""
     if members.get("status") in _BOUNDARIES and "id" in members:
         return "transaction"
-    if _tells_of_tables(members) and ("source" in members or "databaseName" in members):
+    if _names_tables(members) and ("source" in members or "databaseName" in members):
         return "schema_change"
     if "aggregate_type" in members and "type" in members:
         return "notification"
@@ -327,7 +416,7 @@ def _without_op(members: Tokens) -> str | None:
     return None
 
 
-def _tells_of_tables(members: Tokens) -> bool:
+def _names_tables(members: Tokens) -> bool:
     if members.keys() >= {"source", "databaseName"} and members.keys() & {"ddl", "tableChanges"}:
         return True
     return members.get("ddl", b"")[:1] == b'"' or members.get("tableChanges", b"")[:1] == b"["

@@ -20,21 +20,27 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from ingest.decode.decode_plan import RowPlan, decode_all, is_value
-from ingest.decode.events import BadRecord, DecodeResult, Resolver, SourceTable, Toast
+from ingest.decode.events import (
+    BadRecord,
+    DecodeResult,
+    EventRefusedError,
+    Resolver,
+    SourceTable,
+    Toast,
+)
 from ingest.decode.json.envelopes import Dialect, Event, Image
 from ingest.decode.json.layout import Layouts
 from ingest.decode.json.member_columns import MemberReader, metadata_column
 from ingest.decode.json.scanning import scanner
 from ingest.decode.json.schema_block import split_message
 from ingest.decode.json.single_event import (
-    EventRefusedError,
     SingleRow,
     Tokens,
     UncoveredError,
@@ -46,18 +52,19 @@ from ingest.decode.json.single_event import (
     no_old_key,
     row_image,
 )
-from ingest.decode.key_moves import OldKeys
-from ingest.decode.origin import OriginReader, RequestedOrigins
-from ingest.decode.outcome import Outcome
-from ingest.decode.row_batches import (
+from ingest.decode.key_check import KeyColumns, OldKeys, json_keys
+from ingest.decode.metadata_columns import OriginReader, RequestedOrigins
+from ingest.decode.outcome import (
     ConvertedRows,
+    Outcome,
     convert_columns,
     convert_marked,
     new_rows_lacking,
 )
+from ingest.decode.schema_change_events import JsonValue, plain_value
 from ingest.decode.shapes import Fate, FreshShapes, Shape
 from ingest.decode.types.semantic_types import ProducerFacts
-from ingest.decode.types.token_values import NULL
+from ingest.decode.types.token_values import MEMBERS, NULL, PARSE_ERRORS
 from ingest.decode.types.unavailable import Placeholder
 from ingest.source.records import RawBatch
 from storage.errors import InternalError
@@ -74,11 +81,7 @@ _NAMED: Mapping[str, Callable[[Event], str | None]] = {
 
 
 class DialectOrigins:
-    """See the module; an `origin.OriginReader`.
-
-    Args:
-        dialect: of the format.
-    """
+    """See the module; an `metadata_columns.OriginReader`."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -87,7 +90,7 @@ class DialectOrigins:
     def __call__(
         self, raw: RawBatch, places: Sequence[int], names: Collection[str]
     ) -> Mapping[str, pa.Array]:
-        """See `origin.OriginReader`."""
+        """See `metadata_columns.OriginReader`."""
         wanted = tuple(name for name in names if name not in _NAMED)
         if wanted not in self._readers:
             self._readers[wanted] = MemberReader(self._dialect.members, wanted)
@@ -123,8 +126,6 @@ _MAX_SHAPES = 4_096
 """Shapes of one topic; far above any number of table versions, so that memory stays bounded."""
 
 _NO_ROWS = np.empty(0, np.int64)
-_PARSE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-_NAMES = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class EnvelopeDecoder:
@@ -135,12 +136,17 @@ class EnvelopeDecoder:
         resolve: source table and topic to target; called once per shape and call of `decode`.
 
     Attributes:
-        origins: reads metadata of records (`origin.OriginReader`).
+        origins: reads metadata of records.
+        key_columns: column names of a record's key.
+        json_value: a record's value as a JSON message; None when it has none.
     """
+
+    key_columns: Final[KeyColumns] = staticmethod(json_keys)
+    json_value: Final[JsonValue] = staticmethod(plain_value)
 
     def __init__(self, dialect: Dialect, resolve: Resolver) -> None:
         self._dialect = dialect
-        self.origins: OriginReader = DialectOrigins(dialect)
+        self.origins: OriginReader = dialect.origins() or DialectOrigins(dialect)
         self._resolve = RequestedOrigins(resolve)
         self._placeholder = Placeholder(dialect.options.unavailable_value_placeholder)
         self._shapes: dict[str, dict[tuple[SourceTable, bytes, bool], Shape]] = {}
@@ -206,17 +212,14 @@ class EnvelopeDecoder:
         """Layouts of a topic's events, those of the last learned shape first."""
         return self._layouts.get(topic, ())
 
-    def layouts(self, topic: str, shape: Shape, plan: RowPlan) -> Layouts | None:
-        """Of a shape and its plan, made on first sight; None where events are not walked."""
+    def layouts(self, topic: str, shape: Shape, plan: RowPlan) -> Layouts:
+        """Of a shape and its plan, made on first sight."""
         known = self._layouts.setdefault(topic, [])
         for other, layouts in known:
             if other is shape and layouts.plan is plan:
                 return layouts
-        anatomy = self._dialect.anatomy
-        if anatomy is None:
-            return None
         others = [pair for pair in known if pair[0] is not shape]
-        layouts = Layouts(plan, anatomy, partial=self._dialect.partial_updates)
+        layouts = Layouts(plan, self._dialect.anatomy, partial=self._dialect.partial_updates)
         self._layouts[topic] = [(shape, layouts), *others][:_MAX_WALKED]
         return layouts
 
@@ -339,12 +342,11 @@ class _Decoding:
         if self._scan is None or len(odd) == len(places):
             return
         layouts = self._decoder.layouts(self._raw.topic, shape, plan)
-        if layouts is not None:
-            left = set(odd)
-            values = self._raw.values
-            taken = [at for index, at in enumerate(places) if index not in left]
-            taken = [at for at in taken if values[at] is not None]
-            layouts.learn(values, taken, functools.partial(self._dialect.prefix, self._raw.topic))
+        left = set(odd)
+        values = self._raw.values
+        taken = [at for index, at in enumerate(places) if index not in left]
+        taken = [at for at in taken if values[at] is not None]
+        layouts.learn(values, taken, functools.partial(self._dialect.prefix, self._raw.topic))
 
     def _with_table(self, shape: Shape, event: Event) -> Event:
         columns = () if shape.plan is None else shape.plan.index.keys()
@@ -478,7 +480,7 @@ class _Decoding:
                 continue
             try:
                 named = plan.decode_key(split_message(key).payload)
-            except _PARSE_ERRORS:
+            except PARSE_ERRORS:
                 continue  # the reference path says what is wrong
             for index, get in zip(plan.key, plan.key_parts, strict=True):
                 if get(row) is None:
@@ -494,7 +496,7 @@ class _Decoding:
             return required
         try:
             old = plan.decode_key(image.before)
-        except _PARSE_ERRORS:
+        except PARSE_ERRORS:
             return True
         if required and None in [get(old) for get in plan.key_parts]:
             return True
@@ -540,7 +542,9 @@ class _Decoding:
     def _rows(self, plan: RowPlan, at: int, event: Event, image: Image) -> list[SingleRow]:
         dialect = self._dialect
         key = event.key if dialect.key_is_row else None
-        before = _before(plan, image)
+        before: Tokens = {}
+        if image.before is not None:
+            before = before_tokens(plan, image.op, image.before)
         if event.of_key:
             before = {name: before[name] for name in plan.key_names if name in before}
         after: Tokens = {}
@@ -609,14 +613,10 @@ def _with_key(plan: RowPlan, tokens: Tokens, key: bytes | None) -> Tokens:
     return {**tokens, **{name: named[name] for name in lacking if name in named}}
 
 
-def _before(plan: RowPlan, image: Image) -> Tokens:
-    return {} if image.before is None else before_tokens(plan, image.op, image.before)
-
-
 def _names(text: bytes | None) -> set[str]:
     try:
-        return set() if text is None else set(_NAMES.decode(text))
-    except _PARSE_ERRORS:
+        return set() if text is None else set(MEMBERS.decode(text))
+    except PARSE_ERRORS:
         return set()
 
 

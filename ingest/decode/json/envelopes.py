@@ -15,21 +15,22 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from ingest.decode.dialects.recognition import said_of
-from ingest.decode.events import SourceTable
+from ingest.decode.events import EventRefusedError, SourceTable
 from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.loose_shapes import LooseShape
 from ingest.decode.json.member_columns import Member, Reading
-from ingest.decode.json.single_event import EventRefusedError
-from ingest.decode.key_moves import OldKeys
+from ingest.decode.json.schema_block import SchemaBlock, TopicState
+from ingest.decode.key_check import OldKeys
+from ingest.decode.metadata_columns import OriginReader
 from ingest.decode.shapes import Shape
-from ingest.decode.types.semantic_types import ProducerFacts
-from ingest.decode.types.token_values import NULL
-from ingest.decode.types.type_mapping import DEFAULT_MAPPING, TypeMapping
+from ingest.decode.types.semantic_types import DEFAULT_MAPPING, ProducerFacts, TypeMapping
+from ingest.decode.types.token_values import MEMBERS, NULL, PARSE_ERRORS
 from ingest.source.records import RawBatch
 
 __all__ = [
     "EPOCH",
     "ISO",
+    "BlockMessages",
     "Dialect",
     "DialectOptions",
     "Event",
@@ -37,6 +38,7 @@ __all__ = [
     "epoch_ms",
     "image",
     "join_members",
+    "json_tokens",
     "lacks_members",
     "members_of",
     "parse",
@@ -70,7 +72,6 @@ class DialectOptions:
     Attributes:
         primary_keys: configured key columns of a target `db.table`; empty = what the event or the
             Kafka key says.
-        source_of_topic: the source table of a topic, where events name none.
         decimal_handling_mode: of the Debezium connector: `precise`, `string` or `double`.
         binary_handling_mode: `bytes` or `base64`, `base64-url-safe`, `hex`, `latin1`; empty = as
             the format does it.
@@ -90,7 +91,6 @@ class DialectOptions:
     """
 
     primary_keys: Callable[[str], Sequence[str]] = _no_keys
-    source_of_topic: Callable[[str], SourceTable] = source_of_topic
     decimal_handling_mode: str = "precise"
     binary_handling_mode: str = ""
     time_precision_mode: str = ""
@@ -145,12 +145,11 @@ class Event(msgspec.Struct, gc=False, frozen=True):
 _MAX_SOURCES = 65_536
 """Source tables remembered; far above any number of tables, so that memory stays bounded."""
 
+_MAX_BLOCKS = 4_096
+
 
 class Dialect(abc.ABC):
     """One event format.
-
-    Args:
-        options: see `DialectOptions`.
 
     Attributes:
         key_is_row: whether the members of the Kafka key are the columns of the primary key.
@@ -162,6 +161,7 @@ class Dialect(abc.ABC):
         missing: the format's `DialectOptions.missing_columns`.
         asks_table: whether `with_table` is called.
         members: where messages have metadata, by its name; what `read` finds is not among them.
+        anatomy: what the compiled scan has to know of messages.
     """
 
     key_is_row: ClassVar[bool] = False
@@ -172,6 +172,7 @@ class Dialect(abc.ABC):
     missing: ClassVar[str] = "null"
     asks_table: ClassVar[bool] = False
     members: Mapping[str, Sequence[Member]] = {}
+    anatomy: Anatomy
 
     def __init__(self, options: DialectOptions) -> None:
         self.options = options
@@ -181,7 +182,7 @@ class Dialect(abc.ABC):
             time_precision_mode=options.time_precision_mode or self.times,
             mapping=options.type_mapping,
         )
-        self._sources: dict[tuple[str, ...], SourceTable] = {}
+        self._sources: dict[tuple[str | None, ...], SourceTable] = {}
         self.partial_updates = (options.missing_columns or self.missing) == "unchanged"
 
     @abc.abstractmethod
@@ -216,11 +217,6 @@ class Dialect(abc.ABC):
         """The table that a record counted as `op.t` is about; None where it does not say."""
         return None
 
-    @property
-    def anatomy(self) -> Anatomy | None:
-        """What the compiled scan has to know of messages; None = they are not walked."""
-        return None
-
     def prefix(self, topic: str, value: bytes) -> bytes:
         """What stands before the payload of a message, behind which comes `}`; empty = nothing."""
         return b""
@@ -248,7 +244,7 @@ class Dialect(abc.ABC):
     def source_of_topic(self, topic: str) -> SourceTable:
         """The source table that a topic is named after."""
         source = self._sources.get((topic,))
-        return source or self._remember((topic,), self.options.source_of_topic(topic))
+        return source or self._remember((topic,), source_of_topic(topic))
 
     def _remember(self, names: tuple[str, ...], source: SourceTable) -> SourceTable:
         if len(self._sources) >= _MAX_SOURCES:
@@ -268,9 +264,38 @@ class Dialect(abc.ABC):
         """Primary key of a table that does not exist yet; empty = not known."""
         return event.key_names
 
+    def origins(self) -> OriginReader | None:
+        """Reads metadata of records where `members` does not say enough."""
+        return None
 
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_PARSE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+class BlockMessages(Dialect):
+    """Base of formats whose messages may have Connect's schema block; remembers blocks."""
+
+    def __init__(self, options: DialectOptions) -> None:
+        super().__init__(options)
+        self.blocks: dict[bytes, SchemaBlock] = {}
+        self.topics: dict[str, TopicState] = {}
+        self._keys: dict[str, TopicState] = {}
+
+    def state(self, topic: str, *, of_keys: bool = False) -> TopicState:
+        """What is known of a topic's values, or keys."""
+        states = self._keys if of_keys else self.topics
+        state = states.get(topic)
+        if state is None:
+            state = states[topic] = TopicState()
+        return state
+
+    def remember(self, block: SchemaBlock) -> SchemaBlock:
+        """Keep a block of rows, by its bytes."""
+        if len(self.blocks) >= _MAX_BLOCKS:
+            self.blocks.clear()
+        self.blocks[block.raw] = block
+        return block
+
+    def prefix(self, topic: str, value: bytes) -> bytes:
+        """See `Dialect.prefix`."""
+        return self.state(topic).split(value)[2]
 
 
 _T = TypeVar("_T")
@@ -294,9 +319,14 @@ def parse(decode: Callable[[bytes], _T], value: bytes, what: str, format_: str =
     except msgspec.ValidationError as error:
         seen = said_of(value, format_) if format_ else ""
         raise EventRefusedError("envelope", f"not {what}: {error}{seen}") from None
-    except _PARSE_ERRORS as error:
+    except PARSE_ERRORS as error:
         seen = said_of(value, format_) if format_ else ""
         raise EventRefusedError("json", f"{error}{seen}") from None
+
+
+def json_tokens(operations: Mapping[str, str]) -> dict[bytes, str]:
+    """Operations by the JSON tokens that name them (`Anatomy.operations`)."""
+    return {msgspec.json.encode(name): op for name, op in operations.items()}
 
 
 def image(raw: Any) -> bytes | None:
@@ -311,7 +341,7 @@ def members_of(text: bytes, what: str, format_: str = "") -> dict[str, bytes]:
     Raises:
         EventRefusedError: it is no object.
     """
-    found = parse(_MEMBERS.decode, text, what, format_)
+    found = parse(MEMBERS.decode, text, what, format_)
     return {name: bytes(raw) for name, raw in found.items()}
 
 
@@ -321,8 +351,8 @@ def lacks_members(text: bytes, other: bytes) -> bool:
     Raises:
         EventRefusedError: one is no object.
     """
-    names = parse(_MEMBERS.decode, other, "a row").keys()
-    return not names <= parse(_MEMBERS.decode, text, "a row").keys()
+    names = parse(MEMBERS.decode, other, "a row").keys()
+    return not names <= parse(MEMBERS.decode, text, "a row").keys()
 
 
 def join_members(members: Mapping[str, bytes]) -> bytes:

@@ -47,10 +47,10 @@ from ingest.decode.json.scanning import (
     WHOLE,
     Wire,
 )
-from ingest.decode.row_batches import convert_column
+from ingest.decode.outcome import convert_column
 from ingest.decode.types.conversions import CONVERSION_ERRORS, convert, scanned_as
 from ingest.decode.types.semantic_types import Codec
-from ingest.decode.types.token_values import NULL
+from ingest.decode.types.token_values import NULL, PARSE_ERRORS
 from ingest.source.records import PADDING, Payloads
 
 __all__ = ["Anatomy", "Layouts", "Path", "WalkedRows"]
@@ -85,7 +85,6 @@ _BITS = {"c": _C, "r": _R, "u": _U, "d": _D}
 _WIDE = 2
 
 _PIECE = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+|\s+', re.DOTALL)
-_PARSE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +271,7 @@ class Layouts:
         try:
             prefix = prefix_of(event)
             return self._layout(event, len(prefix), b"}" if prefix else b"")
-        except (_NoLayoutError, *_PARSE_ERRORS):
+        except (_NoLayoutError, *PARSE_ERRORS):
             return None
 
     def _layout(self, text: bytes, start: int, rest: bytes) -> _Layout:
@@ -442,12 +441,6 @@ def _in_array(values: Sequence[_Value], row: _Member, array: _Member) -> list[_V
 class _Found:
     """What the members of an event are.
 
-    Args:
-        text: the event.
-        anatomy: of its format.
-        message: its members.
-        whole: where its payload is.
-
     Attributes:
         row: the row, or the first of an array of rows.
         array: that array; None = there is none.
@@ -605,7 +598,7 @@ class WalkedRows:
         return pa.array(read, pa.int64()).take(coded.indices).to_pylist()
 
     def column(self, number: int, codec: Codec, refused: set[int]) -> pa.Array:
-        """A column of the plan; `row_batches.ColumnOf`."""
+        """A column of the plan; `outcome.ColumnOf`."""
         if self._wires[number] is not Wire.TOKEN:
             try:
                 return convert(codec, self._array(number))
@@ -665,7 +658,7 @@ class WalkedRows:
                 quote = int(quoted or (wire is Wire.LOOSE and self._data[begin - 1] == ord('"')))
                 try:
                     value = decode(data[begin - quote : end + quote])
-                except _PARSE_ERRORS:
+                except PARSE_ERRORS:
                     refused.add(row)
             values.append(value)
         return values

@@ -17,17 +17,18 @@ from ingest.decode.events import AsksTypes, SourceTable
 from ingest.decode.json.schema_block import SchemaBlock
 from ingest.decode.json.single_event import Tokens
 from ingest.decode.shapes import Shape
-from ingest.decode.types.codec_choice import Fit, bare_codec_for, cuts_fractions, infinity_of
-from ingest.decode.types.loose_tokens import number_token
-from ingest.decode.types.mapped_types import mapped_type
 from ingest.decode.types.semantic_types import (
     STRING,
     Codec,
+    Fit,
     Kind,
     ProducerFacts,
     Semantic,
+    bare_codec_for,
+    mapped_type,
+    with_policies,
 )
-from ingest.decode.types.token_values import NULL
+from ingest.decode.types.token_values import NULL, number_token
 from ingest.decode.types.unavailable import Placeholder
 from ingest.decode.types.widening import nullable, union_type
 from storage.format.types.types import ArrayType, AtomicType, DataType, TypeRoot
@@ -69,8 +70,7 @@ def loose_codec_for(column: DataType, facts: ProducerFacts) -> Codec | Fit:
         if root in (TypeRoot.BINARY, TypeRoot.VARBINARY):
             kind = _BYTES.get(facts.binary_handling_mode)
         if kind is not None:
-            infinity, cuts = infinity_of(column, facts), cuts_fractions(column, facts)
-            return Codec(kind, column, infinity=infinity, cuts=cuts)
+            return with_policies(Codec(kind, column), column, facts)
     return bare_codec_for(column, facts)
 
 

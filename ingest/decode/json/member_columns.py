@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from ingest.decode.decode_plan import decode_all
 from ingest.decode.metadata_columns import METADATA
+from ingest.decode.types.token_values import PARSE_ERRORS
 from storage.format.types.arrow_types import arrow_type
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "TOKEN",
     "Member",
     "MemberReader",
+    "Members",
     "Reading",
     "metadata_column",
     "metadata_type",
@@ -80,6 +82,10 @@ class Member:
     reading: Reading = TEXT
 
 
+Members = Mapping[str, Sequence[Member]]
+"""By name of metadata where it may stand; the first that is not null counts."""
+
+
 class MemberReader:
     """See the module.
 
@@ -92,7 +98,7 @@ class MemberReader:
 
     def __init__(
         self,
-        members: Mapping[str, Sequence[Member]],
+        members: Members,
         names: Collection[str],
         *,
         required: str = "",
@@ -213,7 +219,7 @@ class MemberReader:
             return nothing
         try:
             event = self._loose(message)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except PARSE_ERRORS:
             return nothing
         self._fill([event], strict=False)
         return [

@@ -13,11 +13,13 @@ import msgspec
 
 from ingest.decode.column_names import folded
 from ingest.decode.decode_plan import PlanColumn, RowPlan
-from ingest.decode.events import Toast
+from ingest.decode.events import EventRefusedError, Toast
 from ingest.decode.json.schema_block import split_message
 from ingest.decode.types.reference import decode_value
 from ingest.decode.types.token_values import (
+    MEMBERS,
     NULL,
+    PARSE_ERRORS,
     UnavailableValueError,
     UnrepresentableError,
     ValueRefusedError,
@@ -28,7 +30,6 @@ from storage.format.types.type_text import type_name
 from storage.format.types.types import RowKind
 
 __all__ = [
-    "EventRefusedError",
     "OldKey",
     "SingleRow",
     "Tokens",
@@ -44,18 +45,6 @@ __all__ = [
 
 Tokens = Mapping[str, bytes]
 """Members of a JSON object with the raw text of their values."""
-
-
-class EventRefusedError(Exception):
-    """The record is bad.
-
-    Attributes:
-        error_class: one word, see `BadRecord`.
-    """
-
-    def __init__(self, error_class: str, error: str) -> None:
-        super().__init__(error)
-        self.error_class = error_class
 
 
 def blames_columns(error: Exception) -> bool:
@@ -94,7 +83,6 @@ class SingleRow:
     moved: bool = False
 
 
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NO_OBJECT = (EventRefusedError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -105,10 +93,10 @@ def members_of(token: bytes, what: str) -> Tokens:
         EventRefusedError: it is no object.
     """
     try:
-        members = _MEMBERS.decode(token)
+        members = MEMBERS.decode(token)
     except msgspec.ValidationError:
         raise EventRefusedError("envelope", f"{what} is no object") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except PARSE_ERRORS as error:
         raise EventRefusedError("json", str(error)) from None
     return {name: bytes(raw) for name, raw in members.items()}
 
@@ -191,7 +179,7 @@ def before_tokens(plan: RowPlan, op: str, image: bytes) -> Tokens:
             raise
     try:
         return plan.key_tokens(image)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except PARSE_ERRORS as error:
         raise EventRefusedError("json", str(error)) from None
 
 

@@ -199,10 +199,6 @@ class SchemaRegistry:
 
     1. `schema` any number of times, from any thread of the process. Not picklable: make one per
        process from its settings.
-
-    Args:
-        settings: how to reach the registry.
-        clock: for waiting between tries.
     """
 
     def __init__(self, settings: SchemaRegistrySettings, clock: Clock | None = None) -> None:

@@ -22,21 +22,13 @@ from ingest.decode.types.decimal_columns import (
     arrow_array,
     decimals_from_bytes,
     decimals_from_text,
+    every,
     plain_digits,
     require,
     unscaled_digits,
     whole_digits,
 )
 from ingest.decode.types.exact_numbers import exact_numbers
-from ingest.decode.types.loose_columns import (
-    LOOSE_WIRE,
-    bytes_of_latin1,
-    hex_texts,
-    loose_decimals,
-    loose_doubles,
-    loose_integers,
-    loose_truths,
-)
 from ingest.decode.types.odd_values import (
     any_text,
     json_text,
@@ -48,6 +40,7 @@ from ingest.decode.types.odd_values import (
 )
 from ingest.decode.types.semantic_types import Codec, Kind
 from ingest.decode.types.time_columns import TIME_CONVERTERS
+from ingest.decode.types.token_values import NULL
 from storage.errors import InternalError
 from storage.format.types.types import MAX_LENGTH, AtomicType
 
@@ -112,7 +105,15 @@ _WIRE: dict[Kind, Any] = {
     Kind.TEXT_OR_ANY: str,
     Kind.MEMBER: int | str,
     Kind.MEMBERS: int | str,
-    **LOOSE_WIRE,
+    Kind.LOOSE_INTEGER: int | str,
+    Kind.LOOSE_FLOAT: float | str,
+    Kind.LOOSE_NUMBER: msgspec.Raw,
+    Kind.LOOSE_DECIMAL: msgspec.Raw,
+    Kind.LOOSE_BOOLEAN: bool | int | str,
+    Kind.LOOSE_HEX: str,
+    Kind.LATIN1: str,
+    Kind.SQL_DATE: str,
+    Kind.SQL_TIMESTAMP: str,
 }
 
 
@@ -180,10 +181,6 @@ def convert(codec: Codec, values: Sequence[Any] | pa.Array) -> pa.Array:
     return _CONVERTERS[codec.kind](codec, values)
 
 
-def _all(mask: pa.Array) -> bool:
-    return pc.all(mask, min_count=0).as_py() is not False
-
-
 def _plain(codec: Codec, values: Sequence[Any]) -> pa.Array:
     return arrow_array(values, codec.arrow)
 
@@ -191,7 +188,7 @@ def _plain(codec: Codec, values: Sequence[Any]) -> pa.Array:
 def _integer(codec: Codec, values: Sequence[Any]) -> pa.Array:
     numbers = arrow_array(values, codec.arrow)
     if codec.unsigned:
-        require(_all(pc.greater_equal(numbers, 0)), "an unsigned number beyond 63 bits")
+        require(every(pc.greater_equal(numbers, 0)), "an unsigned number beyond 63 bits")
     return numbers
 
 
@@ -210,14 +207,14 @@ def _single(codec: Codec, values: Sequence[Any]) -> pa.Array:
 
 def _rounded(doubles: pa.Array) -> pa.Array:
     floats = doubles.cast(pa.float32(), safe=False)
-    require(_all(pc.is_finite(floats)), "out of the range of FLOAT")
+    require(every(pc.is_finite(floats)), "out of the range of FLOAT")
     return floats
 
 
 def _limited_text(codec: Codec, texts: pa.Array) -> pa.Array:
     length = codec.type.length if isinstance(codec.type, AtomicType) else MAX_LENGTH
     if length < MAX_LENGTH:
-        require(_all(pc.less_equal(pc.utf8_length(texts), length)), "text is too long")
+        require(every(pc.less_equal(pc.utf8_length(texts), length)), "text is too long")
     return texts
 
 
@@ -262,7 +259,7 @@ def _as_text(codec: Codec, values: Sequence[Any]) -> pa.Array:
 def _limited_bytes(codec: Codec, values: pa.Array) -> pa.Array:
     length = codec.type.length if isinstance(codec.type, AtomicType) else MAX_LENGTH
     if length < MAX_LENGTH:
-        require(_all(pc.less_equal(pc.binary_length(values), length)), "too many bytes")
+        require(every(pc.less_equal(pc.binary_length(values), length)), "too many bytes")
     return values
 
 
@@ -365,6 +362,79 @@ def _array(codec: Codec, values: Sequence[Any]) -> pa.Array:
     return pa.ListArray.from_arrays(
         pa.array(offsets), elements, type=codec.arrow, mask=absent if None in values else None
     )
+
+
+# --- loose JSON values made strict; the reference half is in `token_values`
+
+_INTEGER = r"^-?[0-9]{1,19}$"
+_NUMBER = r"^-?[0-9]+\.?[0-9]*([eE][+-]?[0-9]{1,4})?$"
+
+
+_NONE = type(None)
+
+
+def _texts(values: Sequence[Any] | pa.Array, kinds: set[type]) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
+    if not kinds <= {str, _NONE}:
+        values = [v if v is None or type(v) is str else repr(v) for v in values]
+    return pa.array(values, pa.string())
+
+
+def loose_integers(values: Sequence[Any] | pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Integers from integers and texts of such."""
+    kinds: set[type] = {str} if isinstance(values, pa.Array) else set(map(type, values))
+    if str not in kinds:
+        return pa.array(values, arrow)
+    texts = _texts(values, kinds)
+    require(every(pc.match_substring_regex(texts, _INTEGER)), "no integer")
+    return texts.cast(arrow)
+
+
+def loose_doubles(values: Sequence[Any] | pa.Array) -> Sequence[Any]:
+    """Doubles from numbers and texts of such."""
+    kinds: set[type] = {str} if isinstance(values, pa.Array) else set(map(type, values))
+    if str not in kinds:
+        return values
+    texts = _texts(values, kinds)
+    require(every(pc.match_substring_regex(texts, _NUMBER)), "no number")
+    require(every(pc.not_equal(texts, "-0")), "a negative zero")
+    doubles = texts.cast(pa.float64())
+    require(every(pc.is_finite(doubles)), "out of the range of DOUBLE")
+    return doubles
+
+
+def loose_decimals(values: Sequence[Any] | pa.Array) -> pa.Array:
+    """Texts of decimals, from the tokens of numbers and of texts."""
+    if isinstance(values, pa.Array):
+        return values
+    tokens = [NULL if value is None else bytes(value) for value in values]
+    plain = [token[1:-1] if token[:1] == b'"' else token for token in tokens]
+    nulls = [token == NULL for token in tokens]  # a text "null" is no null
+    return pa.array(plain, pa.string(), mask=np.array(nulls, np.bool_))
+
+
+_TRUTH = {True: True, False: False, "true": True, "false": False, "1": True, "0": False, None: None}
+
+
+def loose_truths(values: Sequence[Any] | pa.Array) -> list[bool | None]:
+    """Booleans from booleans, 0, 1 and texts of such (1 equals True as a key)."""
+    if isinstance(values, pa.Array):
+        values = values.to_pylist()
+    require(all(value in _TRUTH for value in values), "neither true nor false")
+    return [_TRUTH[value] for value in values]
+
+
+def bytes_of_latin1(values: Sequence[str | None]) -> list[bytes | None]:
+    """Bytes from text that has one character a byte."""
+    return [None if value is None else value.encode("latin-1") for value in values]
+
+
+def hex_texts(values: Sequence[str | None]) -> list[str | None]:
+    """Hexadecimal texts without `0x`."""
+    return [
+        value[2:] if value is not None and value[:2] in ("0x", "0X") else value for value in values
+    ]
 
 
 _CONVERTERS: dict[Kind, Callable[[Codec, Sequence[Any]], pa.Array]] = {

@@ -20,6 +20,7 @@ __all__ = [
     "arrow_array",
     "decimals_from_bytes",
     "decimals_from_text",
+    "every",
     "plain_digits",
     "require",
     "unscaled_digits",
@@ -46,6 +47,11 @@ def require(condition: bool, what: str) -> None:
     """Raise ConversionError unless the condition holds."""
     if not condition:
         raise ConversionError(what)
+
+
+def every(mask: pa.Array) -> bool:
+    """Whether a mask is true wherever it is not null."""
+    return pc.all(mask, min_count=0).as_py() is not False
 
 
 def arrow_array(values: Sequence[Any] | pa.Array, type_: pa.DataType) -> pa.Array:

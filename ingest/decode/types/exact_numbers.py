@@ -21,7 +21,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.types.decimal_columns import require
+from ingest.decode.types.decimal_columns import every, require
 from ingest.decode.types.semantic_types import BIGINT, DOUBLE
 from ingest.decode.types.widening import nullable, union_type
 from storage.format.types.types import AtomicType, DataType, TypeRoot
@@ -63,7 +63,7 @@ def exact_numbers(
         ValueError: a token is no number, or not surely one that the column holds exactly.
     """
     if isinstance(values, pa.Array):
-        require(not loose or _all(pc.match_substring_regex(values, _NUMBER)), "no number")
+        require(not loose or every(pc.match_substring_regex(values, _NUMBER)), "no number")
         return exact_floats(values, arrow)
     if not len(values):
         return pa.array([], arrow)
@@ -77,7 +77,7 @@ def exact_numbers(
         texts = pc.if_else(pc.equal(texts, "null"), pa.scalar(None, pa.string()), texts)
     if loose and b'"' in content:
         texts = pc.replace_substring_regex(texts, _QUOTED, r"\1")
-        require(_all(pc.match_substring_regex(texts, _NUMBER)), "no number")
+        require(every(pc.match_substring_regex(texts, _NUMBER)), "no number")
     return exact_floats(texts, arrow, content)
 
 
@@ -93,11 +93,11 @@ def exact_floats(texts: pa.Array, arrow: pa.DataType, listed: bytes = b"") -> pa
     floats = doubles if arrow == pa.float64() else doubles.cast(arrow, safe=False)
     content = (texts.buffers()[2] or pa.py_buffer(b"")).to_pybytes()
     if b"-0" in content:  # an integer token has no negative zero
-        require(_all(pc.not_equal(texts, "-0")), "a negative zero")
+        require(every(pc.not_equal(texts, "-0")), "a negative zero")
     powers = b"e" in content or b"E" in content
     if _longest(texts) <= _SURE[arrow] and not powers:
         return floats
-    require(_all(pc.is_finite(floats)), "out of range")
+    require(every(pc.is_finite(floats)), "out of range")
     if listed and not floats.null_count and listed == _listed(floats):
         return floats
     long = pc.greater(pc.binary_length(texts), _SURE[arrow])
@@ -105,7 +105,7 @@ def exact_floats(texts: pa.Array, arrow: pa.DataType, listed: bytes = b"") -> pa
         long = pc.or_(long, pc.match_substring(texts, "e", ignore_case=True))
     sent, kept = texts.filter(long), _shortest(floats.filter(long))
     require(
-        _all(pc.equal(sent, kept)) or _all(pc.equal(_digits(sent), _digits(kept))),
+        every(pc.equal(sent, kept)) or every(pc.equal(_digits(sent), _digits(kept))),
         "more digits than the column has",
     )
     return floats
@@ -128,10 +128,6 @@ def _listed(floats: pa.Array) -> bytes:
 
 def _cut(listed: bytes) -> pa.Array:
     return pc.split_pattern(pa.array([listed], pa.string()), ",").values
-
-
-def _all(mask: pa.Array) -> bool:
-    return pc.all(mask, min_count=0).as_py() is not False
 
 
 def _digits(texts: pa.Array) -> pa.Array:

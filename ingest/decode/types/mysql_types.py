@@ -134,7 +134,8 @@ def _sized(name: str, inside: str | None, rest: str) -> AtomicType:
     if name in _DECIMALS:
         return _decimal(numbers)
     if name == "bit":
-        return BOOLEAN if numbers == [1] else _bits(numbers[0] if numbers else 1)
+        wide = bool(numbers) and numbers[0] >= 64
+        return BOOLEAN if numbers == [1] else _UNSIGNED_BIGINT if wide else BIGINT
     if name in _MOMENTS:
         return AtomicType(_MOMENTS[name], precision=numbers[0] if numbers else 0)
     if name in _LENGTHS:
@@ -191,10 +192,6 @@ def _seen_decimal(open_type: AtomicType, text: str) -> AtomicType:
     if precision > _MAX_PRECISION:
         return open_type
     return dataclasses.replace(open_type, precision=precision, scale=scale)
-
-
-def _bits(length: int) -> AtomicType:
-    return BIGINT if length < 64 else _UNSIGNED_BIGINT
 
 
 _JDBC = {

@@ -121,12 +121,7 @@ def _number_of(value: int | str | None) -> int | None:
 
 
 def texts_of(array: pa.Array, type_: DataType) -> pa.Array:
-    """A column as text, by the casts of the table format.
-
-    Args:
-        array: values.
-        type_: theirs: no text.
-    """
+    """A column as text, by the casts of the table format."""
     return column_cast(type_, _STRING)(array)
 
 

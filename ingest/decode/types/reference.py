@@ -30,8 +30,6 @@ from ingest.decode.types.decimal_columns import (
     plain_digits,
 )
 from ingest.decode.types.exact_numbers import holds
-from ingest.decode.types.infinities import DAYS, EPOCHS, bound_of, sign_of_text
-from ingest.decode.types.loose_tokens import hex_token, moment_token, number_token, truth_token
 from ingest.decode.types.odd_values import (
     any_text,
     member_text,
@@ -41,20 +39,32 @@ from ingest.decode.types.odd_values import (
     texts_of,
     unsigned_digits,
 )
-from ingest.decode.types.semantic_types import Codec, Kind
-from ingest.decode.types.time_columns import MICROS_PER, PER_UNIT, clock_text, cut_pattern
+from ingest.decode.types.semantic_types import Codec, Infinity, Kind
+from ingest.decode.types.time_columns import (
+    DAYS,
+    EPOCHS,
+    MICROS_PER,
+    PER_UNIT,
+    bound_of,
+    clock_text,
+    cut_pattern,
+    sign_of_text,
+)
 from ingest.decode.types.token_values import (
     NULL,
     UnavailableValueError,
     UnrepresentableError,
     ValueRefusedError,
+    hex_token,
     in_range,
     integer_of,
+    moment_token,
+    number_token,
     refusal,
     short_number,
     string_of,
+    truth_token,
 )
-from ingest.decode.types.type_mapping import Infinity
 from ingest.decode.types.unavailable import Placeholder
 from storage.errors import InternalError
 from storage.format.types.type_text import type_name
@@ -218,22 +228,6 @@ def _moment(codec: Codec, token: bytes) -> int | None:
     return (_iso_date if whole_days else _iso_timestamp)(codec, plain)
 
 
-TIME_DECODERS: Mapping[Kind, Callable[[Codec, bytes], int | str | None]] = {
-    Kind.DAYS: _days,
-    Kind.TIME: _time,
-    Kind.TIME_MICROS: _time_micros,
-    Kind.TIME_TEXT: _time_text,
-    Kind.EPOCH: _epoch,
-    Kind.ZONED: _zoned,
-    Kind.ISO_DATE: _iso_date,
-    Kind.ISO_TIME: _iso_time,
-    Kind.ISO_TIMESTAMP: _iso_timestamp,
-    Kind.SQL_DATE: _moment,
-    Kind.SQL_TIMESTAMP: _moment,
-}
-"""Token to storage value; raise ValueRefusedError."""
-
-
 def decode_value(codec: Codec | None, token: bytes, placeholder: Placeholder) -> Any:
     """Decode one value.
 
@@ -255,16 +249,14 @@ def decode_value(codec: Codec | None, token: bytes, placeholder: Placeholder) ->
     struct = codec is not None and codec.kind is Kind.VARIABLE_DECIMAL and token[:1] == b"{"
     if not struct and placeholder.is_value(_loosely(token)):
         raise UnavailableValueError("the source sent a placeholder instead of the value")
-    return _decoded(codec, token, placeholder)
+    return _decoded(codec, token)
 
 
-def _decoded(codec: Codec | None, token: bytes, placeholder: Placeholder) -> Any:
+def _decoded(codec: Codec | None, token: bytes) -> Any:
     """A value that is neither null nor the placeholder."""
     if codec is None:
         raise ValueRefusedError("the source's type does not convert to the column's")
-    if codec.kind in TIME_DECODERS:
-        return TIME_DECODERS[codec.kind](codec, token)
-    return _DECODERS[codec.kind](codec, token, placeholder)
+    return _DECODERS[codec.kind](codec, token)
 
 
 def _loosely(token: bytes) -> Any:
@@ -277,7 +269,7 @@ def _loosely(token: bytes) -> Any:
         raise ValueRefusedError("the value is nested too deeply") from None
 
 
-def _int_column(codec: Codec, token: bytes, _: Placeholder) -> int:
+def _int_column(codec: Codec, token: bytes) -> int:
     number: int = _fitting_integer(codec, integer_of(token))
     if codec.unsigned and number < 0:
         raise UnrepresentableError(
@@ -294,7 +286,7 @@ def _fitting_integer(codec: Codec, number: int) -> Any:
     return in_range(number, -half, half - 1, str(codec.arrow))
 
 
-def _boolean(codec: Codec, token: bytes, _: Placeholder) -> bool:
+def _boolean(codec: Codec, token: bytes) -> bool:
     if token not in (b"true", b"false"):
         raise refusal("true or false")
     return token == b"true"
@@ -309,7 +301,7 @@ _NON_FINITE = {
 _MAX_FLOAT = 3.4028235677973366e38  # the first double that rounds beyond FLOAT's largest value
 
 
-def _number(codec: Codec, token: bytes, _: Placeholder) -> float:
+def _number(codec: Codec, token: bytes) -> float:
     if token in _NON_FINITE:
         return _NON_FINITE[token]
     if token[:1] not in b"-0123456789":
@@ -324,8 +316,8 @@ def _number(codec: Codec, token: bytes, _: Placeholder) -> float:
     return number
 
 
-def _exact_number(codec: Codec, token: bytes, placeholder: Placeholder) -> float:
-    number = _number(codec, token, placeholder)
+def _exact_number(codec: Codec, token: bytes) -> float:
+    number = _number(codec, token)
     if token in _NON_FINITE:
         return number
     single = pa.types.is_float32(codec.arrow)
@@ -340,40 +332,36 @@ def _exact_number(codec: Codec, token: bytes, placeholder: Placeholder) -> float
     return number
 
 
-def _single(codec: Codec, token: bytes, placeholder: Placeholder) -> float:
-    number: float = struct.unpack("<f", struct.pack("<f", _number(codec, token, placeholder)))[0]
+def _single(codec: Codec, token: bytes) -> float:
+    number: float = struct.unpack("<f", struct.pack("<f", _number(codec, token)))[0]
     return number
 
 
-def _length_of(codec: Codec) -> int:
-    return codec.type.length if isinstance(codec.type, AtomicType) else 0
-
-
 def _fitting(codec: Codec, value: Any) -> Any:
-    limit = _length_of(codec)
+    limit = codec.type.length if isinstance(codec.type, AtomicType) else 0
     if limit and len(value) > limit:
         raise ValueRefusedError(f"{len(value)} is longer than the column's length {limit}")
     return value
 
 
-def _text(codec: Codec, token: bytes, _: Placeholder) -> str:
+def _text(codec: Codec, token: bytes) -> str:
     return _fitting(codec, string_of(token, "a string"))
 
 
-def _struct(codec: Codec, token: bytes, placeholder: Placeholder) -> str:
+def _struct(codec: Codec, token: bytes) -> str:
     if token[:1] == b"{":
         return _fitting(codec, struct_text(token))
-    return _text_or_json(codec, token, placeholder)
+    return _text_or_json(codec, token)
 
 
-def _any_text(codec: Codec, token: bytes, _: Placeholder) -> str:
+def _any_text(codec: Codec, token: bytes) -> str:
     return _fitting(codec, any_text(token))
 
 
 def _named_by(
     name: Callable[[int | str | None, Sequence[str]], str | None],
-) -> Callable[[Codec, bytes, Placeholder], str | None]:
-    def text(codec: Codec, token: bytes, _: Placeholder) -> str | None:
+) -> Callable[[Codec, bytes], str | None]:
+    def text(codec: Codec, token: bytes) -> str | None:
         quoted = token[:1] == b'"'
         value = string_of(token, "a text") if quoted else integer_of(token, "a number or a text")
         try:
@@ -385,42 +373,42 @@ def _named_by(
     return text
 
 
-def _base64_text(codec: Codec, token: bytes, _: Placeholder) -> str:
+def _base64_text(codec: Codec, token: bytes) -> str:
     _decoded_base64(token)
     return _fitting(codec, string_of(token, "base64 text"))
 
 
-def _utf8(codec: Codec, token: bytes, _: Placeholder) -> bytes:
+def _utf8(codec: Codec, token: bytes) -> bytes:
     return _fitting(codec, string_of(token, "a string").encode())
 
 
-def _as_text(codec: Codec, token: bytes, placeholder: Placeholder) -> str | None:
+def _as_text(codec: Codec, token: bytes) -> str | None:
     if codec.element is None:
         raise InternalError("a codec of text without the value's own")
-    value = decode_value(codec.element, token, placeholder)
+    value = _decoded(codec.element, token)
     texts = texts_of(storage_column(codec.element.arrow, [value]), codec.element.type)
     text: str | None = texts[0].as_py()
     return None if text is None else _fitting(codec, text)
 
 
-def _text_or_json(codec: Codec, token: bytes, placeholder: Placeholder) -> str:
+def _text_or_json(codec: Codec, token: bytes) -> str:
     if token[:1] in b"{[":  # `_loosely` has parsed it: it is well-formed UTF-8
         return _fitting(codec, token.decode())
     if codec.element is not None and token[:1] != b'"':
-        return _other_text(codec, codec.element, token, placeholder)
-    return _text(codec, token, placeholder)
+        return _other_text(codec, codec.element, token)
+    return _text(codec, token)
 
 
-def _any_value(codec: Codec, token: bytes, placeholder: Placeholder) -> str:
+def _any_value(codec: Codec, token: bytes) -> str:
     if token[:1] == b'"' or codec.element is not None:
-        return _text_or_json(codec, token, placeholder)
-    return _any_text(codec, token, placeholder)
+        return _text_or_json(codec, token)
+    return _any_text(codec, token)
 
 
-def _other_text(codec: Codec, natural: Codec, token: bytes, placeholder: Placeholder) -> str:
+def _other_text(codec: Codec, natural: Codec, token: bytes) -> str:
     """A number or truth value, as the cast of the column's earlier type or else as it came."""
     try:
-        value = decode_value(natural, token, placeholder)
+        value = _decoded(natural, token)
         texts = texts_of(storage_column(natural.arrow, [value]), natural.type)
         return _fitting(codec, texts[0].as_py())
     except ValueRefusedError:
@@ -435,17 +423,17 @@ def _decoded_base64(token: bytes, altchars: bytes | None = None) -> bytes:
         raise ValueRefusedError(f"not base64: {error}") from None
 
 
-def _base64(codec: Codec, token: bytes, _: Placeholder) -> bytes:
+def _base64(codec: Codec, token: bytes) -> bytes:
     return _fitting(codec, _decoded_base64(token))
 
 
-def _base64_url(codec: Codec, token: bytes, _: Placeholder) -> bytes:
+def _base64_url(codec: Codec, token: bytes) -> bytes:
     if b"+" in token or b"/" in token:
         raise refusal("URL-safe base64")
     return _fitting(codec, _decoded_base64(token, b"-_"))
 
 
-def _hex(codec: Codec, token: bytes, _: Placeholder) -> bytes:
+def _hex(codec: Codec, token: bytes) -> bytes:
     text = string_of(token, "hexadecimal text")
     if re.fullmatch(r"([0-9a-fA-F]{2})*", text) is None:
         raise refusal("hexadecimal text")
@@ -492,13 +480,13 @@ def _unscaled(data: bytes, scale: int) -> decimal.Decimal:
     return number.scaleb(-scale, DECIMAL_CONTEXT)
 
 
-def _decimal_bytes(codec: Codec, token: bytes, placeholder: Placeholder) -> Any:
+def _decimal_bytes(codec: Codec, token: bytes) -> Any:
     if token[:1] != b'"':
-        return _decimal_plain(codec, token, placeholder)
+        return _decimal_plain(codec, token)
     return _exact(codec, _unscaled(_decoded_base64(token), codec.scale))
 
 
-def _decimal_plain(codec: Codec, token: bytes, _: Placeholder) -> Any:
+def _decimal_plain(codec: Codec, token: bytes) -> Any:
     if token[:1] not in b"-0123456789":
         raise refusal("a number")
     if codec.unsigned and token[:1] == b"-" and pa.types.is_decimal(codec.arrow):
@@ -506,7 +494,7 @@ def _decimal_plain(codec: Codec, token: bytes, _: Placeholder) -> Any:
     return _exact(codec, _decimal_of(token.decode()))
 
 
-def _decimal_text(codec: Codec, token: bytes, _: Placeholder) -> Any:
+def _decimal_text(codec: Codec, token: bytes) -> Any:
     return _exact(codec, _decimal_of(string_of(token, "a decimal as text")))
 
 
@@ -515,7 +503,7 @@ class _VariableDecimal(msgspec.Struct):
     value: msgspec.Raw
 
 
-def _variable_decimal(codec: Codec, token: bytes, _: Placeholder) -> Any:
+def _variable_decimal(codec: Codec, token: bytes) -> Any:
     try:
         parts = msgspec.json.decode(token, type=_VariableDecimal)
         unscaled = _decoded_base64(bytes(parts.value))
@@ -527,54 +515,65 @@ def _variable_decimal(codec: Codec, token: bytes, _: Placeholder) -> Any:
 # --- others
 
 
-def _bits(codec: Codec, token: bytes, _: Placeholder) -> int | bytes:
+def _bits(codec: Codec, token: bytes) -> int | bytes:
     data = _decoded_base64(token)
     if pa.types.is_binary(codec.arrow):
         return _fitting(codec, data[::-1].rjust(codec.width, b"\0"))
     return _fitting_integer(codec, int.from_bytes(data, "little"))
 
 
-def _integer_or_bits(codec: Codec, token: bytes, placeholder: Placeholder) -> int:
+def _integer_or_bits(codec: Codec, token: bytes) -> int:
     if token[:1] != b'"':
-        return _int_column(codec, token, placeholder)
+        return _int_column(codec, token)
     data = _decoded_base64(token)
     if not data:
         raise refusal("bits in base64")
     return _fitting_integer(codec, int.from_bytes(data, "little"))
 
 
-def _array(codec: Codec, token: bytes, placeholder: Placeholder) -> list[Any]:
+def _array(codec: Codec, token: bytes) -> list[Any]:
     if codec.element is None:
         raise InternalError("array codec without element")
     if token[:1] != b"[":
         raise refusal("an array")
     tokens = msgspec.json.decode(token, type=list[msgspec.Raw])
     element = codec.element
-    values = [_element(element, bytes(item), placeholder) for item in tokens]
+    values = [_element(element, bytes(item)) for item in tokens]
     if None in values and not element.type.nullable:
         raise ValueRefusedError("a null element in an array that has none")
     return values
 
 
-def _element(codec: Codec, token: bytes, placeholder: Placeholder) -> Any:
+def _element(codec: Codec, token: bytes) -> Any:
     """One value of several, which no placeholder stands for: that is a list of its own."""
     _loosely(token)
-    return None if token == NULL else _decoded(codec, token, placeholder)
+    return None if token == NULL else _decoded(codec, token)
 
 
-def _latin1(codec: Codec, token: bytes, _: Placeholder) -> bytes:
+def _latin1(codec: Codec, token: bytes) -> bytes:
     try:
         return _fitting(codec, string_of(token, "text of bytes").encode("latin-1"))
     except UnicodeEncodeError as error:
         raise ValueRefusedError(f"a character is no byte: {error}") from None
 
 
-def _loose_decimal(codec: Codec, token: bytes, placeholder: Placeholder) -> Any:
+def _loose_decimal(codec: Codec, token: bytes) -> Any:
     decode = _decimal_text if token[:1] == b'"' else _decimal_plain
-    return decode(codec, token, placeholder)
+    return decode(codec, token)
 
 
-_DECODERS: Mapping[Kind, Callable[[Codec, bytes, Placeholder], Any]] = {
+_DECODERS: Mapping[Kind, Callable[[Codec, bytes], Any]] = {
+    Kind.DAYS: _days,
+    Kind.TIME: _time,
+    Kind.TIME_MICROS: _time_micros,
+    Kind.TIME_TEXT: _time_text,
+    Kind.EPOCH: _epoch,
+    Kind.ZONED: _zoned,
+    Kind.ISO_DATE: _iso_date,
+    Kind.ISO_TIME: _iso_time,
+    Kind.ISO_TIMESTAMP: _iso_timestamp,
+    Kind.SQL_DATE: _moment,
+    Kind.SQL_TIMESTAMP: _moment,
     Kind.INTEGER: _int_column,
     Kind.BOOLEAN: _boolean,
     Kind.FLOAT: _number,
@@ -604,11 +603,12 @@ _DECODERS: Mapping[Kind, Callable[[Codec, bytes, Placeholder], Any]] = {
     Kind.INTEGER_OR_BITS: _integer_or_bits,
     Kind.BITS_OR_INTEGER: _integer_or_bits,
     Kind.ARRAY: _array,
-    Kind.LOOSE_INTEGER: lambda codec, token, _: _int_column(codec, number_token(token), _),
-    Kind.LOOSE_FLOAT: lambda codec, token, _: _number(codec, number_token(token), _),
-    Kind.LOOSE_NUMBER: lambda codec, token, _: _exact_number(codec, number_token(token), _),
+    Kind.LOOSE_INTEGER: lambda codec, token: _int_column(codec, number_token(token)),
+    Kind.LOOSE_FLOAT: lambda codec, token: _number(codec, number_token(token)),
+    Kind.LOOSE_NUMBER: lambda codec, token: _exact_number(codec, number_token(token)),
     Kind.LOOSE_DECIMAL: _loose_decimal,
-    Kind.LOOSE_BOOLEAN: lambda codec, token, _: _boolean(codec, truth_token(token), _),
-    Kind.LOOSE_HEX: lambda codec, token, _: _hex(codec, hex_token(token), _),
+    Kind.LOOSE_BOOLEAN: lambda codec, token: _boolean(codec, truth_token(token)),
+    Kind.LOOSE_HEX: lambda codec, token: _hex(codec, hex_token(token)),
     Kind.LATIN1: _latin1,
 }
+"""Token to storage value; raise ValueRefusedError."""

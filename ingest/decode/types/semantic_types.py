@@ -1,42 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a column means: from Connect/Debezium types to Paimon types and to a way of decoding.
 
-`observe` reads one field of a schema block. How values get into a column of the target is for
-`codec_choice`, how they are converted for `conversions` and `reference`. Source: CDC.md §1.6; the
-whole table of types is types.md.
+`observe` reads one field of a schema block; `observe_mapped` applies `sink.type.mapping`: a mapped
+meaning remembers what the column means without it (`natural`), so that a column which exists with
+another type is filled as if there were no mapping. `codec_for` says which codec gets values of such
+a column into a column of the target, if any does; `bare_codec_for` is for events without a schema
+block, where only the target's column and the configured facts about the producer are known. How
+values are converted is for `conversions` and `reference`. Source: CDC.md §1.6; the whole table of
+types is types.md.
 
 Rulings:
 - TIME columns hold milliseconds whatever their precision says (FORMAT.md §7.3), so finer fractions
   are cut; times outside 0-24 h do not fit.
 - Structs, maps and arrays of them are kept as JSON text, exactly as sent.
+- Without a schema block temporal integers have no unit. With `time.precision.mode=adaptive` the
+  column's precision determines it (<= 3: ms, <= 6: us, else ns), as Debezium chooses it by
+  precision.
+- Without a schema block a precise decimal has no scale: the column's scale is taken.
+- In a column that became STRING values of another type are written as the cast of their type writes
+  them, through which files written before the change are read: equal values stay equal.
 """
 
 import dataclasses
 import enum
 import re
+from collections.abc import Iterable
 
 import pyarrow as pa
 
+from ingest.config.choices import checked_mapping
 from ingest.decode.json.schema_block import BlockField
-from ingest.decode.types.type_mapping import DEFAULT_MAPPING, Infinity, TypeMapping
+from ingest.decode.types.widening import nullable, union_type
 from storage.format.types.arrow_types import arrow_type
+from storage.format.types.cast_columns import can_cast
 from storage.format.types.types import MAX_LENGTH, ArrayType, AtomicType, DataType, TypeRoot
 
 __all__ = [
     "BIGINT",
     "BOOLEAN",
+    "DEFAULT_MAPPING",
     "DOUBLE",
     "MAX_PADDED_BITS",
     "SOURCE_TYPE",
     "STRING",
     "UNSIGNED_BIGINT",
     "Codec",
+    "Fit",
+    "Infinity",
     "Kind",
     "ProducerFacts",
     "Semantic",
+    "TypeMapping",
+    "bare_codec_for",
+    "bare_text_codec",
+    "codec_for",
+    "has_text",
     "is_unsigned_bigint",
+    "mapped_type",
     "observe",
+    "observe_mapped",
+    "text_codec",
+    "with_policies",
 ]
+
+
+class Infinity(enum.Enum):
+    """What becomes of infinite dates and timestamps, which no column can hold."""
+
+    REFUSE = "the record is bad"
+    NULL = "infinity-to-null"
+    BOUNDS = "infinity-to-bounds"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TypeMapping:
+    """Options of `sink.type.mapping`: the type of a new column where there is a choice.
+
+    Eight are those of Paimon's CDC actions (`--type_mapping`). The type of a column that exists
+    does not change because of them.
+
+    Attributes:
+        words: of `MAPPING_WORDS`; `of` checks them.
+    """
+
+    words: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(words: Iterable[str]) -> "TypeMapping":
+        """The mapping that a setting describes.
+
+        Raises:
+            InvalidOptionError: a word is unknown, or contradicts another.
+        """
+        return TypeMapping(frozenset(checked_mapping(words)))
+
+    @property
+    def infinity(self) -> Infinity:
+        """What becomes of infinite dates and timestamps."""
+        chosen = [policy for policy in Infinity if policy.value in self.words]
+        return chosen[0] if chosen else Infinity.REFUSE
+
+    def keeps(self, type_: DataType) -> bool:
+        """Whether a column of a type is never widened."""
+        if "no-change" in self.words:
+            return True
+        decimal = isinstance(type_, AtomicType) and type_.root is TypeRoot.DECIMAL
+        return decimal and "decimal-no-change" in self.words
+
+    def __contains__(self, word: str) -> bool:
+        return word in self.words
+
+
+DEFAULT_MAPPING = TypeMapping()
 
 _MAX_PRECISION = 38
 
@@ -289,3 +364,283 @@ def _observe_decimal(field: BlockField) -> Semantic:
 def _parameter(field: BlockField, name: str) -> int | None:
     text = (field.parameters or {}).get(name)
     return int(text) if text is not None and _SMALL_NUMBER.fullmatch(text) else None
+
+
+_SENT_AS_TEXT = (Kind.ZONED, Kind.ISO_DATE, Kind.ISO_TIME, Kind.ISO_TIMESTAMP)
+_TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
+_BINARIES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
+
+
+def observe_mapped(field: BlockField, mapping: TypeMapping) -> Semantic:
+    """Meaning of a field of a schema block, by the words of the mapping."""
+    natural = observe(field)
+    if not mapping.words:
+        return natural
+    found = _text(natural) if "to-string" in mapping else _special(field, natural, mapping)
+    return natural if found is None else dataclasses.replace(found, natural=natural)
+
+
+def _text(natural: Semantic) -> Semantic | None:
+    """As text; None where it is text anyway."""
+    if natural.type == STRING:
+        return None
+    text = Semantic(Kind.TEXT, STRING, bounded=False)
+    if natural.kind in _SENT_AS_TEXT:
+        return text
+    if natural.kind is Kind.DECIMAL_BYTES:
+        return dataclasses.replace(text, kind=natural.kind, scale=natural.scale)
+    if natural.kind is Kind.TIME:
+        return dataclasses.replace(text, kind=Kind.TIME_TEXT, unit=natural.unit)
+    if natural.kind is Kind.ARRAY:
+        return dataclasses.replace(text, kind=Kind.JSON)
+    if natural.type == _BYTES:
+        return dataclasses.replace(text, kind=Kind.BASE64_TEXT)
+    return dataclasses.replace(text, kind=Kind.AS_TEXT)
+
+
+def _special(field: BlockField, natural: Semantic, mapping: TypeMapping) -> Semantic | None:
+    if natural.kind is Kind.TIME:
+        if "time-to-bigint" in mapping:
+            return Semantic(Kind.TIME_MICROS, BIGINT, natural.unit)
+        if "time-to-string" in mapping:
+            return Semantic(Kind.TIME_TEXT, STRING, natural.unit, bounded=False)
+    if natural.kind is Kind.ZONED and "zoned-to-string" in mapping:
+        return Semantic(Kind.TEXT, STRING, bounded=False)
+    if "unsigned-bigint-to-decimal" in mapping:
+        if natural.unsigned:
+            return dataclasses.replace(natural, type=UNSIGNED_BIGINT)
+        if _is_whole(natural) and is_unsigned_bigint(field):
+            return dataclasses.replace(natural, type=UNSIGNED_BIGINT, bounded=True)
+    if "bigint-unsigned-to-bigint" in mapping and _is_whole(natural) and is_unsigned_bigint(field):
+        return dataclasses.replace(natural, type=BIGINT, bounded=True)
+    source = (field.parameters or {}).get(SOURCE_TYPE, "").upper()
+    if "longtext-to-bytes" in mapping and source == "LONGTEXT" and natural.kind is Kind.TEXT:
+        return Semantic(Kind.UTF8, _BYTES, bounded=False)
+    return None
+
+
+def _is_whole(natural: Semantic) -> bool:
+    return natural.kind is Kind.DECIMAL_BYTES and natural.scale == 0
+
+
+def mapped_type(type_: DataType, mapping: TypeMapping) -> DataType:
+    """The type of a new column whose type an event of another format declares."""
+    if "to-string" in mapping:
+        return STRING
+    if not isinstance(type_, AtomicType):
+        return type_
+    if "char-to-string" in mapping and type_.root in _TEXTS:
+        return STRING
+    if "bigint-unsigned-to-bigint" in mapping and type_ == UNSIGNED_BIGINT:
+        return BIGINT
+    return type_
+
+
+_MOMENTS = (TypeRoot.DATE, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_INSTANTS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_FAMILIES = ({*_TEXTS}, {*_BINARIES})
+
+
+class Fit(enum.Enum):
+    """Why there is no codec."""
+
+    WIDEN = "the column needs a wider type"
+    NEVER = "the types do not convert"
+
+
+def codec_for(
+    semantic: Semantic, column: DataType, facts: ProducerFacts, *, fixed: bool = False
+) -> Codec | Fit:
+    """How values of a source column get into a column of the target.
+
+    Args:
+        semantic: of the source column.
+        column: type of the target column.
+        facts: of the producer.
+        fixed: the column's type cannot change (a key column), so values that do not fit are bad
+            records instead of a reason to widen.
+    """
+    if semantic.natural is not None and not _same_family(semantic.type, column):
+        return codec_for(semantic.natural, column, facts, fixed=fixed)
+    if semantic.kind is Kind.ARRAY:
+        return _array_codec(semantic, column, facts)
+    if not isinstance(column, AtomicType):
+        return Fit.NEVER
+    converted = _cross_family(semantic, column, facts)
+    if converted is not None:
+        return converted
+    union = union_type(nullable(column), semantic.type)
+    if union is None and not _checked_by_value(semantic, column):
+        return Fit.NEVER
+    if semantic.type == DOUBLE and column.root is TypeRoot.FLOAT and fixed:
+        return Codec(Kind.NUMBER, column)
+    narrow = semantic.bounded and union != nullable(column)
+    # a scale beyond that of any DECIMAL is one of `_WRAPPED_SCALES`: there is no fraction
+    scale_grows = semantic.kind is Kind.DECIMAL_BYTES and (
+        column.scale < semantic.scale <= _MAX_PRECISION
+    )
+    if (narrow or scale_grows) and not fixed:
+        return Fit.WIDEN if union is not None else Fit.NEVER
+    codec = Codec(semantic.kind, column, semantic.unit, semantic.scale, unsigned=semantic.unsigned)
+    return with_policies(codec, column, facts)
+
+
+def with_policies(codec: Codec, column: AtomicType, facts: ProducerFacts) -> Codec:
+    """A codec with the policies for moments; others are equal whatever these are."""
+    infinity = facts.mapping.infinity if column.root in _MOMENTS else Infinity.REFUSE
+    cuts = "cut-fractions" in facts.mapping and column.root in _INSTANTS
+    return dataclasses.replace(codec, infinity=infinity, cuts=cuts)
+
+
+def _same_family(type_: DataType, column: DataType) -> bool:
+    """Whether a column may have been made for a mapped type."""
+    if not isinstance(type_, AtomicType) or not isinstance(column, AtomicType):
+        return False
+    return any({type_.root, column.root} <= family for family in (*_FAMILIES, {type_.root}))
+
+
+def _checked_by_value(semantic: Semantic, column: AtomicType) -> bool:
+    return isinstance(semantic.type, AtomicType) and semantic.type.root is column.root
+
+
+def _array_codec(semantic: Semantic, column: DataType, facts: ProducerFacts) -> Codec | Fit:
+    if not isinstance(column, ArrayType) or semantic.element is None:
+        return Fit.NEVER
+    element = codec_for(semantic.element, column.element, facts, fixed=True)
+    if isinstance(element, Fit):
+        return element
+    return Codec(Kind.ARRAY, column, element=element)
+
+
+def _cross_family(semantic: Semantic, column: AtomicType, facts: ProducerFacts) -> Codec | None:
+    """The documented conversions between families that lose nothing or fail on the value."""
+    kind, root = semantic.kind, column.root
+    if kind is Kind.FLOAT and root is TypeRoot.DOUBLE and semantic.type != DOUBLE:
+        return Codec(Kind.SINGLE, column)
+    if root is TypeRoot.DECIMAL:
+        return _into_decimal(semantic, column)
+    if kind is Kind.AS_TEXT:
+        return _as_text_codec(semantic, column, facts)
+    if kind in _AS_MAPPED:
+        return Codec(kind, column, semantic.unit)
+    if kind is Kind.TEXT and root in _BINARIES:
+        return Codec(_binary_kind(facts), column)
+    if kind is Kind.INTEGER and root is TypeRoot.DOUBLE and semantic.type != BIGINT:
+        return Codec(Kind.FLOAT, column)
+    if kind in (Kind.DECIMAL_BYTES, Kind.VARIABLE_DECIMAL) and root is TypeRoot.VARCHAR:
+        # digits as text, whichever way the column came to be STRING
+        return Codec(kind, column, scale=semantic.scale)
+    if kind is Kind.DECIMAL_BYTES and semantic.type == BIGINT and root is TypeRoot.BIGINT:
+        return Codec(kind, column, scale=semantic.scale)
+    if kind is Kind.BITS and root in (TypeRoot.BIGINT, TypeRoot.VARBINARY):
+        return Codec(kind, column, width=semantic.width if root is TypeRoot.VARBINARY else 0)
+    return None
+
+
+def _into_decimal(semantic: Semantic, column: AtomicType) -> Codec | None:
+    if semantic.kind is Kind.TEXT:
+        return Codec(Kind.DECIMAL_TEXT, column)
+    if semantic.kind is Kind.VARIABLE_DECIMAL:
+        return Codec(semantic.kind, column)
+    if semantic.kind is Kind.INTEGER:
+        return Codec(Kind.DECIMAL_PLAIN, column, unsigned=semantic.unsigned)
+    return None
+
+
+_AS_MAPPED = (Kind.TIME_MICROS, Kind.TIME_TEXT, Kind.UTF8, Kind.BASE64_TEXT)
+
+
+def _as_text_codec(semantic: Semantic, column: AtomicType, facts: ProducerFacts) -> Codec | None:
+    natural = semantic.natural
+    own = None if natural is None else codec_for(natural, natural.type, facts)
+    return Codec(Kind.AS_TEXT, column, element=own) if isinstance(own, Codec) else None
+
+
+_BINARY_KINDS = {"hex": Kind.HEX, "base64-url-safe": Kind.BASE64_URL}
+
+
+def _binary_kind(facts: ProducerFacts) -> Kind:
+    return _BINARY_KINDS.get(facts.binary_handling_mode, Kind.BASE64)
+
+
+_BARE = {
+    TypeRoot.CHAR: Kind.TEXT_OR_STRUCT,
+    TypeRoot.VARCHAR: Kind.TEXT_OR_STRUCT,
+    TypeRoot.BOOLEAN: Kind.BOOLEAN,
+    TypeRoot.TINYINT: Kind.INTEGER,
+    TypeRoot.SMALLINT: Kind.INTEGER,
+    TypeRoot.INT: Kind.INTEGER,
+    TypeRoot.BIGINT: Kind.INTEGER,
+    TypeRoot.FLOAT: Kind.NUMBER,
+    TypeRoot.DOUBLE: Kind.NUMBER,
+    TypeRoot.TIMESTAMP_LTZ: Kind.ZONED,
+}
+_BARE_DECIMALS = {"string": Kind.DECIMAL_TEXT, "double": Kind.DECIMAL_PLAIN}
+_ISO_KINDS = {
+    TypeRoot.DATE: Kind.ISO_DATE,
+    TypeRoot.TIME: Kind.ISO_TIME,
+    TypeRoot.TIMESTAMP: Kind.ISO_TIMESTAMP,
+}
+
+
+def bare_codec_for(column: DataType, facts: ProducerFacts) -> Codec | Fit:
+    """How values without a schema block get into a column of the target."""
+    if isinstance(column, ArrayType):
+        element = bare_codec_for(column.element, facts)
+        return element if isinstance(element, Fit) else Codec(Kind.ARRAY, column, element=element)
+    if not isinstance(column, AtomicType):
+        return Fit.NEVER
+    root, mapping = column.root, facts.mapping
+    if root is TypeRoot.VARCHAR and "to-string" in mapping:
+        return Codec(Kind.ANY_TEXT, column)
+    if root is TypeRoot.BIGINT and "bits-to-bigint" in mapping:
+        return Codec(Kind.INTEGER_OR_BITS, column)
+    if root in _BARE:
+        return with_policies(Codec(_BARE[root], column), column, facts)
+    if root is TypeRoot.DECIMAL:
+        kind = _BARE_DECIMALS.get(facts.decimal_handling_mode, Kind.DECIMAL_BYTES)
+        whole = nullable(column) == UNSIGNED_BIGINT and "unsigned-bigint-to-decimal" in mapping
+        return Codec(kind, column, scale=column.scale, unsigned=whole)
+    if root in _ISO_KINDS:
+        return with_policies(_bare_temporal(column, facts.time_precision_mode), column, facts)
+    return Codec(_binary_kind(facts), column)
+
+
+def _bare_temporal(column: AtomicType, mode: str) -> Codec:
+    if mode == "isostring":
+        return Codec(_ISO_KINDS[column.root], column)
+    if column.root is TypeRoot.DATE:
+        return Codec(Kind.DAYS, column)
+    unit = "ms" if column.precision <= 3 else "us" if column.precision <= 6 else "ns"
+    if mode == "connect":
+        unit = "ms"
+    if column.root is TypeRoot.TIME:
+        micro = mode == "adaptive_time_microseconds"
+        return Codec(Kind.TIME, column, "us" if micro else unit)
+    return Codec(Kind.EPOCH, column, unit)
+
+
+_JSON_TEXTS = (Kind.TEXT_OR_JSON, Kind.JSON, Kind.TEXT_OR_ANY)
+
+
+def has_text(type_: DataType) -> bool:
+    """Whether every value of a type has a text of its own."""
+    if isinstance(type_, AtomicType) and type_.root in _BINARIES:
+        return False
+    return can_cast(type_, STRING)
+
+
+def text_codec(semantic: Semantic, facts: ProducerFacts) -> Codec | None:
+    """How declared values of another type get into a STRING column; None = not at all."""
+    if not has_text(semantic.type):
+        return None
+    natural = codec_for(semantic, semantic.type, facts, fixed=True)
+    return None if isinstance(natural, Fit) else Codec(Kind.AS_TEXT, STRING, element=natural)
+
+
+def bare_text_codec(codec: Codec, earlier: DataType, facts: ProducerFacts) -> Codec:
+    """A STRING column's codec for undeclared values that also takes those of its earlier type."""
+    natural = bare_codec_for(earlier, facts)
+    if isinstance(natural, Fit) or natural.kind in _JSON_TEXTS:
+        return codec
+    return Codec(codec.kind, codec.type, codec.unit, codec.scale, natural)

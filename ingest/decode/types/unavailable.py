@@ -46,11 +46,7 @@ without escapes has one.)"""
 
 
 class Placeholder:
-    """All forms of one configured text (`unavailable.value.placeholder`).
-
-    Args:
-        text: as configured on the connector.
-    """
+    """All forms of one configured text (`unavailable.value.placeholder`)."""
 
     def __init__(self, text: str) -> None:
         data = text.encode()

@@ -74,15 +74,13 @@ class PositionKind:
     """One kind.
 
     Attributes:
-        name: as tables note it.
-        connectors: names of Debezium's connectors.
+        name: of Debezium's connector, and as tables note it.
         types: of `_seq_1`, `_seq_2` and `_seq_3`.
         metadata: what it is read from (`ingest.decode.metadata_columns`).
         read: see `Reader`.
     """
 
     name: str
-    connectors: tuple[str, ...]
     types: tuple[DataType, DataType, DataType]
     metadata: tuple[str, ...]
     read: Reader
@@ -155,43 +153,22 @@ def _oracle(metadata: Mapping[str, pa.Array]) -> Positions:
 _BIGINT, _STRING = parse_type("BIGINT"), parse_type("STRING")
 _DECIMAL = parse_type("DECIMAL(38, 0)")
 
+_NUMBERS = (_BIGINT, _BIGINT, _BIGINT)
+
 KINDS: Mapping[str, PositionKind] = {
     kind.name: kind
     for kind in (
-        PositionKind(
-            "mysql",
-            ("mysql",),
-            (_BIGINT, _BIGINT, _BIGINT),
-            ("file", "pos", "row", "total_order"),
-            _mysql,
-        ),
-        PositionKind(
-            "mariadb",
-            ("mariadb",),
-            (_BIGINT, _BIGINT, _BIGINT),
-            ("file", "pos", "total_order"),
-            _mariadb,
-        ),
-        PositionKind(
-            "postgresql",
-            ("postgresql",),
-            (_BIGINT, _BIGINT, _BIGINT),
-            ("lsn", "sequence"),
-            _postgresql,
-        ),
+        PositionKind("mysql", _NUMBERS, ("file", "pos", "row", "total_order"), _mysql),
+        PositionKind("mariadb", _NUMBERS, ("file", "pos", "total_order"), _mariadb),
+        PositionKind("postgresql", _NUMBERS, ("lsn", "sequence"), _postgresql),
         PositionKind(
             "sqlserver",
-            ("sqlserver",),
             (_STRING, _STRING, _BIGINT),
             ("commit_lsn", "change_lsn", "event_serial_no"),
             _sqlserver,
         ),
         PositionKind(
-            "oracle",
-            ("oracle",),
-            (_DECIMAL, _DECIMAL, _BIGINT),
-            ("commit_scn", "scn", "ssn"),
-            _oracle,
+            "oracle", (_DECIMAL, _DECIMAL, _BIGINT), ("commit_scn", "scn", "ssn"), _oracle
         ),
     )
 }
@@ -217,5 +194,5 @@ def kind_of(metadata: Mapping[str, object]) -> str:
     """
     connector = metadata.get("connector")
     if connector is not None:
-        return next((k.name for k in KINDS.values() if connector in k.connectors), "")
+        return str(connector) if connector in KINDS else ""
     return next((kind for name, kind in _BY_MEMBER.items() if metadata.get(name) is not None), "")

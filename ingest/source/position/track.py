@@ -15,23 +15,92 @@ Per table, server, topic and partition:
 
 The highest positions come with the plan, from the table's newest snapshot of the stream, and go
 back with the report: a replay starts from the same ones. Data plane: whole columns.
+
+A snapshot of the stream in a table that is in the order of the source has the property
+`lakeward.positions.<stream>`: JSON `{server: {topic: {partition: [...]}}}`, cumulative over the
+source partitions that feed the table (`stored` says what the list holds).
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.source.position.kinds import PositionKind, in_snapshot
-from storage.errors import InternalError
+from storage.errors import CorruptDataError, InternalError
 from storage.format.types.arrow_types import arrow_type
 from storage.lsm.merge_functions.sequence_order import dense_ranks
 
-__all__ = ["METADATA", "Highest", "Placed", "Track", "highest_of", "stored"]
+__all__ = [
+    "METADATA",
+    "POSITIONS_PROPERTY",
+    "Highest",
+    "Placed",
+    "StoredPositions",
+    "Track",
+    "highest_of",
+    "merged_positions",
+    "parsed",
+    "positions_property",
+    "stored",
+]
+
+POSITIONS_PROPERTY = "lakeward.positions."
+
+StoredPositions = Mapping[str, Mapping[str, Mapping[str, list[Any]]]]
+"""Highest positions of one table as JSON values, by server, topic and partition."""
+
+
+def merged_positions(known: StoredPositions, newer: StoredPositions) -> StoredPositions:
+    """The newer of each source partition."""
+    merged: dict[str, dict[str, dict[str, list[Any]]]] = {
+        server: {topic: dict(parts) for topic, parts in topics.items()}
+        for server, topics in known.items()
+    }
+    for server, topics in newer.items():
+        for topic, parts in topics.items():
+            merged.setdefault(server, {}).setdefault(topic, {}).update(parts)
+    return merged
+
+
+def positions_property(
+    stream: str, known: StoredPositions, newer: StoredPositions
+) -> dict[str, str]:
+    """The property of a commit; none for tables in the order of arrival.
+
+    Args:
+        stream: the stream's name.
+        known: the table's positions before the batch.
+        newer: those after the batch, of the source partitions in it.
+    """
+    merged = merged_positions(known, newer)
+    if not merged:
+        return {}
+    text = orjson.dumps(merged, option=orjson.OPT_SORT_KEYS).decode()
+    return {POSITIONS_PROPERTY + stream: text}
+
+
+def parsed(text: str | None, snapshot_id: int) -> StoredPositions:
+    """Positions of a property.
+
+    Raises:
+        CorruptDataError: it is none.
+    """
+    if text is None:
+        return {}
+    try:
+        raw = orjson.loads(text)
+        return {s: {t: dict(p) for t, p in topics.items()} for s, topics in raw.items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise CorruptDataError(
+            "a snapshot's source positions cannot be read", snapshot=snapshot_id, value=text
+        ) from error
+
 
 METADATA = ("server", "snapshot", "source_ts_ms")
 """What is needed of every event besides its position."""
@@ -151,9 +220,8 @@ class Track:
         running = np.maximum.accumulate(np.r_[first, ranks])
         exact = own if positions.floating is None else own & ~positions.floating
         falls = exact & (ranks <= running[:-1])
-        newest = np.maximum.accumulate(
-            np.r_[self._newest(), np.where(own & dated, moments, _NEVER)]
-        )
+        before_ms = _NEVER if self.highest.ts_ms is None else self.highest.ts_ms
+        newest = np.maximum.accumulate(np.r_[before_ms, np.where(own & dated, moments, _NEVER)])
         restarted = exact & dated & (ranks < running[:-1]) & (moments > newest[:-1])
         restarted &= newest[:-1] != _NEVER
         sources = self._sources(ranks, first, running, exact)
@@ -170,9 +238,6 @@ class Track:
     def _moments(self, stamps: pa.Array, own: _Mask) -> tuple[_Numbers, _Mask]:
         dated = stamps.is_valid().to_numpy(zero_copy_only=False) & own
         return stamps.fill_null(0).to_numpy(), dated
-
-    def _newest(self) -> int:
-        return _NEVER if self.highest.ts_ms is None else self.highest.ts_ms
 
     def _stacked(self, epochs: _Numbers, parts: Sequence[pa.Array]) -> list[pa.Array]:
         """The highest position before the rows, null when there is none, then the rows'."""

@@ -18,8 +18,7 @@ from ingest.tools.plan.rehearsal import Rehearsal, rehearse
 from ingest.tools.plan.sample import TopicSample, topic_samples
 from ingest.tools.plan.source_columns import Observed, observe
 from ingest.tools.plan.type_policies import policies
-from ingest.transform.rule_names import transform_rule
-from ingest.transform.rules import TransformRule
+from ingest.transform.rules import TransformRule, transform_rule
 from storage.clock import Clock
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.type_text import type_name

@@ -16,10 +16,8 @@ from ingest.decode.schema_change_events import TableDdl
 from ingest.errors import SchemaStopError
 from ingest.pipeline.decoding import Decoding
 from ingest.pipeline.plan import BatchPlan
-from ingest.schema.own_tables import require_own_table
-from ingest.schema.quarantine_table import quarantine_schema
+from ingest.schema.own_tables import history_schema, quarantine_schema, require_own_table
 from ingest.schema.routing import Destination, routing_of
-from ingest.schema.schema_history import history_schema
 from ingest.schema.schema_modes import Verdict
 from ingest.source.records import RawBatch
 from ingest.state.table_cache import Warehouse, catalog_of

@@ -44,8 +44,7 @@ from ingest.tools.verify.lake import TableSide
 from ingest.tools.verify.outcome import RepairReport
 from ingest.tools.verify.recheck import rows_of_keys
 from ingest.transform.row_transform import RowTransform
-from ingest.transform.rule_names import present_rule, transform_rule
-from ingest.transform.rules import HIDDEN_OPTION, hidden_from_text
+from ingest.transform.rules import HIDDEN_OPTION, hidden_from_text, present_rule, transform_rule
 from storage.clock import Clock
 from storage.errors import CommitConflictError, InvalidRequestError, RetryableError
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot

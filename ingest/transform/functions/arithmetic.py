@@ -80,7 +80,7 @@ def whole_quotient(
         return _with_zero(_decimal_division(result, remainder=remainder))
     if remainder:
         return _with_zero(_integer_remainder(result))
-    return _with_zero(_integers(pc.divide_checked, _unscaled_quotient, result))
+    return _with_zero(_integers(pc.divide_checked, lambda *both: _divided(*both)[0], result))
 
 
 def quotient(left: AtomicType, right: AtomicType, result: AtomicType) -> Kernel | None:
@@ -98,7 +98,7 @@ def quotient(left: AtomicType, right: AtomicType, result: AtomicType) -> Kernel 
 
     def kernel(left: Values, right: Values) -> Values | Partial:
         # unscaled numbers: left * 10^shift / right has one decimal place more than the result
-        found = _unscaled_quotient(_unscaled(left, shift), _unscaled(right, max(0, -shift)))
+        found = _divided(_unscaled(left, shift), _unscaled(right, max(0, -shift)))[0]
         found = _labelled(found, _WIDE_DIGITS, result.scale + 1)
         return fit(pc.round(found, result.scale, "half_towards_infinity"), result)
 
@@ -165,7 +165,7 @@ def truncated(width: int, type_: AtomicType) -> Kernel:
     def decimals(column: pa.Array) -> Values | Partial:
         numbers = _unscaled(column, 0)
         divisor = pa.scalar(decimal.Decimal(width), _labelled(numbers, 20, 0).type)
-        rest = _whole_remainder(numbers, divisor)
+        rest = _divided(numbers, divisor)[1]
         zero = pa.scalar(decimal.Decimal(0), rest.type)
         rest = pc.if_else(pc.less(rest, zero), _sum(pc.add, rest, divisor), rest)
         return fit(_labelled(_sum(pc.subtract, numbers, rest), _WIDE_DIGITS, type_.scale), type_)
@@ -301,18 +301,10 @@ def _sum(function: Callable[..., pa.Array], left: Values, right: Values) -> pa.A
     return _labelled(found, _WIDE_DIGITS, 0)
 
 
-def _unscaled_quotient(left: Values, right: Values) -> pa.Array:
-    """Unscaled numbers divided, cut towards zero; the left one has at most 72 digits."""
-    return _divided(left, right)[0]
-
-
-def _whole_remainder(left: Values, right: Values) -> pa.Array:
-    """What is left over, with the sign of the dividend."""
-    return _divided(left, right)[1]
-
-
 def _divided(left: Values, right: Values) -> tuple[pa.Array, pa.Array]:
-    """Quotient and remainder of unscaled numbers.
+    """Quotient, cut towards zero, and remainder, with the sign of the dividend.
+
+    Of unscaled numbers, the left one of at most 72 digits.
 
     Arrow's division of 256-bit decimals is wrong for a few divisors of more than 64 bits, so the
     remainder is checked; the rows in question are divided again.
@@ -348,7 +340,7 @@ def _numbers_at(values: Values, rows: np.ndarray) -> list[int]:
 def _decimal_division(result: AtomicType, *, remainder: bool) -> Kernel:
     def kernel(left: Values, right: Values) -> Values | Partial:
         one, other, scale = _aligned(left, right)
-        found = (_whole_remainder if remainder else _unscaled_quotient)(one, other)
+        found = _divided(one, other)[remainder]
         return fit(_labelled(found, _WIDE_DIGITS, scale if remainder else 0), result)
 
     return kernel

@@ -124,14 +124,10 @@ def _by_zone(source: AtomicType, target: AtomicType, zone: Zone | None) -> Kerne
         after = strict_cast(walls, target, zone)
         if after is None:
             return None
-        return _chained(lambda column: to_walls(column, zone), after)
+        return lambda column: after(to_walls(column, zone))
     local = AtomicType(_R.TIMESTAMP, precision=target.precision)
     before = strict_cast(source, local, zone)
     return None if before is None else _followed(before, lambda column: to_instants(column, zone))
-
-
-def _chained(first: CastColumn, second: Kernel) -> Kernel:
-    return lambda column: second(first(column))
 
 
 def _followed(first: Kernel, second: CastColumn) -> Kernel:

@@ -3,6 +3,7 @@
 
 import dataclasses
 import decimal
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -15,7 +16,7 @@ from ingest.transform.functions.arithmetic import (
     whole_quotient,
 )
 from ingest.transform.functions.call_site import Function, Site, constant, shown
-from ingest.transform.functions.cells import Planned
+from ingest.transform.functions.cells import Kernel, Planned
 from ingest.transform.functions.time_functions import shifted
 from ingest.transform.functions.type_rules import (
     DOUBLE,
@@ -141,26 +142,20 @@ def _whole_divide(site: Site) -> Planned:
     return site.result(type_, kernel, parts)
 
 
-def _negate(site: Site) -> Planned:
-    type_ = site.need(0, is_numeric, "a number")
-    return site.result(type_, negated(type_))
+def _unary(kernel: Callable[[AtomicType], Kernel]) -> Callable[[Site], Planned]:
+    def plan(site: Site) -> Planned:
+        type_ = site.need(0, is_numeric, "a number")
+        return site.result(type_, kernel(type_))
 
-
-def _abs(site: Site) -> Planned:
-    type_ = site.need(0, is_numeric, "a number")
-    return site.result(type_, absolute(type_))
+    return plan
 
 
 def _round(site: Site) -> Planned:
     return _rounding(site, "half_towards_infinity", site.whole_number(1, 0) if site.has(1) else 0)
 
 
-def _ceil(site: Site) -> Planned:
-    return _rounding(site, "up", 0)
-
-
-def _floor(site: Site) -> Planned:
-    return _rounding(site, "down", 0)
+def _to_whole(mode: str) -> Callable[[Site], Planned]:
+    return lambda site: _rounding(site, mode, 0)
 
 
 def _rounding(site: Site, mode: str, digits: int) -> Planned:
@@ -186,11 +181,11 @@ NUMBER_FUNCTIONS: dict[str, Function] = {
     "%": Function("a % b", "remainder with the sign of a", _whole_divide),
     "mod": Function("mod(a, b)", "remainder with the sign of a", _whole_divide),
     "div": Function("a DIV b", "quotient cut towards zero", _whole_divide),
-    "negate": Function("-a", "the other sign", _negate, (1, 1)),
-    "abs": Function("abs(x)", "without sign", _abs, (1, 1)),
+    "negate": Function("-a", "the other sign", _unary(negated), (1, 1)),
+    "abs": Function("abs(x)", "without sign", _unary(absolute), (1, 1)),
     "round": Function("round(x [, digits])", "half up", _round, (1, 2)),
-    "ceil": Function("ceil(x)", "the next whole number above", _ceil, (1, 1)),
-    "ceiling": Function("ceiling(x)", "the next whole number above", _ceil, (1, 1)),
-    "floor": Function("floor(x)", "the next whole number below", _floor, (1, 1)),
+    "ceil": Function("ceil(x)", "the next whole number above", _to_whole("up"), (1, 1)),
+    "ceiling": Function("ceiling(x)", "the next whole number above", _to_whole("up"), (1, 1)),
+    "floor": Function("floor(x)", "the next whole number below", _to_whole("down"), (1, 1)),
 }
 """Operators and functions of numbers."""

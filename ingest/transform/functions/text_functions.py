@@ -97,11 +97,16 @@ def _as_text(site: Site, index: int) -> Planned:
     return site.result(STRING, kernel, [part])
 
 
+def _of_text(site: Site, kernel: Kernel, type_: DataType = STRING) -> Planned:
+    """A call that is done with its first argument, a text."""
+    return site.result(type_, kernel, [_text(site, 0)])
+
+
 def _plain(syntax: str, meaning: str, function: Callable[..., Any], type_: AtomicType) -> Function:
     """A function of one text."""
 
     def plan(site: Site) -> Planned:
-        return site.result(type_, function, [_text(site, 0)])
+        return _of_text(site, function, type_)
 
     return Function(syntax, meaning, plan, (1, 1))
 
@@ -113,7 +118,7 @@ def _with_pattern(
 
     def plan(site: Site) -> Planned:
         pattern = site.constant_text(1, "'abc'")
-        return site.result(type_, lambda column: function(column, pattern), [_text(site, 0)])
+        return _of_text(site, lambda column: function(column, pattern), type_)
 
     return Function(syntax, meaning, plan)
 
@@ -121,7 +126,7 @@ def _with_pattern(
 def _trimmed(function: Callable[..., Any], name: str) -> Function:
     def plan(site: Site) -> Planned:
         characters = site.constant_text(1, "' '") if site.has(1) else " "
-        return site.result(STRING, lambda column: function(column, characters), [_text(site, 0)])
+        return _of_text(site, lambda column: function(column, characters))
 
     meaning = "without spaces, or other characters, at its ends"
     return Function(f"{name}(text [, characters])", meaning, plan, (1, 2))
@@ -152,7 +157,7 @@ def _concat_ws(site: Site) -> Planned:
 def _substring(site: Site) -> Planned:
     begin = site.whole_number(1, 0)
     end = site.whole_number(2, begin + 1) if site.has(2) else None
-    return site.result(STRING, _slice(begin, end), [_text(site, 0)])
+    return _of_text(site, _slice(begin, end))
 
 
 def _slice(begin: int, end: int | None) -> Kernel:
@@ -175,14 +180,12 @@ def _substr(site: Site) -> Planned:
         tail = pc.utf8_slice_codeunits(column, begin)
         return tail if length is None else pc.utf8_slice_codeunits(tail, 0, length)
 
-    return site.result(STRING, kernel, [_text(site, 0)])
+    return _of_text(site, kernel)
 
 
 def _left(site: Site) -> Planned:
     count = site.whole_number(1, 0)
-    return site.result(
-        STRING, lambda column: pc.utf8_slice_codeunits(column, 0, count), [_text(site, 0)]
-    )
+    return _of_text(site, lambda column: pc.utf8_slice_codeunits(column, 0, count))
 
 
 def _right(site: Site) -> Planned:
@@ -193,7 +196,7 @@ def _right(site: Site) -> Planned:
             return pc.utf8_slice_codeunits(column, 0, 0)
         return pc.utf8_slice_codeunits(column, -count)
 
-    return site.result(STRING, kernel, [_text(site, 0)])
+    return _of_text(site, kernel)
 
 
 def _truncate(site: Site) -> Planned:
@@ -215,18 +218,14 @@ def _replace(site: Site) -> Planned:
     old, new = site.constant_text(1, "'old'"), site.constant_text(2, "'new'")
     if not old:
         raise site.error("the string to replace is empty", at=1)
-    return site.result(
-        STRING, lambda column: pc.replace_substring(column, old, new), [_text(site, 0)]
-    )
+    return _of_text(site, lambda column: pc.replace_substring(column, old, new))
 
 
 def _regexp_replace(site: Site) -> Planned:
     pattern, new = _expression(site, 1), site.constant_text(2, "'n'")
     new = new.replace("$", "\\")
     _tried(site, lambda: pc.replace_substring_regex(pa.array(["x"]), pattern, new))
-    return site.result(
-        STRING, lambda column: pc.replace_substring_regex(column, pattern, new), [_text(site, 0)]
-    )
+    return _of_text(site, lambda column: pc.replace_substring_regex(column, pattern, new))
 
 
 def _expression(site: Site, index: int) -> str:
@@ -246,9 +245,7 @@ def _tried(site: Site, call: Callable[[], Any]) -> None:
 
 def _rlike(site: Site) -> Planned:
     pattern = _expression(site, 1)
-    return site.result(
-        BOOLEAN, lambda column: pc.match_substring_regex(column, pattern), [_text(site, 0)]
-    )
+    return _of_text(site, lambda column: pc.match_substring_regex(column, pattern), BOOLEAN)
 
 
 def _like(*, ignore_case: bool) -> Callable[[Site], Planned]:
@@ -259,10 +256,8 @@ def _like(*, ignore_case: bool) -> Callable[[Site], Planned]:
             raise site.error("an escape is one character", at=2)
         if escape != "\\":
             pattern = _with_backslash(pattern, escape)
-        return site.result(
-            BOOLEAN,
-            lambda column: pc.match_like(column, pattern, ignore_case=ignore_case),
-            [_text(site, 0)],
+        return _of_text(
+            site, lambda column: pc.match_like(column, pattern, ignore_case=ignore_case), BOOLEAN
         )
 
     return plan
@@ -291,7 +286,7 @@ def _padded(function: Callable[..., Any], name: str) -> Function:
         def kernel(column: pa.Array) -> Values:
             return pc.utf8_slice_codeunits(function(column, width, padding), 0, width)
 
-        return site.result(STRING, kernel, [_text(site, 0)])
+        return _of_text(site, kernel)
 
     meaning = "padded or cut to n characters"
     return Function(f"{name}(text, n [, '0'])", meaning, plan, (2, 3))
@@ -310,7 +305,7 @@ def _split_part(site: Site) -> Planned:
         found = pc.fill_null(lists.values.take(where), "")
         return pc.if_else(column.is_valid(), found, pa.scalar(None, pa.string()))
 
-    return site.result(STRING, kernel, [_text(site, 0)])
+    return _of_text(site, kernel)
 
 
 def _digest(algorithm: str) -> Function:

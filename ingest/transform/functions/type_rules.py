@@ -7,6 +7,7 @@ quotient is rounded (half up). A floating operand makes the result DOUBLE.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 from storage.format.types.types import MAX_LENGTH, AtomicType, DataType, TypeRoot
 
@@ -45,39 +46,19 @@ MAX_PRECISION = 38
 _INTEGERS = (_R.TINYINT, _R.SMALLINT, _R.INT, _R.BIGINT)
 _DIGITS = {_R.TINYINT: 3, _R.SMALLINT: 5, _R.INT: 10, _R.BIGINT: 19}
 _LEAST_QUOTIENT_SCALE = 6
-_TIMESTAMPS = (_R.TIMESTAMP, _R.TIMESTAMP_LTZ)
 
 
-def is_integer(type_: DataType | None) -> bool:
-    """TINYINT to BIGINT."""
-    return isinstance(type_, AtomicType) and type_.root in _INTEGERS
+def _family(*roots: TypeRoot) -> Callable[[DataType | None], bool]:
+    return lambda type_: isinstance(type_, AtomicType) and type_.root in roots
 
 
-def is_floating(type_: DataType | None) -> bool:
-    """FLOAT or DOUBLE."""
-    return isinstance(type_, AtomicType) and type_.root in (_R.FLOAT, _R.DOUBLE)
-
-
-def is_numeric(type_: DataType | None) -> bool:
-    """Any number."""
-    if not isinstance(type_, AtomicType):
-        return False
-    return type_.root in _INTEGERS or type_.root in (_R.FLOAT, _R.DOUBLE, _R.DECIMAL)
-
-
-def is_text(type_: DataType | None) -> bool:
-    """CHAR, VARCHAR, STRING."""
-    return isinstance(type_, AtomicType) and type_.root in (_R.CHAR, _R.VARCHAR)
-
-
-def is_bytes(type_: DataType | None) -> bool:
-    """BINARY, VARBINARY, BYTES."""
-    return isinstance(type_, AtomicType) and type_.root in (_R.BINARY, _R.VARBINARY)
-
-
-def is_temporal(type_: DataType | None) -> bool:
-    """DATE, TIME and both timestamps."""
-    return isinstance(type_, AtomicType) and type_.root in (_R.DATE, _R.TIME, *_TIMESTAMPS)
+is_integer = _family(*_INTEGERS)
+is_floating = _family(_R.FLOAT, _R.DOUBLE)
+is_numeric = _family(*_INTEGERS, _R.FLOAT, _R.DOUBLE, _R.DECIMAL)
+is_text = _family(_R.CHAR, _R.VARCHAR)
+is_bytes = _family(_R.BINARY, _R.VARBINARY)
+is_temporal = _family(_R.DATE, _R.TIME, _R.TIMESTAMP, _R.TIMESTAMP_LTZ)
+"""Both timestamps among them."""
 
 
 def nullable(type_: DataType) -> DataType:

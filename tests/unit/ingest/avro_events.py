@@ -7,7 +7,7 @@ from typing import Any
 
 import fastavro
 
-from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
+from ingest.decode.avro.debezium import DebeziumAvroDecoder
 from ingest.decode.events import SourceTable, Target
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import RegisteredSchema, SchemaId, UnknownSchemaError
@@ -175,10 +175,7 @@ def decoder(
             return targets.get(source.table)
         return Target("shop.orders", target, evolvable)
 
-    return DebeziumAvroDecoder(
-        DebeziumAvroOptions(schemas=schemas, debezium=DialectOptions(**options), id_bytes=id_bytes),
-        resolve,
-    )
+    return DebeziumAvroDecoder(schemas, id_bytes, DialectOptions(**options), resolve)
 
 
 class Extra:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
+from ingest.decode.avro.debezium import DebeziumAvroDecoder
 from ingest.decode.events import (
     MOVED,
     UNAVAILABLE_COLUMN,
@@ -18,10 +18,11 @@ from ingest.decode.events import (
     Target,
     Toast,
 )
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.debezium_json import DebeziumJson
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId
-from ingest.decode.types.type_mapping import TypeMapping
+from ingest.decode.types.semantic_types import TypeMapping
 from ingest.schema.schema_sync import NewTable, reconcile
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_changes import evolve
@@ -96,15 +97,14 @@ class CapturedSink:
 
     def _decoder(self, capture: Capture) -> Any:
         if capture.converter != "avro":
-            return DebeziumJsonDecoder(self._options, self.resolve)
+            return EnvelopeDecoder(DebeziumJson(self._options), self.resolve)
 
         def schema(number: SchemaId) -> RegisteredSchema:
             answer = capture.schemas[int(number)]
             assert not answer.get("references")
             return RegisteredSchema(AVRO, answer["schema"])
 
-        options = DebeziumAvroOptions(schemas=schema, debezium=self._options)
-        return DebeziumAvroDecoder(options, self.resolve)
+        return DebeziumAvroDecoder(schema, 4, self._options, self.resolve)
 
     def _apply(self, delta: SchemaDelta) -> None:
         existing = self.schemas.get(delta.target)

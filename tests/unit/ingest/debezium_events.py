@@ -5,7 +5,8 @@ import json
 from typing import Any
 
 from ingest.decode.events import DecodeResult, SourceTable, Target
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.debezium_json import DebeziumJson
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import TableSchema, new_schema
@@ -103,7 +104,7 @@ def decoder(
     evolvable: bool = True,
     why_frozen: str = "",
     **options: Any,
-) -> DebeziumJsonDecoder:
+) -> EnvelopeDecoder:
     """Decoder whose resolver knows one schema for all, or targets by source table name."""
 
     def resolve(source: SourceTable, topic: str) -> Target | None:
@@ -113,7 +114,7 @@ def decoder(
             f"{source.database}.{source.table}", targets, evolvable, why_frozen=why_frozen
         )
 
-    return DebeziumJsonDecoder(DialectOptions(**options), resolve)
+    return EnvelopeDecoder(DebeziumJson(DialectOptions(**options)), resolve)
 
 
 def rows(result: DecodeResult) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from ingest.decode.dialects.formats import DIALECTS
+from ingest.decode.decoders import DIALECTS
 from ingest.decode.events import DecodeResult, ObservedField, SourceTable, Target, Toast
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions

@@ -13,10 +13,11 @@ from ingest.decode.avro import debezium as debezium_avro
 from ingest.decode.avro import lanes as avro_lanes
 from ingest.decode.avro import writer_schemas
 from ingest.decode.events import DecodeResult, SourceTable, Target, Toast
-from ingest.decode.json import debezium_json, envelope_decoder
+from ingest.decode.json import envelope_decoder
+from ingest.decode.json.debezium_json import DebeziumJson
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import AVRO, RegisteredSchema
-from ingest.decode.types.type_mapping import TypeMapping
+from ingest.decode.types.semantic_types import TypeMapping
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import TableSchema
 from tests.unit.ingest.avro_events import SOURCE as AVRO_SOURCE
@@ -124,10 +125,7 @@ class EveryWay:
             writer(self._event(avro_row(self._fields, row)) | {"source": AVRO_SOURCE})
             for row in self._rows
         ]
-        decoder = debezium_avro.DebeziumAvroDecoder(
-            debezium_avro.DebeziumAvroOptions(schemas=schemas, debezium=self._options),
-            self._resolve,
-        )
+        decoder = debezium_avro.DebeziumAvroDecoder(schemas, 4, self._options, self._resolve)
         # the key of Avro records has a schema of its own; these tables exist or are not made
         return decoder.decode(self._raw(values))
 
@@ -139,7 +137,7 @@ class EveryWay:
         return [dumps(self._event(row)) for row in self._rows]
 
     def _json(self, values: Sequence[bytes]) -> DecodeResult:
-        decoder = debezium_json.DebeziumJsonDecoder(self._options, self._resolve)
+        decoder = envelope_decoder.EnvelopeDecoder(DebeziumJson(self._options), self._resolve)
         return decoder.decode(self._raw(values))
 
     def _raw(self, values: Sequence[bytes]) -> RawBatch:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ingest.decode.types.type_mapping import TypeMapping
+from ingest.decode.types.semantic_types import TypeMapping
 from tests.unit.ingest.debezium_events import (
     batch,
     classes,

@@ -18,7 +18,7 @@ from ingest.config.setting import HIDDEN, build, declared, docs, redacted
 from ingest.config.setting_values import AlertSettings, MetricsSettings, SinkSettings
 from ingest.config.settings import ROUTE_SETTINGS, SETTINGS, TABLE_SETTINGS, Settings
 from ingest.daemon.configuration import load_settings, resolve
-from ingest.decode.dialects.formats import DIALECTS
+from ingest.decode.decoders import DIALECTS
 
 ROOT = Path(__file__).parents[4]
 FILES = "source: {type: files, path: events}\nsink: {warehouse: lake}\npipeline: {name: shop}\n"
@@ -117,7 +117,7 @@ def test_labels_that_metrics_have_are_refused_beside_other_mistakes(tmp_path):
 
 
 def test_every_format_has_a_decoder():
-    own = {"debezium-json", "debezium-avro", "upsert-avro"}
+    own = {"debezium-avro", "upsert-avro"}
     assert set(FORMATS) == {*DIALECTS, *own}
 
 

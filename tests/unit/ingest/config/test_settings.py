@@ -10,7 +10,7 @@ from ingest.config.settings import NOT_YET, SETTINGS, Settings
 from ingest.config.settings_page import SECTIONS, settings_page
 from ingest.config.source_settings import FileSourceSettings, KafkaSourceSettings
 from ingest.daemon.configuration import load_settings, resolve
-from ingest.decode.decoders import debezium_options
+from ingest.decode.decoders import dialect_options
 from storage.errors import InvalidOptionError, NotFoundError, UnsupportedFeatureError
 
 MINIMAL = r"""
@@ -431,13 +431,13 @@ def test_every_setting_is_in_a_section_and_every_default_parses():
             row.kind.parse(row.default)
 
 
-def test_debezium_options_carry_producer_facts_and_keys(load):
+def test_dialect_options_carry_producer_facts_and_keys(load):
     settings = load(
         FILES
         + "source.debezium: {decimal.handling.mode: string, time.precision.mode: connect}\n"
         + "tables: [{match: a.b, primary.key: [id]}]\n"
     )
-    options = debezium_options(settings, settings.primary_key)
+    options = dialect_options(settings, settings.primary_key)
     assert options.decimal_handling_mode == "string"
     assert options.time_precision_mode == "connect"
     assert options.binary_handling_mode == "bytes"

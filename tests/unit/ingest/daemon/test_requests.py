@@ -11,7 +11,7 @@ from ingest.daemon.requests.registry import Outcome, RequestKind, tables_argumen
 from ingest.daemon.requests.reload import fixed_changes
 from ingest.daemon.requests.request_handler import KINDS, POLL_EVERY_S, RequestHandler
 from ingest.errors import AccessDeniedError, ExitCode, exit_code_of
-from ingest.schema.schema_answers import SchemaStopError
+from ingest.schema.schema_modes import SchemaStopError
 from ingest.state.request_files import KEPT_MS, RequestFiles
 from storage.clock import ManualClock
 from storage.errors import (

@@ -4,7 +4,9 @@ fail the batch. The errors are put into the code, at every step that a record go
 
 import pytest
 
-from ingest.decode.json import debezium_json
+from ingest.decode.events import DecodeResult
+from ingest.decode.isolation import isolated
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.errors import AccessDeniedError, DiskFullError, blames_record
 from ingest.pipeline import map_side, reduce_side
 from ingest.source.records import RawBatch
@@ -93,7 +95,7 @@ def in_rows(index):
 
 
 STEPS = {
-    "decoding": (debezium_json.DebeziumJsonDecoder, "decode", in_records),
+    "decoding": (EnvelopeDecoder, "decode", in_records),
     "placing": (map_side, "split_rows", in_rows(0)),
     "writing": (MergeTreeWriter, "write", in_rows(1)),
 }
@@ -159,14 +161,14 @@ def test_a_step_that_fails_for_all_rows_is_a_bug_and_no_rows_fault(step, tmp_pat
 def test_records_that_fail_only_together_are_decoded_apart(tmp_path, monkeypatch):
     stream = Stream(tmp_path)
     stream.run(event(0, "first"))
-    decode = debezium_json.DebeziumJsonDecoder.decode
+    decode = EnvelopeDecoder.decode
 
     def together(self, raw, *more):
         if sum(b"pair" in value for value in raw.values) > 1:
             raise KeyError("two of them")
         return decode(self, raw, *more)
 
-    monkeypatch.setattr(debezium_json.DebeziumJsonDecoder, "decode", together)
+    monkeypatch.setattr(EnvelopeDecoder, "decode", together)
     report = stream.run(event(1, "pair"), event(2, "a"), event(3, "pair"), event(4, "pair"))
     assert stream.values() == {0: "first", 1: "pair", 2: "a", 3: "pair", 4: "pair"}
     assert (report.counts["s.shop"]["op.c"], stream.bad()) == (4, {})
@@ -233,3 +235,17 @@ def test_positions_are_those_of_a_stream_without_the_record(tmp_path, monkeypatc
         found.append(sorted(rows, key=lambda row: row["id"]))
     assert found[0] == found[1]
     assert len(found[0]) == 8
+
+
+def test_what_was_matched_is_kept_where_records_are_decoded_apart():
+    raw = RawBatch("shop", 0, [0, 1], [None, None], [b"a", b"b"])
+
+    def decode(some):
+        if len(some) > 1:
+            raise KeyError("two of them")
+        matched = frozenset({("shop.orders", some.values[0].decode(), "x")})
+        return DecodeResult([], [], [], {"op.c": 1}, matched, walked=1)
+
+    found = isolated(decode, decode, raw)
+    assert found.matched == {("shop.orders", "a", "x"), ("shop.orders", "b", "x")}
+    assert (found.counts, found.walked) == ({"op.c": 2}, 2)

@@ -6,10 +6,12 @@ import json
 
 import pytest
 
-from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
+from ingest.decode.avro.debezium import DebeziumAvroDecoder
 from ingest.decode.events import MOVED, UNAVAILABLE_COLUMN, Target, Toast
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.debezium_json import DebeziumJson
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
+from ingest.decode.key_check import key_columns
 from ingest.decode.registry.client import AVRO, RegisteredSchema
 from ingest.source.records import RawBatch
 from tests.unit.ingest.avro_events import SOURCE as AVRO_SOURCE
@@ -77,8 +79,7 @@ def decode(encoding, records, target=TARGET):
             value(payload(r) | {"source": AVRO_SOURCE, "transaction": None}) if r.op else None
             for r in records
         ]
-        avro = DebeziumAvroOptions(schemas=schemas, debezium=options)
-        decoder = DebeziumAvroDecoder(avro, resolve)
+        decoder = DebeziumAvroDecoder(schemas, 4, options, resolve)
     else:
         block = connect_block(*FIELDS)
         whole = encoding == "block"
@@ -91,7 +92,7 @@ def decode(encoding, records, target=TARGET):
             else None
             for r in records
         ]
-        decoder = DebeziumJsonDecoder(options, resolve)
+        decoder = EnvelopeDecoder(DebeziumJson(options), resolve)
     extras = {at: Extra(record.headers, 1) for at, record in enumerate(records)}
     offsets = list(range(10, 10 + len(records)))
     return decoder.decode(RawBatch(TOPIC, 0, offsets, keys, values, extras=extras))
@@ -154,8 +155,14 @@ def test_a_table_of_several_tasks_refuses(encoding):
 def test_an_update_tells_both_keys_itself():
     record = event("u", {"id": 1, "n": 1, "v": None}, {"id": 2, "n": 1, "v": MISSING})
     raw = RawBatch(TOPIC, 0, [5], [None], [dumps(record)])
-    result = DebeziumJsonDecoder(DialectOptions(), lambda _, __: TARGET).decode(raw)
+    result = EnvelopeDecoder(DebeziumJson(DialectOptions()), lambda _, __: TARGET).decode(raw)
     assert [(r["kind"], r["id"], r[UNAVAILABLE_COLUMN]) for r in rows(result)] == [
         ("-D", 1, None),
         ("+I", 2, [MOVED, V]),
     ]
+
+
+def test_a_key_may_have_columns_that_are_called_schema_and_payload():
+    assert key_columns(b'{"schema":"a","payload":"b","id":1}') == {"schema", "payload", "id"}
+    assert key_columns(b'{"schema":null,"payload":{"id":1}}') == {"id"}
+    assert key_columns(b"") is key_columns(b"junk") is key_columns(b"[1]") is None

@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-from ingest.decode.avro.framing import Framing
-from ingest.decode.avro.records import AvroRecords
-from ingest.decode.avro.writer_schemas import WriterSchemas
-from ingest.decode.ddl_text import ColumnsSaid, columns_said
+from ingest.decode.avro.writer_schemas import AvroRecords
 from ingest.decode.events import SourceTable
 from ingest.decode.registry.client import RegisteredSchema
 from ingest.decode.schema_change_events import (
+    ColumnChanges,
+    column_changes,
     plain_value,
     read_schema_change,
     schema_changes,
@@ -76,13 +75,13 @@ from tests.unit.ingest.captured_events import FOLDER, load
     ],
 )
 def test_names_in_statements(ddl, renamed, dropped, added):
-    assert columns_said(ddl) == ColumnsSaid(tuple(renamed), tuple(dropped), tuple(added))
+    assert column_changes(ddl) == ColumnChanges(tuple(renamed), tuple(dropped), tuple(added))
 
 
 def test_columns_that_swap_names():
-    assert columns_said("ALTER TABLE t CHANGE a b INT, CHANGE b a INT").swaps
-    assert columns_said("ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO c").swaps
-    assert not columns_said("ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN c TO d").swaps
+    assert column_changes("ALTER TABLE t CHANGE a b INT, CHANGE b a INT").swaps
+    assert column_changes("ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO c").swaps
+    assert not column_changes("ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN c TO d").swaps
 
 
 def value(ddl="ALTER TABLE items RENAME COLUMN qty TO amount", block=False, **change):
@@ -105,7 +104,7 @@ def test_a_message(block):
     (found,) = read_schema_change(value(block=block), "srv", 0, 7)
     assert found.source == SourceTable("shop", "", "items", "srv")
     assert (found.type, found.columns, found.offset) == ("ALTER", ("id", "amount"), 7)
-    assert found.said.renamed == (("qty", "amount"),)
+    assert found.changes.renamed == (("qty", "amount"),)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +131,7 @@ def test_other_messages_say_nothing(odd):
 
 def test_statements_that_drop_or_create_say_no_names():
     (found,) = read_schema_change(value(type="CREATE"), "srv", 0, 7)
-    assert found.said == ColumnsSaid()
+    assert found.changes == ColumnChanges()
 
 
 def captured(converter):
@@ -146,7 +145,7 @@ def captured(converter):
 
     value = plain_value
     if converter == "avro":
-        value = AvroRecords(Framing(4), WriterSchemas(fetch)).json_value
+        value = AvroRecords(fetch, 4).json_value
     return raw, value
 
 
@@ -162,7 +161,7 @@ def said(converter):
 def test_statements_are_the_same_in_every_encoding(converter):
     expected = said("json")
     assert {event.type for event in expected} >= {"CREATE", "ALTER"}
-    assert any(event.said.renamed for event in expected)
+    assert any(event.changes.renamed for event in expected)
     assert said(converter) == expected
 
 

@@ -11,7 +11,7 @@ from ingest.errors import AccessDeniedError, ExitCode, exit_code_of
 from ingest.pipeline.chunk import ChunkKind
 from ingest.pipeline.decoding import Decoding
 from ingest.pipeline.reduce_side import reduce_chunks
-from ingest.schema.quarantine_table import quarantine_schema
+from ingest.schema.own_tables import quarantine_schema
 from ingest.state.table_cache import Warehouse
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import InvalidRequestError, RetryableError

@@ -13,7 +13,7 @@ from ingest.pipeline.decoding import Decoding
 from ingest.pipeline.map_side import MapSide
 from ingest.pipeline.plan import BatchPlan
 from ingest.pipeline.reduce_side import reduce_chunks
-from ingest.schema.quarantine_table import quarantine_schema
+from ingest.schema.own_tables import quarantine_schema
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
 from ingest.state.table_cache import Warehouse

@@ -4,11 +4,11 @@
 import pytest
 
 from ingest.decode.events import Target
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.debezium_json import DebeziumJson
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
-from ingest.schema.schema_answers import Answers, asks_types
 from ingest.schema.schema_draft import ChangeOrigin, Draft
-from ingest.schema.schema_modes import ChangePolicy
+from ingest.schema.schema_modes import Answers, ChangePolicy, asks_types
 from ingest.schema.schema_sync import reconcile
 from storage.format.metadata.schema_changes import evolve
 from tests.unit.ingest.debezium_events import (
@@ -45,7 +45,7 @@ class Lake:
         self.answers = Answers()
         self.declared = declared
         self.runs = 0
-        self.decoder = DebeziumJsonDecoder(DialectOptions(), self.resolve)
+        self.decoder = EnvelopeDecoder(DebeziumJson(DialectOptions()), self.resolve)
 
     def resolve(self, source, topic):
         del source, topic
@@ -85,7 +85,7 @@ class Lake:
                 draft.drop(name, PLACE)
             else:
                 draft.rename(name, other, PLACE)
-        changes = draft.finish(0).changes
+        changes = draft.finish(0).action
         if changes:
             self.schema = evolve(self.schema, changes, 0)
 

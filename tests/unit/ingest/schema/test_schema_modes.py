@@ -312,17 +312,17 @@ def drafted(rule, table=None, **steps):
 def test_a_rename_keeps_the_field_and_its_former_name(mode):
     table = existing()
     done = drafted(policy(mode), qty="amount")
-    schema = evolve(table, done.changes, 0)
+    schema = evolve(table, done.action, 0)
     assert schema.field("amount").id == table.field("qty").id
     assert ColumnNames.of(schema.options).former == {"amount": ("qty",)}
     again = drafted(policy(mode), schema, qty="amount")
-    assert (again.changes, again.verdicts) == ((), ())
+    assert (again.action, again.verdicts) == ((), ())
 
 
 def test_a_chain_of_renames_keeps_all_former_names():
     schema = existing()
     for old, new in (("qty", "a"), ("a", "b"), ("b", "qty")):
-        schema = evolve(schema, drafted(policy("evolve"), schema, **{old: new}).changes, 0)
+        schema = evolve(schema, drafted(policy("evolve"), schema, **{old: new}).action, 0)
     assert ColumnNames.of(schema.options).former == {"qty": ("b", "a")}
 
 
@@ -335,27 +335,27 @@ def test_drops_and_renames_by_mode(mode, outcome):
         done = drafted(policy(mode), **steps)
         assert [each.outcome for each in done.verdicts] == ([outcome] if outcome else [])
         assert (done.stop is not None) == (outcome is None)
-        assert bool(done.changes) == (outcome == "applied")
+        assert bool(done.action) == (outcome == "applied")
 
 
 def test_a_dropped_column_does_not_come_back_by_rows_written_before():
     table = existing()
-    schema = evolve(table, drafted(policy("evolve"), qty=None).changes, 0)
+    schema = evolve(table, drafted(policy("evolve"), qty=None).action, 0)
     assert "qty" not in schema.field_names
     late = reconcile(schema, [asked(qty="INT")], policy=policy("evolve"), now_ms=0)
     assert (late.action, late.ignored) == ((), ("qty",))
     draft = Draft(schema, policy("evolve"))
     draft.restore("qty")
-    restored = evolve(schema, draft.finish(0).changes, 0)
+    restored = evolve(schema, draft.finish(0).action, 0)
     back = reconcile(restored, [asked(qty="INT")], policy=policy("evolve"), now_ms=0)
     assert evolve(restored, back.action, 0).field_names[-1] == "qty"
 
 
 def test_a_key_column_is_renamed_and_never_dropped():
-    schema = evolve(existing(), drafted(policy("evolve"), id="number").changes, 0)
+    schema = evolve(existing(), drafted(policy("evolve"), id="number").action, 0)
     assert schema.primary_keys == ("number",)
     refused = drafted(policy("try_evolve"), id=None)
-    assert refused.changes == ()
+    assert refused.action == ()
     assert [each.outcome for each in refused.verdicts] == [Outcome.REFUSED]
 
 
@@ -364,7 +364,7 @@ def test_a_drop_in_one_of_several_source_tables_changes_nothing():
     draft.drop("qty", PLACE, shared=True)
     draft.drop("never there", PLACE, shared=True)
     done = draft.finish(0)
-    assert done.changes == ()
+    assert done.action == ()
     assert [(each.column, each.outcome) for each in done.verdicts] == [("qty", Outcome.IGNORED)]
 
 
@@ -373,11 +373,11 @@ def test_changes_that_the_pipeline_needs_are_made_in_every_mode():
         draft = Draft(existing(), policy(mode))
         draft.need(AddColumn("made", parse_type("INT")))
         done = draft.finish(0)
-        assert evolve(existing(), done.changes, 0).field_names[-1] == "made"
+        assert evolve(existing(), done.action, 0).field_names[-1] == "made"
         assert [each.reason for each in done.verdicts] == ["made by the pipeline"]
 
 
 @pytest.mark.parametrize("mode", ["lenient", "ignore"])
 def test_statements_about_columns_that_never_came_say_nothing_where_nothing_is_followed(mode):
     done = drafted(policy(mode), never=None, also_never="later")
-    assert (done.changes, done.verdicts) == ((), ())
+    assert (done.action, done.verdicts) == ((), ())

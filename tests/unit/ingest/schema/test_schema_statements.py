@@ -9,17 +9,19 @@ import pytest
 from ingest.daemon.configuration import load_settings
 from ingest.decode.column_names import ColumnNames
 from ingest.decode.events import SourceTable, Target
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.debezium_json import DebeziumJson
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.schema_change_events import read_schema_change
 from ingest.errors import SchemaStopError
 from ingest.pipeline.history_writer import HistoryWriter
 from ingest.pipeline.plan import BatchPlan
 from ingest.schema.routing import Destination
-from ingest.schema.schema_answers import Answers, asks_types
-from ingest.schema.schema_modes import change_policy
+from ingest.schema.schema_modes import Answers, asks_types, change_policy
+from ingest.schema.statements import DdlLog
 from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
+from storage.errors import RetryableError
 from storage.format.metadata.schema_changes import AddColumn, RenameColumn
 from storage.format.types.type_text import parse_type
 from tests.unit.ingest.debezium_events import batch, dumps, rows
@@ -81,7 +83,7 @@ class World:
         self.book = TableRegistry(self.settings, ManualClock())
         self.book.load()
         self.history = HistoryWriter(self.book, "shop")
-        self.decoder = DebeziumJsonDecoder(DialectOptions(), self.resolve)
+        self.decoder = EnvelopeDecoder(DebeziumJson(DialectOptions()), self.resolve)
         self.answers = {}
 
     def publish(self, value):
@@ -98,7 +100,7 @@ class World:
         return type(event)(
             event.source,
             event.type,
-            event.said,
+            event.changes,
             event.columns,
             event.ddl,
             event.topic,
@@ -389,3 +391,22 @@ def test_a_person_may_add_what_is_ignored(tmp_path):
 def test_options_that_lakeward_did_not_write_are_damage(tmp_path):
     with pytest.raises(Exception, match="cannot be read"):
         ColumnNames.of({"lakeward.former-names": "[1]"})
+
+
+def test_where_the_topic_ended_is_known_after_a_first_read_that_failed(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    world.publish(statement("ALTER TABLE items RENAME COLUMN a TO b", ["id", "b"]))
+    source = load_settings(world.path, environ={}).source
+    log = DdlLog(source, "srv", ManualClock())
+    read = log._tail.read
+
+    def broken():
+        yield from read()
+        raise RetryableError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log._tail, "read", broken)
+        with pytest.raises(RetryableError):
+            log.read()
+    log.read()
+    assert log.began_at(("srv", 0)) > 0

@@ -3,8 +3,7 @@
 
 import json
 
-from ingest.transform.rule_names import present_rule
-from ingest.transform.rules import TransformRule
+from ingest.transform.rules import TransformRule, present_rule
 from tests.unit.ingest.debezium_events import schema
 
 

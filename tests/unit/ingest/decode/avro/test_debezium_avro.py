@@ -542,7 +542,7 @@ def test_with_a_registry_behind_it():
 def test_single_records_for_the_check_of_keys():
     case = Case({**ID, "v": "string"})
     case.register(OTHER, key_schema(id="long", region="string"))
-    records = decoder(case.schemas, TABLE).records
+    records = decoder(case.schemas, TABLE)
     keys = [case.key({"id": 1}), b"\0\0\0\0\3", None, b"junk"]
     values = [case.value(event("u", None, {"id": 1, "v": "a"})), None, b"junk", b"\0\0\0\0\2\2"]
     raw = batch(values, keys)
@@ -553,4 +553,4 @@ def test_single_records_for_the_check_of_keys():
         None,
     ]
     assert records.json_key(raw, 0) == b'{"schema":null,"payload":{"id":1}}'
-    assert [records.operation(raw, at) for at in range(4)] == ["op.u", "op.", "op.", "op."]
+    assert [records.operation_at(raw, at) for at in range(4)] == ["op.u", "op.", "op.", "op."]

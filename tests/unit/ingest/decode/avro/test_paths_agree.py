@@ -12,12 +12,13 @@ from pathlib import Path
 import orjson
 import pytest
 
-from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
+from ingest.decode.avro.debezium import DebeziumAvroDecoder
 from ingest.decode.events import DecodeResult, Target, Toast
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.debezium_json import DebeziumJson
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import AVRO, RegisteredSchema
-from ingest.decode.types.type_mapping import TypeMapping
+from ingest.decode.types.semantic_types import TypeMapping
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type
@@ -83,9 +84,9 @@ def compare_json(number, payloads):
     options, resolve = setting(number)
     block = number % 2 == 0
     values = [PREFIX + payload + b"}" for payload in payloads] if block else payloads
-    fast = DebeziumJsonDecoder(options, resolve).decode(raw(values))
+    fast = EnvelopeDecoder(DebeziumJson(options), resolve).decode(raw(values))
     with by_reference():
-        reference = DebeziumJsonDecoder(options, resolve).decode(raw(values))
+        reference = EnvelopeDecoder(DebeziumJson(options), resolve).decode(raw(values))
     assert_same(fast, reference)
     assert sum(fast.counts.values()) + len(fast.bad) == len(values)
     compare_plain(fast, payloads)
@@ -128,10 +129,9 @@ def run_avro(events, seed):
     for number in range(-(-events // BATCH)):
         values = [_avro_message(writer, row, rng) for row in made.sound_rows(BATCH)]
         options, resolve = setting(number)
-        avro = DebeziumAvroOptions(schemas=schemas, debezium=options)
-        fast = DebeziumAvroDecoder(avro, resolve).decode(raw(values))
+        fast = DebeziumAvroDecoder(schemas, 4, options, resolve).decode(raw(values))
         with by_reference():
-            reference = DebeziumAvroDecoder(avro, resolve).decode(raw(values))
+            reference = DebeziumAvroDecoder(schemas, 4, options, resolve).decode(raw(values))
         assert_same(fast, reference)
         bad += len(fast.bad)
     return bad

@@ -66,8 +66,8 @@ def test_rows_and_deletes(schemas, writer):
     ]
     assert result.changes[0].rows.column("_OFFSET").to_pylist() == [100, 101, 102]
     assert result.counts == {"op.u": 2, "op.d": 1}
-    assert [one.operation(raw, at) for at in range(3)] == ["op.u", "op.u", "op.d"]
-    assert [one.records.key_columns(raw, at) for at in range(3)] == [{"id"}] * 3
+    assert [one.operation_at(raw, at) for at in range(3)] == ["op.u", "op.u", "op.d"]
+    assert [one.key_columns(raw, at) for at in range(3)] == [{"id"}] * 3
     again = one.decode(raw)
     assert again.changes[0].rows.equals(result.changes[0].rows)
     assert sorted(schemas.asked) == [1, 2]

@@ -62,7 +62,7 @@ def test_schema_block_is_parsed_once(monkeypatch):
         parsed.append(raw)
         return parse_block(raw)
 
-    monkeypatch.setattr("ingest.decode.topic_state.parse_block", counted)
+    monkeypatch.setattr("ingest.decode.json.schema_block.parse_block", counted)
     table = schema(("id", "BIGINT"), ("name", "STRING"))
     one = decoder(table)
     for _ in range(2):

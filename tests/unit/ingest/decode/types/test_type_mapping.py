@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from ingest.config.choices import MAPPING_WORDS
-from ingest.decode.types.type_mapping import TypeMapping
+from ingest.decode.types.semantic_types import TypeMapping
 from storage.errors import InvalidOptionError
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type, type_name

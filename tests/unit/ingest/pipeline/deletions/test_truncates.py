@@ -12,11 +12,11 @@ from collections import defaultdict
 import orjson
 import pytest
 
-from ingest.decode.decoders import truncated_table
 from ingest.decode.dialects.canal import CanalJson
 from ingest.decode.dialects.dms import DmsJson
 from ingest.decode.dialects.ogg import OggJson
 from ingest.decode.events import SourceTable
+from ingest.decode.json.debezium_json import truncated_table
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.errors import TruncateStopError
 from ingest.pipeline import map_side
