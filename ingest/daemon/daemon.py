@@ -333,10 +333,15 @@ class Daemon:
         if not self._retrier.done(self._open_stream):
             return State.STOP
         self._start = self._start or SparkStart(self._settings, self._given_session)
-        self._spark = self._start.session()
+        session = self._start.session(self._stop)
+        if session is None:
+            return State.STOP
+        self._spark = session
         self._signals.claim()  # Spark took SIGINT
         self._cleanup.callback(self._close_spark)
-        self._observer.started(self._spark)
+        if self._stop.is_set():
+            return State.STOP
+        self._observer.started(session)
         return State.RUN
 
     def _open_stream(self) -> None:

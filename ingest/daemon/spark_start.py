@@ -7,7 +7,9 @@ lease, and opens tables and checkpoint. So what this module imports is little.
 """
 
 import atexit
+import concurrent.futures.thread  # here: what it registers for forks must precede that of the JVM
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -25,6 +27,10 @@ from ingest.logs import CHILD_VARIABLE, child_settings
 from ingest.pipeline.spark_source import CHUNK_SPARK_SCHEMA, LakewardCdcSource
 
 __all__ = ["SparkStart", "parallelism"]
+
+_LOG = logging.getLogger(__name__)
+
+_POLL_S = 0.2
 
 
 def parallelism(settings: Settings) -> int:
@@ -51,12 +57,16 @@ class SparkStart:
             given.dataSource.register(LakewardCdcSource)
             self._session.set_result(given)
 
-    def session(self) -> SparkSession:
-        """Return the session as soon as it is there.
+    def session(self, stop: threading.Event | None = None) -> SparkSession | None:
+        """Wait for the session; None if a stop is requested first: the JVM ends with this process.
 
         Raises:
             SparkStartError: Spark did not start.
         """
+        while stop is not None and not self._session.done():
+            if stop.is_set():
+                return None
+            concurrent.futures.wait([self._session], _POLL_S)
         return self._session.result()
 
     def stream(self, settings: Settings) -> DataFrame:
@@ -69,7 +79,7 @@ class SparkStart:
             PySparkException: Spark could not make the source.
         """
         if self._stream is None or self._stream[0] != settings:
-            self._stream = (settings, _load_stream(self.session(), settings))
+            self._stream = (settings, _load_stream(self._session.result(), settings))
         return self._stream[1]
 
     def _run(self) -> None:
@@ -110,8 +120,10 @@ def _load_stream(spark: SparkSession, settings: Settings) -> DataFrame:
 
 def _warm_up(spark: SparkSession) -> None:
     """Have the process started that workers are forked from."""
-    with contextlib.suppress(Py4JError, PySparkException):
+    try:
         spark.sql("SELECT 1 AS id").mapInArrow(lambda batches: batches, "id int").collect()
+    except Exception:  # noqa: BLE001 - a session that is stopped meanwhile fails in many ways
+        _LOG.debug("the first worker did not start", exc_info=True)
 
 
 def _with_logs(conf: Mapping[str, str], settings: Settings) -> dict[str, str]:
