@@ -32,7 +32,7 @@ LAYERS = {"ingest": _INGEST.split(), "storage": ["io", "format", "lsm", "table",
 FILES_PER_FOLDER = 20
 IMPORTS_PER_MODULE = 25
 
-LINES = {"ingest": 63_840, "storage": 64_900, "changelog": 3_130}
+LINES = {"ingest": 62_764, "storage": 64_900, "changelog": 3_130}
 """Most lines of each package; lowered by every commit that removes some."""
 
 

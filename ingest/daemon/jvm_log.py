@@ -20,9 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ingest.daemon.query_failure import cause_line
-
-__all__ = ["RAW_LOGGER", "JvmLog", "log_options"]
+__all__ = ["RAW_LOGGER", "JvmLog", "cause_line", "log_options"]
 
 RAW_LOGGER = "spark.stderr"
 """Of lines that no logging wrote."""
@@ -46,6 +44,32 @@ _PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 """Of a frame in a Python trace that a message of Java carries."""
 
 _EXCEPTION = re.compile(r":? (?:[\w$]+\.)+[\w$]*(?:Exception|Error)\b", re.ASCII)
+
+
+_TRACE = "Traceback (most recent call last)"
+_PYTHON_CAUSE = re.compile(r"[A-Za-z_][\w.]*(?::|$)")
+_LETTER = re.compile(r"[A-Za-z]")
+_JAVA_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+
+
+def cause_line(text: str) -> str:
+    """The line of a trace, Python's or Java's, with the cause; of other text the first.
+
+    Of a Python trace inside a Java one it is Python's: Java only carries it.
+    """
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    found, in_trace = "", False
+    for line in lines:
+        if _TRACE in line:
+            in_trace = True
+        elif in_trace and _PYTHON_CAUSE.match(line):
+            found, in_trace = line, False
+    if found:
+        return found
+    java = _JAVA_CAUSE.findall(text)
+    if java:
+        return str(java[-1]).strip()
+    return next((line for line in lines if _LETTER.search(line)), "".join(lines[:1])).strip()
 
 
 def log_options(options: str, environ: Mapping[str, str], *, driver: bool) -> str:

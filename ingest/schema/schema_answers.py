@@ -6,8 +6,7 @@ that are left out of rows, and types that must not be requested again.
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
 
 from ingest.decode.column_names import ColumnNames
 from ingest.decode.events import AsksTypes
@@ -35,16 +34,6 @@ class Answers:
     def and_also(self, ignored: Iterable[str], fixed: Iterable[tuple[str, str]]) -> "Answers":
         """With further answers."""
         return Answers(self.ignored | {*ignored}, self.fixed | {*fixed})
-
-    def to_plain(self) -> Mapping[str, Sequence[Any]]:
-        """For JSON, in a fixed order."""
-        return {"ignored": sorted(self.ignored), "fixed": sorted(map(list, self.fixed))}
-
-    @staticmethod
-    def from_plain(raw: Mapping[str, Any]) -> "Answers":
-        """Inverse of `to_plain`."""
-        fixed = frozenset((name, type_) for name, type_ in raw["fixed"])
-        return Answers(frozenset(raw["ignored"]), fixed)
 
 
 class AnswerBook:

@@ -77,6 +77,8 @@ def test_a_session_that_is_stopped_meanwhile_does_not_fail_the_warm_up():
     spark_start._warm_up(None)  # pyspark's own attributes are None then
 
 
-def test_pools_of_threads_register_for_forks_before_the_jvm_is_forked():
-    code = "import sys, ingest.daemon.spark_start;print('concurrent.futures.thread' in sys.modules)"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "True"
+def test_little_is_imported_before_the_jvm_is_forked_but_what_registers_for_forks():
+    names = ("concurrent.futures.thread", "pyarrow", "ingest.pipeline.sink")
+    code = f"import sys, ingest.daemon.spark_start; print(*(n in sys.modules for n in {names}))"
+    found = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert found.split() == ["True", "False", "False"]
