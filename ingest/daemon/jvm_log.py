@@ -20,7 +20,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RAW_LOGGER", "JvmLog", "cause_line", "log_options"]
+from storage.errors import InvalidOptionError
+
+__all__ = ["RAW_LOGGER", "JvmLog", "cause_line", "java_words", "log_options"]
 
 RAW_LOGGER = "spark.stderr"
 """Of lines that no logging wrote."""
@@ -72,6 +74,20 @@ def cause_line(text: str) -> str:
     return next((line for line in lines if _LETTER.search(line)), "".join(lines[:1])).strip()
 
 
+def java_words(options: str) -> list[str]:
+    """Single options of a text with Java options.
+
+    Raises:
+        InvalidOptionError: a quote is open; the text, which may hold secrets, is not shown.
+    """
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise InvalidOptionError(
+            "malformed Java options", detail=str(error), hint="close the quote", key="spark.conf"
+        ) from error
+
+
 def log_options(options: str, environ: Mapping[str, str], *, driver: bool) -> str:
     """Java options, those for our log with them unless the user brings a configuration of his own.
 
@@ -82,7 +98,7 @@ def log_options(options: str, environ: Mapping[str, str], *, driver: bool) -> st
     """
     directory = environ.get("SPARK_CONF_DIR")
     given = directory and any((Path(directory) / name).exists() for name in _GIVEN)
-    if given or any("log4j" in option for option in shlex.split(options)):
+    if given or any("log4j" in option for option in java_words(options)):
         return options
     added = f"-Dlog4j2.configurationFile={_CONFIGURATION.as_uri()}"
     if driver:  # in the same JVM the scheduler logs what the executor does

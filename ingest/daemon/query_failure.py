@@ -127,6 +127,12 @@ def as_error(failure: BaseException) -> LakewardError:
             hint="raise the memory limit of the machine or pod, or lower "
             "`pipeline.trigger.max.bytes`",
         )
+    if isinstance(failure, OSError):
+        return QueryFailedError(
+            "a file, directory or connection cannot be used",
+            detail=str(failure),
+            hint="check that it exists and that this process may use it",
+        )
     return QueryFailedError(
         "the streaming query failed",
         detail=cause_line(str(failure)) or type(failure).__name__,

@@ -21,7 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from ingest.compiled import loading
-from ingest.daemon.jvm_log import JvmLog, log_options
+from ingest.daemon.jvm_log import JvmLog, java_words, log_options
 from ingest.kubernetes.limits import available_cores, heap_of, memory_limit
 from ingest.kubernetes.pods import is_kubernetes, pod_properties
 from storage.errors import RetryableError
@@ -93,7 +93,7 @@ def archive_options(home: Path, options: str) -> str:
         options: of the JVM; what they say about archives stays.
     """
     archive = home / ARCHIVE
-    given = any(word in option for option in shlex.split(options) for word in _GIVEN)
+    given = any(word in option for option in java_words(options) for word in _GIVEN)
     if given or not archive.exists():
         return options
     # an archive that does not fit is no matter for the log
