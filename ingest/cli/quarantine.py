@@ -156,8 +156,7 @@ def _position(words: tuple[str, ...]) -> tuple[str, int, int]:
 
 def _document(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row, with bytes in base64, and the explanation of its class."""
-    from ingest.pipeline.quarantine.bad_classes import bad_class
-    from ingest.pipeline.quarantine.record_text import record_text
+    from ingest.pipeline.quarantine.bad_classes import bad_class, record_text
 
     found = bad_class(row["error_class"])
     kinds = {f"{part}_kind": record_text(row[part])[0] for part in ("key", "value")}
@@ -165,8 +164,7 @@ def _document(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record(row: dict[str, Any], *, whole: bool) -> str:
-    from ingest.pipeline.quarantine.bad_classes import bad_class
-    from ingest.pipeline.quarantine.record_text import record_text
+    from ingest.pipeline.quarantine.bad_classes import bad_class, record_text
 
     found = bad_class(row["error_class"])
     facts = [

@@ -76,43 +76,21 @@ class Setting:
     secret: Callable[[Any], Any] | None = None
 
 
-def setting(
-    key: str,
-    kind: Kind,
-    *,
-    default: Any = None,
-    unset: Any = _UNSET,
-    required: bool = False,
-    unit: str = "",
-    doc: str = "",
-    secret: Callable[[Any], Any] | None = None,
-) -> Any:
+def setting(key: str, kind: Kind, *, unset: Any = _UNSET, **others: Any) -> Any:
     """Declare a field with the typed value of a setting; arguments are those of `Setting`.
 
     `unset` defaults to the default of the setting, or to the empty value of its kind.
     """
+    row = Setting(key=key, kind=kind, unset=unset, **others)
     if unset is _UNSET:
-        unset = kind.empty if default is None else kind.parse(default)
-    row = Setting(
-        key=key,
-        kind=kind,
-        default=default,
-        unset=unset,
-        required=required,
-        unit=unit,
-        doc=doc,
-        secret=secret,
-    )
-    return _field(row)
-
-
-def _field(row: Setting) -> Any:
+        unset = kind.empty if row.default is None else kind.parse(row.default)
+        row = dataclasses.replace(row, unset=unset)
     metadata = {"setting": row}
     if row.required:
         return dataclasses.field(metadata=metadata)
-    if isinstance(row.unset, dict):
-        return dataclasses.field(default_factory=row.unset.copy, metadata=metadata)
-    return dataclasses.field(default=row.unset, metadata=metadata)
+    if isinstance(unset, dict):
+        return dataclasses.field(default_factory=unset.copy, metadata=metadata)
+    return dataclasses.field(default=unset, metadata=metadata)
 
 
 def section(*classes: type, default: Any = dataclasses.MISSING) -> Any:

@@ -7,7 +7,7 @@ and flags; checks that need more than settings are in `ingest.daemon.configurati
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
@@ -106,6 +106,13 @@ class Settings:
     log: LogSettings = section(LogSettings)
     life: LifeSettings = section(LifeSettings, default=LifeSettings())
     spark: SparkSettings = section(SparkSettings)
+
+    def property_sets(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """Yield all options for creating tables, by key of the setting that they are from."""
+        common = dict(self.sink.table_properties)
+        yield "sink.table.properties", common
+        for number, rule in enumerate(self.tables):
+            yield f"tables[{number}].table.properties", {**common, **rule.table_properties}
 
     def table_properties(self, table: str) -> dict[str, str]:
         """Return the options for creating `database.table`: those of the sink and of rules."""

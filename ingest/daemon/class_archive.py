@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make the archive of Spark's classes (`ingest.daemon.spark_home`): `python -m` this module.
+"""Make the archive of Spark's classes (`ingest.daemon.session`): `python -m` this module.
 
 `make setup` and the image run it after the installation. A pipeline of two micro-batches runs in a
 temporary directory, and its JVM writes the classes that it loaded at its end. Takes about half a
@@ -19,8 +19,14 @@ from pyspark import SparkContext
 
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
-from ingest.daemon.session import JAVA_DEFAULTS, JAVA_OPTIONS
-from ingest.daemon.spark_home import ARCHIVE, PREFIX, link_home, prepared_home
+from ingest.daemon.session import (
+    ARCHIVE,
+    JAVA_DEFAULTS,
+    JAVA_OPTIONS,
+    PREFIX,
+    link_home,
+    prepared_home,
+)
 from ingest.pipeline.batch_report import BatchReport
 
 __all__ = ["make_archive"]

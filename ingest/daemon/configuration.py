@@ -5,12 +5,12 @@
 event time, positions or metrics to check is checked here; all mistakes are reported at once.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ingest.config import loading
-from ingest.config.loading import Resolved
 from ingest.config.rule_settings import TableRule
 from ingest.config.settings import Settings
 from ingest.decode.metadata_columns import checked_metadata
@@ -56,18 +56,6 @@ def load_settings(
     return resolve(paths, overrides, environ=environ).settings
 
 
-def resolve(
-    paths: Path | str | Sequence[Path | str],
-    overrides: Mapping[str, Any] | None = None,
-    *,
-    environ: Mapping[str, str] | None = None,
-) -> Resolved:
-    """As `load_settings`, with the origin of every value."""
-    return loading.resolve(
-        paths, overrides, environ=environ, parallelism=default_parallelism, checks=_CHECKS
-    )
-
-
 def check_labels(settings: Settings) -> None:
     """Refuse labels that metrics have already.
 
@@ -98,7 +86,7 @@ def check_ordering(settings: Settings) -> None:
             key=_ORDERING,
             value=SOURCE,
         )
-    for key, properties in _properties(settings):
+    for key, properties in settings.property_sets():
         reason = unordered(properties)
         if reason:
             raise InvalidOptionError(
@@ -107,13 +95,6 @@ def check_ordering(settings: Settings) -> None:
                 key=_ORDERING,
                 value=SOURCE,
             )
-
-
-def _properties(settings: Settings) -> Iterator[tuple[str, Mapping[str, str]]]:
-    common = settings.sink.table_properties
-    yield "sink.table.properties", common
-    for number, rule in enumerate(settings.tables):
-        yield f"tables[{number}].table.properties", {**common, **rule.table_properties}
 
 
 def check_transforms(settings: Settings) -> None:
@@ -206,3 +187,6 @@ def _at(key: str, check: Callable[..., object], *arguments: object) -> None:
 
 
 _CHECKS = (check_routes, check_transforms, check_ordering, check_watermarks, check_labels)
+
+resolve = functools.partial(loading.resolve, parallelism=default_parallelism, checks=_CHECKS)
+"""`ingest.config.loading.resolve` with these checks, too."""

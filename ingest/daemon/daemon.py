@@ -44,18 +44,23 @@ from ingest.daemon.requests.registry import Pipeline
 from ingest.daemon.requests.request_handler import RequestHandler
 from ingest.daemon.retry import Retrier, RetryPolicy
 from ingest.daemon.signals import ABANDON_S, DaemonSignals, end_process_in
-from ingest.daemon.spark_query import SparkStart, end_query, parallelism, require_jvm, start_query
+from ingest.daemon.spark_start import (
+    SparkStart,
+    end_query,
+    parallelism,
+    require_jvm,
+    start_query,
+)
 from ingest.errors import ExitCode, GivenUpError, exit_code_of, kind_of
 from ingest.logs import set_levels
 from ingest.observe.observe import Observer, ShownSettings
-from ingest.pipeline.batch_report import BatchReport
-from ingest.pipeline.job_outcome import Unfinished
+from ingest.pipeline.batch_report import BatchReport, Unfinished
 from ingest.pipeline.quarantine.dead_letters import DeadLetters
 from ingest.pipeline.sink import MicroBatchSink
 from ingest.source.control import StopRequested, write_control, write_topic_waits
 from ingest.source.ranges import resume_token
 from ingest.state.lease import StreamHeldError, lease_of, lost_or, resolve_in_flight
-from ingest.state.pausing import Pausing
+from ingest.state.parking import Pausing
 from ingest.state.request_files import RequestFiles
 from ingest.state.rolled_back import require_not_rolled_back
 from ingest.state.stream_position import StreamPosition, newest_number
@@ -333,10 +338,15 @@ class Daemon:
         if not self._retrier.done(self._open_stream):
             return State.STOP
         self._start = self._start or SparkStart(self._settings, self._given_session)
-        self._spark = self._start.session()
+        session = self._start.session(self._stop)
+        if session is None:
+            return State.STOP
+        self._spark = session
         self._signals.claim()  # Spark took SIGINT
         self._cleanup.callback(self._close_spark)
-        self._observer.started(self._spark)
+        if self._stop.is_set():
+            return State.STOP
+        self._observer.started(session)
         return State.RUN
 
     def _open_stream(self) -> None:
@@ -566,7 +576,7 @@ class Daemon:
         self._settings = settings
         self._book.use_settings(settings)
         self._position.use_settings(settings)
-        self._retrier.use_limit(settings.life.outage_timeout_s)
+        self._retrier.policy.limit_s = settings.life.outage_timeout_s
         self._observer.use_settings(settings)
         self._set_topic_waits()
         set_levels(settings.log.level, settings.life.log_levels)

@@ -20,9 +20,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ingest.daemon.query_failure import cause_line
+from storage.errors import InvalidOptionError
 
-__all__ = ["RAW_LOGGER", "JvmLog", "log_options"]
+__all__ = ["RAW_LOGGER", "JvmLog", "cause_line", "java_words", "log_options"]
 
 RAW_LOGGER = "spark.stderr"
 """Of lines that no logging wrote."""
@@ -48,6 +48,46 @@ _PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _EXCEPTION = re.compile(r":? (?:[\w$]+\.)+[\w$]*(?:Exception|Error)\b", re.ASCII)
 
 
+_TRACE = "Traceback (most recent call last)"
+_PYTHON_CAUSE = re.compile(r"[A-Za-z_][\w.]*(?::|$)")
+_LETTER = re.compile(r"[A-Za-z]")
+_JAVA_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+
+
+def cause_line(text: str) -> str:
+    """The line of a trace, Python's or Java's, with the cause; of other text the first.
+
+    Of a Python trace inside a Java one it is Python's: Java only carries it.
+    """
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    found, in_trace = "", False
+    for line in lines:
+        if _TRACE in line:
+            in_trace = True
+        elif in_trace and _PYTHON_CAUSE.match(line):
+            found, in_trace = line, False
+    if found:
+        return found
+    java = _JAVA_CAUSE.findall(text)
+    if java:
+        return str(java[-1]).strip()
+    return next((line for line in lines if _LETTER.search(line)), "".join(lines[:1])).strip()
+
+
+def java_words(options: str) -> list[str]:
+    """Single options of a text with Java options.
+
+    Raises:
+        InvalidOptionError: a quote is open; the text, which may hold secrets, is not shown.
+    """
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise InvalidOptionError(
+            "malformed Java options", detail=str(error), hint="close the quote", key="spark.conf"
+        ) from error
+
+
 def log_options(options: str, environ: Mapping[str, str], *, driver: bool) -> str:
     """Java options, those for our log with them unless the user brings a configuration of his own.
 
@@ -58,7 +98,7 @@ def log_options(options: str, environ: Mapping[str, str], *, driver: bool) -> st
     """
     directory = environ.get("SPARK_CONF_DIR")
     given = directory and any((Path(directory) / name).exists() for name in _GIVEN)
-    if given or any("log4j" in option for option in shlex.split(options)):
+    if given or any("log4j" in option for option in java_words(options)):
         return options
     added = f"-Dlog4j2.configurationFile={_CONFIGURATION.as_uri()}"
     if driver:  # in the same JVM the scheduler logs what the executor does

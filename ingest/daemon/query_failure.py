@@ -11,6 +11,7 @@ import re
 
 from pyspark.errors import PySparkException
 
+from ingest.daemon.jvm_log import cause_line
 from ingest.errors import (
     DiskFullError,
     ExitCode,
@@ -29,16 +30,12 @@ from storage.errors import (
     StorageUnavailableError,
 )
 
-__all__ = ["as_error", "cause_line", "cause_of", "error_in", "is_final", "is_outage"]
+__all__ = ["as_error", "cause_of", "error_in", "is_final", "is_outage"]
 
 _FINAL = frozenset({ExitCode.DATA, ExitCode.ACCESS, ExitCode.CONFIG})
 """Failures that a retry cannot mend: a person must act."""
 
 _OURS = re.compile(r"\b(?:storage|changelog|ingest)(?:\.\w+)*\.(_?[A-Z]\w*Error): (.+)")
-_TRACE = "Traceback (most recent call last)"
-_PYTHON_CAUSE = re.compile(r"[A-Za-z_][\w.]*(?::|$)")
-_LETTER = re.compile(r"[A-Za-z]")
-_JAVA_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 _FULL = re.compile(r"(?:No space left on device|Disk quota exceeded)([^\n]*)")
 _FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PATH = re.compile(r"path=`([^`]+)`|: ['\"]([^'\"\\]+)")
@@ -77,26 +74,6 @@ def error_in(text: str) -> LakewardError | None:
     name, message = found[-1]
     kind = error_named(name)
     return None if kind is None else kind(message.strip())
-
-
-def cause_line(text: str) -> str:
-    """The line of a trace, Python's or Java's, with the cause; of other text the first.
-
-    Of a Python trace inside a Java one it is Python's: Java only carries it.
-    """
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    found, in_trace = "", False
-    for line in lines:
-        if _TRACE in line:
-            in_trace = True
-        elif in_trace and _PYTHON_CAUSE.match(line):
-            found, in_trace = line, False
-    if found:
-        return found
-    java = _JAVA_CAUSE.findall(text)
-    if java:
-        return str(java[-1]).strip()
-    return next((line for line in lines if _LETTER.search(line)), "".join(lines[:1])).strip()
 
 
 def _disk_full(text: str) -> DiskFullError:
@@ -150,6 +127,12 @@ def as_error(failure: BaseException) -> LakewardError:
             hint="raise the memory limit of the machine or pod, or lower "
             "`pipeline.trigger.max.bytes`",
         )
+    if isinstance(failure, OSError):
+        return QueryFailedError(
+            "a file, directory or connection cannot be used",
+            detail=str(failure),
+            hint="check that it exists and that this process may use it",
+        )
     return QueryFailedError(
         "the streaming query failed",
         detail=cause_line(str(failure)) or type(failure).__name__,
@@ -159,8 +142,8 @@ def as_error(failure: BaseException) -> LakewardError:
 
 def is_final(error: BaseException) -> bool:
     """Whether a retry in this process is useless."""
-    gone = isinstance(error, (FencedError, SparkGoneError))
-    return gone or kind_of(error).exit_code in _FINAL
+    lost = isinstance(error, (FencedError, SparkGoneError))
+    return lost or kind_of(error).exit_code in _FINAL
 
 
 def is_outage(error: BaseException) -> bool:

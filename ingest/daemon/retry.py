@@ -36,22 +36,16 @@ class RetryPolicy:
 
     Attributes:
         waiting_since_s: when the present outage began, by the monotonic clock; None = none.
-
-    Args:
-        outage_limit_s: of `pipeline.outage.timeout`; None = none.
+        limit_s: `pipeline.outage.timeout`; None = none.
     """
 
-    def __init__(self, clock: Clock, outage_limit_s: float | None = None) -> None:
+    def __init__(self, clock: Clock, limit_s: float | None = None) -> None:
         self._clock = clock
-        self._limit_s = outage_limit_s
+        self.limit_s = limit_s
         self._row = 0
         self._unexplained = 0
         self._idle_since_s: float | None = None
         self.waiting_since_s: float | None = None
-
-    def use_limit(self, outage_limit_s: float | None) -> None:
-        """Set another limit."""
-        self._limit_s = outage_limit_s
 
     def progressed(self) -> None:
         """A batch was finished: earlier failures do not count any more."""
@@ -88,7 +82,7 @@ class RetryPolicy:
             if self.waiting_since_s is None:
                 self.waiting_since_s = now_s
             waited_s = now_s - self.waiting_since_s
-            if self._limit_s is not None and waited_s >= self._limit_s:
+            if self.limit_s is not None and waited_s >= self.limit_s:
                 return None
         else:
             self.waiting_since_s = None
@@ -111,24 +105,20 @@ class Retrier:
     def __init__(
         self, policy: RetryPolicy, observer: Observer, stop: threading.Event, *, once: bool
     ) -> None:
-        self._policy = policy
+        self.policy = policy
         self._observer = observer
         self._stop = stop
         self._once = once
 
     def progressed(self) -> None:
         """A batch was finished."""
-        self._policy.progressed()
+        self.policy.progressed()
         self._observer.waiting(None)
 
     def running(self, *, busy: bool) -> None:
         """The query runs, with a batch or without one."""
-        if self._policy.calm(busy=busy):
+        if self.policy.calm(busy=busy):
             self._observer.recovered()
-
-    def use_limit(self, outage_limit_s: float | None) -> None:
-        """Set another limit of outages."""
-        self._policy.use_limit(outage_limit_s)
 
     def done(self, step: Callable[[], None]) -> bool:
         """Do something that may meet an outage, until it succeeds; False = stop requested.
@@ -147,7 +137,7 @@ class Retrier:
             else:
                 self._observer.waiting(None)
                 if failed:
-                    self._policy.answered()
+                    self.policy.answered()
                     self._observer.recovered()
                 return True
         return False
@@ -159,7 +149,7 @@ class Retrier:
             LakewardError: the failure, when there is to be none.
         """
         error = as_error(failure)
-        wait_s = None if self._once else self._policy.after(error)
+        wait_s = None if self._once else self.policy.after(error)
         if wait_s is None and error is failure:
             raise error
         if wait_s is None:

@@ -29,8 +29,7 @@ from ingest.pipeline.batch_report import BatchReport
 from ingest.schema.schema_modes import Outcome
 from ingest.source.open import LagProbe
 from ingest.source.ranges import OffsetMap
-from ingest.state.parking import ParkedTable
-from ingest.state.pausing import Pause
+from ingest.state.parking import ParkedTable, Pause
 from ingest.state.request_files import Answer, RequestFiles
 from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock
@@ -234,14 +233,8 @@ class Observer:
             "batch done",
             extra={
                 "event": "batch",
-                "batch_id": report.batch_id,
-                "identifier": report.identifier,
-                "outcome": report.outcome,
-                "events": report.events,
-                "rows": report.rows,
+                **report.facts(),
                 "quarantined": report.bad_records,
-                "tables": len(report.snapshots),
-                "duration_s": round(report.duration_s, 3),
                 **{
                     f"{phase}_s": round(seconds, 3)
                     for phase, seconds in report.phases.items()

@@ -1,42 +1,167 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Report of a finished micro-batch, for logs, metrics, the status board and the demo."""
+"""Results of the Spark jobs of one micro-batch, their combination, and the report of the batch.
+
+The report is for logs, metrics, the status board and the demo.
+"""
 
 import dataclasses
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from ingest.pipeline.task_use import TaskUse
+from ingest.pipeline.plan import BatchPlan, Unwritable
+from ingest.pipeline.range_report import LookupUse, RangeReport, TableTotals, TaskUse
+from ingest.pipeline.reduce_side import BucketResult
 from ingest.schema.schema_modes import Verdict
+from storage.errors import InternalError
+from storage.format.metadata.file_meta import CommitMessage, CompactIncrement
+from storage.table.commit.commit import CommitResult
 
-__all__ = ["BatchReport", "LookupUse", "Written"]
+__all__ = [
+    "BatchReport",
+    "Commits",
+    "JobOutcome",
+    "Unfinished",
+    "Written",
+    "replaced",
+    "summary",
+    "used",
+    "without",
+]
+
+Commits = dict[str, tuple[CommitResult, float]]
+"""Result and duration [s] of each table's commit."""
+
+_NOT_KNOWN = CommitResult(
+    append_snapshot_id=None,
+    compact_snapshot_id=None,
+    already_committed=True,
+    compaction_dropped=False,
+    attempts=0,
+)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LookupUse:
-    """Use of the local copies of data files for lookups.
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """Results of one Spark job, or of all runs of one batch.
 
     Attributes:
-        hits: lookups that found a copy.
-        misses: lookups that had to build or wait for a copy.
-        built_bytes: size of the copies built [bytes].
-        evicted_files: copies evicted because of space or age.
-        disk_bytes: maximum size of all copies on a machine [bytes].
+        report: sum of the reports of the source tasks.
+        results: results to commit.
+        use: calls of all tasks to store and registry, including discarded work.
     """
 
-    hits: int = 0
-    misses: int = 0
-    built_bytes: int = 0
-    evicted_files: int = 0
-    disk_bytes: int = 0
+    report: RangeReport
+    results: tuple[BucketResult, ...]
+    use: TaskUse = dataclasses.field(default_factory=TaskUse)
 
-    def plus(self, other: "LookupUse") -> "LookupUse":
-        """Return the sum of both."""
-        return LookupUse(
-            hits=self.hits + other.hits,
-            misses=self.misses + other.misses,
-            built_bytes=self.built_bytes + other.built_bytes,
-            evicted_files=self.evicted_files + other.evicted_files,
-            disk_bytes=max(self.disk_bytes, other.disk_bytes),
-        )
+    @property
+    def unwritable(self) -> tuple[Unwritable, ...]:
+        """Records without which the batch must be run again."""
+        results = (record for result in self.results for record in result.unwritable)
+        return (*self.report.unwritable, *results)
+
+
+def used(reports: Iterable[RangeReport], results: Iterable[BucketResult]) -> TaskUse:
+    """Sum the calls of the tasks of one job to store and registry."""
+    total = TaskUse()
+    for use in (*(report.use for report in reports), *(result.use for result in results)):
+        total = total if use is None else total.plus(use)
+    return total
+
+
+def without(outcome: JobOutcome, tables: Collection[str]) -> JobOutcome:
+    """The outcome without the work of some tables."""
+    if not tables:
+        return outcome
+    report = dataclasses.replace(outcome.report)
+    report.tables = {n: t for n, t in report.tables.items() if n not in tables}
+    report.deltas = [delta for delta in report.deltas if delta.target not in tables]
+    kept = tuple(result for result in outcome.results if result.table not in tables)
+    return JobOutcome(report, kept, outcome.use)
+
+
+def replaced(first: JobOutcome, again: JobOutcome, tables: Collection[str]) -> JobOutcome:
+    """The first run's outcome with the work of `tables`, the quarantine among them, of the second.
+
+    Raises:
+        InternalError: the two did not read the same offsets.
+    """
+    if again.report.span != first.report.span:
+        raise InternalError("a second run of a batch read other offsets")
+    kept = tuple(result for result in first.results if result.table not in tables)
+    report = dataclasses.replace(
+        first.report,
+        deltas=list(again.report.deltas),
+        bad=again.report.bad,
+        bad_records=again.report.bad_records,
+    )
+    report.tables = {
+        name: totals for name, totals in first.report.tables.items() if name not in tables
+    } | again.report.tables
+    report.keys.add(again.report.keys)
+    failures = {n: e for n, e in first.report.failures.items() if n not in tables}
+    report.failures = failures | again.report.failures
+    return JobOutcome(report, kept + again.results, first.use.plus(again.use))
+
+
+class Unfinished:
+    """Committed results of a batch that failed during or after its commits.
+
+    A later attempt skips the tables that have committed, and reports their results with its own.
+    They are lost with the process: commits of an unfinished batch of another process are in no
+    report.
+    """
+
+    def __init__(self) -> None:
+        self._identifier: int | None = None
+        self._results: dict[str, tuple[BucketResult, ...]] = {}
+        self._totals: dict[str, TableTotals] = {}
+        self._commits: Commits = {}
+
+    def committing(self, identifier: int, outcome: JobOutcome, tables: Collection[str]) -> None:
+        """Record tables that are about to commit, for the first time or in another attempt."""
+        if identifier != self._identifier:
+            self.finished()
+            self._identifier = identifier
+        for name in tables:
+            self._results[name] = tuple(r for r in outcome.results if r.table == name)
+            self._totals[name] = outcome.report.tables.get(name, TableTotals())
+            self._commits.pop(name, None)
+
+    def committed(self, name: str, done: CommitResult, seconds: float) -> None:
+        """Record the commit of a table; thread-safe."""
+        self._commits[name] = (done, seconds)
+
+    def finished(self) -> None:
+        """Forget the batch, which is finished and reported."""
+        self._identifier, self._results, self._totals, self._commits = None, {}, {}, {}
+
+    def with_earlier(
+        self, identifier: int, outcome: JobOutcome, commits: Commits, tables: Collection[str]
+    ) -> tuple[JobOutcome, Commits]:
+        """Add the results and commits of tables that earlier attempts committed.
+
+        If a commit raised but was published, its compaction is unknown and therefore omitted.
+        """
+        mine = sorted(set(tables) & self._results.keys()) if identifier == self._identifier else []
+        if not mine:
+            return outcome, commits
+        results: list[BucketResult] = []
+        for name in mine:
+            known = name in self._commits
+            results += self._results[name] if known else map(_appended, self._results[name])
+        report = dataclasses.replace(outcome.report)
+        report.tables = report.tables | {name: self._totals[name] for name in mine}
+        earlier = {name: self._commits.get(name, (_NOT_KNOWN, 0.0)) for name in mine}
+        combined = JobOutcome(report, (*outcome.results, *results), outcome.use)
+        return combined, commits | earlier
+
+
+def _appended(result: BucketResult) -> BucketResult:
+    """Return a result without its compactions."""
+    messages = (dataclasses.replace(m, compact=CompactIncrement()) for m in result.messages)
+    return dataclasses.replace(result, messages=tuple(messages))
 
 
 @dataclasses.dataclass(slots=True)
@@ -158,6 +283,18 @@ class BatchReport:
     phases: Mapping[str, float] = dataclasses.field(default_factory=dict)
     started_ms: int = 0
 
+    def facts(self) -> dict[str, Any]:
+        """Plain values for a log or a status page."""
+        return {
+            "batch_id": self.batch_id,
+            "identifier": self.identifier,
+            "outcome": self.outcome,
+            "events": self.events,
+            "rows": self.rows,
+            "tables": len(self.snapshots),
+            "duration_s": round(self.duration_s, 3),
+        }
+
     @property
     def bad_records(self) -> int:
         """Records that went to quarantine."""
@@ -171,3 +308,175 @@ class BatchReport:
             for table, kinds in self.rows_by_table.items()
             if not table.endswith("._quarantine")
         )
+
+
+class CompactionFigures:
+    """Written files and outcomes of compactions per table; `add` every result.
+
+    Args:
+        commits: what was committed, by table.
+    """
+
+    def __init__(self, commits: Mapping[str, tuple[CommitResult, float]]) -> None:
+        self._lost = {name for name, (done, _) in commits.items() if done.compaction_dropped}
+        self.done: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.read: Counter[str] = Counter()
+        self.written: dict[tuple[str, str], Written] = {}
+        self.changelog: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {}
+
+    def add(self, result: BucketResult) -> None:
+        """Add the result of one task for a table."""
+        for message in result.messages:
+            self._add(result.table, message)
+        if any(not message.compact.empty for message in result.messages):
+            before = self.seconds.get(result.table, 0.0)
+            self.seconds[result.table] = before + result.finish_seconds
+
+    def _add(self, name: str, message: CommitMessage) -> None:
+        compact = message.compact
+        changelog = [*message.data.changelog_files]
+        self._appended(name, "data", (file.file_size for file in message.data.new_files))
+        self._appended(name, "changelog", (file.file_size for file in changelog))
+        self._appended(name, "index", (file.file_size for file in message.data.new_index_files))
+        if not compact.empty:
+            lost = name in self._lost
+            (self.dropped if lost else self.done)[name] += 1
+            if not lost:
+                moved = {file.file_name for file in compact.compact_before}
+                written = (f for f in compact.compact_after if f.file_name not in moved)
+                self.bytes[name] += sum(file.file_size for file in written)
+                after = {file.file_name for file in compact.compact_after}
+                merged = (f for f in compact.compact_before if f.file_name not in after)
+                self.read[name] += sum(file.file_size for file in merged)
+                changelog += compact.changelog_files
+        if changelog:
+            self.changelog[name] += sum(file.row_count for file in changelog)
+
+    def _appended(self, name: str, kind: str, sizes: Iterable[int]) -> None:
+        for size in sizes:
+            self.written.setdefault((name, kind), Written()).add(size)
+
+
+def bucket_skew(results: Iterable[BucketResult]) -> dict[str, float]:
+    """Return the rows of the largest bucket relative to the mean of the buckets, by table."""
+    rows: dict[str, list[int]] = {}
+    for result in results:
+        if count := sum(result.rows.values()):
+            rows.setdefault(result.table, []).append(count)
+    return {name: max(counts) * len(counts) / sum(counts) for name, counts in rows.items()}
+
+
+def summed(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return positive sums by name."""
+    total: Counter[str] = Counter()
+    for name, count in counts:
+        total[name] += count
+    return dict(+total)
+
+
+def summary(
+    plan: BatchPlan,
+    outcome: JobOutcome,
+    commits: Mapping[str, tuple[CommitResult, float]],
+    *,
+    snapshots: Mapping[str, int],
+    seconds: float,
+    phases: Mapping[str, float],
+) -> BatchReport:
+    """Build the report of a batch.
+
+    Args:
+        plan: of its first run.
+        outcome: of all its runs.
+        commits: result and duration of each table's commit [s].
+        snapshots: newest snapshot of each of these tables.
+        seconds: of the whole batch [s].
+        phases: seconds of its phases [s].
+    """
+    report = outcome.report
+    rows: dict[str, dict[str, int]] = {}
+    runs: dict[str, int] = {}
+    work = CompactionFigures(commits)
+    lookup: LookupUse | None = None
+    for result in outcome.results:
+        kinds = rows.setdefault(result.table, {})
+        for kind, count in result.rows.items():
+            kinds[kind] = kinds.get(kind, 0) + count
+        runs[result.table] = max(runs.get(result.table, 0), result.sorted_runs)
+        work.add(result)
+        if result.lookup is not None:
+            lookup = result.lookup if lookup is None else lookup.plus(result.lookup)
+    outcome_name = "committed" if commits else "empty"
+    return BatchReport(
+        batch_id=plan.batch_id,
+        identifier=plan.identifier,
+        outcome="replayed" if plan.skip else outcome_name,
+        events=report.records.total(),
+        records=report.records,
+        walked=report.walked,
+        bytes=report.bytes,
+        rows_by_table=rows,
+        counts=report.counts,
+        bad_by_topic=report.bad,
+        bad_by_table=report.bad_records.kept,
+        bad_skipped=report.bad_records.skipped,
+        snapshots=snapshots,
+        replayed=tuple(sorted(plan.skip)),
+        sorted_runs=runs,
+        compactions=work.done,
+        compactions_dropped=work.dropped,
+        written=work.written,
+        bucket_skew=bucket_skew(outcome.results),
+        slowest_s=max((result.seconds for result in outcome.results), default=0.0),
+        use=outcome.use,
+        compaction_read_bytes=work.read,
+        compaction_bytes=work.bytes,
+        compaction_seconds=work.seconds,
+        changelog_rows=work.changelog,
+        values_kept=summed((one.table, one.values_kept) for one in outcome.results),
+        values_lost=summed((one.table, one.values_lost) for one in outcome.results),
+        repeated=summed((n, t.repeated) for n, t in report.tables.items() if n in commits),
+        lookup=lookup,
+        commit_retries=sum(_retries(done) for done, _ in commits.values()),
+        commit_seconds={name: seconds for name, (_, seconds) in commits.items()},
+        source_ts_ms={
+            name: (totals.min_ts_ms, totals.max_ts_ms)
+            for name, totals in report.tables.items()
+            if totals.min_ts_ms is not None and totals.max_ts_ms is not None
+        },
+        end_offsets={
+            topic: {partition: end for partition, (_, end) in parts.items()}
+            for topic, parts in report.span.items()
+        },
+        skipped_offsets=report.skipped,
+        matched=tuple(
+            (name, member, column)
+            for name, totals in sorted(report.tables.items())
+            for member, column in sorted(totals.matched)
+            if name in commits
+        ),
+        duration_s=seconds,
+        phases={**phases, **{f"task_{k}": v for k, v in _task_seconds(outcome).items()}},
+        started_ms=plan.time_ms,
+    )
+
+
+def _retries(done: CommitResult) -> int:
+    """Count attempts that lost a race, those of discarded compactions included."""
+    made = [
+        each for each in (done.append_snapshot_id, done.compact_snapshot_id) if each is not None
+    ]
+    return max(0, done.attempts - len(made))
+
+
+def _task_seconds(outcome: JobOutcome) -> dict[str, float]:
+    """Return the time of the steps of a job, summed over tasks [s]."""
+    finish = sum(result.finish_seconds for result in outcome.results)
+    return {
+        **outcome.report.seconds,
+        "merge": sum(result.seconds for result in outcome.results) - finish,
+        "flush": finish,
+    }

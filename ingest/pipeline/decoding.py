@@ -30,11 +30,11 @@ from ingest.decode.events import (
 from ingest.decode.isolation import isolated
 from ingest.decode.key_check import without_foreign_keys
 from ingest.decode.schema_change_events import TableDdl, schema_changes
-from ingest.pipeline.deletions.truncates import Truncate
 from ingest.pipeline.plan import BatchPlan
 from ingest.pipeline.row_ownership import has_one_writer
 from ingest.pipeline.task_positions import TaskPositions, wanted_metadata
 from ingest.pipeline.transforming import TableTransform
+from ingest.pipeline.truncates import Truncate
 from ingest.schema.routing import Destination, routing_of
 from ingest.schema.schema_modes import Answers, asks_types, change_policy
 from ingest.source.position.kinds import RECOGNISED_BY, kind_of

@@ -43,11 +43,10 @@ from ingest.pipeline.chunk import (
     encode_report,
 )
 from ingest.pipeline.decoding import Decoding, decoding_of
-from ingest.pipeline.deletions.truncates import deletes_of
 from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan, Unwritable
-from ingest.pipeline.range_report import RangeReport, TableTotals
+from ingest.pipeline.range_report import RangeReport, TableTotals, TaskUse
 from ingest.pipeline.row_ownership import merge_keys, rows_by_owner
-from ingest.pipeline.task_use import TaskUse
+from ingest.pipeline.truncates import deletes_of
 from ingest.schema.event_time import event_time, highest_ms
 from ingest.schema.own_tables import quarantine_rows
 from ingest.source.open import open_range
@@ -237,18 +236,18 @@ class MapSide:
         known = self._plan.unwritable_in(table, raw.topic, raw.partition)
         if not known:
             return rows
-        gone = np.intersect1d(rows.column(OFFSET_COLUMN).to_numpy(), [*known]).tolist()
-        if not gone:
+        refused = np.intersect1d(rows.column(OFFSET_COLUMN).to_numpy(), [*known]).tolist()
+        if not refused:
             return rows
-        places = [bisect.bisect_left(raw.offsets, offset) for offset in gone]
+        places = [bisect.bisect_left(raw.offsets, offset) for offset in refused]
         records = [
             bad_record(raw, at, ERROR_CLASS, known[offset], table)
-            for at, offset in zip(places, gone, strict=True)
+            for at, offset in zip(places, refused, strict=True)
         ]
         counts = self.report.counts[raw.topic]
         counts.subtract(self._decoding.operation(raw.topic, record) for record in records)
         self._take_bad(raw, records)
-        mask = pc.is_in(rows.column(OFFSET_COLUMN), value_set=pa.array(gone, pa.int64()))
+        mask = pc.is_in(rows.column(OFFSET_COLUMN), value_set=pa.array(refused, pa.int64()))
         return rows.filter(pc.invert(mask))
 
     def _watermark(self, table: str) -> str | None:
@@ -309,49 +308,61 @@ class MapSide:
             started = time.perf_counter()
             table = table_of(self._warehouse, name, schema_id)
             rows = joined_rows(gathered.pop(name))
-            try:
-                cut = list(split_rows(rows, table))
-            except Exception as error:
-                if not blames_record(error):
-                    raise
-                self.report.unwritable += _unplaceable(rows, table, name, piece, error)
-                continue
+            parts, unwritable = split_or_blame(rows, table, name, piece.topic, piece.partition)
+            self.report.unwritable += unwritable
             self.report.spent("sort", time.perf_counter() - started)
-            for partition, bucket, part in cut:
-                for payload in slices(part):
-                    kind, content = self._file.put(payload)
-                    chunk = Chunk(
-                        kind=kind,
-                        table=name,
-                        partition=partition,
-                        bucket=bucket,
-                        schema_id=schema_id,
-                        topic=piece.topic,
-                        source_partition=piece.partition,
-                        first_offset=int(payload.column(OFFSET_COLUMN).to_numpy()[0]),
-                        payload=content,
-                    )
-                    yield encode_chunk(chunk)
+            source = (piece.topic, piece.partition)
+            for chunk in chunks(parts, name, schema_id, *source, self._file):
+                yield encode_chunk(chunk)
 
 
-def _unplaceable(
-    rows: pa.RecordBatch,
-    table: FileStoreTable,
-    name: str,
-    piece: SourceRange,
-    error: Exception,
-) -> list[Unwritable]:
-    """Return records whose rows cannot be assigned to tasks."""
+Part = tuple[bytes, int, pa.RecordBatch]
+"""Framed partition, bucket and rows of one owner (`row_ownership`)."""
 
-    def attempt(low: int, high: int) -> None:
-        list(split_rows(rows.slice(low, high - low), table))
 
-    offsets = rows.column(OFFSET_COLUMN).to_numpy()
-    found = guilty_rows(attempt, rows.num_rows, error)
-    return [
-        Unwritable(name, piece.topic, piece.partition, int(offsets[at]), why)
-        for at, why in found.items()
-    ]
+def split_or_blame(
+    rows: pa.RecordBatch, table: FileStoreTable, name: str, topic: str, partition: int
+) -> tuple[list[Part], list[Unwritable]]:
+    """Rows by their owners; nothing where some cannot be assigned, but their records."""
+    try:
+        return list(split_rows(rows, table)), []
+    except Exception as error:
+        if not blames_record(error):
+            raise
+
+        def attempt(low: int, high: int) -> None:
+            list(split_rows(rows.slice(low, high - low), table))
+
+        offsets = rows.column(OFFSET_COLUMN).to_numpy()
+        found = guilty_rows(attempt, rows.num_rows, error)
+        return [], [
+            Unwritable(name, topic, partition, int(offsets[at]), why) for at, why in found.items()
+        ]
+
+
+def chunks(
+    parts: Iterable[Part],
+    table: str,
+    schema_id: int,
+    topic: str,
+    source_partition: int,
+    file: ChunkFile,
+) -> Iterator[Chunk]:
+    """Cut parts into chunks, whose rows go into `file`."""
+    for partition, bucket, rows in parts:
+        for piece in slices(rows):
+            kind, payload = file.put(piece)
+            yield Chunk(
+                kind=kind,
+                table=table,
+                partition=partition,
+                bucket=bucket,
+                schema_id=schema_id,
+                topic=topic,
+                source_partition=source_partition,
+                first_offset=int(piece.column(OFFSET_COLUMN).to_numpy()[0]),
+                payload=payload,
+            )
 
 
 def _from_offset(raw: RawBatch, floor: int, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -381,9 +392,7 @@ def slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         start = end
 
 
-def split_rows(
-    rows: pa.RecordBatch, table: FileStoreTable
-) -> Iterator[tuple[bytes, int, pa.RecordBatch]]:
+def split_rows(rows: pa.RecordBatch, table: FileStoreTable) -> Iterator[Part]:
     """Group change rows by the task that writes them, and combine the changes of each key.
 
     Args:

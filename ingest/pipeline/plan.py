@@ -13,9 +13,9 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
+import msgspec
 
-from ingest.pipeline.deletions.truncates import Cut
+from ingest.pipeline.truncates import Cut
 from ingest.schema.schema_modes import Answers
 from ingest.source.ranges import floor_of
 from storage.errors import InternalError
@@ -130,28 +130,8 @@ class BatchPlan:
         return self.tables.get(table)
 
     def to_property(self) -> str:
-        """Compact text for a Spark local property."""
-        raw: dict[str, Any] = {
-            "batch": self.batch_id,
-            "identifier": self.identifier,
-            "run": self.run,
-            "time": self.time_ms,
-            "tables": self.tables,
-            "only": None if self.only is None else sorted(self.only),
-            "skip": sorted(self.skip),
-            "frozen": dict(self.frozen),
-            "floors": self.floors,
-            "bad_floors": self.bad_floors,
-            "parked": sorted(self.parked),
-            "moving": sorted(self.moving),
-            "positions": self.positions,
-            "answers": {name: each.to_plain() for name, each in self.answers.items()},
-            "write_only": self.write_only,
-            "cuts": {name: cut.to_plain() for name, cut in self.cuts.items()},
-            "unwritable": [dataclasses.astuple(each) for each in self.unwritable],
-            "chunk_folder": self.chunk_folder,
-        }
-        data = zlib.compress(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS), 1)
+        """Compact text for a Spark local property; equal plans have equal texts."""
+        data = zlib.compress(msgspec.json.encode(self, order="deterministic"), 1)
         return base64.b85encode(data).decode("ascii")
 
     @staticmethod
@@ -168,24 +148,4 @@ class BatchPlan:
 
 @functools.lru_cache(maxsize=8)
 def _parse(text: str) -> BatchPlan:
-    raw = orjson.loads(zlib.decompress(base64.b85decode(text)))
-    return BatchPlan(
-        batch_id=raw["batch"],
-        identifier=raw["identifier"],
-        run=raw["run"],
-        time_ms=raw["time"],
-        tables=raw["tables"],
-        only=None if raw["only"] is None else tuple(raw["only"]),
-        skip=tuple(raw["skip"]),
-        frozen=raw["frozen"],
-        floors=raw["floors"],
-        bad_floors=raw["bad_floors"],
-        parked=tuple(raw["parked"]),
-        moving=tuple(raw["moving"]),
-        positions=raw["positions"],
-        answers={name: Answers.from_plain(each) for name, each in raw["answers"].items()},
-        write_only=raw["write_only"],
-        cuts={name: Cut(*each) for name, each in raw["cuts"].items()},
-        unwritable=tuple(Unwritable(*each) for each in raw["unwritable"]),
-        chunk_folder=raw["chunk_folder"],
-    )
+    return msgspec.json.decode(zlib.decompress(base64.b85decode(text)), type=BatchPlan)

@@ -1,20 +1,92 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Report of a source task to the driver about the ranges that it read."""
+"""What tasks report to the driver: ranges read, counts, calls of store and registry, lookups."""
 
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from ingest.decode.events import BadRecord, SchemaDelta
+from ingest.decode.registry.client import REGISTRY_CALLS
 from ingest.decode.schema_change_events import TableDdl
-from ingest.pipeline.deletions.truncates import Truncate
 from ingest.pipeline.key_samples import KeySamples
 from ingest.pipeline.plan import Unwritable
-from ingest.pipeline.task_use import TaskUse
+from ingest.pipeline.truncates import Truncate
 from ingest.source.position.track import StoredPositions, merged_positions
 from storage.errors import LakewardError
+from storage.io.call_counts import CallFigures
+from storage.io.counting import STORE_CALLS
+from storage.lsm.lookup.store import LookupCounters, process_store
 
-__all__ = ["BadCounts", "BatchTotals", "RangeReport", "TableTotals"]
+__all__ = ["BadCounts", "LookupUse", "RangeReport", "TableTotals", "TaskUse"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TaskUse:
+    """Calls of one task, or of several; a worker process runs one task at a time.
+
+    Attributes:
+        store: calls to the store of the warehouse.
+        registry: requests to the schema registry.
+    """
+
+    store: CallFigures = dataclasses.field(default_factory=CallFigures)
+    registry: CallFigures = dataclasses.field(default_factory=CallFigures)
+
+    @staticmethod
+    def now() -> "TaskUse":
+        """Return all calls of this process so far."""
+        return TaskUse(STORE_CALLS.figures(), REGISTRY_CALLS.figures())
+
+    def until_now(self) -> "TaskUse":
+        """Return the calls of this process since this state."""
+        now = TaskUse.now()
+        return TaskUse(now.store.since(self.store), now.registry.since(self.registry))
+
+    def plus(self, other: "TaskUse") -> "TaskUse":
+        """Return the sum of both."""
+        return TaskUse(self.store.plus(other.store), self.registry.plus(other.registry))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LookupUse:
+    """Use of the local copies of data files for lookups.
+
+    Attributes:
+        hits: lookups that found a copy.
+        misses: lookups that had to build or wait for a copy.
+        built_bytes: size of the copies built [bytes].
+        evicted_files: copies evicted because of space or age.
+        disk_bytes: maximum size of all copies on a machine [bytes].
+    """
+
+    hits: int = 0
+    misses: int = 0
+    built_bytes: int = 0
+    evicted_files: int = 0
+    disk_bytes: int = 0
+
+    @staticmethod
+    def since(before: LookupCounters) -> "LookupUse":
+        """The use of this process's copies since its counters had these values."""
+        after = process_store().counters()
+        return LookupUse(
+            hits=after.hits - before.hits,
+            misses=after.misses - before.misses,
+            built_bytes=after.built_bytes - before.built_bytes,
+            evicted_files=after.evicted_files - before.evicted_files,
+            disk_bytes=after.bytes_on_disk,
+        )
+
+    def plus(self, other: "LookupUse") -> "LookupUse":
+        """Return the sum of both."""
+        return LookupUse(
+            hits=self.hits + other.hits,
+            misses=self.misses + other.misses,
+            built_bytes=self.built_bytes + other.built_bytes,
+            evicted_files=self.evicted_files + other.evicted_files,
+            disk_bytes=max(self.disk_bytes, other.disk_bytes),
+        )
+
 
 _TEXT = 300
 
@@ -122,7 +194,7 @@ class TableTotals:
 
 @dataclasses.dataclass(slots=True)
 class RangeReport:
-    """One task's ranges and counts; every task sends exactly one.
+    """One task's ranges and counts, of which every task sends exactly one; or those of a whole run.
 
     Attributes:
         ranges: (topic, partition, start, end) read, end exclusive.
@@ -173,53 +245,45 @@ class RangeReport:
         """Add wall time of one part [s]."""
         self.seconds[part] = self.seconds.get(part, 0.0) + seconds
 
-
-@dataclasses.dataclass(slots=True)
-class BatchTotals:
-    """All tasks' reports of one run, added up."""
-
-    report: RangeReport = dataclasses.field(default_factory=RangeReport)
-
     @staticmethod
-    def of(reports: Iterable[RangeReport]) -> "BatchTotals":
-        """Add up reports; ranges come out sorted."""
-        totals = BatchTotals()
+    def of(reports: Iterable["RangeReport"]) -> "RangeReport":
+        """Add up the reports of all tasks of a run, without `use`; ranges come out sorted."""
+        total = RangeReport()
         for report in reports:
-            totals.add(report)
-        totals.report.ranges.sort()
-        return totals
+            total.add(report)
+        total.ranges.sort()
+        return total
 
-    def add(self, report: RangeReport) -> None:
-        """Add one task's report."""
-        mine = self.report
-        mine.ranges += report.ranges
-        mine.records += report.records
-        mine.walked += report.walked
-        mine.bytes += report.bytes
-        mine.deltas += report.deltas
-        mine.ddl += report.ddl
-        mine.truncates += report.truncates
-        mine.failures |= report.failures
-        mine.unwritable += report.unwritable
+    def add(self, report: "RangeReport") -> None:
+        """Add another task's report, without `use`."""
+        self.ranges += report.ranges
+        self.records += report.records
+        self.walked += report.walked
+        self.bytes += report.bytes
+        self.deltas += report.deltas
+        self.ddl += report.ddl
+        self.truncates += report.truncates
+        self.failures |= report.failures
+        self.unwritable += report.unwritable
         for part, seconds in report.seconds.items():
-            mine.spent(part, seconds)
-        mine.met(report.feeds)
-        mine.keys.add(report.keys)
+            self.spent(part, seconds)
+        self.met(report.feeds)
+        self.keys.add(report.keys)
         for place, count in report.skipped.items():
-            mine.skipped[place] = mine.skipped.get(place, 0) + count
+            self.skipped[place] = self.skipped.get(place, 0) + count
         for topic, counts in report.counts.items():
-            mine.counts.setdefault(topic, Counter()).update(counts)
+            self.counts.setdefault(topic, Counter()).update(counts)
         for topic, counts in report.bad.items():
-            mine.bad.setdefault(topic, Counter()).update(counts)
-        mine.bad_records.add(report.bad_records)
+            self.bad.setdefault(topic, Counter()).update(counts)
+        self.bad_records.add(report.bad_records)
         for table, totals in report.tables.items():
-            mine.tables.setdefault(table, TableTotals()).merge(totals)
+            self.tables.setdefault(table, TableTotals()).merge(totals)
 
     @property
     def span(self) -> dict[str, dict[str, tuple[int, int]]]:
         """Per topic and partition the (start, end) that the batch covers."""
         spans: dict[str, dict[str, tuple[int, int]]] = {}
-        for topic, partition, start, end in self.report.ranges:
+        for topic, partition, start, end in self.ranges:
             by_partition = spans.setdefault(topic, {})
             known = by_partition.get(str(partition))
             if known is not None:

@@ -24,12 +24,11 @@ from pyspark import TaskContext
 from ingest.config.compaction_mode import WRITE_ONLY
 from ingest.decode.isolation import guilty_rows
 from ingest.errors import blames_record
-from ingest.pipeline.batch_report import LookupUse
 from ingest.pipeline.chunk import OFFSET_COLUMN, Chunk, ChunkKind, chunks_of, ipc_batch, ipc_bytes
 from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan, Unwritable
+from ingest.pipeline.range_report import LookupUse, TaskUse
 from ingest.pipeline.restore import restored
 from ingest.pipeline.row_ownership import ANY_BUCKET, RowOwner, row_owner, share_of
-from ingest.pipeline.task_use import TaskUse
 from ingest.state.table_cache import Warehouse, table_of
 from ingest.state.table_faults import TABLE_FAULTS, lost_file
 from storage.errors import InternalError, LakewardError
@@ -120,7 +119,7 @@ def _reduce_task(
             before = process_store().counters()
         result = reduced(warehouse, plan, bucket[0], by_bucket.pop(bucket))
     if before is not None and result is not None:
-        result = dataclasses.replace(result, lookup=_lookup_use(before, process_store().counters()))
+        result = dataclasses.replace(result, lookup=LookupUse.since(before))
     if result is not None:
         result = dataclasses.replace(result, use=begun.until_now())
     yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
@@ -195,16 +194,6 @@ def _unwritable(
 def _looks_up(warehouse: Warehouse, plan: BatchPlan, name: str) -> bool:
     schema_id = plan.schema_id(name)
     return schema_id is not None and table_of(warehouse, name, schema_id).options.needs_lookup
-
-
-def _lookup_use(before: LookupCounters, after: LookupCounters) -> LookupUse:
-    return LookupUse(
-        hits=after.hits - before.hits,
-        misses=after.misses - before.misses,
-        built_bytes=after.built_bytes - before.built_bytes,
-        evicted_files=after.evicted_files - before.evicted_files,
-        disk_bytes=after.bytes_on_disk,
-    )
 
 
 def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]) -> BucketResult:

@@ -26,26 +26,33 @@ import contextlib
 import dataclasses
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ingest.config.settings import Settings
 from ingest.errors import SchemaStopError, TruncateStopError
-from ingest.pipeline.batch_report import BatchReport
-from ingest.pipeline.batch_summary import summary
+from ingest.pipeline.batch_report import (
+    BatchReport,
+    JobOutcome,
+    Unfinished,
+    replaced,
+    summary,
+    used,
+    without,
+)
 from ingest.pipeline.chunk import ChunkKind, chunk_folder
-from ingest.pipeline.deletions.emptying import emptying_plan
-from ingest.pipeline.deletions.truncates import refuse_truncates
-from ingest.pipeline.history_writer import HistoryWriter
-from ingest.pipeline.job_outcome import JobOutcome, Unfinished, replaced, used, without
 from ingest.pipeline.key_samples import KeyTracker
 from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan
-from ingest.pipeline.quarantine.bad_limits import over_limit
 from ingest.pipeline.quarantine.dead_letters import DeadLetters, copied
-from ingest.pipeline.range_report import BatchTotals, RangeReport, TableTotals
+from ingest.pipeline.range_report import RangeReport, TableTotals
 from ingest.pipeline.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
+from ingest.pipeline.truncates import cuts_of, refuse_truncates
+from ingest.schema.own_tables import HistoryEntry, history_rows, history_schema, noted
+from ingest.schema.schema_modes import Outcome, Verdict
 from ingest.schema.schema_modes import Verdict as SchemaVerdict
 from ingest.source.control import StopRequested
 from ingest.source.position.track import positions_property
@@ -58,7 +65,147 @@ from storage.clock import Clock
 from storage.errors import FencedError, InternalError
 from storage.table.commit.commit import CommitResult
 
-__all__ = ["JobOutcome", "MicroBatchSink"]
+__all__ = ["RATIO_COUNTS_FROM", "HistoryWriter", "JobOutcome", "MicroBatchSink", "over_limit"]
+
+
+class HistoryWriter:
+    """Writer of the history of schema changes (`schema_history`), on the driver with each batch.
+
+    Crash safety: before a table is altered, the replay decides the same again; after it, the
+    options of the altered table record the change until the history has a commit of that batch or a
+    later one; after the commit of the history, the replay finds it and writes nothing.
+
+    Args:
+        book: tables of the stream.
+        stream: name of the stream.
+    """
+
+    def __init__(self, book: TableRegistry, stream: str) -> None:
+        self._book = book
+        self._stream = stream
+        self._recorded: set[tuple[str, str]] = set()
+
+    def unrecorded(
+        self, plan: BatchPlan, verdicts: Sequence[tuple[str, Verdict]]
+    ) -> list[HistoryEntry]:
+        """Return changes that the history lacks: of this batch, and recorded in options of tables.
+
+        Changes that were not applied are recorded once per process.
+
+        Args:
+            plan: plan of the batch.
+            verdicts: (table, change) of the batch.
+        """
+        progress = self._book.progresses().get(self._book.history)
+        last_batch = -1 if progress is None else progress.identifier
+        if last_batch >= plan.identifier:
+            return []
+        entries: dict[tuple[str, int, str], HistoryEntry] = {}
+        for name, options in self._book.options().items():
+            for entry in noted(name, options, self._stream):
+                if entry.batch > last_batch:
+                    entries[name, entry.batch, entry.change] = entry
+        for name, verdict in verdicts:
+            entry = HistoryEntry(name, plan.identifier, self._book.mode, verdict)
+            applied = verdict.outcome is Outcome.APPLIED
+            if not applied and (name, entry.change) not in self._recorded:
+                entries[name, entry.batch, entry.change] = entry
+        return [entries[key] for key in sorted(entries)]
+
+    def write(self, plan: BatchPlan, entries: Sequence[HistoryEntry], span: Span) -> None:
+        """Commit entries of `unrecorded`.
+
+        Args:
+            plan: plan of the batch.
+            entries: at least one.
+            span: offset ranges of the batch.
+        """
+        book, name = self._book, self._book.history
+        table = book.provide(name, history_schema(plan.time_ms))
+        topics = {entry.verdict.topic for entry in entries} & span.keys()
+        properties, offsets = commit_properties(self._stream, book.offsets(name), span, topics)
+        with table.new_write(self._stream) as write:
+            write.write(history_rows(entries, self._stream, plan.time_ms))
+            messages = write.prepare_commit(plan.identifier)
+        book.commit(name, messages, plan.identifier, properties, offsets, span)
+        self._recorded.update((entry.table, entry.change) for entry in entries)
+
+
+RATIO_COUNTS_FROM = 100
+"""Minimum number of rows and bad records of a table in a batch for the ratio to apply."""
+
+
+def over_limit(
+    settings: Settings, report: RangeReport, exempt: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the tables to park because of their bad records.
+
+    A limit (`tables[].bad.records`, `bad.records.max.ratio`) applies to one table in one batch.
+    Above it nothing of the batch is committed to the table, and its bad records do not go to
+    quarantine; all of it is processed again when the table is resumed.
+
+    Args:
+        settings: settings of the pipeline.
+        report: report of the whole batch, after schema changes.
+        exempt: tables that are already committed or parked.
+
+    Returns:
+        Reasons by table.
+    """
+    reasons: dict[str, str] = {}
+    for table, classes in sorted(report.bad_records.found.items()):
+        if table in exempt:
+            continue
+        count = sum(classes.values())
+        totals = report.tables.get(table)
+        whole = count + (0 if totals is None else totals.rows)
+        limit = settings.bad_records.max_ratio
+        if settings.bad_policy(table) == "fail":
+            reason = f"{count} bad records, and the table accepts none (bad.records: fail)"
+        elif limit is not None and whole >= RATIO_COUNTS_FROM and count > limit * whole:
+            reason = (
+                f"{count} of {whole} records are bad, more than bad.records.max.ratio = {limit:g}"
+            )
+        else:
+            continue
+        topic, partition, offset, error = report.bad_records.first[table]
+        kinds = ", ".join(f"{n} {name}" for name, n in classes.most_common())
+        reasons[table] = f"{reason}: {kinds}; first {topic}-{partition} @ {offset}: {error}"
+    return reasons
+
+
+def emptying_plan(
+    book: TableRegistry, plan: BatchPlan, report: RangeReport, end: Mapping[str, Any]
+) -> BatchPlan:
+    """Plan the run that empties tables; requests parking of tables that cannot be emptied.
+
+    Args:
+        book: the stream's tables.
+        plan: of the run before.
+        report: of the runs before.
+        end: source offsets at the end of the batch, of all partitions.
+
+    Returns:
+        For the tables to be emptied alone, and the quarantine, which goes with every further run;
+        for no table when there are none.
+    """
+    parked = book.to_park()
+    truncates = [each for each in report.truncates if each.table not in parked]
+    names = {each.table for each in truncates} & plan.tables.keys()
+    cuts, refused = cuts_of(
+        truncates,
+        {name: book.table(name) for name in names},
+        {name: {*report.feeds.get(name, ()), *book.offsets(name)} for name in names},
+        {topic: len(parts) for topic, parts in resume_token(end).items()},
+    )
+    for name, reason in refused.items():
+        book.park(name, reason)
+    return dataclasses.replace(
+        plan,
+        run=plan.run + 1,
+        only=tuple(sorted({*cuts, book.quarantine})) if cuts else (),
+        cuts=cuts,
+    )
 
 
 class Phases:
@@ -191,18 +338,18 @@ class MicroBatchSink:
             time_ms=self._clock.now_ms(),
             tables=self._book.schema_ids(),
             skip=self._book.committed(identifier),
-            floors=self._book.floors(),
-            bad_floors=self._book.bad_floors(),
+            floors=self._book.floors,
+            bad_floors=self._book.bad_floors,
             parked=tuple(sorted(self._book.parking.parked())),
             moving=tuple(sorted(self._keys.moving)),
             positions=self._book.positions(),
-            answers=self._book.lasting_answers(),
+            answers=self._book.schemas.lasting_answers(),
             write_only=self._book.write_only(),
         )
         phases.end("plan")
         outcome, plan = self._written(frame, plan)
         phases.end("job")
-        span = outcome.totals.span
+        span = outcome.report.span
         self._check_replay(plan, span)
         self._refuse_truncates(outcome)
         outcome, verdicts, resolved = self._apply_schema_changes(frame, plan, outcome)
@@ -272,7 +419,7 @@ class MicroBatchSink:
             # pickle is safe: both ends are this program's own processes
             value = pickle.loads(payload)
             (reports if kind == ChunkKind.REPORT else results).append(value)
-        return JobOutcome(BatchTotals.of(reports), tuple(results), used(reports, results))
+        return JobOutcome(RangeReport.of(reports), tuple(results), used(reports, results))
 
     def _distributed(self, frame: DataFrame, plan: BatchPlan) -> DataFrame:
         """Return the chunks as the reduce tasks take them.
@@ -352,7 +499,7 @@ class MicroBatchSink:
                     tables=sorted({delta.target for delta in deltas}),
                 )
             try:
-                changes = self._book.apply(
+                changes = self._book.schemas.apply(
                     deltas, now_ms=plan.time_ms, batch=plan.identifier, ddl=ddl
                 )
             except SchemaStopError:
@@ -376,7 +523,7 @@ class MicroBatchSink:
                 tables=self._book.schema_ids(),
                 only=tuple(sorted(again)),
                 frozen=dict(frozen),
-                answers=self._book.answers_given(),
+                answers=self._book.schemas.answers_given(),
                 parked=tuple(sorted({*plan.parked, *parked})),
             )
             done, plan = self._written(frame, rerun)

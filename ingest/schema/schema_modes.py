@@ -11,8 +11,7 @@ request costs a second run of a batch.
 
 import dataclasses
 import enum
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
 
 from ingest.config.choices import ChangeKind
 from ingest.config.settings import Settings
@@ -215,16 +214,6 @@ class Answers:
     def and_also(self, ignored: Iterable[str], fixed: Iterable[tuple[str, str]]) -> "Answers":
         """With further answers."""
         return Answers(self.ignored | {*ignored}, self.fixed | {*fixed})
-
-    def to_plain(self) -> Mapping[str, Sequence[Any]]:
-        """For JSON, in a fixed order."""
-        return {"ignored": sorted(self.ignored), "fixed": sorted(map(list, self.fixed))}
-
-    @staticmethod
-    def from_plain(raw: Mapping[str, Any]) -> "Answers":
-        """Inverse of `to_plain`."""
-        fixed = frozenset((name, type_) for name, type_ in raw["fixed"])
-        return Answers(frozenset(raw["ignored"]), fixed)
 
 
 class AnswerBook:

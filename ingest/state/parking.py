@@ -4,7 +4,7 @@
 `<warehouse>/.lakeward/<stream>/parked.json`, replaced atomically at every change, is the only
 source of truth. A parked table is not planned: tasks do not decode its events, and its own
 committed offsets do not advance. To resume it the stream is rewound to where the table was parked
-(`ingest.state.rewind`, `docs/adr/ingest/0009`).
+(`ingest.state.stream_position`, `docs/adr/ingest/0009`).
 
 For a parked table the file has all that a rewind needs:
 
@@ -27,7 +27,72 @@ from ingest.state.state_file import StateFile
 from storage.errors import InvalidRequestError
 from storage.io.file_io import FileIO
 
-__all__ = ["By", "ParkedTable", "Parking", "higher"]
+__all__ = ["By", "ParkedTable", "Parking", "Pause", "Pausing", "higher"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Why a stream is paused.
+
+    Attributes:
+        reason: for people.
+        since_ms: since when [epoch ms].
+    """
+
+    reason: str
+    since_ms: int
+
+
+class Pausing:
+    """Whether a person paused the whole stream: then it reads nothing, restarts included.
+
+    `<warehouse>/.lakeward/<stream>/paused.json` exists while it is paused. The daemon keeps
+    running: it answers requests and maintains tables. A batch that is planned already is finished.
+    Changes are durable when the call returns.
+    """
+
+    def __init__(self, file_io: FileIO, warehouse: str, stream: str) -> None:
+        self._file = StateFile(
+            file_io,
+            f"{stream_folder(warehouse, stream)}/paused.json",
+            Pause,
+            title="the note that the stream is paused",
+            hint="remove it and the stream continues",
+        )
+        self._pause: Pause | None = None
+
+    @property
+    def pause(self) -> Pause | None:
+        """Why the stream is paused; None = it is not."""
+        return self._pause
+
+    def load(self) -> Pause | None:
+        """Read the file.
+
+        Raises:
+            CorruptDataError: it is damaged.
+            StateFormatError: it is of a later version.
+        """
+        self._pause = self._file.read()
+        return self._pause
+
+    def set(self, reason: str, *, now_ms: int) -> bool:
+        """Pause; False if it was paused already: then nothing changes."""
+        if self._pause is not None:
+            return False
+        pause = Pause(reason=reason, since_ms=now_ms)
+        self._file.write(pause)
+        self._pause = pause
+        return True
+
+    def clear(self) -> bool:
+        """Resume; False if it was not paused."""
+        if self._pause is None:
+            return False
+        self._file.delete()
+        self._pause = None
+        return True
+
 
 By = Literal["person", "stream"]
 """Who parked a table: a command, or the stream itself because of an error."""
@@ -103,6 +168,22 @@ class Parking:
         """Offsets below which every table that is neither parked nor catching up has everything."""
         return self._content.held
 
+    def require(self, tables: Iterable[str]) -> dict[str, ParkedTable]:
+        """Entries of parked tables.
+
+        Raises:
+            InvalidRequestError: one is not parked.
+        """
+        parked = self._content.parked
+        for name in tables:
+            if name not in parked:
+                raise InvalidRequestError(
+                    "the table is not parked",
+                    hint="`lakeward status` shows the parked tables",
+                    table=name,
+                )
+        return {name: parked[name] for name in tables}
+
     def park(
         self,
         table: str,
@@ -174,18 +255,9 @@ class Parking:
         Raises:
             InvalidRequestError: one is not parked.
         """
-        names = sorted(set(tables))
         with self._lock:
-            old = self._content
-            for name in names:
-                if name not in old.parked:
-                    raise InvalidRequestError(
-                        "the table is not parked",
-                        hint="`lakeward status` shows the parked tables",
-                        table=name,
-                    )
-            taken = {name: old.parked[name] for name in names}
-            behind = {*old.behind, *names} if held else set(old.behind)
+            old, taken = self._content, self.require(tables)
+            behind = {*old.behind, *taken} if held else set(old.behind)
             self._replace(
                 parked={name: entry for name, entry in old.parked.items() if name not in taken},
                 behind=tuple(sorted(behind)),

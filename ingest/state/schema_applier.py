@@ -8,7 +8,7 @@ for shapes that no change covers.
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ingest.config.settings import Settings
 from ingest.decode.events import SchemaDelta
@@ -24,31 +24,14 @@ from ingest.source.position.ordered_tables import EPOCHS_OPTION, added_epochs
 from ingest.state.table_faults import TABLE_FAULTS, reason_of
 from storage.clock import Clock
 from storage.errors import CorruptDataError, InvalidRequestError, NotFoundError
-from storage.format.metadata.schema import TableSchema
-from storage.format.metadata.schema_changes import SchemaChange, SetOption
+from storage.format.metadata.schema_changes import SetOption
 
-__all__ = ["AlterableTables", "SchemaApplier"]
+__all__ = ["SchemaApplier"]
+
+if TYPE_CHECKING:  # which makes the applier
+    from ingest.state.table_registry import TableRegistry
 
 _LOG = logging.getLogger(__name__)
-
-
-class AlterableTables(Protocol):
-    """The tables of a stream, as far as schema changes need them."""
-
-    def options(self) -> dict[str, Mapping[str, str]]:
-        """Options of every open table."""
-
-    def open_schema(self, name: str) -> TableSchema | None:
-        """The schema of a table, which is opened if it exists; None = it does not."""
-
-    def create(self, name: str, schema: TableSchema) -> None:
-        """Create a table, unless it exists, and open it."""
-
-    def alter(self, name: str, changes: Sequence[SchemaChange]) -> None:
-        """Alter an open table."""
-
-    def park(self, name: str, reason: str) -> None:
-        """Park a table in the current batch."""
 
 
 class SchemaApplier:
@@ -58,7 +41,7 @@ class SchemaApplier:
         tables: where changes are made.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, tables: AlterableTables) -> None:
+    def __init__(self, settings: Settings, clock: Clock, tables: "TableRegistry") -> None:
         self._settings = settings
         self._clock = clock
         self._tables = tables
@@ -134,11 +117,11 @@ class SchemaApplier:
         )
 
     def answers_given(self) -> dict[str, Answers]:
-        """What was settled of shapes that no schema covers, by table."""
+        """Decisions about shapes that no schema covers, by table."""
         return self._answers.given()
 
     def lasting_answers(self) -> dict[str, Answers]:
-        """What a further batch begins with."""
+        """Decisions that hold for the next batch, too."""
         return self._answers.lasting(self._tables.options())
 
     def _decided(

@@ -30,7 +30,7 @@ from storage.table.table import FileStoreTable
 __all__ = ["Point", "TablePlan", "carry_out", "plan_rollback", "points_of"]
 
 _REPLAY = ".replay"
-"""After the stream's name: commit user of records that were brought in from quarantine."""
+"""After the stream's name: commit user of records replayed from quarantine."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

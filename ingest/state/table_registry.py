@@ -14,8 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ingest.config.compaction_mode import WRITE_ONLY, passing_options
 from ingest.config.settings import Settings
-from ingest.decode.events import SchemaDelta
-from ingest.decode.schema_change_events import TableDdl
 from ingest.schema.event_time import watermark_of
 from ingest.schema.own_tables import (
     history_schema,
@@ -24,7 +22,6 @@ from ingest.schema.own_tables import (
     quarantine_schema,
     require_own_table,
 )
-from ingest.schema.schema_modes import Answers, AppliedChanges
 from ingest.source.position.track import POSITIONS_PROPERTY, StoredPositions, parsed
 from ingest.state.ownership import epoch_property, require_epoch
 from ingest.state.parking import Parking
@@ -68,6 +65,10 @@ class TableRegistry:
 
     Attributes:
         catalog: of the warehouse.
+        parking: its parked tables.
+        schemas: applies schema changes to the tables.
+        floors: offsets below which rows of a table are to be dropped (`stream_position`).
+        bad_floors: offsets from which bad records of a resumed table are quarantined.
     """
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
@@ -79,11 +80,11 @@ class TableRegistry:
         self.catalog = catalog_of(self.warehouse)
         self.file_io = self.catalog.file_io
         self._entries: dict[str, _Entry] = {}
-        self._floors: Mapping[str, OffsetMap] = {}
-        self._bad_floors: Mapping[str, OffsetMap] = {}
+        self.floors: Mapping[str, OffsetMap] = {}
+        self.bad_floors: Mapping[str, OffsetMap] = {}
         self.parking = Parking(self.file_io, settings.sink.warehouse, self._stream)
         self._to_park: dict[str, str] = {}
-        self._schemas = SchemaApplier(settings, clock, self)
+        self.schemas = SchemaApplier(settings, clock, self)
         self._lock = threading.Lock()
         self._touched: set[str] = set()
         self._refreshed_s = clock.monotonic_s()
@@ -201,7 +202,7 @@ class TableRegistry:
     def use_settings(self, settings: Settings) -> None:
         """Use other settings; warehouse, stream and quarantine table are the same."""
         self.settings = settings
-        self._schemas.use_settings(settings)
+        self.schemas.use_settings(settings)
         for name, entry in self._entries.items():
             try:
                 entry.table = self._open(name).table
@@ -209,23 +210,8 @@ class TableRegistry:
                 self.park(name, reason_of(error))
 
     def use_epoch(self, epoch: int) -> None:
-        """Commit as this owner of the stream from now on (`ingest.state.epochs`)."""
+        """Commit as this owner of the stream from now on (`ingest.state.ownership`)."""
         self._epoch = epoch
-
-    def use_floors(
-        self, floors: Mapping[str, OffsetMap], bad_floors: Mapping[str, OffsetMap] | None = None
-    ) -> None:
-        """Set the floors of a checkpoint (`ingest.state.rewind`): of rows, and of bad records."""
-        self._floors = floors
-        self._bad_floors = bad_floors or {}
-
-    def floors(self) -> Mapping[str, OffsetMap]:
-        """Per table the offsets below which its rows are to be dropped."""
-        return self._floors
-
-    def bad_floors(self) -> Mapping[str, OffsetMap]:
-        """Per resumed table the offsets from which its bad records are quarantined."""
-        return self._bad_floors
 
     def park(self, name: str, reason: str) -> None:
         """Park a table in the batch that is being worked on.
@@ -348,25 +334,6 @@ class TableRegistry:
         """Highest source positions of the tables that are in the order of the source."""
         found = self.progresses().items()
         return {name: progress.positions for name, progress in found if progress.positions}
-
-    def apply(
-        self,
-        deltas: Sequence[SchemaDelta],
-        *,
-        now_ms: int,
-        batch: int = -1,
-        ddl: Sequence[TableDdl] = (),
-    ) -> AppliedChanges:
-        """Create and alter tables so that they cover the reported shapes; see `SchemaApplier`."""
-        return self._schemas.apply(deltas, now_ms=now_ms, batch=batch, ddl=ddl)
-
-    def answers_given(self) -> dict[str, Answers]:
-        """Decisions about shapes that no schema covers, by table."""
-        return self._schemas.answers_given()
-
-    def lasting_answers(self) -> dict[str, Answers]:
-        """Decisions that hold for the next batch, too."""
-        return self._schemas.lasting_answers()
 
     def commit(
         self,

@@ -14,8 +14,7 @@ from ingest.errors import ExitCode
 from ingest.observe.text_table import aligned, human_time
 from ingest.source.ranges import resume_token
 from ingest.state.ownership import BatchNote, OwnerRecord, newest_note, newest_record
-from ingest.state.parking import ParkedTable, Parking
-from ingest.state.pausing import Pausing
+from ingest.state.parking import ParkedTable, Parking, Pausing
 from ingest.state.stream_state import TableProgress, progress_of
 from ingest.state.table_cache import Warehouse, catalog_of
 from storage.catalog.catalog import Catalog

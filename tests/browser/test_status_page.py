@@ -7,7 +7,7 @@ import pytest
 
 from ingest.observe.control import Control
 from ingest.observe.http_server import HttpServer
-from ingest.state.pausing import Pause
+from ingest.state.parking import Pause
 from ingest.state.request_files import Answer, RequestFiles
 from storage.clock import SystemClock
 from storage.io.local import LocalFileIO

@@ -14,13 +14,13 @@ import contextlib
 import datetime
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
 
 from ingest.config.daily_window import DailyWindow
-from ingest.observe.metrics.layout_figures import TableLayout
-from ingest.pipeline.batch_report import BatchReport, LookupUse
+from ingest.observe.metrics.telemetry import Metrics
+from ingest.pipeline.batch_report import BatchReport
+from ingest.pipeline.range_report import LookupUse
 from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock
 from storage.errors import LakewardError, UnsupportedFeatureError
@@ -32,7 +32,7 @@ from storage.table.compaction.compact_plan import CompactRequest
 from storage.table.compaction.compact_table import CompactReport, compact_table
 from storage.table.table import FileStoreTable
 
-__all__ = ["BackgroundCompaction", "CompactionWatcher", "kind_due"]
+__all__ = ["BackgroundCompaction", "kind_due", "report_bug"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,28 +42,6 @@ _KINDS = ("minor", _NIGHTLY, "full")
 
 _APPENDS_EVERY = 10
 """Batches between two searches for small files of an append table; a batch adds one a partition."""
-
-
-class CompactionWatcher(Protocol):
-    """Called with background compactions; `telemetry.Metrics` is one."""
-
-    def compaction_started(self) -> None:
-        """The compaction of a table starts."""
-
-    def compaction_ended(self, table: str, kind: str, report: CompactReport | None) -> None:
-        """The compaction of a table has ended; None when it failed."""
-
-    def record_lookup(self, use: LookupUse) -> None:
-        """Its use of local copies of data files."""
-
-    def compaction_waits(self, since_s: Mapping[str, float]) -> None:
-        """Tables that wait, each since when [monotonic s]."""
-
-    def record_layout(self, table: str, layout: TableLayout) -> None:
-        """The layout of a table's files."""
-
-    def upkeep_done(self, table: str, *, snapshots: int = 0, orphans: int = 0) -> None:
-        """Snapshots expired, or orphan files removed."""
 
 
 def kind_due(
@@ -114,7 +92,7 @@ class BackgroundCompaction:
     """See the module.
 
     Args:
-        watcher: is called with every compaction.
+        metrics: get every compaction.
         committed: called with the tables in which one was committed.
     """
 
@@ -122,12 +100,12 @@ class BackgroundCompaction:
         self,
         book: TableRegistry,
         clock: Clock,
-        watcher: CompactionWatcher,
+        metrics: Metrics,
         committed: Callable[[Iterable[str]], None] = lambda _: None,
     ) -> None:
         self._book = book
         self._clock = clock
-        self._watcher = watcher
+        self._metrics = metrics
         self._committed = committed
         self._open: dict[str, int] | None = None
         self._looked_s: dict[str, float] = {}
@@ -144,7 +122,7 @@ class BackgroundCompaction:
         first = self._open is None
         if self._open is None:
             self._open = dict.fromkeys(self._book.progresses(), -1)
-        # the try that committed these may have failed before it published their compactions
+        # the attempt that committed these may have failed before it published their compactions
         self._open |= dict.fromkeys((*report.replayed, *report.snapshots), report.identifier)
         lost = {*report.replayed, *report.compactions_dropped}
         now_s = self._clock.monotonic_s()
@@ -177,7 +155,7 @@ class BackgroundCompaction:
                 self._schedule(name, _NIGHTLY)
 
     def request(self, name: str) -> None:
-        """Somebody wants a table compacted, all of it; returns at once."""
+        """Schedule a full compaction of a table; returns at once."""
         self._schedule(name, "full")
 
     def _window_opened(self) -> datetime.date | None:
@@ -194,21 +172,21 @@ class BackgroundCompaction:
             if waiting is not None:
                 return
             self._pending_since_s[name] = self._clock.monotonic_s()
-            self._watcher.compaction_waits(self._pending_since_s)
-        self._thread.submit(self._run, name).add_done_callback(_report_bug)
+            self._metrics.compaction_waits(self._pending_since_s)
+        self._thread.submit(self._run, name).add_done_callback(report_bug)
 
     def _run(self, name: str) -> None:
         with self._lock:
             kind = self._pending.pop(name)
             self._pending_since_s.pop(name)
-            self._watcher.compaction_waits(self._pending_since_s)
+            self._metrics.compaction_waits(self._pending_since_s)
         if self._closing.is_set() or (kind == _NIGHTLY and self._window_opened() is None):
             return
         stopping: Callable[[], bool] = self._closing.is_set
         if kind == _NIGHTLY:
             kind, stopping = "full", self._late
         last_written = (self._open or {}).get(name)
-        self._watcher.compaction_started()
+        self._metrics.compaction_started()
         table, report = self._book.table(name), None
         try:
             with self._lookups(table):
@@ -224,12 +202,12 @@ class BackgroundCompaction:
             report = CompactReport()
         except (LakewardError, OSError) as error:
             _LOG.warning(
-                "background compaction failed, it will be tried again",
+                "background compaction failed, retrying later",
                 extra={"event": "compaction_failed", "table": name, "kind": kind},
                 exc_info=error,
             )
         finally:
-            self._watcher.compaction_ended(name, kind, report)
+            self._metrics.compaction_ended(name, kind, report)
         if report is not None:
             self._done(name, kind, report)
             if report.snapshots:
@@ -276,16 +254,7 @@ class BackgroundCompaction:
         try:
             yield
         finally:
-            after = process_store().counters()
-            self._watcher.record_lookup(
-                LookupUse(
-                    hits=after.hits - before.hits,
-                    misses=after.misses - before.misses,
-                    built_bytes=after.built_bytes - before.built_bytes,
-                    evicted_files=after.evicted_files - before.evicted_files,
-                    disk_bytes=after.bytes_on_disk,
-                )
-            )
+            self._metrics.record_lookup(LookupUse.since(before))
 
     def wait(self) -> None:
         """Until what is scheduled is done."""
@@ -302,6 +271,7 @@ class BackgroundCompaction:
         self._worker.shutdown(wait=True)
 
 
-def _report_bug(done: "Future[None]") -> None:
+def report_bug(done: "Future[None]") -> None:
+    """Log what a task of a pool failed with."""
     if not done.cancelled() and (error := done.exception()) is not None:
-        _LOG.error("background compaction stopped on a bug", exc_info=error)
+        _LOG.error("maintenance stopped on a bug", exc_info=error)

@@ -77,7 +77,7 @@ class SortBy:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class TableRun:
-    """What became of one table.
+    """Outcome of one table.
 
     Attributes:
         table: `database.table`.

@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Background maintenance, beside the stream: expiry, done partitions, orphan files, compaction.
 
-Each runs on one thread of the driver; compaction is in `background_compaction`, refreshes of
-materialized tables in `refreshes`. A pass that fails
+Each runs on one thread of the driver; compaction is in `background_compaction`. A pass that fails
 is logged and retried after a later batch: expiry only removes what no kept snapshot names, so it
 can stop anywhere. A bounded run is a batch job: it ends with a pass over the tables it wrote, which
 makes the tags of `tag.automatic-creation` = batch. Local copies of data files are evicted by the
 batches that use them; while the stream is idle, it is done here.
 """
 
+import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from ingest.daemon.maintenance.background_compaction import BackgroundCompaction, CompactionWatcher
-from ingest.daemon.maintenance.refreshes import MaterializedRefresh
+from ingest.daemon.maintenance.background_compaction import BackgroundCompaction, report_bug
 from ingest.observe.metrics.layout_figures import TableLayout, layout_of
+from ingest.observe.metrics.telemetry import Metrics
 from ingest.pipeline.batch_report import BatchReport
 from ingest.state.table_registry import TableRegistry
+from storage.catalog.catalog import Catalog
 from storage.clock import Clock
 from storage.errors import LakewardError
 from storage.lsm.lookup.store import process_store
 from storage.options.options import TableOptions
 from storage.table.core import TableCore
+from storage.table.materialized_table import MATERIALIZED_TABLE
 from storage.table.retention.orphans import remove_orphan_files
 from storage.table.upkeep import TableUpkeep
 
@@ -34,11 +36,84 @@ __all__ = [
     "FIRST_CLEAN_S",
     "MARK_EVERY_S",
     "POLL_EVERY_S",
+    "REFRESH_EVERY_S",
     "SWEEP_EVERY_S",
     "LayoutWatch",
     "Maintenance",
+    "MaterializedRefresh",
     "OrphanCleaner",
 ]
+
+REFRESH_EVERY_S = 15.0
+"""Interval of checks of the known materialized tables [s]; each reads the newest schema
+and snapshots of the table."""
+
+DISCOVER_EVERY_S = 600.0
+"""Between two searches for materialized tables [s]: each reads a schema of every table."""
+
+
+@contextlib.contextmanager
+def _retried(failure: str, event: str, table: str | None = None) -> Iterator[None]:
+    """Log what fails: a later pass tries again."""
+    try:
+        yield
+    except (LakewardError, OSError) as error:
+        extra = {"event": event} | ({} if table is None else {"table": table})
+        _LOG.warning("%s, retrying later", failure, extra=extra, exc_info=error)
+
+
+class MaterializedRefresh:
+    """Refreshes materialized tables by the clock; `run` is called by one thread.
+
+    SQL and its engine are imported with the first refresh: most warehouses have no such table.
+
+    Args:
+        catalog: of the warehouse.
+        clock: time.
+    """
+
+    def __init__(self, catalog: Catalog, clock: Clock) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self._names: list[str] = []
+        self._looked_s = clock.monotonic_s()
+        self._searched_s: float | None = None
+
+    def due(self) -> bool:
+        """Whether a pass is due; the next one is then some seconds later."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._looked_s < REFRESH_EVERY_S:
+            return False
+        self._looked_s = now_s
+        return True
+
+    def run(self) -> dict[str, int]:
+        """Refresh the tables that are due; a failure is logged and tried again by the next pass.
+
+        Returns:
+            Rows written, by the tables that were refreshed.
+        """
+        now_s = self._clock.monotonic_s()
+        if self._searched_s is None or now_s - self._searched_s >= DISCOVER_EVERY_S:
+            self._searched_s = now_s
+            self._names = list(self._catalog.tables_of_type(MATERIALIZED_TABLE))
+        if not self._names:
+            return {}
+        from storage.sql.materialized import refresh_due  # noqa: PLC0415
+
+        refreshed = {}
+        for name in self._names:
+            rows = None
+            with _retried("a materialized table could not be refreshed", "refresh_failed", name):
+                rows = refresh_due(self._catalog, name, self._clock.now_ms())
+            if rows is not None:
+                refreshed[name] = rows
+                _LOG.info(
+                    "a materialized table was refreshed",
+                    extra={"event": "refreshed", "table": name, "rows": rows},
+                )
+        return refreshed
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -169,16 +244,13 @@ class OrphanCleaner:
         if age_s is None or self._stopping():
             return 0
         limit_ms = self._clock.now_ms() - int(age_s * 1000)
-        try:
+        removed = None
+        with (
+            contextlib.suppress(_StoppedError),
+            _retried("orphan files of a table could not be removed", "orphans_failed", name),
+        ):
             removed = remove_orphan_files(table, older_than_ms=limit_ms, on_progress=self._checked)
-        except _StoppedError:
-            return 0
-        except (LakewardError, OSError) as error:
-            _LOG.warning(
-                "orphan files of a table could not be removed, retrying later",
-                extra={"event": "orphans_failed", "table": name},
-                exc_info=error,
-            )
+        if removed is None:
             return 0
         if removed.paths:
             _LOG.info(
@@ -209,31 +281,31 @@ automatic tags get theirs after each commit: a tag that comes late keeps files, 
 `tag.num-retained-max` of them are there meanwhile."""
 
 MARK_EVERY_S = 30.0
-"""Between two looks for partitions that are done [s]: they are so because nothing is committed."""
+"""Interval of searches for done partitions [s]: they are done because nothing is committed."""
 
 SWEEP_EVERY_S = 600.0
-"""Between two sweeps of the local copies of data files [s]; unused ones stay for an hour."""
+"""Interval of evictions of local copies of data files [s]; unused ones stay for an hour."""
 
 
 class Maintenance:
     """Background maintenance of a stream's tables.
 
     Args:
-        watcher: is called with compactions and removals.
+        metrics: get compactions, layouts and removals.
     """
 
-    def __init__(self, book: TableRegistry, clock: Clock, watcher: CompactionWatcher) -> None:
+    def __init__(self, book: TableRegistry, clock: Clock, metrics: Metrics) -> None:
         self._book = book
         self._clock = clock
-        self._watcher = watcher
+        self._metrics = metrics
         self._upkeep = TableUpkeep()
         self._commits: dict[str, int] = {}
         self._pending: set[tuple[str, Callable[[str], None]]] = set()
         self._lock = threading.Lock()
         self._swept_s = self._marked_s = clock.monotonic_s()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="maintenance")
-        self._layout = LayoutWatch(book, clock, watcher.record_layout)
-        self._compaction = BackgroundCompaction(book, clock, watcher, self._layout.changed)
+        self._layout = LayoutWatch(book, clock, metrics.record_layout)
+        self._compaction = BackgroundCompaction(book, clock, metrics, self._layout.changed)
         self._closing = threading.Event()
         self._refresh = MaterializedRefresh(book.catalog, clock)
         self._refreshing: Future[None] | None = None
@@ -261,7 +333,7 @@ class Maintenance:
         idle = self._refreshing is None or self._refreshing.done()
         if idle and self._refresh.due():
             self._refreshing = self._pool.submit(self._refresh_due)
-            self._refreshing.add_done_callback(_report_bug)
+            self._refreshing.add_done_callback(report_bug)
         now_s = self._clock.monotonic_s()
         if now_s - self._marked_s >= MARK_EVERY_S:
             self._marked_s = now_s
@@ -284,7 +356,7 @@ class Maintenance:
 
     def _clean(self, name: str) -> None:
         removed = self._orphans.clean(name, self._book.table(name))
-        self._watcher.upkeep_done(name, orphans=removed)
+        self._metrics.upkeep_done(name, orphans=removed)
 
     def _schedule(self, name: str, work: Callable[[str], None]) -> None:
         with self._lock:
@@ -294,7 +366,7 @@ class Maintenance:
         self._submit(functools.partial(self._pass, name, work))
 
     def _submit(self, task: Callable[[], None]) -> None:
-        self._pool.submit(task).add_done_callback(_report_bug)
+        self._pool.submit(task).add_done_callback(report_bug)
 
     def _pass(self, name: str, work: Callable[[str], None]) -> None:
         with self._lock:
@@ -302,7 +374,7 @@ class Maintenance:
         work(name)
 
     def _upkeep_of(self, name: str, *, batch: bool = False) -> None:
-        try:
+        with _retried("maintenance of a table failed", "upkeep_failed", name):
             # the stream's newest own snapshot holds its offsets: others may not push it out
             expired = self._upkeep.run(
                 self._book.table(name),
@@ -311,33 +383,19 @@ class Maintenance:
                 batch=batch,
                 dedicated=True,
             )
-        except (LakewardError, OSError) as error:
-            _LOG.warning(
-                "upkeep of a table failed, it will be tried again",
-                extra={"event": "upkeep_failed", "table": name},
-                exc_info=error,
-            )
-            return
-        self._watcher.upkeep_done(name, snapshots=expired)
-        if expired:
-            self._layout.changed((name,))
-            _LOG.debug("snapshots expired", extra={"table": name, "count": expired})
+            self._metrics.upkeep_done(name, snapshots=expired)
+            if expired:
+                self._layout.changed((name,))
+                _LOG.debug("snapshots expired", extra={"table": name, "count": expired})
 
     def _mark_done(self, name: str) -> None:
-        try:
+        with _retried("done partitions of a table could not be marked", "upkeep_failed", name):
             marked = self._upkeep.mark_done(self._book.table(name), now_ms=self._clock.now_ms())
-        except (LakewardError, OSError) as error:
-            _LOG.warning(
-                "partitions of a table could not be marked as done, it will be tried again",
-                extra={"event": "upkeep_failed", "table": name},
-                exc_info=error,
-            )
-            return
-        for partition in marked:
-            _LOG.info(
-                "a partition is done",
-                extra={"event": "partition_done", "table": name, "partition": partition},
-            )
+            for partition in marked:
+                _LOG.info(
+                    "a partition is done",
+                    extra={"event": "partition_done", "table": name, "partition": partition},
+                )
 
     def finish(self) -> None:
         """The end of a bounded run: do what is scheduled, then maintain the tables it wrote."""
@@ -366,16 +424,5 @@ def _commits_between(options: TableOptions) -> int:
 
 
 def _sweep() -> None:
-    try:
+    with _retried("local copies of data files could not be evicted", "sweep_failed"):
         process_store().sweep()
-    except (LakewardError, OSError) as error:
-        _LOG.warning(
-            "local copies of data files could not be swept, it will be tried again",
-            extra={"event": "sweep_failed"},
-            exc_info=error,
-        )
-
-
-def _report_bug(done: "Future[None]") -> None:
-    if not done.cancelled() and (error := done.exception()) is not None:
-        _LOG.error("maintenance stopped on a bug", exc_info=error)

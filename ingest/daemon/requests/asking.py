@@ -96,8 +96,8 @@ def _wait(
 ) -> Answer:
     clock = options.clock
     began = clock.monotonic_s()
-    said = ""
-    wondered = False
+    shown = ""
+    explained = False
     if not running:
         say("no daemon answers here; the request will be handled when one runs or starts")
     while True:
@@ -107,11 +107,11 @@ def _wait(
         if answer is not None and answer.final:
             raise _error_of(answer)
         waited = clock.monotonic_s() - began
-        if answer is not None and answer.text != said:
-            said = answer.text
-            say(said)
-        if answer is None and running and not wondered and waited >= _SILENT_S:
-            wondered = True
+        if answer is not None and answer.text != shown:
+            shown = answer.text
+            say(shown)
+        if answer is None and running and not explained and waited >= _SILENT_S:
+            explained = True
             say("waiting for the batch in progress to end")
         if waited >= options.timeout_s:
             raise RetryableError(

@@ -8,9 +8,9 @@ To add a kind (`replay`, `resnapshot`, …):
        def replay(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
            table = text_argument(arguments, "table")
            ...
-           return Outcome("12 records brought in", {"records": 12})
+           return Outcome("12 records replayed", {"records": 12})
 
-2. make a `RequestKind("replay", replay)` and add it to `KINDS` in `request_handler.py`;
+2. add `RequestKind("replay", replay)` to `KINDS` in `request_handler.py`;
 3. send it from a command: `ask_and_wait(settings, "replay", {...}, options)`, see `asking`.
 
 A handler runs on the daemon's main thread
@@ -41,7 +41,7 @@ from pyspark.sql import SparkSession
 
 from ingest.config.settings import Settings
 from ingest.source.ranges import OffsetJson
-from ingest.state.pausing import Pausing
+from ingest.state.parking import Pausing
 from ingest.state.stream_position import StreamPosition
 from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock

@@ -3,8 +3,8 @@
 
 Steps of a replay, in this order:
 
-1. resolve what an earlier one left unfinished (`ingest.daemon.replay.writing`, the ledger);
-2. decode the chosen records and the later ones of the same keys (`ingest.daemon.replay.decoded`);
+1. resolve what an earlier one left unfinished (`Ledger`);
+2. decode the chosen records and the later ones of the same keys (`replayed_rows`);
 3. write their rows; records whose rows cannot be written stay in quarantine, with the error, and
    steps 2 and 3 are done again without them;
 4. write the ledger: which commits will have which records;
@@ -27,28 +27,139 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.daemon.replay.decoded import Bounds, Decoded, PartRows, decoded
-from ingest.daemon.replay.reading import Kept, kept_of, source_records
-from ingest.daemon.replay.writing import (
-    Ledger,
-    Written,
-    change_rows,
-    ledger_file,
-    newest_identifier,
-    replay_user,
-    write_rows,
+from ingest.config.stream_folder import stream_folder
+from ingest.daemon.requests.registry import Outcome, Pipeline
+from ingest.daemon.requests.replayed_rows import (
+    Bounds,
+    Decoded,
+    Kept,
+    PartRows,
+    decoded,
+    kept_of,
+    source_records,
 )
-from ingest.daemon.requests.registry import Outcome, Pipeline, RequestKind
 from ingest.decode.events import BadRecord
-from ingest.pipeline.plan import Unwritable
+from ingest.pipeline.chunk import OFFSET_COLUMN, Chunk, ChunkFile
+from ingest.pipeline.map_side import chunks, split_or_blame
+from ingest.pipeline.plan import BatchPlan, Unwritable
 from ingest.pipeline.quarantine.quarantine_choice import Choice, chosen
+from ingest.pipeline.reduce_side import reduced
 from ingest.schema.own_tables import NEW, REPLAYED
 from ingest.source.records import RawBatch
+from ingest.state.state_file import StateFile
+from ingest.state.table_cache import Warehouse
 from storage.errors import InternalError, InvalidRequestError, RetryableError
-from storage.format.types.types import RowKind
+from storage.format.metadata.file_meta import CommitMessage
+from storage.format.types.types import VALUE_KIND, RowKind
+from storage.io.file_io import FileIO
 from storage.table.table import FileStoreTable
 
-__all__ = ["DROP_BAD", "REPLAY", "replay"]
+__all__ = ["drop_bad", "ledger_file", "replay"]
+
+Position = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ledger:
+    """Commits and their records.
+
+    Attributes:
+        identifiers: of the commits, by table.
+        records: in them, by table.
+    """
+
+    identifiers: Mapping[str, int]
+    records: Mapping[str, tuple[Position, ...]]
+
+
+def ledger_file(file_io: FileIO, warehouse: str, stream: str) -> StateFile[Ledger]:
+    """The file of a stream; there is none unless a replay is unfinished."""
+    return StateFile(
+        file_io,
+        f"{stream_folder(warehouse, stream)}/replay.json",
+        Ledger,
+        title="the ledger of an unfinished replay",
+        hint="restore it; without it, records may be applied twice to tables that aggregate",
+    )
+
+
+def replay_user(stream: str) -> str:
+    """The commit user of a stream's replays."""
+    return f"{stream}.replay"
+
+
+def newest_identifier(table: FileStoreTable, user: str) -> int:
+    """Of the user's commits in a table; -1 = there is none."""
+    snapshot = table.new_commit(user).latest_of_user(user)
+    return -1 if snapshot is None else snapshot.commit_identifier
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Written:
+    """Files of one table, not committed yet.
+
+    Attributes:
+        messages: what to commit.
+        unwritable: records whose rows cannot be written: there is nothing to commit then.
+    """
+
+    messages: tuple[CommitMessage, ...] = ()
+    unwritable: tuple[Unwritable, ...] = ()
+
+
+def write_rows(
+    warehouse: Warehouse,
+    table: FileStoreTable,
+    name: str,
+    parts: Sequence[PartRows],
+    *,
+    identifier: int,
+) -> Written:
+    """Write change rows of a table.
+
+    Args:
+        warehouse: where the table is.
+        table: in the version of its schema that the rows have.
+        name: its name.
+        parts: rows by source partition, in the order in which they are to be applied.
+        identifier: of the commit to come.
+
+    Raises:
+        LakewardError: the table cannot be written.
+    """
+    plan = BatchPlan(batch_id=-1, identifier=identifier, tables={name: table.schema.id})
+    buckets: dict[tuple[bytes, int], list[Chunk]] = {}
+    unwritable: list[Unwritable] = []
+    for number, part in enumerate(parts):
+        source = (part.topic, part.partition)
+        placed, refused = split_or_blame(part.rows, table, name, *source)
+        unwritable += refused
+        for chunk in chunks(placed, name, table.schema.id, *source, ChunkFile("")):
+            ordered = dataclasses.replace(chunk, first_offset=number)
+            buckets.setdefault((chunk.partition, chunk.bucket), []).append(ordered)
+    if unwritable:
+        return Written(unwritable=tuple(unwritable))
+    results = [reduced(warehouse, plan, name, each) for each in buckets.values()]
+    messages = tuple(message for result in results for message in result.messages)
+    failures = [result.failure for result in results if result.failure is not None]
+    unwritable += [each for result in results for each in result.unwritable]
+    if failures or unwritable:
+        table.delete_uncommitted(messages)
+        if failures:
+            raise failures[0]
+        return Written(unwritable=tuple(unwritable))
+    return Written(messages)
+
+
+def change_rows(rows: pa.Table, kind: RowKind) -> pa.RecordBatch:
+    """Rows of a table as change rows of one kind."""
+    count = rows.num_rows
+    rows = rows.append_column(VALUE_KIND, pa.array([int(kind)] * count, pa.int8()))
+    rows = rows.append_column(OFFSET_COLUMN, pa.array(range(count), pa.int64()))
+    (batch,) = rows.combine_chunks().to_batches()
+    return batch
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,8 +167,6 @@ _MOST = (20_000, 256 << 20)
 """Records replayed by one request, and their bytes, about: they are held in memory."""
 
 _REPORT_EVERY_S = 2.0
-
-Position = tuple[str, int, int]
 
 
 def replay(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
@@ -157,7 +266,7 @@ class _Replay:
         change: bool,
         unwritable: Sequence[Unwritable] = (),
     ) -> Decoded:
-        """What becomes of the records now."""
+        """Decode the records with the settings in force."""
         pipeline = self._pipeline
         records: list[Kept] = [kept_of(row) for row in rows.to_pylist()]
         return decoded(
@@ -284,7 +393,7 @@ def _outcome(found: Decoded, positions: Sequence[Position], *, dry: bool) -> Out
     classes = Counter(record.error_class for record in found.bad.values())
     rest = _without_rows(found, positions)
     by_table = ", ".join(f"{count} to {name}" for name, count in sorted(tables.items()))
-    verb = "would be brought in" if dry else "brought in"
+    verb = "would be replayed" if dry else "replayed"
     text = f"{len(found.tables)} of {len(positions)} records {verb}"
     text += f" ({by_table})" if by_table else ""
     if found.bad:
@@ -317,7 +426,3 @@ def _outcome(found: Decoded, positions: Sequence[Position], *, dry: bool) -> Out
 
 def _row_count(found: Decoded) -> int:
     return sum(part.rows.num_rows for parts in found.rows.values() for part in parts)
-
-
-REPLAY = RequestKind("replay", replay)
-DROP_BAD = RequestKind("drop_bad", drop_bad)

@@ -10,21 +10,216 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ingest.daemon.requests.registry import Outcome, Pipeline, RequestKind
-from ingest.daemon.requests.reload import RELOAD
-from ingest.daemon.requests.replay import DROP_BAD, REPLAY
-from ingest.daemon.requests.table_requests import (
-    COMPACT,
-    PAUSE,
-    PAUSE_STREAM,
-    RESUME,
-    RESUME_STREAM,
+from ingest.config.settings import Settings
+from ingest.config.source_settings import FileSourceSettings
+from ingest.daemon import checks
+from ingest.daemon.requests.registry import (
+    Outcome,
+    Pipeline,
+    RequestKind,
+    tables_argument,
+    text_argument,
 )
+from ingest.daemon.requests.replay import drop_bad, replay
 from ingest.state.request_files import KEPT_MS, Answer, Request, RequestFiles
+from ingest.transform.rules import key_recipe, transform_rule
 from storage.clock import Clock
-from storage.errors import CorruptDataError, InvalidRequestError, LakewardError, RetryableError
+from storage.errors import (
+    CorruptDataError,
+    InvalidOptionError,
+    InvalidRequestError,
+    LakewardError,
+    RetryableError,
+)
 
-__all__ = ["KINDS", "POLL_EVERY_S", "RequestHandler"]
+__all__ = [
+    "KINDS",
+    "POLL_EVERY_S",
+    "RequestHandler",
+    "changed",
+    "fixed_changes",
+]
+
+_FIXED: Mapping[str, Callable[[Settings], Any]] = {
+    "pipeline.name": lambda s: s.pipeline.name,
+    "pipeline.checkpoint": lambda s: s.pipeline.checkpoint,
+    "pipeline.owner.ttl": lambda s: s.life.owner_ttl_s,
+    "source.offsets.group": lambda s: s.life.offsets_group,
+    "source.type": lambda s: type(s.source).__name__,
+    "source.format": lambda s: s.format,
+    "source.ordering": lambda s: s.events.ordering,
+    "sink.warehouse": lambda s: s.sink.warehouse,
+    "sink.options": lambda s: dict(s.sink.options),
+    "sink.catalog": lambda s: dict(s.sink.catalog),
+    "bad.records.table": lambda s: s.bad_records.table,
+    "metrics": lambda s: s.metrics,
+    "log.format": lambda s: s.log.format,
+    "spark": lambda s: s.spark,
+}
+
+
+def fixed_changes(old: Settings, new: Settings, tables: Mapping[str, Any]) -> list[str]:
+    """Keys whose values may not differ, but do.
+
+    Args:
+        old: in force.
+        new: wanted.
+        tables: existing tables by `database.table`; their primary keys are fixed.
+    """
+    keys = [key for key, value in _FIXED.items() if value(old) != value(new)]
+    for name in sorted(tables):
+        if old.primary_key(name) != new.primary_key(name):
+            keys.append(f"tables[].primary.key of {name}")
+        elif _recipe(old, name) != _recipe(new, name):
+            keys.append(f"tables[], how the primary key of {name} is computed or masked")
+    return keys
+
+
+def _recipe(settings: Settings, name: str) -> Mapping[str, str]:
+    key, zone = settings.primary_key(name), settings.sink.time_zone
+    return key_recipe(transform_rule(settings, name), key, zone)
+
+
+def changed(old: Settings, new: Settings) -> list[str]:
+    """Sections in which two settings differ."""
+    return [name for name in old.__dataclass_fields__ if getattr(old, name) != getattr(new, name)]
+
+
+def reload(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+    """Read the configuration again."""
+    del arguments
+    if pipeline.reread is None:
+        raise InvalidRequestError(
+            "this daemon's configuration cannot be read again",
+            hint="it came from standard input or from a program: restart it",
+        )
+    old, new = pipeline.settings, pipeline.reread()
+    sections = changed(old, new)
+    if not sections:
+        return Outcome("nothing has changed", {"changed": []})
+    fixed = fixed_changes(old, new, pipeline.book.schema_ids())
+    if fixed:
+        raise InvalidOptionError(
+            "these settings cannot change while the pipeline runs",
+            hint="restart the daemon, or take the change back; until then it continues as before",
+            keys=", ".join(fixed),
+        )
+    _check(old, new)
+    pipeline.use(new)
+    _LOG.info("settings changed", extra={"event": "reload", "changed": ", ".join(sections)})
+    return Outcome(f"continues with new settings: {', '.join(sections)}", {"changed": sections})
+
+
+def _check(old: Settings, new: Settings) -> None:
+    """Would it start? Source and schema registry are contacted only when they changed."""
+    findings = checks.offline(new)
+    if new.source != old.source:
+        findings.append(checks.source(new))
+    if new.avro is not None and new.avro != old.avro:
+        findings.append(checks.registry(new.avro.registry))
+    for each in findings:
+        if not each.ok:
+            raise InvalidOptionError(
+                f"the new settings do not work: {each.name}",
+                detail=each.finding,
+                hint="until they do the pipeline continues as before",
+            )
+
+
+def pause_stream(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+    """Pause the stream after the batch that is planned; idempotent."""
+    reason = str(arguments.get("reason") or "paused by hand")
+    if pipeline.pausing.set(reason, now_ms=pipeline.clock.now_ms()):
+        return Outcome("the stream is paused, also over restarts, until it is resumed")
+    return Outcome("the stream is paused already")
+
+
+def resume_stream(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+    """Resume the stream from where it was paused."""
+    del arguments
+    if pipeline.pausing.clear():
+        return Outcome("the stream resumes from where it was paused")
+    return Outcome("the stream is not paused")
+
+
+def compact(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+    """Compact a table in the background; idempotent."""
+    table = text_argument(arguments, "table")
+    if table not in pipeline.book.schema_ids():
+        raise InvalidRequestError(
+            "there is no such table", hint="write database.table, as `status` does", table=table
+        )
+    if pipeline.compact is None:
+        raise InvalidRequestError(
+            "there is no background compaction", hint="use `lakeward compact`"
+        )
+    pipeline.compact(table)
+    return Outcome(f"{table} is compacted in the background", {"table": table})
+
+
+def pause(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+    """Park tables from the next batch on; idempotent."""
+    tables = tables_argument(arguments)
+    reason = str(arguments.get("reason") or "paused by hand")
+    if pipeline.book.quarantine in tables:
+        raise InvalidRequestError(
+            "the quarantine table cannot be parked",
+            hint="without it records that cannot be decoded would be lost",
+            table=pipeline.book.quarantine,
+        )
+    known = set(pipeline.book.schema_ids()) | set(pipeline.book.parking.parked())
+    unknown = [name for name in tables if name not in known]
+    if unknown and not arguments.get("unknown"):
+        raise InvalidRequestError(
+            "there is no such table",
+            hint="with --unknown a table can be parked before it exists",
+            table=", ".join(unknown),
+        )
+    now_ms = pipeline.clock.now_ms()
+    parked = [
+        name
+        for name in tables
+        if pipeline.book.parking.park(
+            name, reason=reason, by="person", since=pipeline.reached, now_ms=now_ms
+        )
+    ]
+    already = [name for name in tables if name not in parked]
+    text = f"parked {', '.join(parked)}" if parked else "nothing to do"
+    if already:
+        text += f"; parked before: {', '.join(already)}"
+    return Outcome(text, {"parked": parked, "already": already})
+
+
+def resume(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+    """Write parked tables again, from where they were parked."""
+    tables = tables_argument(arguments)
+    parked = pipeline.book.parking.parked()
+    wanted = [name for name in tables if name in parked]
+    if len(wanted) < len(tables) and not set(tables) <= {*parked, *pipeline.book.parking.behind}:
+        missing = [name for name in tables if name not in parked]
+        raise InvalidRequestError(
+            "the table is not parked",
+            hint="`lakeward status` shows the parked tables",
+            table=", ".join(missing),
+        )
+    if not wanted:  # handled again after a crash
+        return Outcome("catching up already", {"resumed": [], "again": {}})
+    pipeline.book.load()
+    pipeline.book.require(wanted)
+    if arguments.get("skip_missed"):
+        pipeline.book.parking.resume(wanted, {})
+        text = f"resumed {', '.join(wanted)}; what was missed is left out"
+        return Outcome(text, {"resumed": wanted, "again": {}})
+    pipeline.progress(f"rewinding for {', '.join(wanted)}")
+    again = pipeline.position.rewind(wanted)
+    what = "nothing was missed"
+    if again and isinstance(pipeline.settings.source, FileSourceSettings):
+        what = f"{len(again)} topics are read again"  # its offsets do not count records
+    elif again:
+        count = sum(end - start for parts in again.values() for start, end in parts.values())
+        what = f"{count} offsets are read again"
+    return Outcome(f"resumed {', '.join(wanted)}; {what}", {"resumed": wanted, "again": again})
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,7 +230,16 @@ _CLEAN_EVERY_S = 3600.0
 
 KINDS: Mapping[str, RequestKind] = {
     kind.name: kind
-    for kind in (PAUSE, RESUME, PAUSE_STREAM, RESUME_STREAM, RELOAD, COMPACT, REPLAY, DROP_BAD)
+    for kind in (
+        RequestKind("pause", pause),
+        RequestKind("resume", resume, stops=True),
+        RequestKind("pause_stream", pause_stream),
+        RequestKind("resume_stream", resume_stream),
+        RequestKind("reload", reload, stops=True),
+        RequestKind("compact", compact),
+        RequestKind("replay", replay),
+        RequestKind("drop_bad", drop_bad),
+    )
 }
 """All kinds of requests. How to write one: `ingest.daemon.requests.registry`."""
 

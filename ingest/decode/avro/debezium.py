@@ -57,8 +57,8 @@ from ingest.decode.types.unavailable import Placeholder
 from ingest.source.records import RawBatch
 from storage.errors import InternalError, UnsupportedFeatureError
 from storage.format.avro.columns import Node, RowNode
-from storage.format.avro.schema import kind_of
 from storage.format.avro.lanes import LaneDecoder, OddDataError
+from storage.format.avro.schema import kind_of
 
 __all__ = ["DebeziumAvroDecoder"]
 

@@ -17,7 +17,7 @@ from prometheus_client import exposition
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from ingest.observe.metrics.metric import PREFIX, Metric
+from ingest.observe.metrics.metric_table import PREFIX, Metric
 from storage.io.call_counts import CALL_BUCKETS, CallFigures
 
 __all__ = ["OTHER_TABLES", "Instruments", "TableNames"]

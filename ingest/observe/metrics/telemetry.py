@@ -12,20 +12,127 @@ import platform
 import threading
 from collections import deque
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import prometheus_client
 
-from ingest.observe.metrics.batch_counting import count_batch, count_work
 from ingest.observe.metrics.instruments import Instruments, TableNames
 from ingest.observe.metrics.layout_figures import TableLayout
 from ingest.observe.metrics.metric_table import METRICS, STATES, TABLE_STATES
 from ingest.observe.source_watch import STALE_AFTER_S, SourceWatch, Watermarks
-from ingest.pipeline.batch_report import BatchReport, LookupUse
-from ingest.pipeline.task_use import TaskUse
+from ingest.pipeline.batch_report import BatchReport
+from ingest.pipeline.range_report import LookupUse, TaskUse
 from storage.clock import Clock, SystemClock
 from storage.table.compaction.compact_table import CompactReport
 
-__all__ = ["PAIMON_FORMAT", "STALE_AFTER_S", "Metrics", "Watermarks", "version_of"]
+__all__ = ["PAIMON_FORMAT", "STALE_AFTER_S", "Metrics", "Watermarks", "count_work", "version_of"]
+
+
+_COUNTERS = {
+    "source_records_total": "records",
+    "decode_walked_records_total": "walked",
+    "decode_errors_total": "bad_by_topic",
+    "dlq_records_total": "bad_by_topic",
+    "split_key_updates_total": "split_key_updates",
+    "quarantined_rows_total": "bad_by_table",
+    "bad_records_skipped_total": "bad_skipped",
+    "table_rows_written_total": "rows_by_table",
+    "table_changelog_rows_total": "changelog_rows",
+    "table_values_kept_total": "values_kept",
+    "table_values_lost_total": "values_lost",
+    "duplicate_events_total": "repeated",
+}
+"""Counters, and the attributes of `BatchReport` with their increments by the values of labels."""
+
+_OF_COMPACTIONS = {
+    "compaction_seconds_total": "compaction_seconds",
+    "compaction_read_bytes_total": "compaction_read_bytes",
+    "compaction_written_bytes_total": "compaction_bytes",
+}
+"""The same for counters whose second label is the kind of compaction, which is `minor` here."""
+
+
+def count_batch(into: Instruments, report: BatchReport) -> None:
+    """Add what holds for replayed batches too: time, not work."""
+    into.add("batches_total", 1, report.outcome)
+    into.set("batch_id", report.batch_id)
+    into.observe("batch_duration_seconds", report.duration_s)
+    for phase, seconds in report.phases.items():
+        if phase.startswith("task_"):
+            name = phase.removeprefix("task_")
+            into.add("batch_phase_task_seconds_total", max(0.0, seconds), name)
+        else:
+            into.observe("batch_phase_duration_seconds", seconds, phase)
+    job_s = report.phases.get("job", 0.0)
+    if job_s > 0:
+        into.replace("batch_slowest_task_ratio", {(): min(1.0, report.slowest_s / job_s)})
+    into.add("dlq_sent_total", report.dead_letters)
+
+
+def count_work(into: Instruments, report: BatchReport) -> None:
+    """Add what a batch committed. Once per batch: a replay's work was counted before."""
+    into.observe("batch_records", report.events)
+    into.add("source_bytes_total", report.bytes)
+    for metric, attribute in _COUNTERS.items():
+        _add_all(into, metric, getattr(report, attribute))
+    for metric, attribute in _OF_COMPACTIONS.items():
+        for table, amount in getattr(report, attribute).items():
+            into.add(metric, amount, table, "minor")
+    _count_topics(into, report)
+    for table in report.parked_bad:
+        into.add("tables_parked_for_bad_records_total", 1, table)
+    for table, verdict in report.schema_verdicts:
+        into.add("schema_changes_total", 1, table, verdict.kind.value, verdict.outcome.value)
+    for table, _, _ in report.matched:
+        into.add("table_columns_matched_total", 1, table)
+    _count_commits(into, report)
+
+
+def _count_topics(into: Instruments, report: BatchReport) -> None:
+    for topic, counts in report.counts.items():
+        for name, count in counts.items():
+            into.add("decode_records_total", count, topic, name.removeprefix("op."))
+    for topic, found in report.ordering_violations.items():
+        into.add("ordering_violations_total", len(found), topic)
+    for (topic, partition), count in report.skipped_offsets.items():
+        into.add("source_skipped_offsets_total", count, topic, str(partition))
+
+
+def _add_all(into: Instruments, metric: str, amounts: Any, *labels: str) -> None:
+    """Raise a counter by amounts in nested maps, whose keys are the values of its labels."""
+    if not isinstance(amounts, Mapping):
+        into.add(metric, amounts, *labels)
+        return
+    for label, inner in amounts.items():
+        _add_all(into, metric, inner, *labels, label)
+
+
+def _count_commits(into: Instruments, report: BatchReport) -> None:
+    ended_s = report.started_ms / 1000 + report.duration_s
+    for table, snapshot_id in report.snapshots.items():
+        into.set("table_snapshot_id", snapshot_id, table)
+        into.set("table_last_commit_timestamp_seconds", ended_s, table)
+        into.add("commits_total", 1, table, "append", "ok")
+    for table, seconds in report.commit_seconds.items():
+        into.observe("commit_duration_seconds", seconds, table)
+    into.add("commit_retries_total", report.commit_retries, "snapshot_exists")
+    for (table, kind), written in report.written.items():
+        into.add("table_bytes_written_total", written.bytes, table, kind)
+        into.add("table_files_written_total", written.files, table, kind)
+    for table, ratio in report.bucket_skew.items():
+        into.set("table_bucket_skew_ratio", ratio, table)
+    for table, (oldest, _) in report.source_ts_ms.items():
+        into.observe("table_commit_delay_seconds", max(0.0, ended_s - oldest / 1000), table)
+    if report.source_ts_ms:
+        ahead = max(newest for _, newest in report.source_ts_ms.values()) / 1000 - ended_s
+        into.set("source_clock_skew_seconds", max(0.0, ahead))
+    for table, count in report.compactions.items():
+        into.add("compactions_total", count, table, "minor", "ok")
+        if count:
+            into.add("commits_total", 1, table, "compact", "ok")
+    for table, count in report.compactions_dropped.items():
+        into.add("compactions_total", count, table, "minor", "dropped")
+        into.add("commits_total", 1, table, "compact", "conflict")
 
 
 class BusyTime:

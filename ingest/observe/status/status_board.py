@@ -8,22 +8,244 @@ table and partition. The status starts empty with the process; durable state is 
 """
 
 import datetime
+import math
 import threading
+from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ingest.observe.metrics.metric_table import STATES
 from ingest.observe.metrics.telemetry import version_of
-from ingest.observe.status.status_history import History
-from ingest.observe.status.status_tables import RATE_S, TableFacts
 from ingest.pipeline.batch_report import BatchReport
-from ingest.state.pausing import Pause
+from ingest.state.parking import Pause
 from ingest.state.request_files import Answer
 from storage.clock import Clock, SystemClock
 from storage.errors import InternalError
 
-__all__ = ["API_VERSION", "CONDITIONS", "StatusBoard", "iso"]
+__all__ = ["API_VERSION", "BAD_TABLES", "CONDITIONS", "StatusBoard", "TableFacts", "iso"]
+
+EVERY_S = 10.0
+"""Interval of samples [s]."""
+
+KEPT = 360
+"""Number of samples: an hour."""
+
+MAX_TABLES = 1000
+"""Maximum number of tables with a history."""
+
+SPARK_POINTS = 20
+"""Points of the chart in the row of a table."""
+
+_UNKNOWN = math.nan
+
+
+class _Ring:
+    """The last `KEPT` values by sample number; NaN = unknown."""
+
+    __slots__ = ("values",)
+
+    def __init__(self) -> None:
+        self.values = array("f", [_UNKNOWN]) * KEPT
+
+    def put(self, number: int, value: float) -> None:
+        self.values[number % KEPT] = value
+
+    def last(self, newest: int) -> list[float]:
+        """Return the values, oldest first."""
+        oldest = (newest + 1) % KEPT
+        return [*self.values[oldest:], *self.values[:oldest]]
+
+
+class History:
+    """The last hour in memory, for the charts of the status page. Thread-safe.
+
+    One sample every `EVERY_S`; a missed sample is a gap. Memory is bounded: about 6 kB per table,
+    for at most `MAX_TABLES` tables.
+
+    Args:
+        now_s: monotonic start time [s].
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._began_s = now_s
+        self._newest = -1
+        self._lock = threading.Lock()
+        self._series: dict[str, _Ring] = {}
+        self._tables: dict[str, dict[str, _Ring]] = {}
+
+    def due(self, now_s: float) -> bool:
+        """Return whether the next sample is due."""
+        return self._number(now_s) > self._newest
+
+    def add(
+        self,
+        now_s: float,
+        values: Mapping[str, float | None],
+        tables: Mapping[str, Mapping[str, float | None]],
+    ) -> None:
+        """Add a sample; series that are not in it are unknown at this time.
+
+        Args:
+            now_s: monotonic time [s].
+            values: values by name.
+            tables: values by table and name.
+        """
+        number = self._number(now_s)
+        with self._lock:
+            rings = [*self._series.values()]
+            rings += [ring for series in self._tables.values() for ring in series.values()]
+            for missed in range(max(self._newest + 1, number - KEPT + 1), number + 1):
+                for ring in rings:
+                    ring.put(missed, _UNKNOWN)
+            self._newest = max(number, self._newest)
+            _put(self._series, number, values)
+            for table, facts in tables.items():
+                if table in self._tables or len(self._tables) < MAX_TABLES:
+                    _put(self._tables.setdefault(table, {}), number, facts)
+
+    def document(self) -> dict[str, Any]:
+        """Return the last hour, oldest first; null = unknown."""
+        with self._lock:
+            return self._shown(self._series)
+
+    def of_table(self, table: str) -> dict[str, Any]:
+        """Return the last hour of a table."""
+        with self._lock:
+            return self._shown(self._tables.get(table, {}))
+
+    def sparks(self, name: str) -> dict[str, list[float | None]]:
+        """Return one series of every table as `SPARK_POINTS` means, oldest first."""
+        with self._lock:
+            return {
+                table: _means(rings[name].last(self._newest))
+                for table, rings in self._tables.items()
+                if name in rings
+            }
+
+    def _shown(self, series: Mapping[str, _Ring]) -> dict[str, Any]:
+        count = min(KEPT, self._newest + 1)
+        shown: dict[str, Any] = {"every_s": EVERY_S}
+        for name, ring in series.items():
+            values = ring.last(self._newest)[KEPT - count :]
+            shown[name] = [None if math.isnan(value) else _short(value) for value in values]
+        return shown
+
+    def _number(self, now_s: float) -> int:
+        return int((now_s - self._began_s) // EVERY_S)
+
+
+def _put(series: dict[str, _Ring], number: int, values: Mapping[str, float | None]) -> None:
+    for name, value in values.items():
+        ring = series.get(name)
+        if ring is None:
+            ring = series[name] = _Ring()
+        ring.put(number, _UNKNOWN if value is None else value)
+
+
+def _means(values: list[float]) -> list[float | None]:
+    size = len(values) // SPARK_POINTS
+    means: list[float | None] = []
+    for start in range(0, size * SPARK_POINTS, size):
+        known = [value for value in values[start : start + size] if not math.isnan(value)]
+        means.append(_short(sum(known) / len(known)) if known else None)
+    return means
+
+
+def _short(value: float) -> float:
+    """Round to three digits, which is enough for a chart."""
+    return float(f"{value:.3g}") if abs(value) < 1000 else float(round(value))
+
+
+RATE_S = 60.0
+"""Rates are means over at least this period [s], or over two trigger intervals if longer."""
+
+BAD_TABLES = 1_000
+"""Maximum number of table names by which quarantined records are counted; others count as unknown.
+A corrupt record can contain any name."""
+
+_PARKED = ("reason", "by", "parked_at")
+
+
+class TableFacts:
+    """Status of each table, from the reports of batches; `StatusBoard` holds its lock."""
+
+    def __init__(self) -> None:
+        self._facts: dict[str, dict[str, Any]] = {}
+        self._marks: dict[str, deque[tuple[float, int]]] = {}
+        self._quarantine: dict[str, dict[str, int]] = {}
+        self._classes: dict[str, int] = {}
+
+    def record(self, report: BatchReport, now: str) -> None:
+        """Add a batch that was completed at `now` (RFC 3339)."""
+        for table, kinds in report.rows_by_table.items():
+            self._of(table)["rows"] += sum(kinds.values())
+        for table, snapshot_id in report.snapshots.items():
+            self._of(table).update(snapshot_id=snapshot_id, committed_at=now)
+        for table, count in report.changelog_rows.items():
+            if count:
+                self._of(table)["changelog"] = {
+                    "rows": count,
+                    "snapshot_id": report.snapshots.get(table),
+                    "at": now,
+                }
+        for table, runs in report.sorted_runs.items():
+            self._of(table)["sorted_runs_max"] = runs
+        for table, done in report.compactions.items():
+            if done:
+                facts = self._of(table)
+                facts["compactions"] = facts.get("compactions", 0) + done
+                facts["compacted_at"] = now
+        self._record_bad(report)
+
+    def _record_bad(self, report: BatchReport) -> None:
+        for table, classes in report.bad_by_table.items():
+            known = table in self._quarantine or len(self._quarantine) < BAD_TABLES
+            into = self._quarantine.setdefault(table if known else "", {})
+            for name, count in classes.items():
+                into[name] = into.get(name, 0) + count
+                self._classes[name] = self._classes.get(name, 0) + count
+
+    def set_states(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Set the states of tables."""
+        for table, state in states.items():
+            facts = self._of(table)
+            for name in _PARKED:
+                facts.pop(name, None)
+            facts.update(state)
+
+    def mark(self, now_s: float, over_s: float) -> dict[str, float]:
+        """Return rows per second of each table over the last `over_s` [s]; call it periodically."""
+        rates: dict[str, float] = {}
+        for table, facts in self._facts.items():
+            marks = self._marks.setdefault(table, deque(maxlen=400))
+            marks.append((now_s, facts["rows"]))
+            while len(marks) > 2 and marks[1][0] <= now_s - over_s:
+                marks.popleft()
+            took_s = now_s - marks[0][0]
+            rates[table] = (facts["rows"] - marks[0][1]) / took_s if took_s > 0 else 0.0
+            facts["rows_per_s"] = round(rates[table], 2)
+        return rates
+
+    def parked(self) -> set[str]:
+        """Return parked tables: their freshness is not that of the stream."""
+        return {name for name, facts in self._facts.items() if facts.get("state") == "parked"}
+
+    def document(self) -> dict[str, dict[str, Any]]:
+        """Return all tables."""
+        return {table: dict(facts) for table, facts in self._facts.items()}
+
+    def quarantine(self) -> dict[str, Any]:
+        """Return counts of quarantined records since the start of the process."""
+        return {
+            "records": sum(self._classes.values()),
+            "by_class": dict(self._classes),
+            "by_table": {table: dict(classes) for table, classes in self._quarantine.items()},
+        }
+
+    def _of(self, table: str) -> dict[str, Any]:
+        return self._facts.setdefault(table, {"rows": 0})
+
 
 API_VERSION = 1
 """Version of the document: incremented when a field is removed or changes its meaning."""
@@ -186,14 +408,8 @@ class StatusBoard:
             self._durations.append(report.duration_s)
             self._conditions["last_batch"] = (True, "")
             last = {
-                "batch_id": report.batch_id,
-                "identifier": report.identifier,
-                "outcome": report.outcome,
-                "events": report.events,
-                "rows": report.rows,
+                **report.facts(),
                 "bad_records": report.bad_records,
-                "tables": len(report.snapshots),
-                "duration_s": round(report.duration_s, 3),
                 "phases": {name: round(s, 3) for name, s in report.phases.items()},
                 "ended_at": self._now(),
             }

@@ -112,7 +112,7 @@ class _Stage:
             if not deltas or stop:
                 break
             try:
-                applied = self._book.apply(deltas, now_ms=self._clock.now_ms(), ddl=ddl)
+                applied = self._book.schemas.apply(deltas, now_ms=self._clock.now_ms(), ddl=ddl)
             except SchemaStopError as error:
                 stop = f"{error.message}: {error.context.get('change', '')}"
                 frozen |= {delta.target: stop for delta in deltas}
@@ -149,7 +149,7 @@ class _Stage:
             time_ms=self._clock.now_ms(),
             tables=self._book.schema_ids(),
             frozen=dict(frozen),
-            answers=self._book.answers_given(),
+            answers=self._book.schemas.answers_given(),
         )
         self._decoding.use(plan)
         found: list[Decoded] = []

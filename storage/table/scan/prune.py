@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.format.files.parquet.row_groups import ColumnRange
+from storage.format.files.parquet.parquet import ColumnRange
 from storage.format.row.row_codec import Timestamp
 from storage.table.scan.predicate import (
     And,

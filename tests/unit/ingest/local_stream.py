@@ -17,7 +17,7 @@ from ingest.pipeline.chunk import chunks_of
 from ingest.pipeline.decoding import Decoding
 from ingest.pipeline.map_side import MapSide
 from ingest.pipeline.plan import BatchPlan
-from ingest.pipeline.range_report import BatchTotals
+from ingest.pipeline.range_report import RangeReport
 from ingest.pipeline.reduce_side import reduced
 from ingest.pipeline.sink import JobOutcome, MicroBatchSink
 from ingest.source.ranges import SourceRange
@@ -66,7 +66,7 @@ class LocalSink(MicroBatchSink):
             reduced(self._book.warehouse, plan, place[0], [*reversed(chunks)])
             for place, chunks in by_bucket.items()
         ]
-        return JobOutcome(BatchTotals.of(reports), tuple(results))
+        return JobOutcome(RangeReport.of(reports), tuple(results))
 
 
 class LocalStream:

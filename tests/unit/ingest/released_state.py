@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from ingest.state.lease import lease_of
-from ingest.state.pausing import Pausing
+from ingest.state.parking import Pausing
 from ingest.state.request_files import Answer, RequestFiles
 from ingest.state.rolled_back import note_rollback
 from storage.format.metadata.schema import new_schema

@@ -16,7 +16,7 @@ from ingest.daemon.configuration import load_settings
 from ingest.pipeline.chunk import chunks_of
 from ingest.pipeline.decoding import Decoding
 from ingest.pipeline.map_side import MapSide
-from ingest.pipeline.range_report import BatchTotals
+from ingest.pipeline.range_report import RangeReport
 from ingest.pipeline.reduce_side import reduced
 from ingest.pipeline.sink import JobOutcome, MicroBatchSink
 from ingest.source import open as sources
@@ -128,7 +128,7 @@ class SimulatedSink(MicroBatchSink):
         results = tuple(
             reduced(warehouse, plan, bucket[0], by_bucket[bucket]) for bucket in sorted(by_bucket)
         )
-        return JobOutcome(BatchTotals.of(reports), results)
+        return JobOutcome(RangeReport.of(reports), results)
 
     def _raw(self, piece):
         offsets = list(range(piece.start, piece.end))

@@ -9,7 +9,7 @@ from ingest.pipeline.chunk import chunks_of
 from ingest.pipeline.decoding import Decoding
 from ingest.pipeline.map_side import MapSide
 from ingest.pipeline.plan import BatchPlan
-from ingest.pipeline.range_report import BatchTotals
+from ingest.pipeline.range_report import RangeReport
 from ingest.pipeline.reduce_side import reduce_chunks
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
@@ -59,10 +59,12 @@ class TablePipeline:
                 time_ms=1_700_000_000_000 + self.batches,
                 tables=self.book.schema_ids(),
                 frozen=frozen,
-                answers=self.book.answers_given() if run else self.book.lasting_answers(),
+                answers=self.book.schemas.answers_given()
+                if run
+                else self.book.schemas.lasting_answers(),
                 write_only=self.book.write_only(),
             )
-            chunks, deltas, totals = [], [], BatchTotals()
+            chunks, deltas, totals = [], [], RangeReport()
             for raw in ranges:
                 side = MapSide(Decoding(self.settings), plan)
                 piece = SourceRange(self.topic, 0, raw.offsets[0], raw.offsets[-1] + 1)
@@ -72,12 +74,12 @@ class TablePipeline:
                 totals.add(side.report)
             if not deltas:
                 break
-            applied = self.book.apply(deltas, now_ms=plan.time_ms)
+            applied = self.book.schemas.apply(deltas, now_ms=plan.time_ms)
             self.changes += applied.applied
             frozen = {**frozen, **applied.refused}
         else:
             raise AssertionError(f"schema changes do not settle: {deltas}")
-        tables = totals.report.tables.items()
+        tables = totals.tables.items()
         self.reached = {name: found.event_time_ms for name, found in tables}
         results = self._reduced(plan, chunks)
         if commit:

@@ -8,7 +8,7 @@ import pytest
 
 from ingest.config.settings import Settings
 from ingest.daemon.configuration import resolve
-from ingest.daemon.requests.reload import changed, fixed_changes
+from ingest.daemon.requests.request_handler import changed, fixed_changes
 from ingest.observe.observe import Observer
 from ingest.state.request_files import RequestFiles
 from storage.clock import ManualClock

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 import pickle
-from pathlib import Path
+import sys
 
 import pytest
 
-from ingest.config import settings_page as page_module
+from ingest.config import settings_page
+from ingest.config.generated_tables import main, with_tables
 from ingest.config.locations import SeveralMistakesError, mistakes_of
 from ingest.config.settings import NOT_YET, SETTINGS, Settings
-from ingest.config.settings_page import SECTIONS, settings_page
+from ingest.config.settings_page import SECTIONS
 from ingest.config.source_settings import FileSourceSettings, KafkaSourceSettings
 from ingest.daemon.configuration import load_settings, resolve
 from ingest.decode.decoders import dialect_options
-from storage.errors import InvalidOptionError, NotFoundError, UnsupportedFeatureError
+from storage.errors import (
+    InternalError,
+    InvalidOptionError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 
 MINIMAL = r"""
 source: { type: kafka, bootstrap.servers: kafka:9092, topics.pattern: 'shop\..*' }
@@ -419,9 +425,24 @@ def test_missing_file_and_broken_yaml(load, tmp_path):
 
 
 def test_reference_page_is_current():
-    page = Path(page_module.__file__).parents[2] / "docs/reference/configuration.md"
-    assert page.read_text(encoding="utf-8") == settings_page()
-    assert page_module.main(["--check"]) == 0
+    page = settings_page.PAGE.read_text(encoding="utf-8")
+    assert with_tables(page, settings_page.tables()) == page
+
+
+def test_a_table_of_a_page_that_is_not_as_declared_is_found_and_replaced(
+    tmp_path, monkeypatch, capsys
+):
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\n## one\n\nProse | more.\n\n| a |\n|---|\n\n## two\n\n| b |\n")
+    monkeypatch.setattr(sys, "argv", ["page", "--check"])
+    assert main(page, {"one": "| a |\n|---|\n"}) == 0
+    assert main(page, {"one": "| a |\n|---|\n| c |\n"}) == 1
+    assert "page.md is out of date" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["page", "--write"])
+    assert main(page, {"one": "| c |\n"}) == 0
+    assert page.read_text() == "# Page\n\n## one\n\nProse | more.\n\n| c |\n\n## two\n\n| b |\n"
+    with pytest.raises(InternalError):
+        with_tables(page.read_text(), {"three": ""})
 
 
 def test_every_setting_is_in_a_section_and_every_default_parses():

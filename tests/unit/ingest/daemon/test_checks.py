@@ -5,8 +5,8 @@ import pytest
 
 from ingest.daemon import checks
 from ingest.daemon.configuration import load_settings
-from ingest.daemon.requests.reload import _check as would_start
-from ingest.daemon.requests.reload import changed, fixed_changes
+from ingest.daemon.requests.request_handler import _check as would_start
+from ingest.daemon.requests.request_handler import changed, fixed_changes
 from ingest.errors import ExitCode
 from storage.errors import InvalidOptionError
 from tests.unit.ingest.stub_registry import stub_registry

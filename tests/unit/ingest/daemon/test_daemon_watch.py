@@ -209,3 +209,10 @@ def test_other_corrections_of_the_calendar_leave_the_query_alone(calendar, shift
     query = SometimeQuery(corrected)
     assert not watch(calendar, query, Sink(calendar._clock, busy=False))
     assert query.looks > 10
+
+
+def test_a_stop_while_spark_starts_ends_the_daemon_without_a_query(tmp_path, clock):
+    with without_spark(lake_settings(tmp_path), clock) as daemon:
+        daemon._open_stream = lambda: daemon._stop.set()
+        daemon._start = SimpleNamespace(session=lambda stop: None if stop.is_set() else object())
+        assert daemon._prepare() is State.STOP

@@ -98,3 +98,10 @@ def test_anything_else_is_told_as_it_is():
     assert isinstance(found, PySparkException)
     assert isinstance(as_error(found), QueryFailedError)
     assert exit_code_of(as_error(found)) == ExitCode.UNAVAILABLE
+
+
+def test_a_directory_that_cannot_be_made_is_not_blamed_on_the_query():
+    error = as_error(FileNotFoundError(2, "No such file or directory", "/proc/nope"))
+    assert isinstance(error, QueryFailedError)
+    assert "query" not in error.message
+    assert "/proc/nope" in error.detail

@@ -8,8 +8,12 @@ import pytest
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.requests.asking import AskOptions, ask_and_wait, request_files
 from ingest.daemon.requests.registry import Outcome, RequestKind, tables_argument, text_argument
-from ingest.daemon.requests.reload import fixed_changes
-from ingest.daemon.requests.request_handler import KINDS, POLL_EVERY_S, RequestHandler
+from ingest.daemon.requests.request_handler import (
+    KINDS,
+    POLL_EVERY_S,
+    RequestHandler,
+    fixed_changes,
+)
 from ingest.errors import AccessDeniedError, ExitCode, exit_code_of
 from ingest.schema.schema_modes import SchemaStopError
 from ingest.state.request_files import KEPT_MS, RequestFiles

@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from ingest.daemon.scratch import Scratch, local_places
+from ingest.daemon.spark_start import Scratch, local_places
 
 HOLDER = """
 import sys
 from pathlib import Path
-from ingest.daemon.scratch import Scratch
+from ingest.daemon.spark_start import Scratch
 scratch = Scratch([Path(sys.argv[1])])
 (scratch.directories[0] / "blockmgr").mkdir()
 (scratch.directories[0] / "blockmgr" / "shuffle").write_bytes(b"x" * 1000)

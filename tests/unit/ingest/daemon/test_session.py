@@ -9,8 +9,14 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from ingest.daemon.session import SparkStartError, build_session
+from ingest.daemon.session import (
+    JAVA_OPTIONS,
+    SparkStartError,
+    build_session,
+    spark_properties,
+)
 from ingest.errors import exit_code_of
+from storage.errors import InvalidOptionError
 
 
 @pytest.mark.parametrize(
@@ -52,3 +58,10 @@ def test_the_last_words_of_a_jvm_that_does_not_start_are_in_the_log(monkeypatch,
         build_session("x", master="local[1]", conf={}, parallelism=1)
     (record,) = [one for one in caplog.records if one.name == "spark.stderr"]
     assert record.getMessage() == "Error: no such option"
+
+
+def test_java_options_with_an_open_quote_are_a_mistake_in_the_settings():
+    with pytest.raises(InvalidOptionError, match="malformed Java options") as caught:
+        spark_properties("local[2]", {JAVA_OPTIONS: "-Dpassword='geheim"}, 2, {})
+    assert caught.value.context["key"] == "spark.conf"
+    assert "geheim" not in str(caught.value)

@@ -6,10 +6,16 @@ import os
 import pytest
 
 from ingest.compiled import loading
-from ingest.daemon import session, spark_home
+from ingest.daemon import session
 from ingest.daemon.class_archive import make_archive
-from ingest.daemon.session import JAVA_DEFAULTS, JAVA_OPTIONS
-from ingest.daemon.spark_home import ARCHIVE, archive_options, link_home, prepared_home
+from ingest.daemon.session import (
+    ARCHIVE,
+    JAVA_DEFAULTS,
+    JAVA_OPTIONS,
+    archive_options,
+    link_home,
+    prepared_home,
+)
 
 
 @pytest.fixture
@@ -67,7 +73,7 @@ def test_another_java_or_other_jars_have_a_home_of_their_own(cache, monkeypatch,
     prepared_home.cache_clear()
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "spark-core.jar").touch()
-    monkeypatch.setattr(spark_home, "_INSTALLED", tmp_path)
+    monkeypatch.setattr(session, "_INSTALLED", tmp_path)
     homes.add(prepared_home())
     assert len(homes) == 3
 

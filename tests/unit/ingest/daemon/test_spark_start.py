@@ -2,6 +2,8 @@
 """Spark starts in a thread; what goes wrong there is raised where its session is needed."""
 
 import dataclasses
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -59,3 +61,24 @@ def test_a_spark_that_does_not_start_is_an_error_of_who_needs_it(tmp_path, monke
     start = SparkStart(lake_settings(tmp_path))
     with pytest.raises(SparkStartError):
         start.session()
+
+
+def test_a_stop_ends_the_wait_for_the_session(tmp_path, monkeypatch, loads):
+    go_on, stop = threading.Event(), threading.Event()
+    monkeypatch.setattr(spark_start, "_open_session", lambda settings: go_on.wait(30))
+    start = SparkStart(lake_settings(tmp_path))
+    stop.set()
+    assert start.session(stop) is None
+    go_on.set()
+    assert start.session(threading.Event()) is True
+
+
+def test_a_session_that_is_stopped_meanwhile_does_not_fail_the_warm_up():
+    spark_start._warm_up(None)  # pyspark's own attributes are None then
+
+
+def test_little_is_imported_before_the_jvm_is_forked_but_what_registers_for_forks():
+    names = ("concurrent.futures.thread", "pyarrow", "ingest.pipeline.sink")
+    code = f"import sys, ingest.daemon.spark_start; print(*(n in sys.modules for n in {names}))"
+    found = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert found.split() == ["True", "False", "False"]

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from ingest.decode.column_names import alike, folded, spelt
-from ingest.observe.metrics.batch_counting import count_work
 from ingest.observe.metrics.instruments import Instruments
 from ingest.observe.metrics.metric_table import METRICS
+from ingest.observe.metrics.telemetry import count_work
 from ingest.observe.observe import Observer
 from ingest.source.records import RawBatch
 from ingest.tools.plan.planner import planned

@@ -9,8 +9,7 @@ import time
 import pytest
 
 from ingest.config.setting_values import AlertSettings
-from ingest.observe.alerts import QUIET_S, WINDOW_S, Alerts
-from ingest.observe.webhook import QUEUE_LIMIT, WebhookSender
+from ingest.observe.alerts import QUEUE_LIMIT, QUIET_S, WINDOW_S, Alerts, WebhookSender
 from ingest.pipeline.batch_report import BatchReport
 from ingest.schema.schema_modes import ChangeKind, Outcome, Verdict
 from storage.clock import ManualClock, SystemClock

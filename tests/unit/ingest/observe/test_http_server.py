@@ -18,7 +18,7 @@ from ingest.observe.metrics.layout_figures import TableLayout
 from ingest.observe.metrics.telemetry import Metrics
 from ingest.pipeline.batch_report import BatchReport
 from ingest.schema.schema_modes import ChangeKind, Outcome, Verdict
-from ingest.state.pausing import Pause
+from ingest.state.parking import Pause
 from ingest.state.request_files import Answer
 from storage.clock import ManualClock
 from storage.errors import InternalError

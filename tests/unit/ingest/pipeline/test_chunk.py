@@ -20,7 +20,7 @@ from ingest.pipeline.chunk import (
     ipc_batch,
     ipc_bytes,
 )
-from ingest.pipeline.range_report import BatchTotals, RangeReport, TableTotals
+from ingest.pipeline.range_report import RangeReport, TableTotals
 
 
 def test_rows_survive_a_chunk():
@@ -151,8 +151,8 @@ def test_reports_add_up():
     chunks = [next(chunks_of(encode_report(report))) for report in (one, two)]
     assert [chunk.kind for chunk in chunks] == [ChunkKind.REPORT] * 2
     sent = [pickle.loads(chunk.payload) for chunk in chunks]  # as the driver does
-    totals = BatchTotals.of(sent)
-    assert totals.report.records == {"t": 9}
+    totals = RangeReport.of(sent)
+    assert totals.records == {"t": 9}
     assert totals.span == {"t": {"0": (0, 9)}}
-    table = totals.report.tables["a.x"]
+    table = totals.tables["a.x"]
     assert (table.rows, table.topics, table.min_ts_ms, table.max_ts_ms) == (9, {"t", "u"}, 5, 20)

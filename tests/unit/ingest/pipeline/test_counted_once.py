@@ -4,7 +4,7 @@
 import pytest
 
 from ingest.observe.observe import Observer
-from ingest.pipeline.job_outcome import Unfinished
+from ingest.pipeline.batch_report import Unfinished
 from ingest.state.table_registry import TableRegistry
 from storage.errors import StorageUnavailableError
 from tests.unit.ingest.observe.metrics.test_telemetry import sample

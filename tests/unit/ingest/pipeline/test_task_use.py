@@ -7,10 +7,9 @@ import pytest
 
 from ingest.config.registry_settings import SchemaRegistrySettings
 from ingest.decode.registry.client import REGISTRY_CALLS, SchemaRegistry
-from ingest.pipeline.job_outcome import JobOutcome, replaced, used, without
-from ingest.pipeline.range_report import BatchTotals, RangeReport
+from ingest.pipeline.batch_report import JobOutcome, replaced, used, without
+from ingest.pipeline.range_report import RangeReport, TaskUse
 from ingest.pipeline.reduce_side import BucketResult
-from ingest.pipeline.task_use import TaskUse
 from storage.errors import RetryableError
 from storage.io.call_counts import CallCounts
 from storage.io.counting import CountingFileIO
@@ -41,10 +40,10 @@ def test_a_task_tells_what_it_did_and_not_what_its_process_did_before(tmp_path):
 def test_work_that_is_thrown_away_was_asked_for_all_the_same():
     report = RangeReport(use=puts(1))
     results = (result("a.x", puts(2)), result("a.y"))
-    first = JobOutcome(BatchTotals.of([report]), results, used([report], results))
+    first = JobOutcome(RangeReport.of([report]), results, used([report], results))
     assert first.use.store.calls == {("put", "ok"): 3}
     assert without(first, {"a.x"}).use.store.calls == {("put", "ok"): 3}
-    again = JobOutcome(BatchTotals.of([RangeReport()]), (result("a.x"),), puts(4))
+    again = JobOutcome(RangeReport.of([RangeReport()]), (result("a.x"),), puts(4))
     assert replaced(first, again, {"a.x"}).use.store.calls == {("put", "ok"): 7}
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from ingest.cli import main as cli
 from ingest.daemon.requests.asking import request_files
-from ingest.pipeline.quarantine.bad_classes import BAD_CLASSES, bad_class
+from ingest.pipeline.quarantine.bad_classes import BAD_CLASSES, bad_class, hex_dump, record_text
 from ingest.pipeline.quarantine.quarantine_choice import Choice, chosen
-from ingest.pipeline.quarantine.record_text import hex_dump, record_text
 from ingest.schema.own_tables import missing_columns, quarantine_schema
 from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock

@@ -14,8 +14,8 @@ from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.schema_change_events import read_schema_change
 from ingest.errors import SchemaStopError
-from ingest.pipeline.history_writer import HistoryWriter
 from ingest.pipeline.plan import BatchPlan
+from ingest.pipeline.sink import HistoryWriter
 from ingest.schema.routing import Destination
 from ingest.schema.schema_modes import Answers, asks_types, change_policy
 from ingest.schema.statements import DdlLog
@@ -126,17 +126,17 @@ class World:
         """One batch: rows and streamed statements."""
         identifier = self.batches
         verdicts = []
-        self.answers = self.book.lasting_answers()
+        self.answers = self.book.schemas.lasting_answers()
         keys = [dumps({"id": json.loads(v)["payload"]["after"]["id"]}) for v in values]
         for _ in range(6):
             result = self.decoder.decode(batch(*values, keys=keys))
             assert result.bad == []
             if not result.deltas and not events:
                 break
-            done = self.book.apply(result.deltas, now_ms=0, batch=identifier, ddl=events)
+            done = self.book.schemas.apply(result.deltas, now_ms=0, batch=identifier, ddl=events)
             verdicts += done.verdicts
             events = ()
-            self.answers = self.book.answers_given()
+            self.answers = self.book.schemas.answers_given()
         else:
             raise AssertionError("does not settle")
         if crash:
@@ -357,7 +357,7 @@ def test_other_settings_are_asked_anew(tmp_path):
     world = World(tmp_path, "ignore")
     world.run([OLD])
     world.run([row(2, qty=1, note="x")])
-    assert world.book.lasting_answers()[TABLE].ignored == {"note"}
+    assert world.book.schemas.lasting_answers()[TABLE].ignored == {"note"}
     world.path.write_text(world.path.read_text().replace("behavior: ignore", "behavior: lenient"))
     world.settings = load_settings(world.path)
     world.book.use_settings(world.settings)

@@ -9,8 +9,7 @@ import pytest
 from ingest.decode.events import ObservedField, SchemaDelta, SourceTable
 from ingest.errors import ExitCode, exit_code_of
 from ingest.state.ownership import newest_record
-from ingest.state.parking import Parking
-from ingest.state.pausing import Pausing
+from ingest.state.parking import Parking, Pausing
 from ingest.state.state_file import STATE_FORMAT, StateFormatError
 from ingest.state.stream_state import CheckpointState, progress_of
 from ingest.state.table_registry import TableRegistry
@@ -96,7 +95,7 @@ def test_an_open_sweep_of_an_earlier_release_is_ignored_with_a_warning(
     book.load()
     columns = (ObservedField("id", AtomicType(TypeRoot.BIGINT)),)
     source = SourceTable("shop", "inventory", "items")
-    book.apply(
+    book.schemas.apply(
         [SchemaDelta("shop.items", source, "t", columns, primary_key=("id",), offset=0)], now_ms=0
     )
     table = book.table("shop.items")

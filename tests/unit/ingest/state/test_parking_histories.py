@@ -11,7 +11,7 @@ from collections import defaultdict
 
 import pytest
 
-from ingest.state.table_registry import TableRegistry
+from ingest.state.schema_applier import SchemaApplier
 from storage.errors import DataLossError, InvalidRequestError
 from tests.unit.ingest.simulated_stream import (
     BATCH,
@@ -90,7 +90,7 @@ def test_a_paused_table_misses_nothing_and_the_others_nothing_twice(stream):
     stream.resume("shop.orders")
     stream.drain()
     model.check()
-    assert (stream.book.parking.behind, stream.book.floors()) == ((), {})
+    assert (stream.book.parking.behind, stream.book.floors) == ((), {})
 
 
 def test_only_topics_that_fed_the_table_are_read_again(stream):
@@ -143,14 +143,14 @@ def test_a_table_that_somebody_parks_during_a_batch_misses_it_whole(stream, monk
     """As a schema decision does: the batch goes on for the others."""
     model = Model(stream, random.Random(13))
     model.traffic(30)
-    apply = TableRegistry.apply
+    apply = SchemaApplier.apply
 
-    def parks(book, deltas, **facts):
-        book.park("shop.items", "its schema is odd")
-        return apply(book, [d for d in deltas if d.target != "shop.items"], **facts)
+    def parks(applier, deltas, **facts):
+        stream.book.park("shop.items", "its schema is odd")
+        return apply(applier, [d for d in deltas if d.target != "shop.items"], **facts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TableRegistry, "apply", parks)
+        patch.setattr(SchemaApplier, "apply", parks)
         while stream.batch():
             pass
     assert stream.book.parking.parked()["shop.items"].reason == "its schema is odd"

@@ -8,16 +8,19 @@ import pytest
 
 from ingest.daemon.daemon import Daemon
 from ingest.daemon.requests.request_handler import KINDS
-from ingest.daemon.requests.table_requests import COMPACT, PAUSE_STREAM, RESUME_STREAM
 from ingest.pipeline.spark_source import LakewardCdcReader
 from ingest.source.control import draining, write_control
 from ingest.source.ranges import normalize
-from ingest.state.pausing import Pausing
+from ingest.state.parking import Pausing
 from ingest.state.state_file import StateFormatError
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, InvalidRequestError
 from storage.io.local import LocalFileIO
 from tests.unit.ingest.lake_settings import lake_settings
+
+COMPACT, PAUSE_STREAM, RESUME_STREAM = (
+    KINDS[name] for name in ("compact", "pause_stream", "resume_stream")
+)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from ingest.daemon.requests.asking import request_files
 from ingest.observe.http_server import HttpServer, StatusBoard
 from ingest.observe.metrics.telemetry import Metrics
 from ingest.pipeline.batch_report import BatchReport
-from ingest.state.pausing import Pause
+from ingest.state.parking import Pause
 from ingest.state.stream_state import CheckpointState
 from storage.clock import ManualClock
 from tests.unit.ingest.simulated_stream import SimulatedStream, event

@@ -9,11 +9,10 @@ import shutil
 
 import pytest
 
-from ingest.daemon.replay.writing import ledger_file
+from ingest.daemon.requests.replay import ledger_file
 from ingest.source.ranges import ANY_TABLE
 from ingest.state.ownership import BatchNote, OwnerRecord, newest_note, newest_record
-from ingest.state.parking import ParkedTable, Parking
-from ingest.state.pausing import Pausing
+from ingest.state.parking import ParkedTable, Parking, Pausing
 from ingest.state.request_files import RequestFiles
 from ingest.state.rolled_back import forget_rollback, require_not_rolled_back, rolled_back_topics
 from ingest.state.state_file import decoded, encoded

@@ -6,7 +6,7 @@ import pytest
 from ingest.pipeline.plan import BatchPlan
 from ingest.source.ranges import ANY_TABLE
 from ingest.state.parking import ParkedTable, Parking
-from ingest.state.rewind import back_to, entered, passed, recovered_floors, rewound
+from ingest.state.stream_position import back_to, entered, passed, recovered_floors, rewound
 from ingest.state.stream_state import (
     CheckpointState,
     TableProgress,

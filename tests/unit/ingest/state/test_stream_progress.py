@@ -2,7 +2,7 @@
 import pytest
 
 from ingest.state.ownership import BatchNote, Owner, Ownership, newest_note
-from ingest.state.rewind import recovered_offsets
+from ingest.state.stream_position import recovered_offsets
 from ingest.state.stream_state import (
     CheckpointState,
     TableProgress,

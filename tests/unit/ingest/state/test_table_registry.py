@@ -40,8 +40,8 @@ def opened(settings):
 
 def test_a_missing_table_is_created_once_and_the_next_process_finds_it(settings):
     book = opened(settings)
-    first = book.apply([delta("shop.items", id=BIGINT, name=STRING)], now_ms=0)
-    again = book.apply([delta("shop.items", id=BIGINT, name=STRING)], now_ms=0)
+    first = book.schemas.apply([delta("shop.items", id=BIGINT, name=STRING)], now_ms=0)
+    again = book.schemas.apply([delta("shop.items", id=BIGINT, name=STRING)], now_ms=0)
     assert (first.applied, first.refused) == ((("shop.items", "create table"),), {})
     assert (again.applied, again.refused) == ((), {})
     assert opened(settings).schema_ids() == {"lakeward._quarantine": 0, "shop.items": 0}
@@ -49,8 +49,8 @@ def test_a_missing_table_is_created_once_and_the_next_process_finds_it(settings)
 
 def test_a_column_that_fits_no_allowed_change_is_refused_and_the_others_are_added(settings):
     book = opened(settings)
-    book.apply([delta("shop.items", id=BIGINT, name=STRING)], now_ms=0)
-    changes = book.apply([delta("shop.items", name=BIGINT, more=BIGINT)], now_ms=0)
+    book.schemas.apply([delta("shop.items", id=BIGINT, name=STRING)], now_ms=0)
+    changes = book.schemas.apply([delta("shop.items", name=BIGINT, more=BIGINT)], now_ms=0)
     [(name, why)] = changes.refused.items()
     assert name == "shop.items"
     assert "column name" in why
@@ -59,7 +59,7 @@ def test_a_column_that_fits_no_allowed_change_is_refused_and_the_others_are_adde
 
 def test_a_table_with_a_type_we_do_not_know_stops_nobody_else(settings, tmp_path):
     book = opened(settings)
-    book.apply([delta("shop.items", id=BIGINT), delta("shop.odd", id=BIGINT)], now_ms=0)
+    book.schemas.apply([delta("shop.items", id=BIGINT), delta("shop.odd", id=BIGINT)], now_ms=0)
     schema = tmp_path / "lake/shop.db/odd/schema/schema-0"
     raw = json.loads(schema.read_text())
     raw["fields"].append({"id": 9, "name": "v", "type": "VARIANT"})
@@ -68,7 +68,7 @@ def test_a_table_with_a_type_we_do_not_know_stops_nobody_else(settings, tmp_path
     book = opened(settings)
 
     assert set(book.schema_ids()) == {"lakeward._quarantine", "shop.items"}
-    changes = book.apply([delta("shop.odd", id=BIGINT)], now_ms=0)
+    changes = book.schemas.apply([delta("shop.odd", id=BIGINT)], now_ms=0)
     assert (changes.applied, set(changes.refused)) == ((), {"shop.odd"})
     assert "VARIANT" in changes.refused["shop.odd"]
 
@@ -90,7 +90,7 @@ def test_who_asks_while_a_batch_makes_tables_is_answered(settings):
 def test_a_name_that_cannot_be_a_table_is_refused(settings):
     book = opened(settings)
     odd = delta("shop.items", id=BIGINT)
-    changes = book.apply([SchemaDelta(**{**_parts(odd), "target": "shop.a$b"})], now_ms=0)
+    changes = book.schemas.apply([SchemaDelta(**{**_parts(odd), "target": "shop.a$b"})], now_ms=0)
     assert set(changes.refused) == {"shop.a$b"}
     assert "$" in changes.refused["shop.a$b"]
 

@@ -3,7 +3,7 @@ import pathlib
 
 import pytest
 
-from ingest.daemon.maintenance.refreshes import REFRESH_EVERY_S, MaterializedRefresh
+from ingest.daemon.maintenance.maintenance import REFRESH_EVERY_S, MaterializedRefresh
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.sql.session import SqlSession

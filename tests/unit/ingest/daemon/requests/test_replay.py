@@ -12,13 +12,12 @@ import pytest
 
 from ingest.config.source_settings import FileSourceSettings
 from ingest.daemon.configuration import load_settings
-from ingest.daemon.replay import writing
-from ingest.daemon.replay.reading import same_key, source_records
-from ingest.daemon.replay.rows import KeyedRows
 from ingest.daemon.requests import replay as replays
 from ingest.daemon.requests.registry import Pipeline
 from ingest.daemon.requests.replay import drop_bad, replay
+from ingest.daemon.requests.replayed_rows import KeyedRows, same_key, source_records
 from ingest.decode.events import MOVED
+from ingest.pipeline import map_side
 from ingest.source.open import open_source
 from ingest.source.ranges import resume_token
 from ingest.source.records import RawBatch
@@ -179,9 +178,9 @@ def test_a_record_whose_row_cannot_be_written_stays_with_the_error(lake, monkeyp
             refuse(rows)
         return written(writer, rows)
 
-    split, written = writing.split_rows, MergeTreeWriter.write
+    split, written = map_side.split_rows, MergeTreeWriter.write
     with monkeypatch.context() as patched:
-        patched.setattr(writing, "split_rows", split_rows)
+        patched.setattr(map_side, "split_rows", split_rows)
         patched.setattr(MergeTreeWriter, "write", write)
         result = lake.replay()
         assert (result["chosen"], result["replayed"], result["bad"]) == (3, 2, {"internal": 1})

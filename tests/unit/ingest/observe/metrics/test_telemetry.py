@@ -12,8 +12,8 @@ from ingest.observe.metrics.instruments import TableNames
 from ingest.observe.metrics.layout_figures import TableLayout
 from ingest.observe.metrics.metric_table import METRICS, PREFIX, STATES
 from ingest.observe.metrics.telemetry import STALE_AFTER_S, Metrics
-from ingest.pipeline.batch_report import BatchReport, LookupUse
-from ingest.pipeline.task_use import TaskUse
+from ingest.pipeline.batch_report import BatchReport
+from ingest.pipeline.range_report import LookupUse, TaskUse
 from ingest.schema.schema_modes import ChangeKind, Outcome, Verdict
 from storage.clock import ManualClock
 from storage.io.call_counts import CallCounts

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the status page says of each table."""
 
-from ingest.observe.status.status_tables import BAD_TABLES, TableFacts
+from ingest.observe.status.status_board import BAD_TABLES, TableFacts
 from ingest.pipeline.batch_report import BatchReport
 
 

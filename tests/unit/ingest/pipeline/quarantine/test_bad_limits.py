@@ -7,8 +7,8 @@ import pytest
 
 from ingest.daemon.configuration import load_settings
 from ingest.decode.events import BadRecord
-from ingest.pipeline.quarantine.bad_limits import RATIO_COUNTS_FROM, over_limit
 from ingest.pipeline.range_report import BadCounts, RangeReport, TableTotals
+from ingest.pipeline.sink import RATIO_COUNTS_FROM, over_limit
 from tests.unit.ingest.simulated_stream import BATCH, QUARANTINE, SimulatedStream, event
 
 RULES = """
@@ -36,7 +36,7 @@ def limited(directory, monkeypatch, rules):
     path = directory / "shop.yaml"
     path.write_text(path.read_text() + rules)
     stream.settings = load_settings(path)
-    monkeypatch.setattr("ingest.pipeline.quarantine.bad_limits.RATIO_COUNTS_FROM", 4)
+    monkeypatch.setattr("ingest.pipeline.sink.RATIO_COUNTS_FROM", 4)
     stream.open()
     return stream
 

@@ -6,26 +6,317 @@ decoded again; what may not change leaves the records as they are, with the new 
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.config.settings import Settings
-from ingest.daemon.replay.reading import Kept, checked, raw_of, same_key
-from ingest.daemon.replay.rows import KeyedRows, applies_again
-from ingest.decode.events import OFFSET_COLUMN, BadRecord, DecodeResult, SchemaDelta
+from ingest.config.source_settings import KafkaSourceSettings, SourceSettings
+from ingest.decode.events import (
+    MOVED,
+    OFFSET_COLUMN,
+    UNAVAILABLE_COLUMN,
+    BadRecord,
+    DecodeResult,
+    SchemaDelta,
+)
 from ingest.decode.isolation import ERROR_CLASS
-from ingest.decode.outcome import bad_record
+from ingest.decode.outcome import bad_record, joined_rows
 from ingest.pipeline.decoding import Decoding
 from ingest.pipeline.plan import BatchPlan, Unwritable
-from ingest.source.ranges import OffsetMap, floor_of, resume_token
-from ingest.source.records import RawBatch
+from ingest.source.open import open_range, open_source
+from ingest.source.ranges import OffsetMap, SourceRange, floor_of, resume_token
+from ingest.source.records import NO_TIMESTAMP, RawBatch
 from ingest.state.table_registry import TableRegistry
-from storage.errors import InternalError, InvalidRequestError
+from storage.errors import DataLossError, InternalError, InvalidRequestError
+from storage.lsm.key_order import sort_and_group
+from storage.table.table import FileStoreTable
 
-__all__ = ["Bounds", "Decoded", "PartRows", "Reader", "decoded"]
+__all__ = [
+    "Bounds",
+    "Decoded",
+    "Kept",
+    "KeyedRows",
+    "PartRows",
+    "Reader",
+    "decoded",
+    "kept_of",
+    "same_key",
+    "source_records",
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kept:
+    """A record of the quarantine table.
+
+    Values of headers that are no text are not kept exactly there.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    pairs: tuple[tuple[str, bytes], ...]
+    timestamp_ms: int
+    target: str
+
+    def headers(self) -> Sequence[tuple[str, bytes]]:
+        """See `RecordExtras`."""
+        return self.pairs
+
+    def timestamp(self) -> tuple[int, int]:
+        """See `RecordExtras`."""
+        return 1, self.timestamp_ms
+
+
+def kept_of(row: Mapping[str, Any]) -> Kept:
+    """The record of a row of the quarantine table."""
+    pairs = orjson.loads(row["headers"]) if row["headers"] else ()
+    moment = row["timestamp"]
+    return Kept(
+        topic=row["topic"],
+        partition=row["partition"],
+        offset=row["offset"],
+        key=row["key"],
+        value=row["value"],
+        pairs=tuple((name, value.encode()) for name, value in pairs),
+        timestamp_ms=NO_TIMESTAMP if moment is None else round(moment.timestamp() * 1000),
+        target=row["target"] or "",
+    )
+
+
+def raw_of(records: Sequence[Kept]) -> RawBatch:
+    """Records of one partition, in offset order, as a source would give them."""
+    first = records[0]
+    return RawBatch(
+        first.topic,
+        first.partition,
+        [record.offset for record in records],
+        [record.key for record in records],
+        [record.value for record in records],
+        extras=dict(enumerate(records)),
+    )
+
+
+def same_key(key: bytes) -> bytes:
+    """Something that is equal for keys that are written differently but say the same.
+
+    JSON without regard to spaces and order; Avro without the id of the schema.
+    """
+    if key[:1] == b"\0" and len(key) > 5:
+        return key[5:]
+    try:
+        return orjson.dumps(orjson.loads(key), option=orjson.OPT_SORT_KEYS)
+    except ValueError:
+        return key
+
+
+def checked(
+    batches: Iterable[RawBatch], chosen: Sequence[Kept], seen: set[int]
+) -> Iterator[RawBatch]:
+    """The source's records, compared with the chosen ones among them.
+
+    Args:
+        batches: of one partition, from the first chosen one on.
+        chosen: what the quarantine table holds. A compacted topic may have lost some.
+        seen: gets the offsets of those that the source has.
+
+    Raises:
+        InvalidRequestError: the source has another record at the offset of a chosen one.
+    """
+    kept = {record.offset: record for record in chosen}
+    for raw in batches:
+        for at, offset in enumerate(raw.offsets):
+            record = kept.get(offset)
+            if record is None:
+                continue
+            if raw.values[at] != record.value or raw.keys[at] != record.key:
+                raise InvalidRequestError(
+                    "the source has another record at the offset of a quarantined one",
+                    detail="its topic was recreated, so later records are unknown",
+                    hint="--alone applies the quarantined record without looking at later ones",
+                    topic=raw.topic,
+                    partition=raw.partition,
+                    offset=offset,
+                )
+            seen.add(offset)
+        if len(raw):
+            yield raw
+
+
+def source_records(
+    settings: SourceSettings, topic: str, partition: int, start: int, end: int
+) -> Iterator[RawBatch]:
+    """What the source has of [start, end) of a partition; of files perhaps more behind it.
+
+    Raises:
+        DataLossError: it does not have all of it any more.
+        RetryableError: it did not answer.
+    """
+    settings = dataclasses.replace(settings, fail_on_data_loss=True)
+    for piece in _pieces(settings, topic, partition, start, end):
+        try:
+            yield from open_range(piece, settings)
+        except DataLossError as error:
+            raise DataLossError(
+                "the source no longer has all records since a quarantined one",
+                detail="a later record of the same key may be among the missing ones",
+                hint="snapshot the table again; or --alone applies the quarantined records without "
+                "looking at later ones, where you know that there are none",
+                topic=topic,
+                partition=partition,
+                start=start,
+            ) from error
+
+
+def _pieces(
+    settings: SourceSettings, topic: str, partition: int, start: int, end: int
+) -> Iterator[SourceRange]:
+    if isinstance(settings, KafkaSourceSettings):
+        yield SourceRange(topic, partition, start, end)
+        return
+    source = open_source(settings)
+    key = str(partition)
+    here = source.restore({topic: {key: start}})
+    while here[topic][key] < end:
+        there = source.latest(here)
+        if there.get(topic, {}).get(key, 0) <= here[topic][key]:
+            return
+        for task in source.plan({topic: here[topic]}, {topic: there[topic]}):
+            yield from task
+        here = {topic: there[topic]}
+
+
+def applies_again(table: FileStoreTable) -> bool:
+    """Whether all changes of a key since some time can be applied again with the same end.
+
+    True for tables that keep the last row, and for partial updates that aggregate nothing. For the
+    others (append tables, aggregation, first-row) a change counts once.
+    """
+    options = table.options
+    if not table.schema.primary_keys:
+        return False
+    if options.merge_engine == "deduplicate":
+        return True
+    adds_up = options.default_aggregate_function is not None or any(
+        name.endswith(".aggregate-function") for name in table.schema.options
+    )
+    return options.merge_engine == "partial-update" and not adds_up
+
+
+class KeyedRows:
+    """Rows that a replay writes to one table, from one source partition.
+
+    Those of the chosen records and all later ones of the same keys; only these are held.
+
+    Args:
+        chosen: offsets of chosen records of the partition, ascending.
+        end: rows at this offset and above are left out.
+        alone: whether only rows of the chosen records are wanted.
+
+    Attributes:
+        moves: whether a later record changes a key and takes values of the row under the old one,
+            which is not there any more.
+    """
+
+    def __init__(self, table: FileStoreTable, chosen: pa.Array, end: int, *, alone: bool) -> None:
+        self._keys = list(table.schema.primary_keys)
+        self._chosen = chosen
+        self._end = end
+        self._alone = alone or not applies_again(table)
+        self.moves = False
+        self._known: pa.RecordBatch | None = None
+        self._kept: list[pa.RecordBatch] = []
+        self._rows: list[pa.RecordBatch] = []
+
+    def take_kept(self, rows: pa.RecordBatch) -> None:
+        """Rows of the chosen records as the quarantine table keeps them; they come first."""
+        rows = rows.filter(pc.less(rows.column(OFFSET_COLUMN), self._end))
+        if rows.num_rows:
+            self._know(rows)
+            self._kept.append(rows)
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """The source's next rows of the table, in offset order."""
+        rows = rows.filter(pc.less(rows.column(OFFSET_COLUMN), self._end))
+        own = rows.filter(pc.is_in(rows.column(OFFSET_COLUMN), value_set=self._chosen))
+        self._know(own)
+        if self._alone:
+            rows = own
+        elif self._known is None:
+            return
+        else:
+            rows = self._wanted(rows, self._known)
+            self.moves |= _moves(rows) > _moves(own)
+        if rows.num_rows:
+            self._rows.append(rows)
+
+    def _wanted(self, rows: pa.RecordBatch, known: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of known keys, and the other rows of the same records: a change of key is two."""
+        offsets = rows.column(OFFSET_COLUMN)
+        while True:
+            same = rows.filter(pa.array(self._same_keys(rows, known)))
+            whole = rows.filter(pc.is_in(offsets, value_set=same.column(OFFSET_COLUMN)))
+            if whole.num_rows == same.num_rows:
+                return whole
+            found = self._know(whole)
+            known = known if found is None else found
+
+    def _know(self, rows: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Add the keys of rows to the known ones, and give these back."""
+        if self._alone or rows.num_rows == 0:
+            return self._known
+        keys = rows.select(self._keys)
+        both = keys if self._known is None else pa.concat_batches([self._known, keys])
+        groups = sort_and_group(both, self._keys)
+        firsts = groups.starts if groups.order is None else groups.order[groups.starts]
+        self._known = both.take(pa.array(np.sort(firsts)))
+        return self._known
+
+    def _same_keys(self, rows: pa.RecordBatch, known: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        both = pa.concat_batches([known, rows.select(self._keys)])
+        groups = sort_and_group(both, self._keys)
+        order = np.arange(both.num_rows) if groups.order is None else groups.order
+        counts = np.diff(np.r_[groups.starts, both.num_rows])
+        of_known = np.add.reduceat((order < known.num_rows).astype(np.int64), groups.starts) > 0
+        same = np.zeros(both.num_rows, np.bool_)
+        same[order] = np.repeat(of_known, counts)
+        return same[known.num_rows :]
+
+    def rows(self, seen: Collection[int]) -> pa.RecordBatch | None:
+        """All rows to be written, in offset order; None = there are none.
+
+        Args:
+            seen: offsets of chosen records that the source had; of the others the kept ones count.
+        """
+        there = pa.array(sorted(seen), pa.int64())
+        parts = [
+            rows.filter(pc.invert(pc.is_in(rows.column(OFFSET_COLUMN), value_set=there)))
+            for rows in self._kept
+        ]
+        parts = [rows for rows in (*parts, *self._rows) if rows.num_rows]
+        if not parts:
+            return None
+        rows = joined_rows(parts)
+        order = np.argsort(rows.column(OFFSET_COLUMN).to_numpy(), kind="stable")
+        return rows.take(pa.array(order))
+
+
+def _moves(rows: pa.RecordBatch) -> int:
+    """Rows that take values of the row under their old key."""
+    at = rows.schema.get_field_index(UNAVAILABLE_COLUMN)
+    if at < 0 or rows.num_rows == 0:
+        return 0
+    marks = pc.list_flatten(rows.column(at))
+    return int(pc.sum(pc.equal(marks, MOVED)).as_py() or 0)
+
 
 _ROUNDS = 6
 
@@ -49,7 +340,7 @@ class Bounds:
 
     def __init__(self, reached: Mapping[str, Any], book: TableRegistry) -> None:
         self._reached = resume_token(reached)
-        self._floors = book.floors()
+        self._floors = book.floors
         self._offsets: dict[str, OffsetMap] = {
             name: progress.offsets for name, progress in book.progresses().items()
         }
@@ -143,7 +434,7 @@ def decoded(
             tables=book.schema_ids(),
             parked=tuple(sorted(book.parking.parked())),
             frozen=dict(frozen),
-            answers=book.answers_given() if run else book.lasting_answers(),
+            answers=book.schemas.answers_given() if run else book.schemas.lasting_answers(),
             unwritable=tuple(unwritable),
         )
         decoding.use(plan)
@@ -151,7 +442,7 @@ def decoded(
         if not found.deltas or not change:
             found.changes = changes
             return found
-        applied = book.apply(found.deltas, now_ms=now_ms)
+        applied = book.schemas.apply(found.deltas, now_ms=now_ms)
         if refused := book.take_to_park():
             raise InvalidRequestError(
                 "the records need a change that the settings do not allow",

@@ -20,8 +20,8 @@ from ingest.decode.json.debezium_json import truncated_table
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.errors import TruncateStopError
 from ingest.pipeline import map_side
-from ingest.pipeline.deletions.truncates import Cut
 from ingest.pipeline.plan import BatchPlan
+from ingest.pipeline.truncates import Cut
 from storage.format.metadata.schema import new_schema
 from storage.format.types.types import RowKind
 from tests.unit.ingest import simulated_stream

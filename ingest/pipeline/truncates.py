@@ -79,10 +79,6 @@ class Cut:
     offset: int
     snapshot_id: int
 
-    def to_plain(self) -> Sequence[str | int]:
-        """For JSON."""
-        return [self.topic, self.partition, self.offset, self.snapshot_id]
-
     def is_at(self, topic: str, partition: int, offsets: Sequence[int]) -> bool:
         """Whether the event is among records, which are in offset order."""
         here = (self.topic, self.partition) == (topic, partition) and len(offsets) > 0
