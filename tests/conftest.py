@@ -34,7 +34,8 @@ class _ModuleScheduling(LoadScopeScheduling):
     """Distributes modules; those that start servers form two groups, each run by one process.
 
     One process has the Kafka broker and the tests that start daemons, another one the tests of a
-    Spark session and of other JVMs. All other modules go to the process that is free.
+    Spark session and of other JVMs; both mostly wait. All other modules go to the process that is
+    free: at first the third (docs/adr/tests/0003).
     """
 
     def _split_scope(self, nodeid: str) -> str:
