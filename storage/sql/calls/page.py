@@ -21,19 +21,19 @@ _HEAD = """\
 
 <!-- written by `make docs` from storage/sql/calls -->
 
-Called in SQL, with arguments by place or by name:
+Called in SQL, with arguments by position or by name:
 
     CALL sys.compact('shop.orders');
     CALL sys.compact(table => 'shop.orders', partitions => 'dt=2024-01-31');
 
-The names are those of Apache Paimon's procedures for Flink and for Spark; capitals and underscores
-do not matter (`consumerId` is `consumer_id`). Without names, the order is Flink's, and an empty
-text stands for an argument that is not given. Types: a *time* is a text such as
+The names are those of Apache Paimon's procedures for Flink and for Spark; letter case and
+underscores are ignored (`consumerId` is `consumer_id`). Positional arguments are in Flink's order;
+an empty text means that an argument is omitted. Types: a *time* is a text such as
 `'2024-01-31 12:00:00'` in the session's zone, or milliseconds since 1970; *options* are a text
 `'key=value,key=value'` or `map('key', 'value')`.
 
-`SHOW PROCEDURES` lists them. A procedure that works on several tables, partitions or tags does one
-after the other; after an error, call it again.
+`SHOW PROCEDURES` lists them. A procedure for several tables, partitions or tags processes one after
+the other; after an error, call it again.
 """
 
 
