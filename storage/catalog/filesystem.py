@@ -76,7 +76,7 @@ class FileSystemCatalog(Catalog):
         check_name("database", name)
         if LOCATION in (properties or {}):
             raise UnsupportedFeatureError(
-                "a database of a filesystem catalog has no location of its own",
+                "a database of a filesystem catalog cannot have its own location",
                 hint="remove the property `location`, or use a JDBC or Hive catalog",
                 database=name,
             )

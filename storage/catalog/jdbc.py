@@ -341,7 +341,7 @@ class JdbcCatalog(Catalog):
         location = self.database_path(name)
         if given.get(LOCATION, location).rstrip("/") != location:
             raise UnsupportedFeatureError(
-                "tables of a JDBC catalog lie in its warehouse",
+                "tables of a JDBC catalog are stored in its warehouse",
                 hint="remove the property `location`",
                 database=name,
             )

@@ -26,7 +26,7 @@ FILE_INDEX: tuple[Option, ...] = (
         "file-index.in-manifest-threshold",
         memory_size,
         "500 b",
-        "Largest file index kept in the metadata instead of in a file of its own.",
+        "Largest file index kept in the metadata instead of in a separate file.",
         "bytes",
         attribute="file_index_threshold",
     ),

@@ -98,7 +98,7 @@ STREAMING = (
         "consumer.mode",
         choice("exactly-once", "at-least-once"),
         "exactly-once",
-        "Whether readers of one consumer go on together, or the slowest one counts.",
+        "Whether readers of one consumer progress together, or the slowest one counts.",
     ),
     option(
         "consumer.ignore-progress",

@@ -99,7 +99,7 @@ def complete_text(session: "SqlSession", text: str, *, own_catalog: bool = False
             edits.append((table.args["catalog"].meta["start"], table.args["db"].meta["start"], ""))
         elif table.catalog and own_catalog:
             refuse(
-                "a materialized table reads tables of its own catalog",
+                "a materialized table can read only tables of its own catalog",
                 table,
                 catalog=table.catalog,
             )

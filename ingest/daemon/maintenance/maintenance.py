@@ -370,7 +370,7 @@ def _sweep() -> None:
         process_store().sweep()
     except (LakewardError, OSError) as error:
         _LOG.warning(
-            "local copies of data files could not be swept, it will be tried again",
+            "local copies of data files could not be cleaned up; this is retried",
             extra={"event": "sweep_failed"},
             exc_info=error,
         )

@@ -451,7 +451,7 @@ PROCEDURES = (
     ),
     Procedure(
         name="refresh_object_table",
-        about="Lists the objects of an object table anew; gives their number.",
+        about="Lists the objects of an object table again; returns their number.",
         arguments=(TABLE,),
         run=_refresh_object_table,
     ),
