@@ -11,8 +11,9 @@ IMAGE_TOOLS := .venv-image
 HELM_TOOLS := .venv-helm
 JAVA_PEER := .cache/paimon/.core
 PYTEST_ARGS ?=
-# one process runs the tests that need a broker, another one those that need a Spark session, first
-JOBS ?= 2
+# one process starts with the tests that need a broker, another with those that need a Spark session,
+# and the third keeps the cores busy while these wait: docs/adr/tests/0003
+JOBS ?= 3
 MINUTES ?= 5
 N ?= 100000
 SOAK ?= steady races
@@ -131,7 +132,7 @@ image-check: setup image-tools ## Dockerfile, wheel, locks, compose file; the wh
 helm-tools: $(HELM_TOOLS)/.ready
 
 helm-check: setup helm-tools ## the chart, rendered by Helm 3 and 4 for old and new Kubernetes; needs no cluster
-	PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(HELM_TOOLS)/bin/python -m pytest -p xdist -n $(JOBS) --dist loadfile --confcutdir=tests/helm tests/helm $(PYTEST_ARGS)
+	PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(HELM_TOOLS)/bin/python -m pytest -p xdist -n 2 --dist loadfile --confcutdir=tests/helm tests/helm $(PYTEST_ARGS)
 
 image-root: setup ## carry out the Dockerfile in a Debian root, in build/image (needs root, debootstrap, bubblewrap)
 	$(BIN)/python -m tests.image.build_root build/image

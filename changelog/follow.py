@@ -199,7 +199,7 @@ class Follower:
             raise DataLossError(
                 f"The wanted read snapshot with id {snapshot_id} has expired.",
                 detail=f"snapshots {ids[0]} to {ids[-1]} are left",
-                hint="begin anew with `scan.mode`; to prevent it, keep snapshots or changelogs "
+                hint="start again with `scan.mode`; to prevent it, keep snapshots or changelogs "
                 "longer (`snapshot.time-retained`, `changelog.time-retained`), or read with a "
                 "`consumer-id`, which keeps what it has not read",
                 table=self._table.layout.root,
@@ -210,7 +210,7 @@ class Follower:
             "The next expected snapshot is too big! Most possible cause might be the table had "
             f"been recreated. The next snapshot id is {snapshot_id}, while the latest snapshot id "
             f"is {latest}",
-            hint="begin anew: delete the consumer or the checkpoint that names this snapshot",
+            hint="start again: delete the consumer or the checkpoint that names this snapshot",
             table=self._table.layout.root,
         )
 

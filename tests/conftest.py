@@ -4,10 +4,12 @@
 import functools
 import itertools
 import logging
+import os
 import pathlib
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -34,7 +36,8 @@ class _ModuleScheduling(LoadScopeScheduling):
     """Distributes modules; those that start servers form two groups, each run by one process.
 
     One process has the Kafka broker and the tests that start daemons, another one the tests of a
-    Spark session and of other JVMs. All other modules go to the process that is free.
+    Spark session and of other JVMs; both mostly wait. All other modules go to the process that is
+    free: at first the third (docs/adr/tests/0003).
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -69,6 +72,14 @@ def _phase(item: pytest.Item) -> int:
     if group in ("broker", "session"):
         return 0 if group == "broker" else 1
     return 3 if item.nodeid.startswith("tests/unit/") else 2
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_disks() -> Iterator[None]:
+    """Make fsync do nothing: files outlive killed processes without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -37,7 +37,7 @@ OWN_OPTIONS = {
     "path": "directory of the table",
     "warehouse": "directory or URL of a warehouse; goes with `table`",
     "table": "`database.table` in the warehouse",
-    "columns": "columns wanted, parted by commas; Spark prunes none for Python sources",
+    "columns": "columns to read, separated by commas; Spark prunes none for Python sources",
     "filter": "rows wanted, as SQL: `id > 5 and dt = '2026-01-31'`",
     READ_CHANGELOG: "whether rows come with `_row_kind`; a stream of a keyed table must say it",
     "max.snapshots.per.trigger": "snapshots that one micro-batch takes in at most",

@@ -145,8 +145,8 @@ def alter(arguments: Arguments) -> int:
     """Change the columns of a table.
 
     All changes of one call are one new version of the schema; if one of them is not allowed, none
-    is made. Data files are not rewritten: older files are read in the new schema. A path into a row
-    type is parted by dots: `address.city`.
+    is made. Data files are not rewritten: older files are read in the new schema. A field of a row
+    type is addressed by a path with dots: `address.city`.
     """
     changes: list[SchemaChange] = [
         *(RenameColumn(_path(old), new) for old, new in arguments.rename),
@@ -167,7 +167,7 @@ def alter(arguments: Arguments) -> int:
     "set-option",
     ONE_TABLE,
     positional("options", nargs=-1, type=PAIR, metavar="[KEY=VALUE]..."),
-    option("--reset", "KEY", "take an option back to its default", multiple=True),
+    option("--reset", "KEY", "reset an option to its default", multiple=True),
     DRY_RUN,
     examples="Examples:\n"
     "  lakeward table set-option /data/warehouse shop.orders snapshot.time-retained=2h\n"

@@ -79,11 +79,11 @@ _FORMATS = (DEBEZIUM_JSON, DEBEZIUM_AVRO, "debezium-flat")
     examples=_EXAMPLES,
 )
 def resnapshot(arguments: Arguments) -> int:
-    """Have Debezium read tables again, while everything streams on.
+    """Request a new Debezium snapshot of tables, while streaming continues.
 
-    Asks the Debezium connector for a new snapshot of tables, while it and the pipeline go on, and
-    waits until the connector says that it is complete. The rows come through the topics like any
-    others and overwrite what the tables have. Needs `source.debezium.signal.topic` (the connector's
+    Sends a signal to the Debezium connector and waits until it reports that the snapshot is
+    complete. The rows come through the topics like all others and are upserted; rows that the
+    source no longer has remain. Needs `source.debezium.signal.topic` (the connector's
     signal.kafka.topic); without it the command prints the statement for the signalling table. With
     `source.debezium.notification.topic` it shows the progress.
     """

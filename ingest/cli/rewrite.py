@@ -120,10 +120,10 @@ def drop_partition(arguments: Arguments) -> int:
 def delete_rows(arguments: Arguments) -> int:
     """Delete the rows for which a condition is true.
 
-    A primary-key table gets deletes for the keys of these rows, which streams and changelogs hold;
-    an append table marks the rows by deletion vectors where it has them, else it writes the files
-    that hold them anew. One commit, safe while a daemon runs: if others change the same rows
-    meanwhile, the rows are looked for again. Where the condition is unknown (null), the row stays.
+    In a primary-key table the rows are deleted by key, and streams and changelogs contain the
+    deletes. In an append table they are marked in deletion vectors if it has them; otherwise their
+    files are rewritten. It is one commit, safe while a daemon runs: if other writers change the
+    same rows meanwhile, they are searched again. A row for which the condition is null stays.
 
     UPDATE and MERGE INTO: `lakeward sql`.
     """
@@ -397,7 +397,11 @@ def iceberg_sync(arguments: Arguments) -> int:
 @command(
     "refresh",
     WAREHOUSE,
-    positional("table", required=False, help="DATABASE.TABLE; all that are due unless given"),
+    positional(
+        "table",
+        required=False,
+        help="database.table (default: all materialized tables that are due)",
+    ),
     option("--partition", PARTITION, "of a materialized table: only this partition"),
     JSON,
     examples=_REFRESH_EXAMPLES,

@@ -172,10 +172,10 @@ def _combinations(arguments: Arguments) -> Iterator[_Settings]:
 
 @command("simulate-compaction", _LOAD, _POLICY, JSON, examples=_EXAMPLES)
 def simulate_compaction(arguments: Arguments) -> int:
-    """Show what settings of compaction cost, before a table has them.
+    """Simulate write and space amplification of compaction settings.
 
-    Plays a history of commits to one bucket against the real choice of compactions, without a disk,
-    and prints what it costs:
+    Applies the real compaction policy to a generated history of commits to one bucket, without
+    writing files, and prints:
 
       write amp   bytes written, flushes included, per byte that was flushed
       space amp   bytes stored per byte of the newest rows (average, and the worst)

@@ -42,15 +42,15 @@ _SEVERAL = "catalogs."
     option("-f --file", PATH, "run the statements of this file"),
     option("--format", "FORMAT", f"one of {', '.join(FORMATS)} (default: table)", default="table"),
     flag("--json", "one JSON object per statement"),
-    flag("--timing", "print the seconds of each statement"),
-    flag("--follow", "print the changes that a query's table gets, as they come"),
+    flag("--timing", "print the run time of each statement"),
+    flag("--follow", "print the changes of a query's table as they are committed"),
     examples=_EXAMPLES,
 )
 def sql(arguments: Arguments) -> int:
     """Run SQL statements on the tables of a warehouse or catalog.
 
-    Without -e and -f an interactive console starts; standard input is a script when it is no
-    terminal. The exit code is that of the first statement that fails; those after it do not run.
+    Without -e and -f an interactive console starts; if standard input is not a terminal, it is read
+    as a script. The first statement that fails ends the run and determines the exit code.
     """
     if (arguments.warehouse is None) == (arguments.catalog is None):
         refuse("specify either --warehouse or --catalog")

@@ -135,19 +135,19 @@ Examples:
 @command(
     "validate",
     CONFIGURATION,
-    flag("--check", "also contact the source and try the directories"),
+    flag("--check", "also contact the source and the registry, and test write access"),
     flag("--json", "the result as one JSON object"),
     examples=_VALIDATE_EXAMPLES,
 )
 def validate(arguments: Arguments) -> int:
     """Check a configuration and print every setting in force.
 
-    Each setting is shown with where it comes from, without secrets. All mistakes are reported at
-    once, each with file, line and column, the key, and what was probably meant. With --check the
-    broker, the schema registry and the warehouse must answer, too.
+    Each setting is shown with its origin, without secrets. All mistakes are reported at once, each
+    with file, line, column, key and a suggestion. --check also contacts the broker and the schema
+    registry, and tests write access to the warehouse and the checkpoint.
 
-    Exit code 0 when the pipeline could start, 78 when the configuration is wrong; with --check 69
-    when something does not answer, 77 when it refuses the credentials.
+    Exit code 0: the pipeline could start; 78: the configuration is wrong; with --check 69:
+    something does not answer, 77: credentials were refused.
     """
     from ingest.daemon import checks
 
@@ -206,12 +206,12 @@ def plan(arguments: Arguments) -> int:
     Reads some records of the beginning and the end of every topic, decodes them and applies the
     schema policy to a copy of the warehouse's schemas. Nothing is written or committed. Shows every
     topic and table: columns with their types, key, partitions, buckets, options, transforms; what
-    would go to quarantine; how types that need care are treated; and what to know before the stream
-    starts.
+    would go to quarantine; the mapping of types that need care; and warnings.
 
-    The exit code is 0 when the plan could be made, whatever it says; with --strict it is 65 when
-    there is a problem: a table that cannot be written, records that would go to quarantine. 78: the
-    configuration is wrong. 69 and 77: source, registry or store do not answer, or refuse us.
+    The exit code is 0 if the plan could be made, whatever its content; with --strict 65 if there is
+    a problem: a table that cannot be written, records that would go to quarantine. 78: the
+    configuration is wrong. 69: source, registry or store do not answer; 77: they refuse the
+    credentials.
     """
     from ingest.tools.plan.outline import as_document, plan_text
     from ingest.tools.plan.planner import planned
@@ -238,28 +238,28 @@ Examples:
 @command(
     "doctor",
     CONFIGURATION,
-    option("-o --output", PATH, "default: lakeward-NAME-TIME.tar.gz here"),
-    option("--url", "URL", "where the daemon's endpoint is"),
+    option("-o --output", PATH, "default: lakeward-NAME-TIME.tar.gz in the current directory"),
+    option("--url", "URL", "address of the daemon's HTTP endpoint"),
     option(
         "--table",
         "NAME",
-        "with details; repeatable (default: up to 50, parked ones first)",
+        "table to describe in detail; repeatable (default: up to 50, parked ones first)",
         multiple=True,
     ),
-    option("--log", PATH, "put the end of this log file in, too; repeatable", multiple=True),
+    option("--log", PATH, "also add the end of this log file; repeatable", multiple=True),
     flag("--offline", "contact neither broker nor registry"),
     flag("--json", "the parts as one JSON object"),
     examples=_DOCTOR_EXAMPLES,
 )
 def doctor(arguments: Arguments) -> int:
-    """Write an archive with what a helper needs, without secrets.
+    """Write an archive of diagnostics for support, without secrets.
 
-    It holds versions, this machine, the settings in force, what `validate --check` finds, the
-    daemon's pages and metrics, the stream's own state, and of tables the newest snapshots and what
-    their files are like. It changes nothing and needs no daemon.
+    It contains versions, facts about this machine, the settings in force, the findings of `validate
+    --check`, the daemon's pages and metrics, the state of the stream, and the newest snapshots and
+    file statistics of tables. It changes nothing and works without a daemon.
 
-    No rows, keys or payloads are in it, and the values of secret settings are starred wherever they
-    stand, in logs too. Names of tables, columns, topics and hosts are in it.
+    It contains no rows, keys or payloads, and the values of secret settings are masked everywhere,
+    in logs too. It contains names of tables, columns, topics and hosts.
     """
     from ingest.tools.support_bundle import write_bundle
 
@@ -296,9 +296,9 @@ def doctor(arguments: Arguments) -> int:
     examples="Examples:\n  lakeward demo --dir /tmp/demo --events 10000\n",
 )
 def demo(arguments: Arguments) -> int:
-    """Carry a shop's changes through the whole pipeline, on this machine.
+    """Run the whole pipeline on this machine, with generated events.
 
-    Makes a hundred thousand Debezium events, ingests them, and shows the tables.
+    Generates 100,000 Debezium events of a shop, ingests them, and shows the tables.
     """
     from ingest.tools.demo import show
 

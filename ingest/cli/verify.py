@@ -60,7 +60,7 @@ Exit codes:
 
 _against = functools.partial(option, section="With what")
 _rows = functools.partial(option, section="Which rows and columns")
-_moving = functools.partial(option, section="A source that moves")
+_moving = functools.partial(option, section="A source that changes")
 
 
 def _range(text: str) -> tuple[str | None, str | None]:
@@ -126,13 +126,13 @@ def _request(arguments: Arguments) -> "Request":
     _rows(
         "--limit",
         POSITIVE,
-        "stop looking after so many keys that differ (default: 100000)",
+        "stop after this number of keys that differ (default: 100000)",
         default=100_000,
     ),
     _moving(
         "--wait-for",
         click.Choice(["lag"]),
-        "first, and before each recheck, wait until the lake has all that the source had",
+        "before the comparison and each recheck, wait until the lake has what the source had",
     ),
     _moving("--wait-timeout", DURATION_S, "default: 10m", default=600.0),
     _moving(
@@ -150,10 +150,12 @@ def _request(arguments: Arguments) -> "Request":
     _moving(
         "--rechecks",
         COUNT,
-        "read keys that differ again so often; 0 = report them at once "
+        "how often keys that differ are read again; 0 = report them at once "
         "(default: 1, with --wait-for 2)",
     ),
-    _moving("--recheck-wait", DURATION_S, "time between (default: 0, with --wait-for 30s)"),
+    _moving(
+        "--recheck-wait", DURATION_S, "time between rechecks (default: 0, with --wait-for 30s)"
+    ),
     flag(
         "--repair",
         "write rows that differ to the lake as the source has them; needs --source and -c",
@@ -167,13 +169,13 @@ def _request(arguments: Arguments) -> "Request":
 def verify(arguments: Arguments) -> int:
     """Compare tables with the database they come from, or with other tables.
 
-    Compares lake tables with the tables of a database that they are filled from, with other lake
-    tables, or with Parquet files, and says whether they are equal. Nothing is changed on any side,
-    unless --repair writes rows that differ to the lake as the source has them.
+    Compares lake tables with their source tables, with other lake tables, or with Parquet files,
+    and reports whether they are equal. Both sides are only read, unless --repair writes rows that
+    differ to the lake as the source has them.
 
-    Rows of both sides are brought to the lake's types and hashed; the hashes are added up by range
+    Rows of both sides are converted to the lake's types and hashed; the hashes are summed by range
     of the key's hash, and joined where the sums differ. Keys that differ are read again before they
-    are reported, so a source that keeps changing can be compared, too (see --wait-for).
+    are reported, so a source that keeps changing can be compared too (see --wait-for).
     """
     from ingest.tools.verify.outcome import exit_code
     from ingest.tools.verify.runs import opened_database, selected_tables, verify_tables

@@ -115,7 +115,7 @@ def read_range(piece: SourceRange, settings: FileSourceSettings) -> Iterator[Raw
         if settings.fail_on_data_loss:
             raise DataLossError(
                 "a source file no longer has bytes that this stream needs",
-                hint="restore the file, or set `source.fail.on.data.loss: false` to go on without",
+                hint="restore the file, or continue without it: `source.fail.on.data.loss: false`",
                 topic=piece.topic,
                 file=path,
                 position=position,

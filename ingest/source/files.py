@@ -480,7 +480,7 @@ class FileSource:
         error = DataLossError(
             message,
             hint="name new files so that they sort last, and keep files until they are read; or "
-            "set `source.fail.on.data.loss: false` to go on without",
+            "set `source.fail.on.data.loss: false` to continue without it",
             topic=topic,
             file=name,
         )

@@ -377,7 +377,7 @@ class KafkaSource:
         error = DataLossError(
             "kafka no longer has the records that the table missed while it was parked",
             hint="`lakeward resnapshot` makes the table whole again; or set "
-            "`source.fail.on.data.loss: false` to go on with what is left",
+            "`source.fail.on.data.loss: false` to continue with the remaining records",
             topic=topic,
             partition=key,
             wanted=wanted,

@@ -285,7 +285,7 @@ class StreamPosition:
         elif state.stream != name:
             raise InvalidRequestError(
                 "the checkpoint belongs to another stream",
-                hint="set `pipeline.checkpoint` to a directory of its own",
+                hint="set `pipeline.checkpoint` to a separate directory",
                 checkpoint=self.checkpoint,
                 stream=state.stream,
             )

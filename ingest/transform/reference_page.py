@@ -29,7 +29,7 @@ sink:
   time.zone: Europe/Berlin
 tables:                                               # later rules win key by key, masks add up
   - match: ods.*
-    columns.exclude: [internal_note]                  # expressions see them all the same
+    columns.exclude: [internal_note]                  # expressions can still use them
   - match: ods.customers
     mask: { email: "sha256('salt')", phone: last(4) }
     deletes: soft                                     # sets _cdc_deleted
@@ -43,7 +43,7 @@ tables:                                               # later rules win key by k
 - **Filter.** A row that stops matching is deleted from the table, one that starts matching is
   inserted.
 - **Soft deletes** mark the row in the table. Columns that the event lacks (PostgreSQL sends the
-  key alone unless REPLICA IDENTITY says otherwise) keep their values. A delete of a row that the
+  key alone unless REPLICA IDENTITY is FULL) keep their values. A delete of a row that the
   table does not have is ignored. The merge engines aggregation and first-row need whole rows of the
   source.
 - **Partitions.** A column that is not in the primary key needs `bucket: -1`: an index has the
@@ -51,40 +51,40 @@ tables:                                               # later rules win key by k
   only. A computed column in the primary key needs the before image in every update and delete
   (REPLICA IDENTITY FULL); a record without it goes to quarantine as `before_image`.
 - **Values that were not sent** (TOAST): a masked column keeps its stored value, and so does a
-  computed one if none of its inputs was sent. A record goes to quarantine if the filter reads
-  such a value, or if a computed column needs it beside one that was sent. A row that matches the
-  filter again has no stored values: what was not sent is null, and `table_values_lost_total`
-  counts it.
-- **A changed rule** applies to rows from then on; one that would give the same rows other keys is
+  computed one if none of its inputs was sent. A record goes to quarantine if the filter reads such
+  a value, or if a computed column needs both it and a value that was sent. A row that matches the
+  filter again has no stored values: values that were not sent are null, and
+  `table_values_lost_total` counts it.
+- **A changed rule** applies to later rows; a change that would give the same rows other keys is
   refused. Columns that it adds are added to the table before its next rows, and are null in older
-  ones. Where a rule does not fit a table, its records go to quarantine as `transform`; other tables
+  ones. If a rule does not fit a table, its records go to quarantine as `transform`; other tables
   continue.
-- **A renamed column** that the table renamed, too, may have its former name in rules. An excluded
-  column is not in the table, so nothing follows its rename: exclude the new name before the source
-  renames it.
+- **A renamed column** that was renamed in the table too may have its former name in rules. An
+  excluded column is not in the table, so nothing follows its rename: exclude the new name before
+  the source renames it.
 - **Quarantine** keeps records whole, as received: nothing is masked there.
 
 ## Expressions
 
 SQL over the columns of the source: in `filter`, in computed columns (`name = expression`) and in
-`partition.by`. Names of columns are case-sensitive and may stand in double quotes or back quotes;
-strings stand in single quotes. Expressions are checked with the configuration; errors name the
-position. A filter drops rows for which it is null. Filters of scans (`--filter`, Spark's option
-`filter`) share this grammar, for conditions on columns and literals.
+`partition.by`. Names of columns are case-sensitive and may be quoted by double quotes or
+backquotes; string literals have single quotes. Expressions are checked with the configuration;
+errors name the position. A filter drops rows for which it is null. Filters of scans (`--filter`,
+Spark's option `filter`) share this grammar, for conditions on columns and literals.
 
 - **A row without a result** (a string that is no number, a number out of range, a division by zero)
-  goes to quarantine with the reason; other rows continue. What a row does not need cannot fail for
-  it: branches of CASE, the right side of AND and OR, later arguments of `coalesce`. `TRY_CAST(x
-  AS type)` gives null instead.
+  goes to quarantine with the reason; other rows continue. Parts that are not evaluated for a row
+  cannot fail: other branches of CASE, the right side of AND and OR, later arguments of `coalesce`.
+  `TRY_CAST(x AS type)` gives null instead.
 - **Decimals are exact.** `+ - *` keep every digit; `/` has at least six decimal places and is
-  rounded half up. `/` of two whole numbers is refused, because databases do not agree on it:
-  write `a DIV b`, or cast one.
-- **Common types** exist where one type holds the other: numbers with numbers, DATE with TIMESTAMP,
+  rounded half up. `/` of two integers is refused, because databases differ in its result:
+  write `a DIV b`, or cast one operand.
+- **Common types** exist if one type can hold the other: numbers with numbers, DATE with TIMESTAMP,
   a string literal with a date or time. A number and a string, or TIMESTAMP and TIMESTAMP_LTZ, need
   a CAST.
-- **Time zones.** A TIMESTAMP has none. A TIMESTAMP_LTZ is an instant, shown in the pipeline's zone
-  (UTC unless set).
-- **A delete** may have its key only: computed columns are null in it then.
+- **Time zones.** A TIMESTAMP has no zone. A TIMESTAMP_LTZ is an instant, shown in the pipeline's
+  zone (UTC unless set).
+- **A delete** may have its key only; then its computed columns are null.
 
 Also: `CASE WHEN … THEN … ELSE … END`, `CAST(x AS type)`, `TRY_CAST`, `EXTRACT(YEAR FROM x)`,
 `INTERVAL '3' DAY`, `X'00ff'`, `DATE '…'`, `TIMESTAMP '…'`. Date patterns are Java's, with the
@@ -96,16 +96,16 @@ _MASKS = """## Masks
 |---|---|---|
 | `sha256`, `sha256('salt')` | hexadecimal digest of the salt and the value | STRING |
 | `md5`, `md5('salt')` | the same; not collision-resistant | STRING |
-| `first(n)`, `last(n)` | so many characters; empty where that would be the whole value | STRING |
+| `first(n)`, `last(n)` | n characters; empty if that would be the whole value | STRING |
 | `redact`, `redact('***')` | the same string for every value | STRING |
-| `null` | null | as it was |
+| `null` | null | unchanged |
 
-Null stays null. Values that are no strings are masked as a cast to STRING gives them. Key
-columns take `sha256` and `md5` only.
+Null stays null. Values that are not strings are cast to STRING first. Key
+columns accept `sha256` and `md5` only.
 """
 _METADATA = """## Metadata columns
 
-Names without the prefix of `metadata.columns`; null where a source does not have them.
+Names without the prefix of `metadata.columns`; null if the source does not have them.
 
 | name | type | meaning |
 |---|---|---|

@@ -70,7 +70,7 @@ class FileSystemCatalog(Catalog):
         """See `Catalog`. As in Paimon, properties other than the location are not kept."""
         if LOCATION in properties:
             raise UnsupportedFeatureError(
-                "a database of a filesystem catalog has no location of its own",
+                "a database of a filesystem catalog cannot have its own location",
                 hint="remove the property `location`, or use a JDBC or Hive catalog",
                 database=name,
             )

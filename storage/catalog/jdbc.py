@@ -319,7 +319,7 @@ class JdbcCatalog(Catalog):
         location = self.database_path(name)
         if properties.get(LOCATION, location).rstrip("/") != location:
             raise UnsupportedFeatureError(
-                "tables of a JDBC catalog lie in its warehouse",
+                "tables of a JDBC catalog are stored in its warehouse",
                 hint="remove the property `location`",
                 database=name,
             )

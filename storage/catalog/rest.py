@@ -111,7 +111,7 @@ def view_changes(before: View, after: View, identifier: str) -> list[dict[str, A
     if (before.fields, before.query) != (after.fields, after.query):
         raise UnsupportedFeatureError(
             "the query of a view of a REST catalog cannot be changed",
-            hint="drop the view and make it anew",
+            hint="drop the view and create it again",
             view=identifier,
         )
     changes: list[dict[str, Any]] = [

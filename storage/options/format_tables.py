@@ -58,7 +58,7 @@ TYPED: tuple[Option, ...] = (
         "format-table.commit-hive-sync-url",
         text,
         None,
-        "Metastore that is notified of new partitions of a format table.",
+        "Metastore in which new partitions of a format table are registered.",
     ),
     *ignored(
         "Which engine reads a format table; this one does whatever is said.",

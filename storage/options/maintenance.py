@@ -33,7 +33,7 @@ class FileIndexOptions:
         "file-index.in-manifest-threshold",
         memory_size,
         "500 b",
-        "Largest file index kept in the metadata instead of in a file of its own.",
+        "Largest file index kept in the metadata instead of in a separate file.",
         "bytes",
     )
     file_index_read_enabled: bool = option(

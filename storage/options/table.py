@@ -112,7 +112,7 @@ class PlacementOptions:
         integer,
         None,
         "Tasks or threads that share the keys of a partition and assign their buckets; each opens "
-        "buckets of its own. One when not set.",
+        "its own buckets. One when not set.",
         "assigners",
         least=1,
     )

@@ -314,7 +314,7 @@ def _refuse_alike(schema: pa.Schema, source: exp.Table) -> None:
     if len(set(folded)) < len(folded):
         alike = sorted(name for name in schema.names if folded.count(name.lower()) > 1)
         refuse(
-            "columns whose names differ only by case cannot be told apart in SQL",
+            "SQL does not distinguish columns whose names differ only in letter case",
             source,
             hint="read the table in Python",
             columns=", ".join(alike),

@@ -72,7 +72,7 @@ class MaterializedTable:
         if mode == "continuous":
             raise UnsupportedFeatureError(
                 "REFRESH_MODE = CONTINUOUS is not supported",
-                detail="a continuous refresh is a streaming job of its own that never ends",
+                detail="a continuous refresh is a separate streaming job, which does not end",
                 hint="write REFRESH_MODE = FULL, or leave it out: the clock refreshes the table",
             )
         if mode not in (None, "full"):
@@ -194,7 +194,7 @@ def _formatters(schema: TableSchema) -> dict[str, str]:
         if re.search(r"[A-Za-z]", re.sub(r"%[YmdHMS]", "", pattern)):
             raise InvalidOptionError(
                 "a pattern of times has a letter without meaning",
-                hint=f"it is made of {', '.join(_PATTERNS)} and other characters",
+                hint=f"it may contain {', '.join(_PATTERNS)} and other characters",
                 option=key,
                 value=text,
             )

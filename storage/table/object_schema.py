@@ -68,7 +68,7 @@ def check_object_table(schema: TableSchema) -> None:
     for field in schema.fields:
         if known.get(field.name) != field.type:
             raise InvalidRequestError(
-                "an object table has columns of its own",
+                "the columns of an object table are fixed",
                 hint="declare it without columns",
                 column=field.name,
             )

@@ -7,9 +7,8 @@ Prints one JSON line per way and shape of events, all measured in turn within ea
 their ratios hold on a busy machine: events per CPU second (median and best), MB/s, mean size.
 
 Ways that end with change batches (typed Arrow columns): `in step`, the product's; `reference`, the
-same decoder without it; `json`, the same events as JSON without schema block. Ways that end
-earlier, for comparison: `lanes` (raw columns), `made code` (one Python function per schema, lists
-of raw values), `fastavro` (a dict per event).
+same decoder without it; `json`, the same events as JSON without schema block. For comparison:
+`fastavro`, which ends with a dict per event.
 """
 
 import argparse
@@ -35,16 +34,7 @@ from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.registry.client import RegisteredSchema, SchemaId
 from ingest.source.records import RawBatch
-from storage.format.avro.decode import RecordDecoder
 from storage.format.metadata.schema import TableSchema
-from storage.format.types.types import (
-    ArrayType,
-    AtomicType,
-    DataField,
-    DataType,
-    RowType,
-    TypeRoot,
-)
 from tests.bench.decode_events import BATCH, COLUMNS, PARAMETERS, table
 
 TOPIC = "pg.public.orders"
@@ -183,22 +173,6 @@ def ways(
     def json_events() -> int:
         return _rows(EnvelopeDecoder(DebeziumJson(DialectOptions()), _to(target)), json_raws)
 
-    lanes = avro_lanes.EnvelopeLanes.of(WriterSchema(parse_schema(text)).schema)
-    chunks = [values[start : start + BATCH] for start in range(0, len(values), BATCH)]
-
-    def raw_columns() -> int:
-        for chunk in chunks:
-            lanes.events([value[5:] for value in chunk], ("id",))  # type: ignore[union-attr]
-        return len(values)
-
-    made = RecordDecoder(text, _wanted(parse_schema(text).tree))
-
-    def made_code() -> int:
-        for chunk in chunks:
-            lists: list[list[Any]] = [[] for _ in range(made._count)]
-            made._decode(b"".join([value[5:] for value in chunk]), len(chunk), lists)
-        return len(values)
-
     parsed = fastavro.parse_schema(json.loads(text))
 
     def to_dicts() -> int:
@@ -210,8 +184,6 @@ def ways(
         "in step": in_step,
         "reference": reference,
         "json": json_events,
-        "lanes": raw_columns,
-        "made code": made_code,
         "fastavro": to_dicts,
     }
 
@@ -226,36 +198,6 @@ def _rows(decoder: Any, raws: list[RawBatch]) -> int:
         result = decoder.decode(raw)
         rows += sum(change.rows.num_rows for change in result.changes) + len(result.bad)
     return rows
-
-
-_TYPES = {
-    "long": TypeRoot.BIGINT, "int": TypeRoot.INT, "boolean": TypeRoot.BOOLEAN,
-    "string": TypeRoot.VARCHAR, "bytes": TypeRoot.VARBINARY,
-}  # fmt: skip
-
-
-def _wanted(tree: Any) -> list[DataField]:
-    """What the made code is to read: rows, origin and operation."""
-    by_name = {field["name"]: field["type"] for field in tree["fields"]}
-    return [
-        DataField(id=number, name=name, type=_type(by_name[name]))
-        for number, name in enumerate(("before", "after", "source", "op"))
-    ]
-
-
-def _type(tree: Any) -> DataType:
-    inner = next(part for part in tree if part != "null") if isinstance(tree, list) else tree
-    kind = inner if isinstance(inner, str) else inner["type"]
-    if kind == "record":
-        fields = inner["fields"]
-        return RowType(
-            tuple(
-                DataField(id=n, name=f["name"], type=_type(f["type"])) for n, f in enumerate(fields)
-            )
-        )
-    if kind == "array":
-        return ArrayType(_type(inner["items"]))
-    return AtomicType(_TYPES[kind])
 
 
 def measure(count: int, rounds: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.interop import artifacts, generated_tables, spark_peer
 from tests.interop.java_peer import JavaPeer
-from tests.interop.peers import missing
+from tests.interop.peers import missing, required_jars
 
 
 def pytest_report_header() -> str:
@@ -23,10 +23,7 @@ def pytest_report_header() -> str:
 @pytest.fixture(scope="session")
 def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
     """Apache Paimon's Java implementation and its warehouse."""
-    try:
-        artifacts.jar(artifacts.CORE, fetch=False)
-    except artifacts.ArtifactUnavailableError as error:
-        missing(str(error))
+    required_jars(artifacts.CORE)
     with JavaPeer.running(tmp_path_factory.mktemp("java")) as peer:
         yield peer
 

@@ -14,6 +14,7 @@ import tempfile
 import pyarrow as pa
 import pytest
 
+from tests.interop import artifacts
 from tests.interop.child import Child, ChildError
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "missing",
     "peer_rows",
     "peers_python",
+    "required_jars",
 ]
 
 PEERS = ("pypaimon", "pypaimon-rust")
@@ -41,6 +43,15 @@ def missing(text: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(text)
     pytest.skip(text)
+
+
+def required_jars(*wanted: tuple[str, str, str]) -> list[pathlib.Path]:
+    """The jars of artifacts that were fetched before; without one the test is left out."""
+    try:
+        return [artifacts.jar(artifact, fetch=False) for artifact in wanted]
+    except artifacts.ArtifactUnavailableError as error:
+        missing(str(error))
+        raise
 
 
 def peers_python() -> str:

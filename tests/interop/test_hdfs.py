@@ -1,36 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables in HDFS that Java reaches with Hadoop's client and we over WebHDFS."""
 
-import concurrent.futures
-
 import pytest
 
 from storage.catalog.catalog import Catalog
-from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
 from tests.e2e.availability import had
 from tests.e2e.hdfs_cluster import hdfs_cluster
 from tests.interop import artifacts
 from tests.interop.java_peer import JavaPeer
-from tests.interop.peers import missing
+from tests.interop.peers import required_jars
+from tests.interop.shared_catalog import check_commits_at_once, schema
 from tests.table_kit import rows_of, write
 
 pytestmark = [pytest.mark.interop, pytest.mark.full]
-
-INT = parse_type("INT")
-
-
-def schema():
-    return new_schema([("k", INT), ("v", INT)], primary_keys=["k"], options={"bucket": "1"})
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     """Java and our catalog, of one warehouse."""
-    try:
-        artifacts.jar(artifacts.CORE, fetch=False)
-    except artifacts.ArtifactUnavailableError as error:
-        missing(str(error))
+    required_jars(artifacts.CORE)
     with had(hdfs_cluster(), "HDFS") as cluster:
         warehouse = f"{cluster.url}/warehouse"
         scratch = tmp_path_factory.mktemp("java")
@@ -54,18 +42,4 @@ def test_each_reads_and_continues_what_the_other_wrote(shared):
 
 
 def test_both_commit_at_once(shared):
-    java, catalog = shared
-    table = catalog.create_table("db.both", schema())
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        ours = pool.submit(
-            lambda: [write(table, n, [("+I", n, n)], compaction=False) for n in range(1, 9)]
-        )
-        theirs = pool.submit(
-            lambda: [
-                java.write("db.both", [("+I", (100 + n, n))], compaction=False) for n in range(1, 9)
-            ]
-        )
-        ours.result()
-        theirs.result()
-    keys = [row[0] for row in rows_of(catalog.table("db.both"))]
-    assert sorted(keys) == [*range(1, 9), *range(101, 109)]
+    check_commits_at_once(*shared)

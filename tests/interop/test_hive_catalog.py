@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One Hive metastore that Java's HiveCatalog and ours share."""
 
-import concurrent.futures
 import pathlib
 
 import pyspark
@@ -9,22 +8,25 @@ import pytest
 
 from storage.catalog.catalog import Catalog
 from storage.catalog.hive_client import HiveMetastore
-from storage.catalog.view import View
-from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, DropColumn, RenameColumn, SetOption
 from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
 from tests.e2e.availability import had
 from tests.e2e.hive_metastore import hive_metastore
 from tests.interop import artifacts
 from tests.interop.java_peer import JavaPeer
-from tests.interop.peers import missing
-from tests.table_kit import rows_of, write
+from tests.interop.peers import required_jars
+from tests.interop.shared_catalog import (
+    INT,
+    check_commits_at_once,
+    check_java_follows,
+    check_views,
+    check_we_follow,
+)
+from tests.table_kit import write
 
 pytestmark = [pytest.mark.interop, pytest.mark.full]
 
-INT = parse_type("INT")
 CLIENT = (
     "hive-metastore-2*",
     "hive-common-2*",
@@ -53,12 +55,6 @@ WIDE = (
 )
 
 
-def schema(**options):
-    return new_schema(
-        [("k", INT), ("v", INT)], primary_keys=["k"], options={"bucket": "1", **options}
-    )
-
-
 def partitioned(**options):
     columns = [("p", parse_type("STRING")), ("d", parse_type("DATE")), ("k", INT), ("v", INT)]
     return new_schema(
@@ -73,10 +69,7 @@ def partitioned(**options):
 def shared(tmp_path_factory):
     """Java, our catalog, and the metastore."""
     warehouse = tmp_path_factory.mktemp("hive") / "warehouse"
-    try:
-        artifacts.jar(artifacts.CORE, fetch=False)
-    except artifacts.ArtifactUnavailableError as error:
-        missing(str(error))
+    required_jars(artifacts.CORE)
     folder = pathlib.Path(pyspark.__file__).parent / "jars"
     jars = [path for name in CLIENT for path in folder.glob(f"{name}.jar")]
     with had(hive_metastore(), "Hive metastore") as server:
@@ -110,48 +103,12 @@ def entry_of(metastore, name):
 
 def test_java_sees_and_changes_what_we_make(shared):
     java, catalog, _ = shared
-    catalog.create_database("ours", properties={"owner": "us", "comment": "why", "a": "1"})
-    write(catalog.create_table("ours.t", schema()), 1, [("+I", 1, 10)])
-    assert "ours" in java.databases()
-    assert java.properties("ours") == {
-        "owner": "us",
-        "comment": "why",
-        "a": "1",
-        "location": f"file:{catalog.warehouse}/ours.db",
-    }
-    assert java.names("ours") == ["t"]
-    java.alter("ours.t", [AddColumn("w", INT)])
-    java.write("ours.t", [("+I", (2, 20, 200))])
-    assert rows_of(catalog.table("ours.t")) == [(1, 10, None), (2, 20, 200)]
-    java.rename("ours.t", "ours.u")
-    assert catalog.list_tables("ours") == ["u"]
-    write(catalog.table("ours.u"), 2, [("+I", 3, 30, 300)])
-    assert sorted(java.read("ours.u").to_pydict()["k"]) == [1, 2, 3]
-    catalog.alter_table("ours.u", [AddColumn("x", INT)])
-    assert [field.name for field in java.fields("ours.u")] == ["k", "v", "w", "x"]
-    catalog.rename_table("ours.u", "ours.v")
-    assert java.names("ours") == ["v"]
-    assert sorted(java.read("ours.v").to_pydict()["k"]) == [1, 2, 3]
-    java.drop("ours.v")
-    assert catalog.list_tables("ours") == []
-    catalog.drop_database("ours")
-    assert "ours" not in java.databases()
+    properties = {"owner": "us", "comment": "why", "a": "1"}
+    check_java_follows(java, catalog, properties, {"location": f"file:{catalog.warehouse}/ours.db"})
 
 
 def test_we_see_and_change_what_java_makes(shared):
-    java, catalog, _ = shared
-    java.create("db.java", schema())
-    java.write("db.java", [("+I", (1, 10))])
-    assert "db" in catalog.list_databases()
-    assert catalog.exists("db.java")
-    assert rows_of(catalog.table("db.java")) == [(1, 10)]
-    with pytest.raises(InvalidRequestError, match="exists already"):
-        catalog.create_table("db.java", schema())
-    catalog.drop_table("db.java")
-    assert "java" not in java.names("db")
-    java.create("db.java", schema())  # nothing of the old one is left
-    assert rows_of(catalog.table("db.java")) == []
-    catalog.drop_table("db.java")
+    check_we_follow(*shared[:2])
 
 
 @pytest.mark.parametrize("partitions", ["true", "false"])
@@ -212,38 +169,8 @@ def test_partitions_are_entered_by_the_commits_of_both(shared):
 
 
 def test_views_of_both(shared):
-    java, catalog, _ = shared
-    view = View(
-        (DataField(id=0, name="k", type=INT),),
-        "select k from t",
-        {"flink": "select `k` from t"},
-        "what for",
-    )
-    catalog.create_view("db.ours", view)
-    query, dialects, columns = java.view("db.ours")
-    assert (query, dialects, columns) == (view.query, {}, ["k"])  # Java reads none from Hive
-    java.create_view("db.theirs", "select 1 as k")
-    assert catalog.view("db.theirs").query == "select 1 as k"
-    assert catalog.list_views("db") == ["ours", "theirs"]
-    for name in ("ours", "theirs"):
-        catalog.drop_view(f"db.{name}")
+    check_views(*shared[:2], {})  # Java reads no dialects from Hive
 
 
 def test_both_commit_at_once_under_one_lock(shared):
-    java, catalog, _ = shared
-    catalog.create_table("db.both", schema())
-    table = catalog.table("db.both")
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        ours = pool.submit(
-            lambda: [write(table, n, [("+I", n, n)], compaction=False) for n in range(1, 9)]
-        )
-        theirs = pool.submit(
-            lambda: [
-                java.write("db.both", [("+I", (100 + n, n))], compaction=False) for n in range(1, 9)
-            ]
-        )
-        ours.result()
-        theirs.result()
-    keys = [row[0] for row in rows_of(catalog.table("db.both"))]
-    assert sorted(keys) == [*range(1, 9), *range(101, 109)]
-    catalog.drop_table("db.both")
+    check_commits_at_once(*shared[:2])

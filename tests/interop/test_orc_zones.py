@@ -19,7 +19,7 @@ from storage.table.scan.predicate import Compare, Op
 from storage.table.table import FileStoreTable
 from tests.interop import artifacts
 from tests.interop.java_peer import JavaPeer, Rows
-from tests.interop.peers import missing
+from tests.interop.peers import required_jars
 from tests.table_kit import rows_batch
 
 pytestmark = pytest.mark.interop
@@ -96,10 +96,7 @@ def abroad(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JavaPeer]:
     """A JVM in another zone."""
-    try:
-        artifacts.jar(artifacts.CORE, fetch=False)
-    except artifacts.ArtifactUnavailableError as error:
-        missing(str(error))
+    required_jars(artifacts.CORE)
     with JavaPeer.running(tmp_path_factory.mktemp("abroad"), request.param) as peer:
         yield peer
 

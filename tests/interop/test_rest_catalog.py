@@ -10,14 +10,13 @@ import subprocess
 import pytest
 
 from storage.catalog.catalog import Catalog
-from storage.catalog.view import View
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, SetOption
 from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
 from tests.interop import artifacts
 from tests.interop.java_peer import JavaPeer
-from tests.interop.peers import missing, peers_python
+from tests.interop.peers import peers_python, required_jars
+from tests.interop.shared_catalog import check_views
 from tests.table_kit import rows_of, write
 from tests.unit.storage.catalog.rest_server import TOKEN, rest_server
 
@@ -51,10 +50,7 @@ def schema():
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     warehouse = tmp_path_factory.mktemp("rest") / "served"
-    try:
-        artifacts.jar(artifacts.CORE, fetch=False)
-    except artifacts.ArtifactUnavailableError as error:
-        missing(str(error))
+    required_jars(artifacts.CORE)
     with rest_server(str(warehouse)) as server:
         options = {"metastore": "rest", "uri": server.uri, "token": TOKEN}
         options |= {"token.provider": "bear", "warehouse": "lake"}
@@ -86,14 +82,7 @@ def test_tables_of_both(shared):
 
 
 def test_views_of_both(shared):
-    java, catalog, _ = shared
-    field = DataField(id=0, name="k", type=INT)
-    catalog.create_view("db.ours", View((field,), "select 1", {"flink": "select 2"}))
-    assert java.view("db.ours") == ("select 1", {"flink": "select 2"}, ["k"])
-    java.create_view("db.theirs", "select 3 as k")
-    assert catalog.view("db.theirs").query == "select 3 as k"
-    for name in catalog.list_views("db"):
-        catalog.drop_view(f"db.{name}")
+    check_views(*shared[:2], {"flink": "select `k` from t"})
 
 
 def test_both_commit_at_once(shared):

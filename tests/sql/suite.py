@@ -38,7 +38,7 @@ _MINUTE_MS = 60_000
 
 def load(path: pathlib.Path) -> list[dict[str, Any]]:
     """The cases of a file."""
-    found: list[dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    found: list[dict[str, Any]] = yaml.load(path.read_bytes(), yaml.CSafeLoader)
     return found
 
 

@@ -5,6 +5,7 @@ import pathlib
 import re
 import runpy
 
+from ingest.cli import main as cli
 from ingest.daemon.configuration import load_settings
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.io.local import LocalFileIO
@@ -14,6 +15,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 README = ROOT / "README.md"
 GUIDES = ROOT / "docs" / "guides"
 PAGES = [README, *sorted(GUIDES.glob("*.md"))]
+COMMAND = re.compile(r"lakeward ([a-z][a-z-]+(?: [^`\n|]*)?)")
+GROUPS = ("quarantine", "stream", "table")
+COMMAND_NAME = re.compile(r"^  ([a-z-]+) ", re.MULTILINE)
 
 
 def example(directory, monkeypatch, page, number=0):
@@ -180,3 +184,35 @@ def test_links_to_sections_lead_somewhere():
 
 def test_the_readme_is_short():
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_commands_in_the_documentation_exist_with_their_options(capsys):
+    def helped(words):
+        capsys.readouterr()
+        assert cli.main([*words, "--help"]) == 0, words
+        return capsys.readouterr().out
+
+    names = set(COMMAND_NAME.findall(helped([]))) - {"lakeward"}
+    groups = {name: set(COMMAND_NAME.findall(helped([name]))) for name in GROUPS}
+    pages = [
+        README,
+        *ROOT.glob("docs/*/*.md"),
+        *ROOT.glob("*/README.md"),
+        *ROOT.glob("deploy/*.yaml"),
+    ]
+    texts = [page.read_text(encoding="utf-8") for page in pages]
+    texts += [helped([name]) for name in names]
+    checked, unknown = 0, set()
+    for line in (line for text in texts for line in COMMAND.findall(text)):
+        words = re.split(r"#| && |;", line)[0].split()
+        if words[0] not in names:
+            continue
+        path = words[:1] + [word for word in words[1:2] if word in groups.get(words[0], ())]
+        if path[1:] in (["tag"], ["branch"], ["consumer"]) and words[2:3]:
+            path += [word for word in words[2:3] if word.isalpha()]
+        known = helped(path)
+        options = re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", " ".join(words[len(path) :]))
+        unknown |= {(" ".join(path), option) for option in options if option not in known}
+        checked += 1
+    assert unknown == set()
+    assert checked > 100

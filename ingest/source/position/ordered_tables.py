@@ -69,7 +69,7 @@ def unordered(options: Mapping[str, str]) -> str:
     """Why a table with these options cannot be in the order of the source; "" = it can."""
     own = options.get(_SEQUENCE_FIELD)
     if own is not None and own != ",".join(POSITION_COLUMNS):
-        return f"it has an order of its own, sequence.field = {own}"
+        return f"it defines its own order, sequence.field = {own}"
     if option_value(options, "sequence.field.sort-order"):
         return "its sequence.field.sort-order is descending"
     engine = option_value(options, "merge-engine")

@@ -345,7 +345,7 @@ def _ordered(name: str, values: Sequence[Values]) -> Values:
 
 CONDITIONS: dict[str, Function] = {
     **{
-        name: Function(f"a {name} b", "comparison; null if a side is", _compare)
+        name: Function(f"a {name} b", "comparison; null if an operand is null", _compare)
         for name in _KERNELS
     },
     "is distinct from": Function("a IS DISTINCT FROM b", "never null", _distinct),
@@ -355,16 +355,20 @@ CONDITIONS: dict[str, Function] = {
     "is true": Function("a IS TRUE", "never null", _is_truth(True), (1, 1)),
     "is false": Function("a IS FALSE", "never null", _is_truth(False), (1, 1)),
     "not": Function("NOT a", "null stays null", _not, (1, 1)),
-    "and": Function("a AND b", "b is not evaluated where a is false", _and),
-    "or": Function("a OR b", "b is not evaluated where a is true", _or),
-    "if": Function("if(condition, a, b)", "b where the condition is not true", _if, (3, 3)),
-    "coalesce": Function("coalesce(a, b, …)", "the first that is not null", _coalesce, (1, MANY)),
-    "ifnull": Function("ifnull(a, b)", "b where a is null", _coalesce),
-    "nvl": Function("nvl(a, b)", "b where a is null", _coalesce),
-    "nullif": Function("nullif(a, b)", "null where they are equal, else a", _nullif),
-    "greatest": Function(
-        "greatest(a, b, …)", "the largest; null if one is", _extreme(">"), (2, MANY)
+    "and": Function("a AND b", "b is not evaluated if a is false", _and),
+    "or": Function("a OR b", "b is not evaluated if a is true", _or),
+    "if": Function("if(condition, a, b)", "b if the condition is false or null", _if, (3, 3)),
+    "coalesce": Function(
+        "coalesce(a, b, …)", "the first argument that is not null", _coalesce, (1, MANY)
     ),
-    "least": Function("least(a, b, …)", "the smallest; null if one is", _extreme("<"), (2, MANY)),
+    "ifnull": Function("ifnull(a, b)", "b if a is null", _coalesce),
+    "nvl": Function("nvl(a, b)", "b if a is null", _coalesce),
+    "nullif": Function("nullif(a, b)", "null if they are equal, else a", _nullif),
+    "greatest": Function(
+        "greatest(a, b, …)", "the largest; null if an argument is null", _extreme(">"), (2, MANY)
+    ),
+    "least": Function(
+        "least(a, b, …)", "the smallest; null if an argument is null", _extreme("<"), (2, MANY)
+    ),
 }
 """Operators and functions of truth and choice."""

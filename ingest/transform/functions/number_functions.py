@@ -174,18 +174,18 @@ def _rounding(site: Site, mode: str, digits: int) -> Planned:
 
 
 NUMBER_FUNCTIONS: dict[str, Function] = {
-    "+": Function("a + b", "sum; a date some time later", _sum),
-    "-": Function("a - b", "difference; a date some time earlier", _sum),
+    "+": Function("a + b", "sum; a date or time plus an INTERVAL", _sum),
+    "-": Function("a - b", "difference; a date or time minus an INTERVAL", _sum),
     "*": Function("a * b", "product", _sum),
-    "/": Function("a / b", "quotient, not of two whole numbers", _divide),
+    "/": Function("a / b", "quotient; refused for two integers", _divide),
     "%": Function("a % b", "remainder with the sign of a", _whole_divide),
     "mod": Function("mod(a, b)", "remainder with the sign of a", _whole_divide),
-    "div": Function("a DIV b", "quotient cut towards zero", _whole_divide),
-    "negate": Function("-a", "the other sign", _unary(negated), (1, 1)),
-    "abs": Function("abs(x)", "without sign", _unary(absolute), (1, 1)),
-    "round": Function("round(x [, digits])", "half up", _round, (1, 2)),
-    "ceil": Function("ceil(x)", "the next whole number above", _to_whole("up"), (1, 1)),
-    "ceiling": Function("ceiling(x)", "the next whole number above", _to_whole("up"), (1, 1)),
-    "floor": Function("floor(x)", "the next whole number below", _to_whole("down"), (1, 1)),
+    "div": Function("a DIV b", "integer quotient, truncated towards zero", _whole_divide),
+    "negate": Function("-a", "negation", _unary(negated), (1, 1)),
+    "abs": Function("abs(x)", "absolute value", _unary(absolute), (1, 1)),
+    "round": Function("round(x [, digits])", "rounds half up", _round, (1, 2)),
+    "ceil": Function("ceil(x)", "smallest integer not below x", _to_whole("up"), (1, 1)),
+    "ceiling": Function("ceiling(x)", "smallest integer not below x", _to_whole("up"), (1, 1)),
+    "floor": Function("floor(x)", "largest integer not above x", _to_whole("down"), (1, 1)),
 }
 """Operators and functions of numbers."""

@@ -123,12 +123,12 @@ def _with_pattern(
     return Function(syntax, meaning, plan)
 
 
-def _trimmed(function: Callable[..., Any], name: str) -> Function:
+def _trimmed(function: Callable[..., Any], name: str, ends: str) -> Function:
     def plan(site: Site) -> Planned:
         characters = site.constant_text(1, "' '") if site.has(1) else " "
         return _of_text(site, lambda column: function(column, characters))
 
-    meaning = "without spaces, or other characters, at its ends"
+    meaning = f"removes spaces, or the given characters, at {ends}"
     return Function(f"{name}(text [, characters])", meaning, plan, (1, 2))
 
 
@@ -334,45 +334,47 @@ def _constant(site: Site) -> Planned:
 TEXT_FUNCTIONS: dict[str, Function] = {
     "upper": _plain("upper(text)", "upper case", pc.utf8_upper, STRING),
     "lower": _plain("lower(text)", "lower case", pc.utf8_lower, STRING),
-    "trim": _trimmed(pc.utf8_trim, "trim"),
-    "ltrim": _trimmed(pc.utf8_ltrim, "ltrim"),
-    "rtrim": _trimmed(pc.utf8_rtrim, "rtrim"),
+    "trim": _trimmed(pc.utf8_trim, "trim", "both ends"),
+    "ltrim": _trimmed(pc.utf8_ltrim, "ltrim", "the beginning"),
+    "rtrim": _trimmed(pc.utf8_rtrim, "rtrim", "the end"),
     "reverse": _plain("reverse(text)", "reversed", pc.utf8_reverse, STRING),
     "length": _plain("length(text)", "characters", _length, INT),
     "char_length": _plain("char_length(text)", "characters", _length, INT),
     "octet_length": Function("octet_length(text)", "bytes", _octet_length, (1, 1)),
-    "concat": Function("concat(a, b, …)", "concatenated; null if one is", _concat, (1, MANY)),
-    "||": Function("a || b", "concatenated; null if one is", _concat),
+    "concat": Function("concat(a, b, …)", "joined; null if one is null", _concat, (1, MANY)),
+    "||": Function("a || b", "joined; null if one is null", _concat),
     "concat_ws": Function(
         "concat_ws(', ', a, b, …)", "joined, without nulls", _concat_ws, (2, MANY)
     ),
-    "substring": Function("substring(text, begin [, end])", "as Java: from 0", _substring, (2, 3)),
-    "substr": Function("substr(text, start [, length])", "as SQL: from 1", _substr, (2, 3)),
+    "substring": Function(
+        "substring(text, begin [, end])", "from 0, as in Java", _substring, (2, 3)
+    ),
+    "substr": Function("substr(text, start [, length])", "from 1, as in SQL", _substr, (2, 3)),
     "left": Function("left(text, n)", "the first n characters", _left),
     "right": Function("right(text, n)", "the last n characters", _right),
     "truncate": Function(
         "truncate(value, width)", "the first characters, or down to a multiple", _truncate, (2, 2)
     ),
-    "replace": Function("replace(text, 'old', 'new')", "every `old` as `new`", _replace, (3, 3)),
+    "replace": Function("replace(text, 'old', 'new')", "`new` for each `old`", _replace, (3, 3)),
     "regexp_replace": Function(
         "regexp_replace(text, '[0-9]+', 'n')",
-        "every match replaced; $1 is a group",
+        "replaces every match; $1 is a group",
         _regexp_replace,
         (3, 3),
     ),
     "lpad": _padded(pc.utf8_lpad, "lpad"),
     "rpad": _padded(pc.utf8_rpad, "rpad"),
-    "split_part": Function("split_part(text, ',', 1)", "a part, or empty", _split_part, (3, 3)),
+    "split_part": Function("split_part(text, ',', 1)", "n-th part or empty", _split_part, (3, 3)),
     "starts_with": _with_pattern(
         "starts_with(text, 'a')", "starts with it", pc.starts_with, BOOLEAN
     ),
     "ends_with": _with_pattern("ends_with(text, 'a')", "ends with it", pc.ends_with, BOOLEAN),
     "contains": _with_pattern("contains(text, 'a')", "contains it", pc.match_substring, BOOLEAN),
     "like": Function(
-        "text LIKE 'a%'", "% is any text, _ a character", _like(ignore_case=False), (2, 3)
+        "text LIKE 'a%'", "% is any text, _ one character", _like(ignore_case=False), (2, 3)
     ),
-    "ilike": Function("text ILIKE 'a%'", "LIKE in any case", _like(ignore_case=True), (2, 3)),
-    "rlike": Function("text RLIKE '^a'", "a regular expression (RE2) is found", _rlike),
+    "ilike": Function("text ILIKE 'a%'", "case-insensitive", _like(ignore_case=True), (2, 3)),
+    "rlike": Function("text RLIKE '^a'", "a regular expression (RE2) matches", _rlike),
     "md5": _digest("md5"),
     "sha256": _digest("sha256"),
     "constant": Function("constant('text')", "the same string in every row", _constant, (1, 1)),

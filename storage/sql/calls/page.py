@@ -21,7 +21,7 @@ _HEAD = """\
 
 <!-- written by `make docs` from storage/sql/calls -->
 
-Called in SQL, with arguments by place or by name:
+Called in SQL, with arguments by position or by name:
 
     CALL sys.compact('shop.orders');
     CALL sys.compact(table => 'shop.orders', partitions => 'dt=2024-01-31');
@@ -33,8 +33,8 @@ text stands for an argument that is not given. Types: a *time* is a text such as
 such as `'1 d'` or `'30 min'`, a *pattern* a regular expression of the whole name; *options* are a
 text `'key=value,key=value'` or `map('key', 'value')`.
 
-`SHOW PROCEDURES` lists them. A procedure that works on several tables, partitions or tags does one
-after the other; after an error, call it again.
+`SHOW PROCEDURES` lists them. A procedure for several tables, partitions or tags processes one after
+the other; after an error, call it again.
 """
 
 

@@ -711,7 +711,7 @@ def _check_buckets(table: TableCore, latest: Snapshot, entries: Iterable[Manifes
             raise CommitConflictError(
                 "the number of buckets was changed while rows were written",
                 detail=f"Total buckets of partition changed from {buckets} to {found}",
-                hint="open the table anew and write the rows again",
+                hint="open the table again and repeat the write",
                 table=table.layout.root,
                 partition=table.partition_path(partition),
             )

@@ -265,7 +265,7 @@ def _mark(table: TableCore, path: str, registry: PartitionRegistry | None, now_m
                 _report(table, path)
             case _:
                 raise UnsupportedFeatureError(
-                    "an action of one's own class cannot be carried out without Java",
+                    "custom actions are Java classes, which cannot be executed",
                     hint="use success-file, done-partition, mark-event or http-report",
                     option="partition.mark-done-action",
                     value=action,

@@ -90,7 +90,7 @@ def require_updatable(table: TableCore, columns: Iterable[str]) -> None:
     if keys and moved and table.options.merge_engine != "deduplicate":
         raise UnsupportedFeatureError(
             "rows of this merge engine stay in their partition",
-            hint="delete the rows and insert them anew",
+            hint="delete the rows and insert them again",
             table=table.layout.root,
             column=moved[0],
         )

@@ -237,5 +237,5 @@ def test_sql_of_a_catalog(tmp_path: pathlib.Path, session) -> None:
 def test_columns_that_differ_by_case_are_refused(tmp_path: pathlib.Path) -> None:
     make_table(tmp_path, columns=(("k", "BIGINT"), ("K", "STRING")))
     session = SqlSession(FileSystemCatalog(str(tmp_path)), "db")
-    with pytest.raises(SqlError, match="differ only by case"):
+    with pytest.raises(SqlError, match="differ only in letter case"):
         session.last_rows("SELECT k FROM t")

@@ -117,5 +117,5 @@ def test_what_is_no_object_table(tmp_path: pathlib.Path) -> None:
         options={"type": "object-table", "object-location": "/x"},
         now_ms=0,
     )
-    with pytest.raises(InvalidRequestError, match="columns of its own"):
+    with pytest.raises(InvalidRequestError, match="columns of an object table are fixed"):
         catalog.create_table("db.t", own)
