@@ -22,8 +22,6 @@ __all__ = [
 LATER: Mapping[str, str] = {
     # merging
     "sequence.snapshot-ordering": "ordering by snapshot",
-    # catalogs
-    "hive": "the Hive catalog",
 }
 """Feature -> the capability that brings it. Delete an entry when the feature is there."""
 
@@ -87,8 +85,6 @@ def step_needs(kind: str, body: Any) -> Iterator[str]:
     elif kind == "unit":
         if body["fn"] in _UNITS:
             yield _UNITS[body["fn"]]
-    elif kind == "sql" and "'metastore'='hive'" in body:
-        yield "hive"
 
 
 def check_needs(kind: str, body: Any) -> Iterator[str]:
