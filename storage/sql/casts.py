@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CAST of fractions to whole numbers cuts off, as in Flink and Spark; DuckDB would round."""
+"""CAST as in Flink and Spark, where DuckDB does otherwise.
+
+Fractions are cut off where DuckDB would round them to whole numbers, and the text of an instant is
+its local time, without the zone's offset.
+"""
 
 import pyarrow as pa
 from sqlglot import exp
 
 from storage.sql.unnest import TypeOf
 
-__all__ = ["truncate_casts"]
+__all__ = ["adapt_casts"]
 
 _WHOLE = frozenset({exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT})
 _FRACTIONS = frozenset({exp.DType.DECIMAL, exp.DType.FLOAT, exp.DType.DOUBLE})
@@ -18,8 +22,8 @@ _OF_ARGUMENTS = (
 _ALWAYS = (exp.Div, exp.Avg, exp.Sqrt, exp.Pow, exp.Exp, exp.Ln, exp.Log)
 
 
-def truncate_casts(select: exp.Select, type_of: TypeOf) -> None:
-    """Write the casts of a SELECT so that DuckDB cuts fractions off.
+def adapt_casts(select: exp.Select, type_of: TypeOf) -> None:
+    """Write the casts of a SELECT so that DuckDB does what Flink and Spark do.
 
     Args:
         select: changed in place.
@@ -28,6 +32,19 @@ def truncate_casts(select: exp.Select, type_of: TypeOf) -> None:
     for cast in list(select.find_all(exp.Cast)):
         if cast.to.this in _WHOLE and _is_fraction(cast.this, type_of):
             cast.set("this", exp.Anonymous(this="trunc", expressions=[cast.this]))
+        elif cast.to.this in exp.DataType.TEXT_TYPES and _is_instant(cast.this, type_of):
+            cast.set("this", exp.cast(cast.this, exp.DType.TIMESTAMPNTZ))
+
+
+def _is_instant(node: exp.Expr, type_of: TypeOf) -> bool:
+    match node:
+        case exp.Column():
+            type_ = type_of(node)
+            return type_ is not None and pa.types.is_timestamp(type_) and type_.tz is not None
+        case exp.Cast():
+            return node.to.this in (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
+        case _:
+            return isinstance(node, exp.CurrentTimestamp)
 
 
 def _is_fraction(node: exp.Expr, type_of: TypeOf) -> bool:

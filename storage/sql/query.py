@@ -16,13 +16,14 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from storage.sql import engine
-from storage.sql.casts import truncate_casts
+from storage.sql.casts import adapt_casts
 from storage.sql.dialect import Lakeward, parse_query
 from storage.sql.errors import SqlError, locate, position, refuse
 from storage.sql.nodes import OPTIONS
 from storage.sql.parse.words import text_of
 from storage.sql.pushdown import filter_of, used_columns
 from storage.sql.relations import columns_of, is_view, rows_of
+from storage.sql.settings import ZONE_OPTIONS
 from storage.sql.unnest import TypeOf, without_laterals, without_unnests
 from storage.table.scan.predicate import Predicate
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "constant", "instant_ms", "plan_query", "run_query"]
 
-_ZONE_OPTIONS = ("table.local-time-zone", "spark.sql.session.timeZone")
 _MOST_VIEWS = 50
 _INCREMENTAL = {
     "paimon_incremental_query": "incremental-between",
@@ -62,7 +62,7 @@ class Plan:
 
 def time_zone(session: "SqlSession") -> str | None:
     """The zone that SET gave."""
-    return next((session.options[key] for key in _ZONE_OPTIONS if key in session.options), None)
+    return next((session.options[key] for key in ZONE_OPTIONS if key in session.options), None)
 
 
 def run_query(session: "SqlSession", node: exp.Query) -> pa.RecordBatchReader:
@@ -180,7 +180,7 @@ def _expanded(
         source.replace(new)
     _refuse_leftovers(tree, plan)
     for select, type_of in selects:
-        truncate_casts(select, type_of)
+        adapt_casts(select, type_of)
         without_unnests(select, type_of)
         without_laterals(select, type_of)
     return tree

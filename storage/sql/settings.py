@@ -7,13 +7,15 @@ import pyarrow as pa
 
 from storage.errors import NotFoundError
 from storage.sql import nodes
-from storage.sql.errors import locate, suggestion
+from storage.sql.errors import SqlError, locate, suggestion
 from storage.sql.relations import SYSTEM_DATABASE
 
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = ["reset_option", "set_option", "use_catalog", "use_database"]
+__all__ = ["ZONE_OPTIONS", "reset_option", "set_option", "use_catalog", "use_database"]
+
+ZONE_OPTIONS = ("table.local-time-zone", "spark.sql.session.timeZone")
 
 
 def use_catalog(session: "SqlSession", node: nodes.UseCatalog) -> None:
@@ -37,6 +39,8 @@ def set_option(session: "SqlSession", node: nodes.SetOption) -> pa.Table | None:
     """SET: keep an option, or show one or all."""
     key, value = node.args.get("key_text"), node.args.get("value")
     if key is not None and value is not None:
+        if key in ZONE_OPTIONS:
+            _require_zone(node, value)
         session.options[key] = value
         return None
     shown = {name: text for name, text in session.options.items() if key in (None, name)}
@@ -46,6 +50,15 @@ def set_option(session: "SqlSession", node: nodes.SetOption) -> pa.Table | None:
             "value": pa.array(shown.values(), pa.string()),
         }
     )
+
+
+def _require_zone(node: nodes.SetOption, zone: str) -> None:
+    from storage.sql.engine import connect  # DuckDB is loaded where it is used
+
+    try:
+        connect(zone).close()
+    except SqlError as error:
+        raise locate(error, node) from error.__cause__
 
 
 def reset_option(session: "SqlSession", node: nodes.ResetOption) -> None:
