@@ -93,8 +93,8 @@ def run_case(case: Mapping[str, Any], warehouse: pathlib.Path) -> CaseReport:
         if needs_hive(case):
             try:
                 stack.enter_context(_hive_configuration(warehouse))
-            except PartUnavailableError as failure:
-                report.left_out.append(f"no Hive metastore: {failure}")
+            except PartUnavailableError as failed:
+                report.left_out.append(f"no Hive metastore: {failed}")
                 return report
         error = _steps_error(run, warehouse)
     wanted = run.expect.get("error")
