@@ -69,6 +69,8 @@ class _Source:
             for batch in self._rows.to_batches():
                 self._on_rows(batch.num_rows)
                 yield batch
+        except GeneratorExit:  # DuckDB needs no more rows, or has failed
+            raise
         except BaseException as error:
             self._failed.append(error)
             raise
