@@ -13,7 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from storage.catalog.catalog import Catalog, check_name, split_identifier
-from storage.catalog.hive_client import CONF_DIR, HiveLock, HiveMetastore, thrift
+from storage.catalog.hive_client import (
+    CONF_DIR,
+    HiveLock,
+    HiveMetastore,
+    configured_warehouse,
+    thrift,
+)
 from storage.catalog.hive_entries import (
     EXTERNAL_TABLE,
     LOCATION_PROPERTY,
@@ -153,6 +159,7 @@ class HiveCatalog(Catalog):
                     option=key,
                     value=own[key],
                 )
+        warehouse = warehouse or configured_warehouse(own)
         if not warehouse.startswith("hdfs:"):
             store.pop(_HADOOP_CONF_DIR, None)  # says nothing of other stores
         file_io, root = resolve_file_io(warehouse, store)

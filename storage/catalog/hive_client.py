@@ -35,7 +35,7 @@ from storage.errors import (
 from storage.io.hadoop_conf import site_properties
 from storage.options import values
 
-__all__ = ["CONF_DIR", "HiveLock", "HiveMetastore", "thrift"]
+__all__ = ["CONF_DIR", "HiveLock", "HiveMetastore", "configured_warehouse", "thrift"]
 
 CONF_DIR = "hive-conf-dir"
 _CONNECT_MS = 10_000
@@ -52,6 +52,24 @@ _NOT_SPOKEN = {
     "hive.metastore.use.http.transport": "thrift over HTTP",
 }
 _TIMEOUT = "hive.metastore.client.socket.timeout"
+
+
+def _hive_site(options: Mapping[str, str]) -> Mapping[str, str]:
+    directory = options.get(CONF_DIR) or os.environ.get("HIVE_CONF_DIR", "")
+    if CONF_DIR in options and not pathlib.Path(directory, "hive-site.xml").is_file():
+        raise InvalidOptionError(
+            "there is no hive-site.xml in the directory", key=CONF_DIR, value=directory
+        )
+    return site_properties(directory, "hive-site.xml") if directory else {}
+
+
+def configured_warehouse(options: Mapping[str, str]) -> str:
+    """The warehouse in hive-site.xml; empty: it names none.
+
+    Raises:
+        InvalidOptionError: the directory that the options name holds no hive-site.xml.
+    """
+    return _hive_site(options).get("hive.metastore.warehouse.dir", "")
 
 
 @functools.cache
@@ -83,12 +101,7 @@ class HiveMetastore:
             InvalidOptionError: none is named, or the address is malformed.
             UnsupportedFeatureError: it asks for a transport that is not supported.
         """
-        directory = options.get(CONF_DIR) or os.environ.get("HIVE_CONF_DIR", "")
-        if CONF_DIR in options and not pathlib.Path(directory, "hive-site.xml").is_file():
-            raise InvalidOptionError(
-                "there is no hive-site.xml in the directory", key=CONF_DIR, value=directory
-            )
-        conf = site_properties(directory, "hive-site.xml") if directory else {}
+        conf = _hive_site(options)
         for key, what in _NOT_SPOKEN.items():
             if conf.get(key, "").lower() == "true":
                 raise UnsupportedFeatureError(

@@ -215,11 +215,17 @@ def _clause(
         values = _inserted(table, source, source_columns, then, when)
     elif str(then.name).upper() != "DELETE":
         refuse("WHEN … THEN takes UPDATE, DELETE or INSERT", when)
+    sides = {target.lower(), source.alias_or_name.lower()}
     alone = {When.NOT_MATCHED: source.alias_or_name, When.NOT_MATCHED_BY_SOURCE: target}.get(kind)
 
     def own(part: exp.Expr) -> exp.Expr:
-        part = unqualified(part, node.this, source)
-        return part if alone is None else source_only(part, alone)
+        if alone is None:
+            return unqualified(part, node.this, source)
+        others = sides - {alone.lower()}
+        for column in part.find_all(exp.Column):
+            if column.table.lower() in others and column.find_ancestor(exp.Query) is None:
+                refuse("this clause has no row of that side", column, hint=f"it has {alone} only")
+        return source_only(unqualified(part, node.this, source), alone)
 
     return _Clause(
         kind,

@@ -206,7 +206,7 @@ def _missing(
     if what == "function":
         otherwise = "see the functions of Spark's SQL"
     if what == "column" and columns:
-        known = sorted(columns)
+        known = sorted(each for each in columns if not each.startswith("_LAKEWARD_"))
         hint = suggestion(name, known, f"there are {', '.join(known[:20])}")
         text = ""
     for found in _SUGGESTED.finditer(text):

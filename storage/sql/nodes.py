@@ -13,6 +13,7 @@ from storage.format.types.types import DataType
 
 __all__ = [
     "OPTIONS",
+    "ZONE_OPTIONS",
     "AlterDatabase",
     "AlterMaterializedTable",
     "AlterTable",
@@ -39,6 +40,9 @@ __all__ = [
     "UseDatabase",
     "table_options",
 ]
+
+ZONE_OPTIONS = ("table.local-time-zone", "spark.sql.session.timeZone")
+"""What SET calls the time zone of a session."""
 
 OPTIONS = "options"
 """Key in `meta` of an `exp.Table`: what `/*+ OPTIONS(…) */` says of it."""

@@ -18,7 +18,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from storage.sql import engine
 from storage.sql.dialect import Lakeward, parse_query
 from storage.sql.errors import SqlError, locate, position, refuse
-from storage.sql.nodes import OPTIONS
+from storage.sql.nodes import OPTIONS, ZONE_OPTIONS
 from storage.sql.parse.words import text_of
 from storage.sql.pushdown import filter_of, used_columns
 from storage.sql.relations import columns_of, is_view, rows_of
@@ -28,9 +28,14 @@ from storage.table.scan.predicate import Predicate
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = ["Plan", "constant", "instant_ms", "plan_query", "run_query", "truncate_casts"]
-
-_ZONE_OPTIONS = ("table.local-time-zone", "spark.sql.session.timeZone")
+__all__ = [
+    "Plan",
+    "adapt_casts",
+    "constant",
+    "instant_ms",
+    "plan_query",
+    "run_query",
+]
 _MOST_VIEWS = 50
 _INCREMENTAL = {
     "paimon_incremental_query": "incremental-between",
@@ -61,7 +66,7 @@ class Plan:
 
 def time_zone(session: "SqlSession") -> str | None:
     """The zone that SET gave."""
-    return next((session.options[key] for key in _ZONE_OPTIONS if key in session.options), None)
+    return next((session.options[key] for key in ZONE_OPTIONS if key in session.options), None)
 
 
 def run_query(session: "SqlSession", node: exp.Query) -> pa.RecordBatchReader:
@@ -179,7 +184,7 @@ def _expanded(
         source.replace(new)
     _refuse_leftovers(tree, plan)
     for select, type_of in selects:
-        truncate_casts(select, type_of)
+        adapt_casts(select, type_of)
         without_unnests(select, type_of)
         without_laterals(select, type_of)
     return tree
@@ -384,8 +389,11 @@ _OF_ARGUMENTS = (
 _ALWAYS = (exp.Div, exp.Avg, exp.Sqrt, exp.Pow, exp.Exp, exp.Ln, exp.Log)
 
 
-def truncate_casts(select: exp.Select, type_of: TypeOf) -> None:
-    """Write casts to whole numbers so that DuckDB cuts fractions off, as Flink and Spark do.
+def adapt_casts(select: exp.Select, type_of: TypeOf) -> None:
+    """Write casts so that DuckDB does what Flink and Spark do.
+
+    Fractions are cut off where DuckDB would round them to whole numbers, and the text of an instant
+    is its local time, without the zone's offset.
 
     Args:
         select: changed in place.
@@ -394,6 +402,19 @@ def truncate_casts(select: exp.Select, type_of: TypeOf) -> None:
     for node in list(select.find_all(exp.Cast)):
         if node.to.this in _WHOLE and _is_fraction(node.this, type_of):
             node.set("this", exp.Anonymous(this="trunc", expressions=[node.this]))
+        elif node.to.this in exp.DataType.TEXT_TYPES and _is_instant(node.this, type_of):
+            node.set("this", exp.cast(node.this, exp.DType.TIMESTAMPNTZ))
+
+
+def _is_instant(node: exp.Expr, type_of: TypeOf) -> bool:
+    match node:
+        case exp.Column():
+            type_ = type_of(node)
+            return type_ is not None and pa.types.is_timestamp(type_) and type_.tz is not None
+        case exp.Cast():
+            return node.to.this in (exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ)
+        case _:
+            return isinstance(node, exp.CurrentTimestamp)
 
 
 def _is_fraction(node: exp.Expr, type_of: TypeOf) -> bool:

@@ -16,7 +16,8 @@ from storage.format.types.arrow_types import type_from_arrow
 from storage.format.types.type_text import type_name
 from storage.io.object_store.options import redacted_options
 from storage.sql import engine, nodes
-from storage.sql.errors import locate, refuse, suggestion
+from storage.sql.engine import connect
+from storage.sql.errors import SqlError, locate, refuse, suggestion
 from storage.sql.query import plan_query, time_zone
 from storage.sql.relations import SYSTEM_DATABASE, CatalogTable, SystemTable, is_view, rows_of
 from storage.table.inspect.system.registry import system_table
@@ -376,10 +377,19 @@ def set_option(session: "SqlSession", node: nodes.SetOption) -> pa.Table | None:
     """SET: keep an option, or show one or all."""
     key, value = node.args.get("key_text"), node.args.get("value")
     if key is not None and value is not None:
+        if key in nodes.ZONE_OPTIONS:
+            _require_zone(node, value)
         session.options[key] = value
         return None
     shown = {name: text for name, text in session.options.items() if key in (None, name)}
     return _pairs(shown)
+
+
+def _require_zone(node: nodes.SetOption, zone: str) -> None:
+    try:
+        connect(zone).close()
+    except SqlError as error:
+        raise locate(error, node) from error.__cause__
 
 
 def reset_option(session: "SqlSession", node: nodes.ResetOption) -> None:

@@ -22,8 +22,6 @@ __all__ = [
 LATER: Mapping[str, str] = {
     # merging
     "sequence.snapshot-ordering": "ordering by snapshot",
-    # catalogs
-    "hive": "the Hive catalog",
 }
 """Feature -> the capability that brings it. Delete an entry when the feature is there."""
 
@@ -84,11 +82,8 @@ def step_needs(kind: str, body: Any) -> Iterator[str]:
         yield from option_needs(body.get("set_options") or {})
     elif kind == "call":
         yield from (_CALLS[name] for name in body if name in _CALLS)
-    elif kind == "unit":
-        if body["fn"] in _UNITS:
-            yield _UNITS[body["fn"]]
-    elif kind == "sql" and "'metastore'='hive'" in body:
-        yield "hive"
+    elif kind == "unit" and body["fn"] in _UNITS:
+        yield _UNITS[body["fn"]]
 
 
 def check_needs(kind: str, body: Any) -> Iterator[str]:

@@ -5,7 +5,9 @@ What the steps and expectations mean is in the legend of the case file. A case t
 feature is not run; a check that needs one is left out and the rest of the case still runs.
 """
 
+import contextlib
 import dataclasses
+import os
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,10 +24,12 @@ from tests.conformance.statements import CaseStatements
 from tests.conformance.system_tables import Stream
 from tests.conformance.units import run_unit
 from tests.conformance.values import expected_changes, expected_rows, found_rows
+from tests.e2e.availability import PartUnavailableError
+from tests.e2e.hive_metastore import hive_metastore
 from tests.golden.values import difference
 from tests.reporting import CaseReport
 
-__all__ = ["run_case"]
+__all__ = ["needs_hive", "run_case"]
 
 
 @dataclasses.dataclass(slots=True)
@@ -85,7 +89,14 @@ def run_case(case: Mapping[str, Any], warehouse: pathlib.Path) -> CaseReport:
     if report.left_out:
         return report
     run = _Run(case, report, warehouse)
-    error = _steps_error(run, warehouse)
+    with contextlib.ExitStack() as stack:
+        if needs_hive(case):
+            try:
+                stack.enter_context(_hive_configuration(warehouse))
+            except PartUnavailableError as failed:
+                report.left_out.append(f"no Hive metastore: {failed}")
+                return report
+        error = _steps_error(run, warehouse)
     wanted = run.expect.get("error")
     if wanted is not None:
         report.checked.append("error")
@@ -95,6 +106,37 @@ def run_case(case: Mapping[str, Any], warehouse: pathlib.Path) -> CaseReport:
     else:
         _check_expectations(run)
     return report
+
+
+def needs_hive(case: Mapping[str, Any]) -> bool:
+    """Whether a case opens a Hive catalog."""
+    return any("'metastore'='hive'" in str(step.get("sql")) for step in case["steps"])
+
+
+@contextlib.contextmanager
+def _hive_configuration(warehouse: pathlib.Path) -> Iterator[None]:
+    """A metastore, which HIVE_CONF_DIR names as Hive's own configuration does."""
+    before = os.environ.get("HIVE_CONF_DIR")
+    with hive_metastore() as server:
+        properties = {
+            "hive.metastore.uris": server.uri,
+            "hive.metastore.warehouse.dir": f"file://{warehouse}/hive",
+        }
+        rows = "".join(
+            f"<property><name>{key}</name><value>{value}</value></property>"
+            for key, value in properties.items()
+        )
+        folder = warehouse / "hive-conf"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "hive-site.xml").write_text(f"<configuration>{rows}</configuration>")
+        os.environ["HIVE_CONF_DIR"] = str(folder)
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["HIVE_CONF_DIR"]
+            else:
+                os.environ["HIVE_CONF_DIR"] = before
 
 
 def _steps_error(run: _Run, warehouse: pathlib.Path) -> Exception | None:

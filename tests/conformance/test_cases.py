@@ -11,13 +11,19 @@ from storage.errors import LakewardError
 from storage.options.options import TableOptions, require_writable
 from tests.conformance.cases import CASES, case_files, load_cases
 from tests.conformance.features import LATER, option_needs
-from tests.conformance.runner import run_case
+from tests.conformance.runner import needs_hive, run_case
 
 _FILES = case_files([CASES])
 _CASES = [case for path in _FILES for case in load_cases(path)]
 
 
-@pytest.mark.parametrize("case", _CASES, ids=lambda case: case["id"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case["id"], marks=pytest.mark.full if needs_hive(case) else ())
+        for case in _CASES
+    ],
+)
 def test_table_behaves_as_specified(case: Mapping[str, Any], tmp_path: pathlib.Path) -> None:
     report = run_case(case, tmp_path)
     assert not report.failures, "\n".join(report.failures)

@@ -6,9 +6,18 @@ Iceberg table, options of the read]}, "statements": [SQL, …], "query": SQL
 or null, "output": Parquet file for the query's rows}`; the answer is a line `{"error": null or a
 text}`. The first line is `{"jar": …, "warehouse": …, "scratch": …}`. Nothing of Lakeward is
 imported here. Spark 3.5 adds the `--add-opens` flags that a JVM of 17 needs by itself.
+
+Single statements are judged in a session of their own: `{"fresh": warehouse}` starts one with the
+database `db`; after it, `{"outcome": SQL, "settings": {key: value}}` answers with `outcome`:
+columns, types and rows, or the class and text of the failure; `{"state": true}` answers with
+`state`: columns, types and rows of every table of `db`. An order with `"own": true` runs there.
 """
 
+import base64
+import datetime
+import decimal
 import json
+import os
 import pathlib
 import shutil
 import sys
@@ -16,6 +25,7 @@ import traceback
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql import types as t
 
 EXTENSIONS = "org.apache.paimon.spark.extensions.PaimonSparkSessionExtensions"
 
@@ -51,6 +61,76 @@ def session(settings: dict[str, Any]) -> Any:
     return spark
 
 
+def fresh(spark: Any, warehouse: str) -> Any:
+    """A session with its own settings, and a catalog of its own."""
+    own = spark.newSession()
+    own.conf.set("spark.sql.catalog.paimon.warehouse", f"file://{warehouse}")
+    own.sql("CREATE DATABASE IF NOT EXISTS paimon.db")
+    own.sql("USE paimon.db")
+    return own
+
+
+def plain(value: Any, type_: Any) -> Any:
+    """A value as `ingest.observe.text_table.plain` writes it."""
+    if value is None:
+        return None
+    match type_:
+        case t.BinaryType():
+            return base64.b64encode(bytes(value)).decode("ascii")
+        case t.DecimalType():
+            return str(decimal.Decimal(value))
+        case t.TimestampType():
+            return value.replace(tzinfo=datetime.UTC).isoformat()
+        case t.TimestampNTZType() | t.DateType():
+            return value.isoformat()
+        case t.ArrayType():
+            return [plain(item, type_.elementType) for item in value]
+        case t.MapType():
+            pairs = ([plain(k, type_.keyType), plain(v, type_.valueType)] for k, v in value.items())
+            return sorted(pairs, key=repr)
+        case t.StructType():
+            found = zip(type_.fields, value, strict=True)
+            return {field.name: plain(item, field.dataType) for field, item in found}
+        case t.DayTimeIntervalType():
+            return value.total_seconds()
+    return value
+
+
+def rows_of(frame: Any) -> dict[str, Any]:
+    types = [field.dataType for field in frame.schema.fields]
+    rows = [
+        [plain(v, type_) for v, type_ in zip(row, types, strict=True)] for row in frame.collect()
+    ]
+    return {"columns": frame.columns, "types": [x.simpleString() for x in types], "rows": rows}
+
+
+def outcome(spark: Any, statement: str, settings: dict[str, str]) -> dict[str, Any]:
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        return rows_of(spark.sql(statement))
+    except Exception as failure:
+        text = "\n".join(x for x in str(failure).splitlines() if not x.startswith("\tat "))
+        return {"failure": type(failure).__name__, "text": text[:600]}
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+
+
+def state(spark: Any, warehouse: str, known: dict[str, Any]) -> dict[str, Any]:
+    """The tables of `db`; those without a new snapshot or schema are not read again."""
+    found = {}
+    for name in sorted(row.tableName for row in spark.sql("SHOW TABLES IN paimon.db").collect()):
+        folder = pathlib.Path(warehouse, "db.db", name)
+        parts = [path for path in (folder / "snapshot", folder / "schema") if path.exists()]
+        signature = [(path.name, sorted(os.listdir(path)), path.stat().st_mtime) for path in parts]
+        if name not in known or known[name][0] != signature:
+            quoted = name.replace("`", "``")
+            known[name] = signature, outcome(spark, f"SELECT * FROM paimon.db.`{quoted}`", {})
+        found[name] = known[name][1]
+    return found
+
+
 def answer(spark: Any, order: dict[str, Any]) -> None:
     for name, path in order.get("views", {}).items():
         spark.read.parquet(path).createOrReplaceTempView(name)
@@ -68,19 +148,28 @@ def answer(spark: Any, order: dict[str, Any]) -> None:
 def main() -> None:
     replies = sys.stdout
     sys.stdout = sys.stderr
-    spark = None
+    spark = own = None
+    warehouse, known = "", {}
     for line in sys.stdin:
-        error = None
+        reply: dict[str, Any] = {"error": None}
         try:
             order = json.loads(line)
             if spark is None:
                 spark = session(order)
+            elif "fresh" in order:
+                warehouse, known = order["fresh"], {}
+                own = fresh(spark, warehouse)
+            elif "outcome" in order:
+                reply["outcome"] = outcome(own, order["outcome"], order["settings"])
+            elif "state" in order:
+                reply["state"] = state(own, warehouse, known)
             else:
-                answer(spark, order)
+                answer(own if order.get("own") else spark, order)
         except Exception as failure:
             lines = "".join(traceback.format_exception(failure)).splitlines()
-            error = "\n".join(line for line in lines if not line.startswith("\tat "))[-3000:]
-        replies.write(json.dumps({"error": error}) + "\n")
+            text = "\n".join(line for line in lines if not line.startswith("\tat "))
+            reply["error"] = text[-3000:]
+        replies.write(json.dumps(reply) + "\n")
         replies.flush()
     if spark is not None:
         spark.stop()

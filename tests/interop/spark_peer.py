@@ -10,6 +10,7 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -95,8 +96,15 @@ class SparkPeer:
 
     # ------------------------------------------------------------------------------- running
 
-    def run(self, *statements: str, views: Mapping[str, pa.Table] | None = None) -> None:
+    def run(
+        self, *statements: str, views: Mapping[str, pa.Table] | None = None, own: bool = False
+    ) -> None:
         """Run statements; they may read the given tables as views.
+
+        Args:
+            statements: SQL.
+            views: tables by name.
+            own: in the session of `fresh`.
 
         Raises:
             SparkFailedError: one failed.
@@ -105,7 +113,23 @@ class SparkPeer:
         for name, table in (views or {}).items():
             files[name] = str(self._scratch / f"{name}.parquet")
             pq.write_table(table, files[name], coerce_timestamps="us")
-        self._ask({"views": files, "statements": list(statements)})
+        self._ask({"views": files, "statements": list(statements), "own": own})
+
+    def fresh(self, warehouse: pathlib.Path) -> None:
+        """Begin a session of its own on another warehouse, with the empty database `db`."""
+        self._ask({"fresh": str(warehouse)})
+
+    def outcome(self, text: str, settings: Mapping[str, str]) -> dict[str, Any]:
+        """What a statement gives in the session of `fresh`: `columns`, `types` and `rows`, or
+        `failure` (a class) and `text`.
+        """
+        found: dict[str, Any] = self._ask({"outcome": text, "settings": dict(settings)})["outcome"]
+        return found
+
+    def state(self) -> dict[str, dict[str, Any]]:
+        """Columns, types and rows of every table of `db` in the session of `fresh`."""
+        found: dict[str, dict[str, Any]] = self._ask({"state": True})["state"]
+        return found
 
     def read(self, name: str, fields: Sequence[DataField], query: str | None = None) -> pa.Table:
         """All rows, in the Arrow types of the fields.
@@ -138,9 +162,9 @@ class SparkPeer:
         pathlib.Path(output).unlink()
         return found
 
-    def _ask(self, order: Mapping[str, object]) -> None:
+    def _ask(self, order: Mapping[str, object]) -> dict[str, Any]:
         try:
-            self._child.ask(order, ANSWER_S)
+            return self._child.ask(order, ANSWER_S)
         except ChildError as error:
             raise SparkFailedError(str(error)) from error
 

@@ -142,6 +142,17 @@ def site(tmp_path, **properties):
     return {"hive-conf-dir": str(tmp_path)}
 
 
+def test_the_warehouse_of_a_hive_configuration(tmp_path):
+    place = {"hive_metastore_warehouse_dir": f"{tmp_path}/w"}
+    options = site(tmp_path, hive_metastore_uris="thrift://127.0.0.1:1", **place)
+    opened = Catalog.open("", {"metastore": "hive", **options})
+    assert opened.warehouse.endswith(f"{tmp_path}/w")
+    given = Catalog.open(str(tmp_path / "other"), {"metastore": "hive", **options})
+    assert given.warehouse.endswith(f"{tmp_path}/other")
+    with pytest.raises(InvalidRequestError, match="location is empty"):
+        Catalog.open("", DEAD)
+
+
 def test_the_metastore_of_a_hive_configuration(tmp_path):
     options = site(tmp_path, hive_metastore_uris="thrift://one:9083, thrift://[::1]:9084")
     found = HiveMetastore.of(options)

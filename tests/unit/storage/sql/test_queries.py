@@ -239,3 +239,18 @@ def test_columns_that_differ_by_case_are_refused(tmp_path: pathlib.Path) -> None
     session = SqlSession(FileSystemCatalog(str(tmp_path)), "db")
     with pytest.raises(SqlError, match="differ only in letter case"):
         session.last_rows("SELECT k FROM t")
+
+
+def test_a_source_that_is_closed_early_has_not_failed() -> None:
+    class Rows:
+        schema = pa.schema([("a", pa.int32())])
+
+        def to_batches(self):
+            yield pa.record_batch({"a": pa.array([1], pa.int32())})
+            yield pa.record_batch({"a": pa.array([2], pa.int32())})
+
+    failed: list[BaseException] = []
+    batches = engine._Source(Rows(), failed, lambda count: None)._batches()
+    next(batches)
+    batches.close()
+    assert not failed
