@@ -166,6 +166,7 @@ class TableOptions(
             "row_deduplicate_ignore_fields",
         ):
             values[name] = values[name] or ()
+        _require_least(values)  # before values that were not given follow others
         _fill_dependent_defaults(values)
         options = TableOptions(raw=dict(raw), **values)
         _validate(options)
@@ -252,10 +253,9 @@ def _fill_dependent_defaults(values: dict[str, Any]) -> None:
     )
 
 
-def _validate(options: TableOptions) -> None:
-    _validate_deletion_vectors(options)
+def _require_least(values: Mapping[str, Any]) -> None:
     for row in TABLE_OPTIONS:
-        value = None if row.least is None else getattr(options, row.attribute)
+        value = None if row.least is None else values[row.attribute]
         if row.least is not None and value is not None and value < row.least:
             raise InvalidOptionError(
                 f"{row.key} should be at least {row.least}, but the value is too small",
@@ -263,6 +263,10 @@ def _validate(options: TableOptions) -> None:
                 option=row.key,
                 value=value,
             )
+
+
+def _validate(options: TableOptions) -> None:
+    _validate_deletion_vectors(options)
     buckets = options.dynamic_bucket_max_buckets
     if buckets != -1 and not 0 < buckets <= MAX_DYNAMIC_BUCKETS:
         raise InvalidOptionError(

@@ -358,7 +358,7 @@ def test_a_commit_stands_when_partitions_cannot_be_entered(catalog, caplog):
     write(table, 1, [("+I", "a", 1, 1)])
     catalog.repair_table("db.t")
     assert catalog.partitions("db.t") == [{"p": "a"}]
-    dead = type(table.environment)(catalog.warehouse, {**DEAD}, "db.t")
+    dead = type(table.environment)(HiveCatalog.of(catalog.warehouse, DEAD), "db.t")
     write(dataclasses.replace(catalog.table("db.t"), environment=dead), 2, [("+I", "b", 1, 1)])
     assert "not entered" in caplog.text
     assert rows_of(catalog.table("db.t")) == [("a", 1, 1), ("b", 1, 1)]

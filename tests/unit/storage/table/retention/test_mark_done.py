@@ -287,7 +287,7 @@ def test_a_report_by_http(
 def test_what_cannot_be_carried_out_is_refused_by_name(tmp_path: pathlib.Path) -> None:
     table = days(tmp_path, ManualClock(START))
     own = table.with_options({"partition.mark-done-action": "custom"})
-    with pytest.raises(UnsupportedFeatureError, match="own class"):
+    with pytest.raises(UnsupportedFeatureError, match="Java classes"):
         own.mark_partitions_done([{"dt": TODAY}])
     with pytest.raises(InvalidOptionError, match="URL"):
         table.with_options({"partition.mark-done-action": "http-report"}).mark_partitions_done(
