@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from storage.catalog.catalog import Catalog
+from storage.catalog.hive import HiveCatalog
 from storage.catalog.hive_client import HiveLock, HiveMetastore
 from storage.catalog.hive_entries import from_hive, to_hive
 from storage.errors import (
