@@ -83,6 +83,8 @@ _ALL = 32_767
 class _HiveEnvironment(CatalogEnvironment):
     """Keeps the entry of a table, and those of its partitions, true."""
 
+    registers_partitions = True
+
     def __init__(self, catalog: "HiveCatalog", identifier: str) -> None:
         self._catalog = catalog
         self._identifier = identifier
@@ -116,6 +118,14 @@ class _HiveEnvironment(CatalogEnvironment):
                 extra={"table": self._identifier, "snapshot": snapshot.id},
                 exc_info=error,
             )
+
+    def add_partitions(self, partitions: Sequence[Mapping[str, str]]) -> None:
+        """See `CatalogEnvironment`."""
+        self._catalog.add_partitions(self._identifier, partitions)
+
+    def mark_done(self, partitions: Sequence[Mapping[str, str]]) -> None:
+        """See `CatalogEnvironment`: the event LOAD_DONE of each partition."""
+        self._catalog.mark_loaded(self._identifier, partitions)
 
     def _enter(self, table: "TableCore", snapshot: Snapshot) -> None:
         changes = partition_changes(table, snapshot)
@@ -479,6 +489,30 @@ class HiveCatalog(Catalog):
         if found:
             with self._metastore.connect() as client:
                 client.add_partitions_req(request)
+
+    def mark_loaded(self, identifier: str, specs: Iterable[Mapping[str, str]]) -> None:
+        """Mark partitions of a table with the metastore's event LOAD_DONE.
+
+        Args:
+            identifier: of the table.
+            specs: values as texts, by partition column.
+
+        Raises:
+            NotFoundError: the metastore has no such table.
+            InvalidRequestError: the metastore refuses it.
+        """
+        database, name = split_identifier(identifier)
+        loaded = thrift().PartitionEventType.LOAD_DONE
+        with self._metastore.connect() as client:
+            for spec in specs:
+                try:
+                    client.markPartitionForEvent(database, name, dict(spec), loaded)
+                except thrift().NoSuchObjectException as error:
+                    raise NotFoundError(
+                        "the Hive metastore has no such table",
+                        hint="call `repair_table`",
+                        table=identifier,
+                    ) from error
 
     def drop_partitions(self, identifier: str, specs: Iterable[Mapping[str, str]]) -> None:
         """Remove the entries of partitions, but not their files."""

@@ -113,6 +113,10 @@ struct EnvironmentContext {
   1: map<string, string> properties
 }
 
+enum PartitionEventType {
+  LOAD_DONE = 1
+}
+
 enum LockType {
   SHARED_READ = 1
   SHARED_WRITE = 2
@@ -183,6 +187,22 @@ exception NoSuchObjectException {
   1: string message
 }
 
+exception UnknownDBException {
+  1: string message
+}
+
+exception UnknownTableException {
+  1: string message
+}
+
+exception UnknownPartitionException {
+  1: string message
+}
+
+exception InvalidPartitionException {
+  1: string message
+}
+
 exception NoSuchTxnException {
   1: string message
 }
@@ -235,6 +255,16 @@ service ThriftHiveMetastore {
   bool drop_partition(1: string db_name, 2: string tbl_name, 3: list<string> part_vals,
                       4: bool deleteData)
     throws (1: NoSuchObjectException o1, 2: MetaException o2)
+  void markPartitionForEvent(1: string db_name, 2: string tbl_name,
+                             3: map<string, string> part_vals, 4: PartitionEventType eventType)
+    throws (1: MetaException o1, 2: NoSuchObjectException o2, 3: UnknownDBException o3,
+            4: UnknownTableException o4, 5: UnknownPartitionException o5,
+            6: InvalidPartitionException o6)
+  bool isPartitionMarkedForEvent(1: string db_name, 2: string tbl_name,
+                                 3: map<string, string> part_vals, 4: PartitionEventType eventType)
+    throws (1: MetaException o1, 2: NoSuchObjectException o2, 3: UnknownDBException o3,
+            4: UnknownTableException o4, 5: UnknownPartitionException o5,
+            6: InvalidPartitionException o6)
   list<Partition> get_partitions(1: string db_name, 2: string tbl_name, 3: i16 max_parts)
     throws (1: NoSuchObjectException o1, 2: MetaException o2)
 

@@ -8,7 +8,7 @@
 import abc
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from storage.clock import Clock, IdSource
@@ -44,9 +44,11 @@ class CatalogEnvironment(abc.ABC):
 
     Attributes:
         owns_snapshots: whether the catalog alone may add and remove snapshots and branches.
+        registers_partitions: whether the catalog has entries of partitions.
     """
 
     owns_snapshots: bool = False
+    registers_partitions: bool = False
 
     @abc.abstractmethod
     def alter(self, table: "FileStoreTable", changes: Sequence[SchemaChange]) -> "FileStoreTable":
@@ -55,6 +57,14 @@ class CatalogEnvironment(abc.ABC):
     @abc.abstractmethod
     def published(self, table: "TableCore", snapshot: Snapshot) -> None:
         """Called after a snapshot has become visible; must not raise."""
+
+    def add_partitions(self, partitions: Sequence[Mapping[str, str]]) -> None:
+        """Add partitions, as texts by column, where the catalog registers them; others stay."""
+        raise NotImplementedError
+
+    def mark_done(self, partitions: Sequence[Mapping[str, str]]) -> None:
+        """Mark partitions as complete, as texts by column, where the catalog registers them."""
+        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from storage.table.core import TableCore
 from storage.table.retention.auto_tags import create_automatic_tags, create_batch_tag, expire_tags
 from storage.table.retention.expire import expire_snapshots
 from storage.table.retention.expire_partitions import expire_partitions
-from storage.table.retention.mark_done import DoneTrigger, PartitionRegistry
+from storage.table.retention.mark_done import DoneTrigger
 
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
@@ -91,12 +91,11 @@ class TableUpkeep:
         *,
         now_ms: int,
         ended: bool = False,
-        registry: PartitionRegistry | None = None,
     ) -> list[str]:
         """Mark the partitions that are done by now; see `DoneTrigger.run`."""
         with self._lock:
             trigger = self._done.setdefault(table.layout.branch_root, DoneTrigger())
-            return trigger.run(table, now_ms=now_ms, ended=ended, registry=registry)
+            return trigger.run(table, now_ms=now_ms, ended=ended)
 
 
 _OF_PROCESS = TableUpkeep()

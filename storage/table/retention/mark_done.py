@@ -17,7 +17,7 @@ import json
 import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 from storage.clock import epoch_of_local_ms
 from storage.errors import (
@@ -31,11 +31,11 @@ from storage.format.metadata.file_meta import FileKind
 from storage.format.metadata.layout import escape, unescape
 from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.table.commit.live_files import delta_entries, live_state
-from storage.table.core import TableCore
+from storage.table.core import CatalogEnvironment, TableCore
 from storage.table.retention.expire_partitions import partition_time, partition_values
 from storage.table.write.overwritten import partition_matcher
 
-__all__ = ["DoneTrigger", "PartitionRegistry", "mark_partitions_done", "success_times"]
+__all__ = ["DoneTrigger", "mark_partitions_done", "success_times"]
 
 _SUCCESS_FILE = "_SUCCESS"
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall clocks without zone
@@ -43,21 +43,10 @@ _TIMEOUT_S = 30.0
 _READERS = 16
 
 
-class PartitionRegistry(Protocol):
-    """A catalog that knows the partitions of a table."""
-
-    def create_partitions(self, partitions: Sequence[Mapping[str, str]]) -> None:
-        """Add partitions, by column; those that are there stay."""
-
-    def mark_done_partitions(self, partitions: Sequence[Mapping[str, str]]) -> None:
-        """Mark partitions as done, by column."""
-
-
 def mark_partitions_done(
     table: TableCore,
     partitions: Sequence[Mapping[str, Any]],
     *,
-    registry: PartitionRegistry | None = None,
     now_ms: int | None = None,
 ) -> list[str]:
     """Carry out the actions of `partition.mark-done-action` for partitions.
@@ -65,7 +54,6 @@ def mark_partitions_done(
     Args:
         partitions: the value of each partition column; None is null. A partition without rows gets
             the directory that the texts of its values name.
-        registry: of the catalog, where it knows partitions.
         now_ms: current time [epoch ms]; None: of the table's clock.
 
     Returns:
@@ -104,7 +92,7 @@ def mark_partitions_done(
         texts = {key: default if values[key] is None else str(values[key]) for key in keys}
         paths.append("/".join(f"{escape(key)}={escape(text)}" for key, text in texts.items()))
     for path in paths:
-        _mark(table, path, registry, table.clock.now_ms() if now_ms is None else now_ms)
+        _mark(table, path, table.clock.now_ms() if now_ms is None else now_ms)
     return paths
 
 
@@ -149,7 +137,6 @@ class DoneTrigger:
         *,
         now_ms: int,
         ended: bool = False,
-        registry: PartitionRegistry | None = None,
     ) -> list[str]:
         """Mark what is done by now.
 
@@ -157,7 +144,6 @@ class DoneTrigger:
             now_ms: current time [epoch ms].
             ended: whether a batch job has just ended: with `partition.end-input-to-done` all
                 pending partitions are done.
-            registry: of the catalog, where it knows partitions.
 
         Returns:
             Directories of the partitions that were marked.
@@ -180,7 +166,7 @@ class DoneTrigger:
         for partition in sorted(self._pending):
             if all_done or self._is_done(table, partition, now_ms):
                 path = table.partition_path(partition)
-                _mark(table, path, registry, table.clock.now_ms())
+                _mark(table, path, table.clock.now_ms())
                 del self._pending[partition]
                 marked.append(path)
         return marked
@@ -246,7 +232,7 @@ class DoneTrigger:
         return now_ms - max(self._pending[partition], begun_ms + interval_ms) > idle_ms
 
 
-def _mark(table: TableCore, path: str, registry: PartitionRegistry | None, now_ms: int) -> None:
+def _mark(table: TableCore, path: str, now_ms: int) -> None:
     spec = {
         unescape(key): unescape(text)
         for key, _, text in (part.partition("=") for part in path.split("/"))
@@ -258,9 +244,9 @@ def _mark(table: TableCore, path: str, registry: PartitionRegistry | None, now_m
             case "done-partition":
                 last = table.schema.partition_keys[-1]
                 done = {**spec, last: spec[last] + ".done"}
-                _registry(registry, action).create_partitions([done])
+                _partitions(table, action).add_partitions([done])
             case "mark-event":
-                _registry(registry, action).mark_done_partitions([spec])
+                _partitions(table, action).mark_done([spec])
             case "http-report":
                 _report(table, path)
             case _:
@@ -286,15 +272,23 @@ def _write_success_file(table: TableCore, path: str, now_ms: int) -> None:
     table.file_io.overwrite_bytes(file, json.dumps(document, indent=2).encode())
 
 
-def _registry(registry: PartitionRegistry | None, action: str) -> PartitionRegistry:
-    if registry is None:
+def _partitions(table: TableCore, action: str) -> CatalogEnvironment:
+    environment = table.environment
+    if environment is None or not environment.registers_partitions:
         raise UnsupportedFeatureError(
             "Cannot mark done partition for table without metastore.",
-            hint="use success-file or http-report; from Python, give a `registry` that knows them",
+            hint="use success-file or http-report, or keep the table in a Hive catalog",
             option="partition.mark-done-action",
             value=action,
         )
-    return registry
+    if not table.options.metastore_partitioned_table:
+        raise UnsupportedFeatureError(
+            "the partitions of this table are not registered in the metastore",
+            hint="set `metastore.partitioned-table` when the table is created, or use success-file",
+            option="partition.mark-done-action",
+            value=action,
+        )
+    return environment
 
 
 def _report(table: TableCore, path: str) -> None:

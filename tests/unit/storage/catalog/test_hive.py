@@ -13,7 +13,7 @@ import pytest
 
 from storage.catalog.catalog import Catalog
 from storage.catalog.hive import HiveCatalog
-from storage.catalog.hive_client import HiveLock, HiveMetastore
+from storage.catalog.hive_client import HiveLock, HiveMetastore, thrift
 from storage.catalog.hive_entries import from_hive, to_hive
 from storage.errors import (
     CommitConflictError,
@@ -365,6 +365,19 @@ def test_a_commit_stands_when_partitions_cannot_be_entered(catalog, caplog):
     assert rows_of(catalog.table("db.t")) == [("a", 1, 1), ("b", 1, 1)]
     catalog.repair_catalog()
     assert sorted(each["p"] for each in catalog.partitions("db.t")) == ["a", "b"]
+
+
+@pytest.mark.full
+def test_done_partitions_are_marked_in_the_metastore(catalog):
+    actions = {"partition.mark-done-action": "done-partition,mark-event"}
+    table = catalog.create_table("db.t", partitioned()).with_options(actions)
+    write(table, 1, [("+I", "a", 1, 1), ("+I", "b", 1, 1)])
+    assert table.mark_partitions_done([{"p": "a"}]) == ["p=a"]
+    assert sorted(each["p"] for each in catalog.partitions("db.t")) == ["a", "a.done", "b"]
+    event = thrift().PartitionEventType.LOAD_DONE
+    with HiveMetastore.of(catalog.options).connect() as client:
+        marked = [client.isPartitionMarkedForEvent("db", "t", {"p": p}, event) for p in "ab"]
+    assert marked == [True, False]
 
 
 @pytest.mark.full

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Partitions that are done: when, what is done then, and what after a restart."""
 
+import dataclasses
 import datetime
 import http.server
 import json
@@ -22,6 +23,7 @@ from storage.errors import (
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.table.compaction.compact_plan import CompactRequest
 from storage.table.compaction.compact_table import compact_table
+from storage.table.core import CatalogEnvironment
 from storage.table.inspect.system.files import partitions_table
 from storage.table.retention.mark_done import DoneTrigger
 from storage.table.table import FileStoreTable
@@ -180,16 +182,24 @@ def test_upkeep_marks_and_expires_even_if_marking_fails(tmp_path: pathlib.Path) 
     assert len(list(table.snapshots.ids())) == 1
 
 
-class Registry:
-    """A catalog that knows partitions."""
+class Environment(CatalogEnvironment):
+    """That of a catalog which registers partitions."""
+
+    registers_partitions = True
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[dict[str, str]]]] = []
 
-    def create_partitions(self, partitions: Sequence[Mapping[str, str]]) -> None:
-        self.calls.append(("create", [dict(one) for one in partitions]))
+    def alter(self, table: FileStoreTable, changes: object) -> FileStoreTable:
+        raise NotImplementedError
 
-    def mark_done_partitions(self, partitions: Sequence[Mapping[str, str]]) -> None:
+    def published(self, table: object, snapshot: object) -> None:
+        """Nothing to register."""
+
+    def add_partitions(self, partitions: Sequence[Mapping[str, str]]) -> None:
+        self.calls.append(("add", [dict(one) for one in partitions]))
+
+    def mark_done(self, partitions: Sequence[Mapping[str, str]]) -> None:
         self.calls.append(("mark", [dict(one) for one in partitions]))
 
 
@@ -201,11 +211,15 @@ def test_a_catalog_gets_done_partitions_and_events(tmp_path: pathlib.Path) -> No
         partitions=("dt", "hh"),
         options={"partition.mark-done-action": "done-partition, mark_event,success-file"},
     )
-    registry = Registry()
-    paths = table.mark_partitions_done([{"hh": 5, "dt": "a/b"}], registry=registry)
+    environment = Environment()
+    table = dataclasses.replace(table, environment=environment)
+    with pytest.raises(UnsupportedFeatureError, match="not registered"):
+        table.mark_partitions_done([{"hh": 5, "dt": "a/b"}])
+    table = table.with_options({"metastore.partitioned-table": "true"})
+    paths = table.mark_partitions_done([{"hh": 5, "dt": "a/b"}])
     assert paths == ["dt=a%2Fb/hh=5"]
-    assert registry.calls == [
-        ("create", [{"dt": "a/b", "hh": "5.done"}]),
+    assert environment.calls == [
+        ("add", [{"dt": "a/b", "hh": "5.done"}]),
         ("mark", [{"dt": "a/b", "hh": "5"}]),
     ]
     assert (pathlib.Path(table.layout.root) / "dt=a%2Fb" / "hh=5" / "_SUCCESS").exists()
