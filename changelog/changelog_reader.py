@@ -17,8 +17,6 @@ from storage.table.scan.predicate import Predicate
 from storage.table.scan.predicate_text import as_predicate
 from storage.table.table import FileStoreTable
 
-__all__ = ["ChangelogReader"]
-
 
 class ChangelogReader:
     """Reads the changes of a table, those of one snapshot at a time. Not thread-safe.

@@ -26,8 +26,6 @@ from storage.table.scan.scan import ChangeSplit, Split, TableScan
 from storage.table.scan.time_travel import ScanMode, scan_mode_of
 from storage.table.table import FileStoreTable
 
-__all__ = ["START", "Follower", "RangeLimit", "StreamPosition", "StreamRange"]
-
 _NO_PRODUCER = "none"
 _CHECK_EVERY = 16
 """Of how many empty polls one checks whether the snapshot can still come; it takes a listing."""

@@ -9,8 +9,6 @@ from storage.errors import InvalidRequestError
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.table.inspect.system.row_tables import kind_texts
 
-__all__ = ["ROW_KIND", "row_kind_schema", "with_row_kinds", "with_stored_kinds"]
-
 ROW_KIND = "_row_kind"
 
 

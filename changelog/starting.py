@@ -24,15 +24,6 @@ from storage.table.scan.time_travel import (
     travel_of,
 )
 
-__all__ = [
-    "Beginning",
-    "StartingPoint",
-    "first_scan",
-    "from_state",
-    "require_whole_changes",
-    "starting_point",
-]
-
 _UNMERGED = "lakeward.streaming-read.unmerged"
 _MERGING = {
     "partial-update": "Partial update",

@@ -22,8 +22,6 @@ from storage.table.scan.scan import ChangeSplit, Split
 from storage.table.scan.time_travel import travel_of
 from storage.table.table import FileStoreTable
 
-__all__ = ["ChangelogBatch", "StreamPlan", "StreamScan", "read_changelog"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPlan:

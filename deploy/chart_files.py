@@ -18,8 +18,6 @@ from typing import Any
 
 import yaml
 
-__all__ = ["expected_files", "main", "read_values", "schema_of", "table_of"]
-
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "helm" / "lakeward"
 ALERTS = ROOT / "deploy" / "alerts"

@@ -5,8 +5,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["BAD", "GOOD", "WARN", "Panel", "Query", "Row", "dashboard", "query"]
-
 GOOD, WARN, BAD = "green", "orange", "red"
 
 SCOPE = 'namespace=~"$namespace", job=~"$job"'

@@ -3,8 +3,6 @@
 
 from deploy.dashboard_parts import BAD, GOOD, WARN, Panel, Row, dashboard, query
 
-__all__ = ["RUNTIME"]
-
 _BATCHES = Row(
     "Time per phase",
     (

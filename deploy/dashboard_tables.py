@@ -3,8 +3,6 @@
 
 from deploy.dashboard_parts import BAD, GOOD, WARN, Panel, Query, Row, dashboard, query
 
-__all__ = ["TABLES"]
-
 _T = '{{S}, table=~"$table"}'
 """Selection of the tables chosen above."""
 

@@ -11,8 +11,6 @@ from deploy.dashboard_overview import OVERVIEW
 from deploy.dashboard_runtime import RUNTIME
 from deploy.dashboard_tables import TABLES
 
-__all__ = ["DASHBOARDS", "DIRECTORY"]
-
 DIRECTORY = Path(__file__).parent / "dashboards"
 
 DASHBOARDS: dict[str, dict[str, Any]] = {

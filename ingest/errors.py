@@ -25,24 +25,6 @@ from storage.errors import (
     StorageUnavailableError,
 )
 
-__all__ = [
-    "ERROR_KINDS",
-    "AccessDeniedError",
-    "DiskFullError",
-    "ErrorKind",
-    "ExitCode",
-    "GivenUpError",
-    "MemoryLimitError",
-    "QueryFailedError",
-    "SchemaStopError",
-    "SparkGoneError",
-    "TruncateStopError",
-    "blames_record",
-    "error_named",
-    "exit_code_of",
-    "kind_of",
-]
-
 
 class AccessDeniedError(LakewardError):
     """The source or the store refused our credentials. Operator action: fix them, then restart."""

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-__all__ = ["DEFAULT_REPEATS", "SamplingHandler"]
-
 DEFAULT_REPEATS = 10
 """Same warnings a minute."""
 

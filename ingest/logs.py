@@ -21,18 +21,6 @@ from typing import Any, TextIO
 
 from ingest.log_sampling import DEFAULT_REPEATS, SamplingHandler
 
-__all__ = [
-    "CHILD_VARIABLE",
-    "JsonFormatter",
-    "TextFormatter",
-    "child_settings",
-    "configure_child_logging",
-    "configure_logging",
-    "is_json",
-    "log_uncaught",
-    "set_levels",
-]
-
 CHILD_VARIABLE = "LAKEWARD_LOG"
 """Environment variable with the logging settings of Spark's Python processes."""
 

@@ -12,17 +12,6 @@ import time
 import uuid
 from typing import Protocol
 
-__all__ = [
-    "Clock",
-    "IdSource",
-    "ManualClock",
-    "RandomIds",
-    "SeededIds",
-    "SystemClock",
-    "epoch_of_local_ms",
-    "local_of_epoch_ms",
-]
-
 
 def epoch_of_local_ms(local_wall_ms: int) -> int:
     """The moment at which the machine's wall clock showed a time of `Clock.local_wall_ms` [ms]."""

@@ -8,8 +8,6 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["lazy_names"]
-
 
 def lazy_names(
     package: dict[str, Any], modules: Mapping[str, str]

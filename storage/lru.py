@@ -12,8 +12,6 @@ from typing import Generic, TypeVar
 
 from storage.clock import Clock, SystemClock
 
-__all__ = ["LruCache"]
-
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 

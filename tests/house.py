@@ -26,13 +26,13 @@ _INGEST = (
     "errors compiled config source decode transform schema state pipeline observe kubernetes daemon"
     " tools cli"
 )
-LAYERS = {"ingest": _INGEST.split(), "storage": ["io", "format", "lsm", "table", "catalog", "sql"]}
+LAYERS = {"ingest": 60_500INGEST.split(), "storage": ["io", "format", "lsm", "table", "catalog", "sql"]}
 """Rooms from the lowest to the highest: what may be imported stands to the left."""
 
 FILES_PER_FOLDER = 20
 IMPORTS_PER_MODULE = 25
 
-LINES = {"ingest": 63_840, "storage": 63_587, "changelog": 2_942}
+LINES = {"ingest": 60_500, "storage": 60_180, "changelog": 2_900}
 """Most lines of each package; lowered by every commit that removes some."""
 
 

@@ -25,8 +25,6 @@ from storage.table.scan.row_scan import RowScan
 from storage.table.scan.scan import ChangeSplit, Split, TableScan
 from storage.table.table import FileStoreTable
 
-__all__ = ["MetadataSplit", "ScanCounts", "ScanSplit", "batch_scan", "catalog_scan", "counts_of"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetadataSplit:

@@ -59,16 +59,6 @@ from storage.table.scan.arrow_scan import ArrowScan
 from storage.table.scan.predicate import And, Predicate
 from storage.table.table import FileStoreTable
 
-__all__ = [
-    "BatchWriter",
-    "ChangeStreamReader",
-    "CommitName",
-    "LakewardDataSource",
-    "ScanReader",
-    "StreamWriter",
-    "TaskMessage",
-]
-
 _Offset = dict[str, int | bool]
 
 _LOOK_EVERY_MS = 200

@@ -35,8 +35,6 @@ from storage.table.scan.scan import ChangeSplit, Split, TableScan
 from storage.table.scan.time_travel import travel_of
 from storage.table.table import FileStoreTable
 
-__all__ = ["RowView", "StreamView", "is_view", "selected", "streamed_table"]
-
 _SCHEMAS = {"audit_log": audit_log_schema, "binlog": binlog_schema}
 
 

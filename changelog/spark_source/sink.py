@@ -34,8 +34,6 @@ from storage.table.write.postpone import require_bucket_counts
 from storage.table.write.staged import is_staged, place_staged, staging
 from storage.table.write.write import TableWrite
 
-__all__ = ["RowSink", "TaskFiles", "partition_values"]
-
 _TASK_NUMBERS = 1 << 24
 """Sequence numbers of one bucket that a task leaves to each one before it. A commit of 200 tasks
 takes 2^32, so one commit a second lasts for 68 years; a task with more rows of one bucket is

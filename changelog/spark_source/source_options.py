@@ -22,15 +22,6 @@ from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.table_types import typed_table
 
-__all__ = [
-    "LIMITS",
-    "OWN_OPTIONS",
-    "READ_CHANGELOG",
-    "READ_OPTIONS",
-    "WRITE_OPTIONS",
-    "SourceOptions",
-]
-
 READ_CHANGELOG = "read.changelog"
 
 OWN_OPTIONS = {

@@ -36,8 +36,6 @@ from storage.errors import InvalidRequestError, UnsupportedFeatureError
 from storage.table.scan import predicate as own
 from storage.table.scan.predicate import Op, Predicate, literal_scalar, require_known
 
-__all__ = ["arrow_schema_of", "chosen_columns", "pushed_predicate", "spark_batches", "spark_schema"]
-
 _COMPARISONS: Mapping[type[Filter], Op] = {
     EqualTo: Op.EQ,
     GreaterThan: Op.GT,

@@ -29,8 +29,6 @@ from storage.sql.relations import (
 )
 from storage.sql.session import SqlSession
 
-__all__ = ["SparkSql", "lakeward_sql"]
-
 _FORMAT = "lakeward"
 _WAREHOUSE = "warehouse"
 

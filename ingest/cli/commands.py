@@ -22,22 +22,6 @@ from click.shell_completion import CompletionItem
 from ingest.errors import kind_of
 from storage.errors import LakewardError
 
-__all__ = [
-    "Arguments",
-    "Command",
-    "Group",
-    "Lazy",
-    "Value",
-    "choose_one",
-    "combine",
-    "command",
-    "flag",
-    "group",
-    "option",
-    "positional",
-    "refuse",
-]
-
 _LOG = logging.getLogger(__name__)
 
 Arguments = SimpleNamespace

@@ -39,8 +39,6 @@ from storage.table.compaction.compact_table import CompactProgress
 from storage.table.compaction.sort_codes import SortOrder
 from storage.table.table import FileStoreTable
 
-__all__ = ["compact", "progress_text", "show_progress"]
-
 _EXAMPLES = """\
 Examples:
   lakeward compact --warehouse /data/warehouse shop.orders

@@ -42,8 +42,6 @@ from storage.format.types.type_text import parse_type, type_to_json
 from storage.format.types.types import DataType
 from storage.table.table_rules import check_table
 
-__all__ = ["alter", "create", "drop", "rename", "set_option"]
-
 _CREATE_EXAMPLES = """\
 Examples:
   lakeward table create /data/warehouse shop.orders "id BIGINT" "amount DECIMAL(10, 2)" \\

@@ -42,8 +42,6 @@ from storage.table.retention.expire_partitions import expirable_partitions, expi
 from storage.table.retention.orphans import DEFAULT_AGE_MS, OrphanFiles, remove_orphan_files
 from storage.table.table import FileStoreTable
 
-__all__ = ["KINDS", "MIN_AGE_MS", "expire", "orphans"]
-
 _LOG = logging.getLogger(__name__)
 
 KINDS = ("tags", "partitions", "consumers", "snapshots", "changelogs")

@@ -44,8 +44,6 @@ from storage.table.retention.rollback import rollback_target, rollback_to
 from storage.table.table import FileStoreTable
 from storage.table.tags import all_tags, create_tag, delete_tag, get_tag, rename_tag, replace_tag
 
-__all__ = ["branch", "consumer", "rollback", "tag"]
-
 _TAG_EXAMPLES = """\
 Examples:
   lakeward table tag create /data/warehouse shop.orders 2024-01-31

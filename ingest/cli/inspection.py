@@ -38,8 +38,6 @@ from storage.table.scan.predicate import Predicate, mask
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 
-__all__ = ["files", "scan", "show", "snapshots"]
-
 CATALOG_PREFIX = "sys."
 """Prefix of the names of the catalog's system tables."""
 

@@ -13,8 +13,6 @@ import click
 from ingest.cli.commands import Group, Lazy
 from ingest.errors import ExitCode
 
-__all__ = ["lakeward", "main"]
-
 _ABOUT = "Carries database changes from Kafka into Apache Paimon tables, on Spark."
 
 _EXAMPLES = """\

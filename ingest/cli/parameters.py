@@ -32,38 +32,6 @@ if TYPE_CHECKING:
     from storage.catalog.catalog import Catalog
     from storage.table.table import FileStoreTable
 
-__all__ = [
-    "CONFIGURATION",
-    "COUNT",
-    "DRY_RUN",
-    "DURATION_MS",
-    "DURATION_S",
-    "JSON",
-    "MOMENT_MS",
-    "NAMES",
-    "ONE_TABLE",
-    "PAIR",
-    "PARTITION",
-    "PATH",
-    "POSITIVE",
-    "SECONDS",
-    "TABLES",
-    "WAREHOUSE",
-    "catalog_at",
-    "catalog_of",
-    "chosen_tables",
-    "configuration",
-    "emit",
-    "emit_fact",
-    "open_catalog",
-    "partitions",
-    "resolved",
-    "selected_catalog",
-    "settings_at",
-    "table_of",
-    "warehouse_or_config",
-]
-
 
 def _pair(text: str) -> tuple[str, str]:
     """Parse `KEY=VALUE`."""

@@ -13,8 +13,6 @@ from typing import Any
 from ingest.cli.commands import Arguments, combine, command, flag, option, positional, refuse
 from ingest.cli.parameters import CONFIGURATION, DURATION_S, SECONDS, configuration, resolved
 
-__all__ = ["WAITING", "pause", "reload", "resume", "send_request", "status"]
-
 _STATUS_EXAMPLES = """\
 Examples:
   lakeward status -c shop.yaml

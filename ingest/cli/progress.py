@@ -17,8 +17,6 @@ from ingest.errors import ExitCode
 from ingest.logs import configure_logging
 from storage.clock import Clock, SystemClock
 
-__all__ = ["ProgressLine", "ProgressLog", "StopSignal", "TerminalLine", "open_progress"]
-
 _LOG = logging.getLogger(__name__)
 
 _LOG_EVERY_S = 10.0

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from ingest.pipeline.quarantine.quarantine_choice import Choice
 
-__all__ = ["quarantine"]
-
 _ABOUT = """\
 Inspect, replay and drop records that could not be decoded.
 

@@ -32,8 +32,6 @@ from ingest.tools.snapshot_requests import (
 from storage.clock import Clock, RandomIds, SystemClock
 from storage.errors import InvalidRequestError
 
-__all__ = ["resnapshot"]
-
 _EXAMPLES = """\
 Examples:
   lakeward resnapshot -c shop.yaml shop.orders

@@ -53,19 +53,6 @@ from storage.table.write.drop_partitions import truncate as truncate_rows
 if TYPE_CHECKING:
     from storage.catalog.catalog import Catalog
 
-__all__ = [
-    "analyze",
-    "delete_rows",
-    "drop_partition",
-    "iceberg_sync",
-    "overwrite",
-    "refresh",
-    "repair",
-    "rescale",
-    "rewrite_index",
-    "truncate",
-]
-
 _DROP_EXAMPLES = """\
 Examples:
   lakeward table drop-partition /data/warehouse shop.orders --partition dt=2024-01-31 --dry-run

@@ -15,8 +15,6 @@ from ingest.observe.text_table import aligned, human_size
 from storage.lsm.compaction_policy import CompactionPolicy
 from storage.lsm.compaction_simulation import Outcome, Workload, simulate
 
-__all__ = ["chart", "simulate_compaction"]
-
 _EXAMPLES = """\
 Examples:
   lakeward simulate-compaction

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from storage.catalog.catalog import Catalog
     from storage.sql.session import SqlSession
 
-__all__ = ["sql"]
-
 _EXAMPLES = """\
 Examples:
   lakeward sql --warehouse /data/warehouse

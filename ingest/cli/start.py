@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ingest.config.settings import Settings
     from ingest.daemon.checks import Finding
 
-__all__ = ["demo", "doctor", "plan", "run", "schema", "validate", "version"]
-
 _LOG = logging.getLogger(__name__)
 
 _RUN_EXAMPLES = """\

@@ -23,8 +23,6 @@ from ingest.state.table_registry import TableRegistry
 from storage.clock import SystemClock
 from storage.errors import DataLossError
 
-__all__ = ["recover_offsets", "stream"]
-
 
 def recover_offsets(settings: Settings, *, dry_run: bool, take_over: bool = False) -> None:
     """Print the recovered offsets and, unless it is a dry run, write them to a new checkpoint.

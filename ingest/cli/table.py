@@ -15,8 +15,6 @@ from storage.errors import NotFoundError
 if TYPE_CHECKING:
     from storage.format.metadata.snapshot import Snapshot
 
-__all__ = ["table"]
-
 _ABOUT = """\
 Inspect and change the tables of a warehouse.
 

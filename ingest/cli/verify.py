@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ingest.tools.verify.outcome import TableOutcome
     from ingest.tools.verify.runs import Request
 
-__all__ = ["verify"]
-
 _EXAMPLES = """\
 Examples:
   lakeward verify -c shop.yaml shop.orders \\

@@ -9,8 +9,6 @@ from numba.core.caching import InTreeCacheLocator
 
 from ingest.compiled.loading import folder, is_complete, stamp
 
-__all__ = ["CompleteCache", "cached"]
-
 
 class CompleteCache(InTreeCacheLocator):
     """Where numba keeps the functions: `loading` knows what they depend on."""

@@ -30,19 +30,6 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-__all__ = [
-    "MEMORY",
-    "MODULES",
-    "SCAN",
-    "compile_cache",
-    "folder",
-    "is_complete",
-    "load",
-    "loaded",
-    "prepare",
-    "stamp",
-]
-
 _log = logging.getLogger(__name__)
 
 SCAN = "ingest.decode.json.scan"

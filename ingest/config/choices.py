@@ -8,21 +8,6 @@ from types import MappingProxyType
 from ingest.config.suggestion import nearest
 from storage.errors import InvalidOptionError
 
-__all__ = [
-    "ALERT_EVENTS",
-    "AVRO_FORMATS",
-    "BARE_ROW_FORMATS",
-    "DEBEZIUM_AVRO",
-    "DEBEZIUM_JSON",
-    "FORMATS",
-    "MAPPING_WORDS",
-    "SWEEP_REMOVED",
-    "UPSERT_AVRO",
-    "ChangeKind",
-    "checked_mapping",
-    "kinds_named",
-]
-
 DEBEZIUM_JSON = "debezium-json"
 DEBEZIUM_AVRO = "debezium-avro"
 UPSERT_AVRO = "upsert-avro"

@@ -13,8 +13,6 @@ from ingest.config.settings import Settings
 from storage.errors import InvalidOptionError
 from storage.options.options import option_value
 
-__all__ = ["WRITE_ONLY", "check_compaction", "created_options", "passing_options"]
-
 WRITE_ONLY = "write-only"
 _INLINE = "inline"
 

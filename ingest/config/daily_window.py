@@ -6,8 +6,6 @@ import datetime
 import re
 import zoneinfo
 
-__all__ = ["DailyWindow"]
-
 _FORM = re.compile(r"(\d\d?):(\d\d)\s*-\s*(\d\d?):(\d\d)(?:\s+(\S+))?")
 
 

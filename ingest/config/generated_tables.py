@@ -8,8 +8,6 @@ from pathlib import Path
 
 from storage.errors import InternalError
 
-__all__ = ["main", "with_tables"]
-
 
 def with_tables(page: str, tables: Mapping[str, str]) -> str:
     """A page with other tables.

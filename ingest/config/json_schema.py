@@ -13,8 +13,6 @@ from ingest.config.rule_settings import Route, TableRule
 from ingest.config.setting import Setting, declared, docs
 from ingest.config.settings import SETTINGS, SOURCE_TYPE, Settings
 
-__all__ = ["json_schema"]
-
 
 def json_schema() -> dict[str, Any]:
     """Return the schema as plain values, of the draft with the best support in editors."""

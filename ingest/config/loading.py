@@ -54,8 +54,6 @@ from storage.errors import (
 from storage.io.resolve import is_local, resolve_file_io
 from storage.options.options import TableOptions
 
-__all__ = ["Resolved", "resolve"]
-
 
 def check_tables(settings: Settings) -> None:
     """Refuse malformed table options before the first table is created."""

@@ -12,8 +12,6 @@ import yaml
 
 from storage.errors import InvalidOptionError, InvalidRequestError, LakewardError
 
-__all__ = ["Mistakes", "Places", "SeveralMistakesError", "mistakes_of", "named"]
-
 _QUOTED = re.compile(r"`([a-z][\w.\[\]-]*)")
 _LAST = re.compile(r"(\.[^.\[\]]+|\[\d+\])$")
 

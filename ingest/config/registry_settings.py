@@ -11,8 +11,6 @@ from ingest.config.setting import Section, build, declared, hide, section, setti
 from ingest.config.setting_kinds import choice, duration, text, text_list
 from storage.errors import InvalidOptionError
 
-__all__ = ["AvroSettings", "SchemaRegistrySettings", "avro_settings"]
-
 _REGISTRY = "source.schema.registry"
 
 

@@ -17,8 +17,6 @@ from ingest.config.setting_kinds import (
     text_map,
 )
 
-__all__ = ["Route", "Shard", "TableRule"]
-
 
 def _kinds_of_masks(masks: Mapping[str, str]) -> dict[str, str]:
     """Return masks without their arguments, which may be salts."""

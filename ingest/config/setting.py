@@ -23,24 +23,6 @@ from ingest.config.setting_kinds import Kind
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = [
-    "HIDDEN",
-    "Section",
-    "Setting",
-    "build",
-    "declared",
-    "docs",
-    "fields_declared",
-    "hide",
-    "hide_values",
-    "redact_properties",
-    "redact_urls",
-    "redacted",
-    "redacted_url",
-    "section",
-    "setting",
-]
-
 _T = TypeVar("_T", bound="DataclassInstance")
 
 HIDDEN = "********"

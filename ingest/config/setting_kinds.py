@@ -17,32 +17,6 @@ from ingest.config.choices import ALERT_EVENTS, ChangeKind, kinds_named
 from ingest.config.daily_window import DailyWindow
 from storage.options import values as option_values
 
-__all__ = [
-    "Kind",
-    "alert_events",
-    "boolean",
-    "bucket_count",
-    "change_kinds",
-    "choice",
-    "daily_window",
-    "duration",
-    "duration_from",
-    "fraction",
-    "identifier",
-    "integer",
-    "label_map",
-    "log_levels",
-    "moment",
-    "offset_map",
-    "size",
-    "text",
-    "text_list",
-    "text_map",
-    "token",
-    "webhook_urls",
-]
-
-
 _REFERENCE = r"\$\{"
 _TEXT: Mapping[str, Any] = {"type": ["string", "number", "boolean"]}
 _LIST: Mapping[str, Any] = {"anyOf": [{"type": "array", "items": _TEXT}, _TEXT]}

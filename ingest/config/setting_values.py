@@ -40,22 +40,6 @@ from ingest.config.setting_kinds import (
 from ingest.log_sampling import DEFAULT_REPEATS
 from storage.io.object_store.options import redacted_options
 
-__all__ = [
-    "AlertSettings",
-    "BadRecordSettings",
-    "ControlSettings",
-    "DebeziumSettings",
-    "EventSettings",
-    "FlatSettings",
-    "LifeSettings",
-    "LogSettings",
-    "MaintenanceSettings",
-    "MetricsSettings",
-    "PipelineSettings",
-    "SinkSettings",
-    "SparkSettings",
-]
-
 _NAME = identifier(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
     "letters, digits, `.`, `_` and `-`, at most 100, starting with a letter or digit",

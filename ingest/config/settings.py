@@ -47,17 +47,6 @@ from ingest.config.source_settings import (
 )
 from storage.errors import InvalidOptionError
 
-__all__ = [
-    "HISTORY_NAME",
-    "NOT_YET",
-    "QUARANTINE_NAME",
-    "ROUTE_SETTINGS",
-    "SETTINGS",
-    "SOURCE_TYPE",
-    "TABLE_SETTINGS",
-    "Settings",
-]
-
 _T = TypeVar("_T")
 
 HISTORY_NAME = "_schema_history"

@@ -13,8 +13,6 @@ from ingest.config.rule_settings import Route, TableRule
 from ingest.config.setting import Setting, docs
 from ingest.config.settings import ROUTE_SETTINGS, SETTINGS, SOURCE_TYPE, TABLE_SETTINGS, Settings
 
-__all__ = ["PAGE", "SECTIONS", "tables"]
-
 PAGE = Path(__file__).resolve().parents[2] / "docs/reference/configuration.md"
 
 SECTIONS = (

@@ -19,17 +19,6 @@ import yaml
 from ingest.config.locations import Places
 from storage.errors import InvalidOptionError, NotFoundError
 
-__all__ = [
-    "ENVIRONMENT_PREFIX",
-    "Given",
-    "Interpolated",
-    "flatten",
-    "interpolate",
-    "read_catalog_file",
-    "read_document",
-    "shown",
-]
-
 ENVIRONMENT_PREFIX = "LAKEWARD__"
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}")

@@ -25,19 +25,6 @@ from ingest.config.setting_kinds import (
 )
 from storage.errors import InvalidOptionError
 
-__all__ = [
-    "DEFAULT_MAX_BYTES",
-    "DEFAULT_MAX_RECORDS",
-    "STARTUP_MODES",
-    "FileSourceSettings",
-    "KafkaSourceSettings",
-    "SourceSettings",
-    "only_topic",
-    "selects_topic",
-    "source_settings_from_json",
-    "with_topic",
-]
-
 LINE_FORMS: Final = ("auto", "value", "archived", "ask")
 
 STARTUP_MODES: Final = ("earliest", "latest", "timestamp", "specific-offsets")

@@ -4,8 +4,6 @@
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["nearest", "nearest_of"]
-
 _SHORT = 2
 """Names up to this length are matched exactly: they resemble too many others."""
 

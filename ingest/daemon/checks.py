@@ -45,8 +45,6 @@ from storage.options.table import TABLE_OPTIONS
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
-__all__ = ["Finding", "offline", "online", "registry", "source"]
-
 _BROKER_TIMEOUT_S = 10.0
 
 

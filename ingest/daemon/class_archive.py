@@ -29,8 +29,6 @@ from ingest.daemon.session import (
 )
 from ingest.pipeline.batch_report import BatchReport
 
-__all__ = ["make_archive"]
-
 _DUMP_TIMEOUT_S = 300.0
 _TABLES = ("a", "b")
 _BATCHES = 2

@@ -26,8 +26,6 @@ from ingest.transform.rules import check_part, check_rule, moved_by, transform_r
 from storage.errors import InvalidOptionError, InvalidRequestError
 from storage.options.options import option_value
 
-__all__ = ["load_settings", "resolve", "transforms_found"]
-
 _ORDERED_FORMATS = ("debezium-json", "debezium-avro", "debezium-flat")
 _ORDERING = "source.ordering"
 

@@ -68,8 +68,6 @@ from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock, SystemClock
 from storage.errors import FencedError, InternalError, LakewardError
 
-__all__ = ["Daemon", "run", "topic_waits"]
-
 
 def topic_waits(
     settings: Settings, feeds: Mapping[str, Iterable[str]], own: Collection[str]

@@ -22,8 +22,6 @@ from typing import Any
 
 from storage.errors import InvalidOptionError
 
-__all__ = ["RAW_LOGGER", "JvmLog", "cause_line", "java_words", "log_options"]
-
 RAW_LOGGER = "spark.stderr"
 """Of lines that no logging wrote."""
 

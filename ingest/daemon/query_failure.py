@@ -30,8 +30,6 @@ from storage.errors import (
     StorageUnavailableError,
 )
 
-__all__ = ["as_error", "cause_of", "error_in", "is_final", "is_outage"]
-
 _FINAL = frozenset({ExitCode.DATA, ExitCode.ACCESS, ExitCode.CONFIG})
 """Failures that a retry cannot mend: a person must act."""
 

@@ -15,8 +15,6 @@ from ingest.observe.observe import Observer
 from storage.clock import Clock
 from storage.errors import LakewardError
 
-__all__ = ["BACKOFF_S", "CALM_S", "LIMIT", "Retrier", "RetryPolicy"]
-
 _LOG = logging.getLogger(__name__)
 
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)

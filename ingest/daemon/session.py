@@ -26,20 +26,6 @@ from ingest.kubernetes.limits import available_cores, heap_of, memory_limit
 from ingest.kubernetes.pods import is_kubernetes, pod_properties
 from storage.errors import RetryableError
 
-__all__ = [
-    "ARCHIVE",
-    "JAVA_DEFAULTS",
-    "JAVA_OPTIONS",
-    "PREFIX",
-    "SparkStartError",
-    "archive_options",
-    "build_session",
-    "default_master",
-    "link_home",
-    "prepared_home",
-    "spark_properties",
-]
-
 ARCHIVE = "classes.jsa"
 PREFIX = "spark-"
 _INSTALLED = Path(pyspark.__file__).parent

@@ -30,8 +30,6 @@ from typing import Any
 from ingest.errors import ExitCode
 from storage.errors import LakewardError
 
-__all__ = ["ABANDON_S", "DaemonSignals", "end_process_in"]
-
 _LOG = logging.getLogger(__name__)
 
 ABANDON_S = 20.0

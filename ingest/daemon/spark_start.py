@@ -36,16 +36,6 @@ from storage.clock import SystemClock
 if TYPE_CHECKING:  # it imports all of a batch, which waits until Spark is starting
     from ingest.pipeline.sink import MicroBatchSink
 
-__all__ = [
-    "Scratch",
-    "SparkStart",
-    "end_query",
-    "local_places",
-    "parallelism",
-    "require_jvm",
-    "start_query",
-]
-
 _RUN_PREFIX = "lakeward-run-"
 _LOCK = ".lock"
 _LEFTOVER = ("lakeward-keys-*", "lakeward-left-*")

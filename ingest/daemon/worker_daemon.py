@@ -26,8 +26,6 @@ import sys
 from ingest import logs
 from ingest.compiled import loading
 
-__all__ = ["main"]
-
 _ARCHIVES = ("pyspark.zip", "-src.zip")
 
 

@@ -7,8 +7,6 @@ saying which row it stumbled over.
 
 from collections.abc import Callable
 
-__all__ = ["failing_positions"]
-
 
 def failing_positions(
     attempt: Callable[[int, int], object], count: int, errors: tuple[type[Exception], ...]

@@ -29,22 +29,6 @@ from storage.format.metadata.schema import check_column_name
 from storage.format.types.type_text import parse_type, type_name
 from storage.format.types.types import DataType
 
-__all__ = [
-    "DROPPED_OPTION",
-    "FORMER_OPTION",
-    "HEARD_OPTION",
-    "NO_NAMES",
-    "TEXT_OPTION",
-    "TYPED_OPTION",
-    "ColumnNames",
-    "alike",
-    "folded",
-    "free_name",
-    "reserved_name",
-    "spelt",
-    "why_no_column",
-]
-
 FORMER_OPTION = "lakeward.former-names"
 TYPED_OPTION = "lakeward.typed-columns"
 TEXT_OPTION = "lakeward.text-columns"

@@ -26,15 +26,6 @@ from ingest.decode.types.semantic_types import Codec, Kind
 from ingest.decode.types.token_values import MEMBERS, NULL
 from storage.format.types.types import DataType
 
-__all__ = [
-    "PlanColumn",
-    "RowPlan",
-    "decode_all",
-    "is_plain_name",
-    "is_value",
-    "member_type",
-]
-
 _ESCAPED = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
 
 

@@ -29,15 +29,6 @@ from ingest.decode.schema_change_events import JsonValue, plain_value
 from ingest.decode.types.semantic_types import TypeMapping
 from storage.errors import InternalError
 
-__all__ = [
-    "DIALECTS",
-    "FormatDecoder",
-    "PrimaryKeys",
-    "decoder_of",
-    "dialect_options",
-    "json_values",
-]
-
 FormatDecoder = EnvelopeDecoder | DebeziumAvroDecoder | UpsertAvroDecoder
 
 PrimaryKeys = Callable[[str], Sequence[str]]

@@ -14,28 +14,6 @@ import pyarrow as pa
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.types import DataType
 
-__all__ = [
-    "HELD_ONLY",
-    "MOVED",
-    "OFFSET_COLUMN",
-    "OWN_TABLE_OPTION",
-    "SOURCE_TABLE_OPTION",
-    "TABLE_NAME",
-    "UNAVAILABLE_COLUMN",
-    "AsksTypes",
-    "BadRecord",
-    "ChangeBatch",
-    "DecodeResult",
-    "EventRefusedError",
-    "ObservedField",
-    "Resolver",
-    "SchemaDelta",
-    "SourceTable",
-    "Target",
-    "Toast",
-    "is_owner",
-]
-
 OFFSET_COLUMN = "_OFFSET"
 """Last column of `ChangeBatch.rows`: the source offset of each row, int64."""
 

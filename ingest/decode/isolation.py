@@ -19,8 +19,6 @@ from ingest.decode.outcome import bad_record, united
 from ingest.errors import blames_record
 from ingest.source.records import RawBatch
 
-__all__ = ["ERROR_CLASS", "guilty_rows", "isolated", "reason_text"]
-
 ERROR_CLASS = "internal"
 _FRAMES = 12
 _MESSAGE = 500

@@ -30,16 +30,6 @@ from ingest.decode.outcome import bad_record
 from ingest.decode.types.token_values import PARSE_ERRORS
 from ingest.source.records import RawBatch
 
-__all__ = [
-    "ERROR_CLASS",
-    "KeyColumns",
-    "KeyMoves",
-    "OldKeys",
-    "json_keys",
-    "key_columns",
-    "without_foreign_keys",
-]
-
 OldKeys = Callable[[int], Tokens | None]
 """`KeyMoves.old_key`, whatever the positions are of."""
 

@@ -31,16 +31,6 @@ from storage.format.types.arrow_types import arrow_type
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import DataType, MapType
 
-__all__ = [
-    "METADATA",
-    "Metadata",
-    "OriginReader",
-    "RequestedOrigins",
-    "checked_metadata",
-    "origin_column",
-    "origin_schema",
-]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Metadata:

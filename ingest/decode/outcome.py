@@ -43,20 +43,6 @@ from ingest.source.records import RawBatch
 from storage.errors import InternalError
 from storage.format.types.types import VALUE_KIND, RowKind
 
-__all__ = [
-    "MARKS",
-    "ConvertedRows",
-    "Outcome",
-    "bad_record",
-    "convert_column",
-    "convert_columns",
-    "convert_marked",
-    "joined_rows",
-    "marks_of",
-    "new_rows_lacking",
-    "united",
-]
-
 ColumnOf = Callable[[int, Codec, set[int]], pa.Array]
 """(number of a column, its codec, out: rows whose value did not convert) to the column."""
 

@@ -21,16 +21,6 @@ from ingest.decode.json.schema_block import split_message
 from ingest.decode.types.token_values import PARSE_ERRORS
 from ingest.source.records import RawBatch
 
-__all__ = [
-    "ColumnChanges",
-    "JsonValue",
-    "TableDdl",
-    "column_changes",
-    "plain_value",
-    "read_schema_change",
-    "schema_changes",
-]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ColumnChanges:

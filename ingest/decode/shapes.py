@@ -53,8 +53,6 @@ from ingest.decode.types.widening import guessed_union, union_type
 from storage.format.types.type_text import type_name
 from storage.format.types.types import DataType
 
-__all__ = ["Fate", "FreshShapes", "Shape", "infer_type"]
-
 
 class Fate(enum.Enum):
     """What becomes of a shape's row events."""

@@ -15,8 +15,6 @@ from pathlib import Path
 from ingest.kubernetes.executor import BACKEND
 from storage.clock import Clock, SystemClock
 
-__all__ = ["SCRIPT", "decommission", "executor_process", "main"]
-
 SCRIPT = "lakeward-decommission"
 
 _SIGNAL = signal.SIGPWR

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from ingest.kubernetes.executor import executor_command
 from storage.errors import LakewardError
 
-__all__ = ["command_of", "main"]
-
 _CONFIG = 78
 """`ingest.errors.ExitCode.CONFIG`, without its imports: executors should start at once."""
 

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from storage.errors import InvalidOptionError, NotFoundError
 
-__all__ = ["BACKEND", "executor_command"]
-
 BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
 

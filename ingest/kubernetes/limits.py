@@ -10,8 +10,6 @@ from pathlib import Path
 
 from storage.errors import InvalidOptionError
 
-__all__ = ["CORES_VARIABLE", "available_cores", "heap_of", "memory_limit"]
-
 CORES_VARIABLE = "LAKEWARD_CORES"
 """Number of cores where no CPU limit is set: Kubernetes shows requests only this way."""
 

@@ -15,8 +15,6 @@ from ingest.kubernetes.decommission import SCRIPT
 from ingest.kubernetes.limits import available_cores
 from storage.errors import InvalidOptionError
 
-__all__ = ["default_parallelism", "is_kubernetes", "pod_properties"]
-
 DRIVER_PORT = 7078
 BLOCK_MANAGER_PORT = 7079
 

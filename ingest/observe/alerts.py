@@ -27,8 +27,6 @@ from ingest.pipeline.batch_report import BatchReport
 from ingest.schema.schema_modes import Outcome
 from storage.clock import Clock
 
-__all__ = ["QUEUE_LIMIT", "QUIET_S", "WINDOW_S", "Alerts", "WebhookSender"]
-
 _LOG = logging.getLogger(__name__)
 
 QUEUE_LIMIT = 500

@@ -21,8 +21,6 @@ from ingest.state.request_files import RequestFiles
 from storage.clock import Clock
 from storage.errors import LakewardError
 
-__all__ = ["LOCKED_S", "MAX_ATTEMPTS", "Control", "Reply"]
-
 _LOG = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 5

@@ -35,8 +35,6 @@ from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock
 from storage.errors import LakewardError
 
-__all__ = ["LAG_POLL_S", "Observer", "ShownSettings"]
-
 _LOG = logging.getLogger(__name__)
 
 LAG_POLL_S = 15.0

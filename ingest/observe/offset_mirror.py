@@ -18,8 +18,6 @@ from ingest.config.settings import Settings
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.source.kafka_client import consumer_config
 
-__all__ = ["OffsetMirror"]
-
 _LOG = logging.getLogger(__name__)
 
 _RETRY_S = 15.0

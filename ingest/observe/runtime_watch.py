@@ -23,8 +23,6 @@ from ingest.config.settings import Settings
 from ingest.observe.metrics.instruments import Instruments
 from storage.io.resolve import is_local
 
-__all__ = ["INTERVAL_S", "ProcessTree", "RuntimeWatch", "digest_of", "java_version"]
-
 GROUPS = ("driver", "jvm", "workers")
 
 _PROC = Path("/proc")

@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterable, Mapping
 
 from storage.clock import Clock
 
-__all__ = ["STALE_AFTER_S", "SourceWatch", "Watermarks"]
-
 STALE_AFTER_S = 120.0
 """Age of a poll after which its series become absent [s]: eight polls at 15 s, so that a short
 broker failure leaves no gap and a failing poll is not mistaken for an idle topic."""

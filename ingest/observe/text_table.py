@@ -13,16 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "aligned",
-    "csv_text",
-    "human_size",
-    "human_time",
-    "json_line",
-    "plain",
-    "rows_of",
-]
-
 _WIDEST = 60
 _NULL = "null"
 

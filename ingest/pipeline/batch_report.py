@@ -17,18 +17,6 @@ from storage.errors import InternalError
 from storage.format.metadata.file_meta import CommitMessage, CompactIncrement
 from storage.table.commit.commit import CommitResult
 
-__all__ = [
-    "BatchReport",
-    "Commits",
-    "JobOutcome",
-    "Unfinished",
-    "Written",
-    "replaced",
-    "summary",
-    "used",
-    "without",
-]
-
 Commits = dict[str, tuple[CommitResult, float]]
 """Result and duration [s] of each table's commit."""
 

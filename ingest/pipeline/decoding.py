@@ -52,8 +52,6 @@ from storage.format.metadata.schema import TableSchema
 from storage.format.types.types import VALUE_KIND
 from storage.options.options import TableOptions, option_value
 
-__all__ = ["Decoding", "decoding_of"]
-
 
 def source_part(schema: TableSchema, constant: Collection[str]) -> TableSchema:
     """Return the schema without columns that do not come from events."""

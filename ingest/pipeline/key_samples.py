@@ -24,8 +24,6 @@ from ingest.decode.events import OFFSET_COLUMN, ChangeBatch
 from ingest.source.records import RawBatch
 from storage.format.types.types import VALUE_KIND, RowKind
 
-__all__ = ["KeySamples", "KeyTracker", "KeyUpdates"]
-
 _SAMPLE = 50
 """Hashed keys per raw batch: half a percent of the time of decoding it."""
 

@@ -59,8 +59,6 @@ from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.key_order import sort_and_group
 from storage.table.table import FileStoreTable
 
-__all__ = ["CHUNK_TARGET_BYTES", "MapSide", "map_task"]
-
 CHUNK_TARGET_BYTES = 8 << 20
 """Payload of one chunk [bytes]: 4-16 MB measured best, the cost is JVM memory (SPARK.md §4)."""
 

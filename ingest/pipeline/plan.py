@@ -20,8 +20,6 @@ from ingest.schema.schema_modes import Answers
 from ingest.source.ranges import floor_of
 from storage.errors import InternalError
 
-__all__ = ["PLAN_PROPERTY", "BatchPlan", "Unwritable"]
-
 PLAN_PROPERTY = "lakeward.plan"
 
 OffsetMap = Mapping[str, Mapping[str, int]]

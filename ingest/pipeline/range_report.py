@@ -17,8 +17,6 @@ from storage.io.call_counts import CallFigures
 from storage.io.counting import STORE_CALLS
 from storage.lsm.lookup.store import LookupCounters, process_store
 
-__all__ = ["BadCounts", "LookupUse", "RangeReport", "TableTotals", "TaskUse"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskUse:

@@ -39,15 +39,6 @@ from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.table.table import FileStoreTable
 from storage.table.write.write import TableWrite
 
-__all__ = [
-    "RESULT_SPARK_SCHEMA",
-    "BucketResult",
-    "reduce_chunks",
-    "reduced",
-    "reducer",
-    "writable",
-]
-
 RESULT_SPARK_SCHEMA = "kind int, payload binary"
 _TASK = "reduce"
 """Commit user of task writers; not used, because the driver commits."""

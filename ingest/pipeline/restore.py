@@ -23,8 +23,6 @@ from storage.lsm.merge_functions.sequence_order import SequenceOrder, dense_rank
 from storage.table.read.stored_rows import stored_rows
 from storage.table.table import FileStoreTable
 
-__all__ = ["Restored", "restored"]
-
 _Numbers = npt.NDArray[np.int64]
 _RETRACTS = [kind.value for kind in RowKind if kind.retracts]
 

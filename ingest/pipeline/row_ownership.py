@@ -26,16 +26,6 @@ from storage.table.write.rows_by_bucket import (
     split_codes,
 )
 
-__all__ = [
-    "ANY_BUCKET",
-    "RowOwner",
-    "has_one_writer",
-    "merge_keys",
-    "row_owner",
-    "rows_by_owner",
-    "share_of",
-]
-
 ANY_BUCKET = -1
 """Placeholder for a bucket that the writing task determines; less the number of its share."""
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ingest.pipeline.stream_planner import StreamPlanner
     from ingest.source.ranges import OffsetJson, SourceRange
 
-__all__ = ["CHUNK_SPARK_SCHEMA", "CdcPartition", "LakewardCdcReader", "LakewardCdcSource"]
-
 CHUNK_SPARK_SCHEMA = (
     "kind int, owner string, table string, partition binary, bucket int, schema_id bigint, "
     "topic string, source_partition int, first_offset bigint, payload binary"

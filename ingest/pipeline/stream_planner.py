@@ -17,8 +17,6 @@ from ingest.source.ranges import OffsetJson, SourceRange, normalize, whole_parti
 from storage.clock import SystemClock
 from storage.errors import InternalError
 
-__all__ = ["StreamPlanner"]
-
 _STATE_FILE = "lakeward.json"
 
 

@@ -32,8 +32,6 @@ from storage.errors import InternalError
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.types import VALUE_KIND
 
-__all__ = ["TaskPositions", "wanted_metadata"]
-
 _LOG = logging.getLogger(__name__)
 
 _EPOCH_RUNS = 5

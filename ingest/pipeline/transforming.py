@@ -32,8 +32,6 @@ from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.types import DataField, DataType
 
-__all__ = ["ERROR_CLASS", "TableTransform"]
-
 ERROR_CLASS = "transform"
 
 

@@ -26,16 +26,6 @@ from ingest.source.position.ordered_tables import position_kind
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.table.table import FileStoreTable
 
-__all__ = [
-    "Cut",
-    "Truncate",
-    "cuts_of",
-    "deletes_of",
-    "refuse_truncates",
-    "unordered",
-    "why_kept",
-]
-
 _FIELDS = (pa.field(VALUE_KIND, pa.int8(), False), pa.field(OFFSET_COLUMN, pa.int64(), False))
 
 _WAY_OUT = "set `source.on.truncate: ignore`, reload and resume the table; then empty it by hand"

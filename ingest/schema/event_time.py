@@ -20,15 +20,6 @@ from storage.errors import InvalidOptionError
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.types import AtomicType, TypeRoot
 
-__all__ = [
-    "EventTime",
-    "check_watermarks",
-    "event_time",
-    "highest_ms",
-    "watermark_of",
-    "watermark_refused",
-]
-
 _SEPARATOR = " - "
 _ROOTS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 

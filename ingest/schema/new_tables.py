@@ -19,15 +19,6 @@ from ingest.source.open import topic_bytes
 from ingest.transform.rules import transform_rule
 from storage.format.metadata.schema import TableSchema
 
-__all__ = [
-    "BYTES_PER_BUCKET",
-    "BYTES_PER_STORED_BYTE",
-    "MOST_BUCKETS",
-    "decided",
-    "log_notes",
-    "recommended_buckets",
-]
-
 BYTES_PER_BUCKET = 512 << 20
 """What a bucket holds at least, except in a table smaller than that; at most twice as much."""
 

@@ -30,22 +30,6 @@ from storage.format.types.arrow_types import arrow_type
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import VALUE_KIND, AtomicType, DataType
 
-__all__ = [
-    "CHANGES_OPTION",
-    "NEW",
-    "REPLAYED",
-    "HistoryEntry",
-    "history_rows",
-    "history_schema",
-    "marked",
-    "missing_columns",
-    "noted",
-    "quarantine_rows",
-    "quarantine_schema",
-    "require_own_table",
-    "with_note",
-]
-
 CHANGES_OPTION = "lakeward.schema-changes"
 """Table option: the last batch that changed the schema, and its changes; JSON."""
 

@@ -35,8 +35,6 @@ from ingest.decode.events import SourceTable
 from storage.errors import InvalidOptionError
 from storage.format.metadata.layout import FORBIDDEN, SYSTEM_DATABASE, name_refused
 
-__all__ = ["Destination", "Routing", "check_routes", "routing_of"]
-
 _REFERENCE = re.compile(r"\$(\d)|\$\{(\w+(?:\.\w+)?)\}|<>")
 _VARYING = re.compile(r"[*+?{\[|^]|\\[dDwWsSbB]")
 _LONGEST = {"database": 213, "table": 255}

@@ -42,8 +42,6 @@ from storage.format.types.field_tree import as_path, path_text
 from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 
-__all__ = ["ChangeOrigin", "Decision", "Draft", "NewTable", "Refused", "verdict_of"]
-
 _LONGEST_WHY = 2_000
 
 

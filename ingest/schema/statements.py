@@ -20,8 +20,6 @@ from ingest.decode.schema_change_events import JsonValue, TableDdl, plain_value,
 from ingest.source.open import TopicTail
 from storage.clock import Clock
 
-__all__ = ["Statements"]
-
 _LOG = logging.getLogger(__name__)
 
 _PATIENCE_S = 10.0

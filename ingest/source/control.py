@@ -18,16 +18,6 @@ from ingest.source.ranges import resume_token
 from storage.clock import Clock
 from storage.io.local import LocalFileIO
 
-__all__ = [
-    "MOST_WAITING",
-    "StopRequested",
-    "TopicGate",
-    "draining",
-    "topic_waits",
-    "write_control",
-    "write_topic_waits",
-]
-
 MOST_WAITING = 10_000
 """Records of a topic that wait at most: enough for a file that need not be merged soon."""
 

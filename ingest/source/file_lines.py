@@ -31,8 +31,6 @@ from ingest.source.ranges import SourceRange
 from ingest.source.records import NO_TIMESTAMP, RawBatch
 from storage.errors import DataLossError, InvalidOptionError
 
-__all__ = ["POSITION_BITS", "POSITION_MASK", "read_range"]
-
 POSITION_BITS = 40
 POSITION_MASK = (1 << POSITION_BITS) - 1
 

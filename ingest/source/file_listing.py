@@ -24,18 +24,6 @@ import orjson
 from ingest.config.source_settings import FileSourceSettings, selects_topic
 from storage.errors import CorruptDataError
 
-__all__ = [
-    "ListedFile",
-    "Listing",
-    "count_lines",
-    "cut_after",
-    "last_complete_end",
-    "list_files",
-    "open_plain",
-    "topic_of",
-    "unpacked_size",
-]
-
 _NAME = re.compile(r"(?P<stem>.+?)\.(?:jsonl|ndjson|json)(?:\.gz)?")
 _COUNTER = re.compile(r"\.\d[^.]*$")
 _BLOCK = 1 << 16

@@ -46,8 +46,6 @@ from ingest.source.ranges import OffsetJson, SourceRange, fair_shares, normalize
 from storage.clock import Clock, SystemClock
 from storage.errors import CorruptDataError, DataLossError, RetryableError
 
-__all__ = ["FileSource"]
-
 # 8 MiB are about 13,000 events of 650 bytes and 2 ms of counting: enough for a stable mean.
 _SCAN_BYTES = 8 << 20
 

@@ -59,8 +59,6 @@ from storage.clock import Clock, SystemClock
 from storage.errors import CorruptDataError, DataLossError, InvalidOptionError, RetryableError
 from storage.io.local import LocalFileIO
 
-__all__ = ["REGRESSION_GRACE_S", "KafkaSource", "RecordSizes", "TopicIdentities", "Watermarks"]
-
 Pair = tuple[str, str]
 
 # Brokers accept records up to 1 MiB by default: a backlog below limit / 1 MiB needs no sample.

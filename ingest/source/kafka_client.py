@@ -14,15 +14,6 @@ from confluent_kafka import KafkaError, KafkaException
 from ingest.config.source_settings import KafkaSourceSettings
 from storage.errors import DataLossError, InvalidRequestError, LakewardError, RetryableError
 
-__all__ = [
-    "CLIENT_LOG",
-    "admin_config",
-    "broker_error",
-    "consumer_config",
-    "data_loss",
-    "is_transient",
-]
-
 _LOG = logging.getLogger("librdkafka")
 
 

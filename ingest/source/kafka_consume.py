@@ -29,8 +29,6 @@ from ingest.source.records import RawBatch
 from storage.clock import SystemClock
 from storage.errors import RetryableError
 
-__all__ = ["STALL_S", "consume"]
-
 STALL_S = 60.0
 """A range that makes no progress for this long fails its task [s]: above the 30 s that a leader
 election or a broker restart takes, far below anything an operator would wait for."""

@@ -20,8 +20,6 @@ from numba.extending import intrinsic
 from ingest.compiled.cache import cached
 from ingest.source.records import PADDING
 
-__all__ = ["copy", "measure", "note_headers", "release"]
-
 _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _AT_OFFSET = 24, 32, 40, 48, 56
 _OFFSET, _VALUE_AT, _VALUE_SIZE, _KEY_AT, _KEY_SIZE, _ERROR = range(6)
 _NULL = -1

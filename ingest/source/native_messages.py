@@ -33,8 +33,6 @@ from ingest.compiled.loading import MEMORY, loaded
 from ingest.source.records import Payloads, RecordExtras
 from storage.errors import InternalError
 
-__all__ = ["TESTED_VERSIONS", "MessageBlock", "PartitionQueue", "open_queue"]
-
 _LOG = logging.getLogger(__name__)
 
 TESTED_VERSIONS = ("2.16.",)

@@ -28,18 +28,6 @@ from ingest.source.records import RawBatch
 from storage.clock import Clock, SystemClock
 from storage.errors import LakewardError, RetryableError
 
-__all__ = [
-    "LagProbe",
-    "Source",
-    "TopicTail",
-    "initial_offsets",
-    "open_range",
-    "open_source",
-    "rewind_offsets",
-    "send_record",
-    "topic_bytes",
-]
-
 _SEND_TIMEOUT_S = 30.0
 _POLL_INTERVAL_S = 0.5
 _Partition = tuple[str, int]

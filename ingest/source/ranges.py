@@ -22,27 +22,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    "ANY_TABLE",
-    "DEFAULT_RECORD_BYTES",
-    "MIN_TASK_RECORDS",
-    "OffsetJson",
-    "OffsetMap",
-    "SourceRange",
-    "fair_shares",
-    "floor_of",
-    "initial_from_stored",
-    "normalize",
-    "offsets_from_json",
-    "offsets_to_json",
-    "offsets_to_store",
-    "pack",
-    "plan_end",
-    "resume_token",
-    "split_ranges",
-    "whole_partitions",
-]
-
 ANY_TABLE = "*"
 """Stands for every table that floors do not name."""
 

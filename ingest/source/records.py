@@ -12,8 +12,6 @@ from typing import Any, Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["NO_TIMESTAMP", "PADDING", "Payloads", "RawBatch", "RecordExtras"]
-
 NO_TIMESTAMP = -1
 """`timestamp_ms` of a record that carries none."""
 

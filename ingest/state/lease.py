@@ -43,16 +43,6 @@ from storage.clock import Clock, SystemClock
 from storage.errors import FencedError, InternalError, LakewardError
 from storage.io.file_io import FileIO
 
-__all__ = [
-    "DEFAULT_TTL_S",
-    "Lease",
-    "StreamHeldError",
-    "lease_of",
-    "lost_or",
-    "owned_stream",
-    "resolve_in_flight",
-]
-
 _LOG = logging.getLogger(__name__)
 
 DEFAULT_TTL_S = 30.0

@@ -42,22 +42,6 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.io.file_io import FileIO
 from storage.table.table import FileStoreTable
 
-__all__ = [
-    "EPOCH_PROPERTY",
-    "FENCE_USER",
-    "INSTANCE_VARIABLE",
-    "BatchNote",
-    "Owner",
-    "OwnerRecord",
-    "Ownership",
-    "epoch_property",
-    "first_format_note",
-    "newest_note",
-    "newest_record",
-    "owner_folder",
-    "require_epoch",
-]
-
 EPOCH_PROPERTY = "lakeward.epoch."
 
 FENCE_USER = ".fence"

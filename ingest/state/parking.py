@@ -27,8 +27,6 @@ from ingest.state.state_file import StateFile
 from storage.errors import InvalidRequestError
 from storage.io.file_io import FileIO
 
-__all__ = ["By", "ParkedTable", "Parking", "Pause", "Pausing", "higher"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:

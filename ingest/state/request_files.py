@@ -22,8 +22,6 @@ from ingest.config.stream_folder import stream_folder
 from storage.errors import CorruptDataError
 from storage.io.file_io import FileIO
 
-__all__ = ["KEPT_MS", "Answer", "Request", "RequestFiles"]
-
 KEPT_MS = 7 * 24 * 3_600_000
 """Age at which answers are deleted, and requests are refused [ms]."""
 

@@ -25,17 +25,6 @@ from storage.format.metadata.schema_changes import RemoveOption, SetOption
 from storage.format.metadata.snapshot import Snapshot
 from storage.table.table import FileStoreTable
 
-__all__ = [
-    "ROLLBACK_OPTION",
-    "forget_rollback",
-    "lowered",
-    "note_rollback",
-    "require_history",
-    "require_not_rolled_back",
-    "rolled_back_topics",
-    "streams_of",
-]
-
 ROLLBACK_OPTION = "lakeward.taken-back"
 """Table option: what the table was rolled back to, and the topics of the streams that wrote it."""
 

@@ -26,8 +26,6 @@ from storage.clock import Clock
 from storage.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from storage.format.metadata.schema_changes import SetOption
 
-__all__ = ["SchemaApplier"]
-
 if TYPE_CHECKING:  # which makes the applier
     from ingest.state.table_registry import TableRegistry
 

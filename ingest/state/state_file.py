@@ -19,15 +19,6 @@ from storage.errors import CorruptDataError, InvalidRequestError
 from storage.format.metadata.snapshot import Snapshot
 from storage.io.file_io import FileIO
 
-__all__ = [
-    "STATE_FORMAT",
-    "StateFile",
-    "StateFormatError",
-    "decoded",
-    "encoded",
-    "snapshot_property",
-]
-
 STATE_FORMAT = 2
 """What this version writes; it reads all before."""
 

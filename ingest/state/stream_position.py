@@ -48,17 +48,6 @@ from ingest.state.stream_state import (
 from ingest.state.table_registry import TableRegistry
 from storage.errors import InternalError, InvalidRequestError
 
-__all__ = [
-    "StreamPosition",
-    "back_to",
-    "entered",
-    "newest_number",
-    "passed",
-    "recovered_floors",
-    "recovered_offsets",
-    "rewound",
-]
-
 Floors = dict[str, OffsetMap]
 
 

@@ -27,8 +27,6 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.table.retention.rollback import rollback_to
 from storage.table.table import FileStoreTable
 
-__all__ = ["Point", "TablePlan", "carry_out", "plan_rollback", "points_of"]
-
 _REPLAY = ".replay"
 """After the stream's name: commit user of records replayed from quarantine."""
 

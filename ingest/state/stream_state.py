@@ -33,20 +33,6 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.io.local import LocalFileIO
 from storage.table.table import FileStoreTable
 
-__all__ = [
-    "OFFSETS_PROPERTY",
-    "RANGE_PROPERTY",
-    "CheckpointState",
-    "TableProgress",
-    "commit_properties",
-    "next_generation",
-    "progress_of",
-    "read_offset_log",
-    "require_own",
-    "spark_files",
-    "stored_offsets",
-]
-
 _LOG = logging.getLogger(__name__)
 
 OFFSETS_PROPERTY = "lakeward.offsets."

@@ -14,8 +14,6 @@ from storage.format.metadata.schema import TableSchema
 from storage.io.counting import CountingFileIO
 from storage.table.table import FileStoreTable
 
-__all__ = ["Warehouse", "catalog_of", "schema_of", "table_of"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Warehouse:

@@ -18,8 +18,6 @@ from storage.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from storage.table.commit.live_files import live_entries
 from storage.table.table import FileStoreTable
 
-__all__ = ["TABLE_FAULTS", "faults_to_park", "lost_file", "reason_of"]
-
 TABLE_FAULTS = (CorruptDataError, InvalidRequestError, NotFoundError)
 """Errors that can be about one table."""
 

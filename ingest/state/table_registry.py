@@ -45,8 +45,6 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.table.commit.commit import CommitResult
 from storage.table.table import FileStoreTable
 
-__all__ = ["TableRegistry"]
-
 _LOG = logging.getLogger(__name__)
 
 _REFRESH_ALL_S = 60.0

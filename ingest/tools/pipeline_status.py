@@ -20,8 +20,6 @@ from ingest.state.table_cache import Warehouse, catalog_of
 from storage.catalog.catalog import Catalog
 from storage.errors import LakewardError
 
-__all__ = ["Problem", "pipeline_status", "problems_of", "status_at", "status_text"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Problem:

@@ -22,16 +22,6 @@ from ingest.source.position.ordered_tables import POSITION_OPTION
 from storage.clock import Clock
 from storage.errors import InvalidRequestError, RetryableError
 
-__all__ = [
-    "Followed",
-    "Notification",
-    "SnapshotSignal",
-    "SourceName",
-    "follow",
-    "notification",
-    "source_name",
-]
-
 _WITH_DATABASE = ("sqlserver", "oracle")
 """Kinds of positions whose connectors name tables with database and schema."""
 

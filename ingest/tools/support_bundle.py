@@ -42,8 +42,6 @@ from storage.io.file_io import FileIO
 from storage.table.inspect.system.registry import system_table
 from storage.table.table import FileStoreTable
 
-__all__ = ["Part", "secret_texts", "write_bundle"]
-
 _LEAST = 4
 """Shorter texts would star out half a log, and protect nothing."""
 

@@ -44,8 +44,6 @@ from storage.table.scan.expression_text import (
     parse_expression,
 )
 
-__all__ = ["FUNCTIONS", "plan_expression"]
-
 FUNCTIONS: dict[str, Function] = {
     **CONDITIONS,
     **NUMBER_FUNCTIONS,

@@ -27,8 +27,6 @@ from storage.format.types.cast_texts import to_text
 from storage.format.types.type_text import type_name
 from storage.format.types.types import DataType
 
-__all__ = ["MASK_NAMES", "Mask", "parse_mask"]
-
 MASK_NAMES = ("sha256", "md5", "first", "last", "redact", "null")
 _MASK = re.compile(
     r"\s*(?P<name>\w+)\s*(?:\(\s*(?:'(?P<text>(?:[^']|'')*)'|(?P<bare>[^')(]*?))\s*\))?\s*"

@@ -15,8 +15,6 @@ from ingest.transform.functions.text_functions import TEXT_FUNCTIONS
 from ingest.transform.functions.time_functions import TIME_FUNCTIONS
 from storage.format.types.type_text import type_name
 
-__all__ = ["PAGE", "reference_page"]
-
 PAGE = Path(__file__).resolve().parents[2] / "docs/reference/transforms.md"
 
 _HEAD = """# Filters, computed columns, masks and metadata columns

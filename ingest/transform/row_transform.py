@@ -49,8 +49,6 @@ from storage.format.metadata.schema import TableSchema
 from storage.format.types.types import VALUE_KIND, DataType, RowKind
 from storage.options.options import option_value
 
-__all__ = ["RowTransform", "SoftDelete", "Transformed"]
-
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Unsent:

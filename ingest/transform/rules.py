@@ -37,31 +37,6 @@ from storage.table.scan.expression_text import (
     split_assignment,
 )
 
-__all__ = [
-    "HIDDEN_OPTION",
-    "KEY_OPTION",
-    "PlannedRule",
-    "TableShape",
-    "TransformRule",
-    "check_key_masks",
-    "check_part",
-    "check_rule",
-    "hidden_from_text",
-    "hidden_to_text",
-    "key_recipe",
-    "moved_by",
-    "plan_rule",
-    "present_rule",
-    "refuse_timed",
-    "source_key",
-    "source_key_of",
-    "stored_type",
-    "table_shape",
-    "transform_rule",
-    "wanted_columns",
-]
-
-
 _CLOCKS = frozenset({"now", "current_timestamp"})
 _STEADY = frozenset({"connector", "server", "database", "schema", "table", "topic"})
 """Metadata that are the same for all changes of a row."""

@@ -31,19 +31,6 @@ from storage.format.types.arrow_types import arrow_type
 from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataField, DataType
 
-__all__ = [
-    "Column",
-    "ColumnKind",
-    "Inputs",
-    "RowsOut",
-    "column_inputs",
-    "column_of",
-    "decode_schema_of",
-    "inputs_of",
-    "key_inputs",
-    "source_types",
-]
-
 _DIGEST_DIGITS = {"sha256": 64, "md5": 32}
 Found = tuple[pa.Array, tuple[Failure, ...]]
 

@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from storage.table.core import TableCore
     from storage.table.table import FileStoreTable
 
-__all__ = ["HiveCatalog"]
-
 _LOG = logging.getLogger(__name__)
 
 _OWNER = "owner"

@@ -35,8 +35,6 @@ from storage.errors import (
 from storage.io.hadoop_conf import site_properties
 from storage.options import values
 
-__all__ = ["CONF_DIR", "HiveLock", "HiveMetastore", "configured_warehouse", "thrift"]
-
 CONF_DIR = "hive-conf-dir"
 _CONNECT_MS = 10_000
 _SOCKET: Any = TSocket

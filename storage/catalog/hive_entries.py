@@ -23,20 +23,6 @@ from storage.format.types.types import (
 )
 from storage.options.options import TableOptions
 
-__all__ = [
-    "EXTERNAL_TABLE",
-    "LOCATION_PROPERTY",
-    "VIRTUAL_VIEW",
-    "describe",
-    "from_hive",
-    "is_paimon",
-    "new_entry",
-    "new_partition",
-    "new_view",
-    "to_hive",
-    "view_of",
-]
-
 _LONGEST_CHAR = 255
 _LONGEST_VARCHAR = 65_535
 

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from storage.table.core import TableCore
     from storage.table.table import FileStoreTable
 
-__all__ = ["JdbcCatalog"]
-
 _CATALOG_KEY = "catalog-key"
 _KEY_LENGTH = "lock-key-max-length"
 _USER = "jdbc.user"

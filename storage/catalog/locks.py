@@ -19,8 +19,6 @@ from storage.errors import CommitConflictError, RetryableError, UnsupportedFeatu
 from storage.io.file_io import FileIO
 from storage.io.forwarding import ForwardingFileIO
 
-__all__ = ["CatalogLock", "LockedFileIO"]
-
 _LOG = logging.getLogger(__name__)
 
 _FIRST_SLEEP_MS = 50

@@ -14,24 +14,6 @@ from storage.io.object_store.options import redacted_options
 from storage.options import values
 from storage.options.options import find_option
 
-__all__ = [
-    "ACQUIRE_TIMEOUT",
-    "FORMAT_TABLES",
-    "LOCK_ENABLED",
-    "MAX_SLEEP",
-    "METASTORE",
-    "STORE_PREFIXES",
-    "SYNC_ALL_PROPERTIES",
-    "TABLE_DEFAULT",
-    "URI",
-    "WAREHOUSE",
-    "flag",
-    "milliseconds",
-    "shown_options",
-    "split_options",
-    "table_properties",
-]
-
 METASTORE = "metastore"
 WAREHOUSE = "warehouse"
 URI = "uri"

@@ -13,8 +13,6 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.table.commit.live_files import delta_entries
 from storage.table.core import TableCore
 
-__all__ = ["PartitionChange", "partition_changes", "path_of_spec", "spec_of_path"]
-
 
 @dataclasses.dataclass(slots=True)
 class PartitionChange:

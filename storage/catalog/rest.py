@@ -53,8 +53,6 @@ from storage.io.resolve import is_local, resolve_file_io
 from storage.table.core import CatalogEnvironment, TableCore
 from storage.table.table import FileStoreTable
 
-__all__ = ["RestCatalog"]
-
 _CHANGES: Mapping[type[SchemaChange], tuple[str, Mapping[str, str]]] = {
     SetOption: ("setOption", {"key": "key", "value": "value"}),
     RemoveOption: ("removeOption", {"key": "key"}),

@@ -19,8 +19,6 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 
-__all__ = ["AlreadyExistsError", "RestClient"]
-
 _TIMEOUT_S = 60.0
 _TRIES = 4
 _FIRST_WAIT_S = 0.2

@@ -22,8 +22,6 @@ from storage.table.inspect.system.columns import schema_of, table_of
 from storage.table.inspect.system.registry import system_table
 from storage.table.table import FileStoreTable
 
-__all__ = ["CATALOG_TABLES", "catalog_system_table"]
-
 _OPTIONS = schema_of("key text, value text")
 _TABLES = schema_of("""
     database_name text, table_name text, table_type text, partitioned boolean, primary_key boolean,

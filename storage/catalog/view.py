@@ -14,8 +14,6 @@ from storage.format.metadata.documents import parse_object
 from storage.format.types.type_text import field_from_json, field_to_json
 from storage.format.types.types import DataField
 
-__all__ = ["COMMENT", "LOCATION", "Database", "View"]
-
 COMMENT = "comment"
 """Property of a database: what it is for."""
 

@@ -4,8 +4,6 @@
 Signed numbers are zig-zag encoded: 0, -1, 1, -2 … as 0, 1, 2, 3 …
 """
 
-__all__ = ["read_varint", "read_zigzag", "varint", "zigzag"]
-
 _LONGEST = 10
 """Bytes of the largest number of 64 bits."""
 

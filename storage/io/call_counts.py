@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 _K = TypeVar("_K")
 _N = TypeVar("_N", int, float)
 
-__all__ = ["CALL_BUCKETS", "CallCounts", "CallFigures"]
-
 CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the classes of durations [s]; there is one more, without a bound."""
 

@@ -15,8 +15,6 @@ from storage.io.call_counts import CallCounts
 from storage.io.file_io import FileIO, FileStatus
 from storage.io.forwarding import ForwardingFileIO
 
-__all__ = ["STORE_CALLS", "CountingFileIO"]
-
 STORE_CALLS = CallCounts()
 """Calls of this process."""
 

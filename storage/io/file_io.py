@@ -17,8 +17,6 @@ import pyarrow as pa
 
 from storage.errors import RetryableError, UnsupportedFeatureError
 
-__all__ = ["FileIO", "FileStatus", "note_undeleted", "read_present"]
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -5,8 +5,6 @@ from typing import Any
 
 from storage.io.file_io import FileIO
 
-__all__ = ["ForwardingFileIO"]
-
 
 def _forwarded(name: str) -> Any:
     def call(self: "ForwardingFileIO", *arguments: Any) -> Any:

@@ -6,8 +6,6 @@ from xml.etree import ElementTree
 
 from storage.errors import InvalidOptionError
 
-__all__ = ["site_properties"]
-
 
 def site_properties(directory: str, *names: str) -> dict[str, str]:
     """Properties of the files of a configuration directory; later files win, missing ones do not.

@@ -23,8 +23,6 @@ import pyarrow as pa
 from storage.errors import InvalidRequestError, StorageUnavailableError, UnsupportedFeatureError
 from storage.io.file_io import FileIO, FileStatus
 
-__all__ = ["LocalFileIO", "temporary_name"]
-
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK})
 
 

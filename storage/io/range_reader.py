@@ -23,8 +23,6 @@ from typing import Any
 
 from storage.errors import CorruptDataError
 
-__all__ = ["REQUESTS_AT_ONCE", "TAIL_BYTES", "RangeReader", "read_ahead"]
-
 REQUESTS_AT_ONCE = 16
 """Requests that a process has under way beside each other, at most."""
 

@@ -17,8 +17,6 @@ from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
 from storage.io.object_store.options import SCHEMES, locate
 
-__all__ = ["is_local", "resolve_file_io"]
-
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(?!$)")
 
 _OBJECT_STORE = "storage.io.object_store.object_store"

@@ -27,8 +27,6 @@ from storage.lsm.levels import KeyOf
 from storage.lsm.lookup.contract import DeletedRows, KeyLookup
 from storage.options.options import TableOptions
 
-__all__ = ["BucketContext", "RowExpiry"]
-
 _MILLIS_FROM = 1_000_000_000_000
 """A BIGINT from here on counts milliseconds, below it seconds."""
 

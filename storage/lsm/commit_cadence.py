@@ -8,8 +8,6 @@ job, or a writer that lives for one commit only, decides as one that never stopp
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.options.options import TableOptions
 
-__all__ = ["full_compaction_interval", "has_period", "merges_everything", "merges_level_0"]
-
 
 def full_compaction_interval(options: TableOptions) -> int | None:
     """Commits of a stream from one full compaction to the next; None = none is asked for."""

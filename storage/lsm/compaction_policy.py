@@ -12,15 +12,6 @@ from storage.format.metadata.file_meta import DataFileMeta
 from storage.lsm.levels import Levels, SortedRun
 from storage.options.options import TableOptions
 
-__all__ = [
-    "CompactUnit",
-    "CompactionPolicy",
-    "pick",
-    "pick_file_number",
-    "pick_size_amplification",
-    "pick_size_ratio",
-]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPolicy:

@@ -16,8 +16,6 @@ from storage.format.metadata.file_meta import EMPTY_STATS, DataFileMeta
 from storage.lsm.compaction_policy import CompactionPolicy, CompactUnit, pick
 from storage.lsm.levels import Levels
 
-__all__ = ["Outcome", "Workload", "simulate"]
-
 _Keys = npt.NDArray[np.int64]
 
 _MOST_ROWS = 500_000

@@ -17,8 +17,6 @@ from storage.lsm.levels import KeyOf, Levels, Section, SortedRun, sections
 from storage.lsm.merge import MERGE_WINDOW_BYTES
 from storage.lsm.merge_functions.fold import naming_table
 
-__all__ = ["UnitPlan", "compact", "plan_unit"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UnitPlan:

@@ -19,16 +19,6 @@ from storage.format.row.row_codec import decode_row
 from storage.format.types.types import DataType
 from storage.lsm.key_words import Word, order_words
 
-__all__ = [
-    "KeyGroups",
-    "comparable",
-    "key_at",
-    "key_decoder",
-    "lower_bound",
-    "sort_and_group",
-    "sort_permutation",
-]
-
 _ADAPTIVE_DESCENTS = 64
 """A stable argsort finds presorted runs; it wins while runs are this long on average [rows].
 

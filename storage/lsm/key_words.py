@@ -17,8 +17,6 @@ import pyarrow.compute as pc
 
 from storage.errors import UnsupportedFeatureError
 
-__all__ = ["Word", "order_words"]
-
 Word = tuple[np.ndarray, int]
 """One uint64 per row, and the number of low bits in use (1-64)."""
 

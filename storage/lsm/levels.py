@@ -14,8 +14,6 @@ from typing import Any
 from storage.errors import CorruptDataError, InternalError
 from storage.format.metadata.file_meta import DataFileMeta
 
-__all__ = ["KeyOf", "Levels", "Section", "SortedRun", "sections"]
-
 KeyOf = Callable[[bytes], tuple[Any, ...]]
 """From a framed key to a tuple that compares in key order (`key_order.key_decoder`)."""
 

@@ -22,17 +22,6 @@ from storage.lsm.merge_functions.pick_row import retractions
 from storage.lsm.merge_functions.segments import numbers_in, segment_lasts
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
 
-__all__ = [
-    "MERGE_WINDOW_BYTES",
-    "Outcome",
-    "complete_windows",
-    "in_merge_order",
-    "merge_rows",
-    "merge_runs",
-    "reduced",
-]
-
-
 MERGE_WINDOW_BYTES = 64 << 20
 """Default memory of one merge: large enough that a window of 20 runs still holds batches of 3 MB,
 small enough that eight of them fit a 1 GB worker with what sorting and gathering add (x 2)."""

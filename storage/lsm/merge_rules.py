@@ -10,8 +10,6 @@ from storage.format.types.types import AtomicType, RowType, TypeRoot
 from storage.lsm.merge_functions import merge_function_for
 from storage.options.options import TableOptions
 
-__all__ = ["check_merging"]
-
 _DEFAULT_FUNCTION = "default-aggregate-function"
 _PRODUCER = "changelog-producer"
 _DELTA_COMMITS = "full-compaction.delta-commits"

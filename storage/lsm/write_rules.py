@@ -14,8 +14,6 @@ from storage.format.types.default_values import default_of, fill_null
 from storage.format.types.types import VALUE_KIND, DataField, RowKind
 from storage.options.options import TableOptions
 
-__all__ = ["accept_rows", "without_ignored"]
-
 _KIND_TEXTS = ("+I", "-U", "+U", "-D")
 """Texts of the row kinds, each at the place of its code; lower case is understood, too."""
 

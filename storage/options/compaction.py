@@ -18,8 +18,6 @@ from storage.options.values import (
     text,
 )
 
-__all__ = ["CompactionOptions"]
-
 _DAY_HOURS = "hour of the day, -1 = off"
 
 

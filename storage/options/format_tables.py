@@ -17,8 +17,6 @@ from storage.options.values import (
     text,
 )
 
-__all__ = ["TYPED"]
-
 TABLE_TYPES = (
     "table",
     "format-table",

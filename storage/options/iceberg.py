@@ -6,8 +6,6 @@ from typing import ClassVar
 
 from storage.options.values import Option, boolean, choice, integer, option, refused, text
 
-__all__ = ["IcebergOptions"]
-
 _OTHER = "Publishing into a catalog service is not supported; use table-location or hadoop-catalog."
 
 

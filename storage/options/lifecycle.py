@@ -17,8 +17,6 @@ from storage.options.values import (
     text,
 )
 
-__all__ = ["LifecycleOptions"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LifecycleOptions:

@@ -22,8 +22,6 @@ from storage.options.values import (
     text,
 )
 
-__all__ = ["FORMATS", "CommitOptions", "ExpiryOptions", "FileIndexOptions", "WritingOptions"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FileIndexOptions:

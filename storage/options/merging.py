@@ -20,8 +20,6 @@ from storage.options.values import (
     text,
 )
 
-__all__ = ["MergingOptions"]
-
 _DIRECTIONS = choice("ascending", "descending")
 
 

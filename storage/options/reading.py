@@ -9,8 +9,6 @@ from typing import ClassVar
 
 from storage.options.values import Option, boolean, choice, duration_ms, integer, option, row, text
 
-__all__ = ["StartingOptions", "StreamingOptions"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StartingOptions:

@@ -41,8 +41,6 @@ from storage.options.values import (
     text,
 )
 
-__all__ = ["TABLE_OPTIONS", "ChangelogOptions", "PlacementOptions", "ReadingOptions"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlacementOptions:

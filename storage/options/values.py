@@ -13,30 +13,6 @@ from typing import Any
 
 from storage.errors import InvalidOptionError
 
-__all__ = [
-    "Access",
-    "Option",
-    "Treatment",
-    "boolean",
-    "character",
-    "choice",
-    "codec_of",
-    "decimal_number",
-    "duration_ms",
-    "ignored",
-    "integer",
-    "memory_size",
-    "name_list",
-    "option",
-    "per_level",
-    "refused",
-    "row",
-    "rows_of",
-    "separator",
-    "several",
-    "text",
-]
-
 _SIZE_UNITS = {
     **dict.fromkeys(("", "b", "bytes"), 1),
     **dict.fromkeys(("k", "kb", "kibibytes"), 1 << 10),

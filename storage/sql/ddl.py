@@ -40,23 +40,6 @@ from storage.table.table import FileStoreTable
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = [
-    "alter_database",
-    "alter_table",
-    "alter_view",
-    "analyze",
-    "complete_text",
-    "create_catalog",
-    "create_database",
-    "create_table",
-    "create_view",
-    "drop",
-    "drop_catalog",
-    "drop_database",
-    "new_identifier",
-    "query_fields",
-]
-
 _PRIMARY_KEY, _PARTITION = "primary-key", "partition"
 _KINDS = ("paimon", "lakeward")
 

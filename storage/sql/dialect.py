@@ -18,8 +18,6 @@ from sqlglot.tokenizer_core import Token, TokenType
 from storage.sql.errors import SqlError
 from storage.sql.parse.statements import StatementParser
 
-__all__ = ["Lakeward", "Statement", "parse_query", "statements"]
-
 _TOKEN = re.compile(r" but got <Token .*>", re.DOTALL)
 _SWALLOWING = (TokenType.COMMAND, TokenType.EXECUTE, TokenType.FETCH, TokenType.RENAME)
 """Kinds of words after which sqlglot keeps the rest of the statement as one text."""

@@ -12,8 +12,6 @@ from sqlglot import exp
 from storage.errors import LakewardError
 from storage.sql.errors import SqlError, position, suggestion
 
-__all__ = ["Relations", "connect", "explained", "run"]
-
 _SAFE = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",

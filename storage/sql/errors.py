@@ -9,8 +9,6 @@ from sqlglot import exp
 
 from storage.errors import InvalidRequestError, LakewardError
 
-__all__ = ["SqlError", "locate", "position", "refuse", "suggestion"]
-
 
 class SqlError(InvalidRequestError):
     """A statement that cannot run.

@@ -23,8 +23,6 @@ from storage.table.write.rows.fit_rows import fit_columns
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = ["column_of", "insert", "target_table"]
-
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 _DYNAMIC = "dynamic-partition-overwrite"
 

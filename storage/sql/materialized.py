@@ -31,8 +31,6 @@ from storage.table.materialized_table import (
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
 
-__all__ = ["alter", "create", "refresh", "refresh_due"]
-
 
 def create(session: SqlSession, node: nodes.CreateTable) -> int:
     """CREATE MATERIALIZED TABLE: make it and refresh it; the rows written.

@@ -11,36 +11,6 @@ from sqlglot import exp
 
 from storage.format.types.types import DataType
 
-__all__ = [
-    "OPTIONS",
-    "ZONE_OPTIONS",
-    "AlterDatabase",
-    "AlterMaterializedTable",
-    "AlterTable",
-    "AlterView",
-    "Analyze",
-    "CallProcedure",
-    "ColumnDefinition",
-    "CreateCatalog",
-    "CreateDatabase",
-    "CreateTable",
-    "CreateView",
-    "Describe",
-    "DropCatalog",
-    "DropDatabase",
-    "DropObject",
-    "DropPartition",
-    "Explain",
-    "ResetOption",
-    "SetOption",
-    "Show",
-    "TableHint",
-    "Truncate",
-    "UseCatalog",
-    "UseDatabase",
-    "table_options",
-]
-
 ZONE_OPTIONS = ("table.local-time-zone", "spark.sql.session.timeZone")
 """What SET calls the time zone of a session."""
 

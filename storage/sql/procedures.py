@@ -19,8 +19,6 @@ from storage.sql.nodes import CallProcedure
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = ["PROCEDURES", "REFUSED", "call", "describe_procedure", "find_procedure"]
-
 PROCEDURES: Mapping[str, Procedure] = {
     one.name: one
     for module in (maintenance, versions)

@@ -26,8 +26,6 @@ from storage.table.scan.predicate import (
     literal_scalar,
 )
 
-__all__ = ["filter_of", "predicate_of", "used_columns"]
-
 _OPS: Mapping[type[exp.Expr], Op] = {
     exp.EQ: Op.EQ,
     exp.NEQ: Op.NE,

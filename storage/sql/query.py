@@ -28,14 +28,6 @@ from storage.table.scan.predicate import Predicate
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = [
-    "Plan",
-    "adapt_casts",
-    "constant",
-    "instant_ms",
-    "plan_query",
-    "run_query",
-]
 _MOST_VIEWS = 50
 _INCREMENTAL = {
     "paimon_incremental_query": "incremental-between",

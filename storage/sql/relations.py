@@ -28,17 +28,6 @@ from storage.table.table import FileStoreTable
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = [
-    "SYSTEM_DATABASE",
-    "CatalogTable",
-    "SystemTable",
-    "check_options",
-    "columns_of",
-    "is_view",
-    "resolve",
-    "rows_of",
-]
-
 SYSTEM_DATABASE = "sys"
 _GLOBAL = re.compile(r"(?:spark\.)?paimon\.([^.]+)\.([^.]+)\.([^.]+)\.(.+)")
 """`SET 'paimon.<catalog>.<database>.<table>.<option>'`, each name or `*`."""

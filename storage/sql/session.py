@@ -23,8 +23,6 @@ from storage.sql import nodes
 from storage.sql.dialect import Statement, statements
 from storage.sql.errors import locate, refuse, suggestion
 
-__all__ = ["DEFAULT_CATALOG", "DEFAULT_DATABASE", "Result", "SqlSession"]
-
 DEFAULT_CATALOG = "paimon"
 DEFAULT_DATABASE = "default"
 

@@ -37,16 +37,6 @@ from storage.table.scan.predicate import (
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = [
-    "describe",
-    "explain",
-    "reset_option",
-    "set_option",
-    "show",
-    "use_catalog",
-    "use_database",
-]
-
 
 def show(session: "SqlSession", node: nodes.Show) -> pa.Table:
     """SHOW."""

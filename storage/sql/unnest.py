@@ -10,8 +10,6 @@ from collections.abc import Callable
 import pyarrow as pa
 from sqlglot import exp
 
-__all__ = ["TypeOf", "without_laterals", "without_unnests"]
-
 TypeOf = Callable[[exp.Column], pa.DataType | None]
 """The type of a column of the tables of a SELECT; None: not known."""
 

@@ -8,16 +8,6 @@ from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.schema import TableSchema
 from storage.options.options import TableOptions
 
-__all__ = [
-    "UNAWARE_BUCKET",
-    "BucketMode",
-    "bucket_mode",
-    "check_bucket_keys",
-    "require_buckets",
-    "require_fixed",
-    "require_keyed_buckets",
-]
-
 UNAWARE_BUCKET = 0
 """The one bucket of an append table without buckets."""
 

@@ -29,8 +29,6 @@ from storage.options.options import TableOptions
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
 
-__all__ = ["CatalogEnvironment", "TableCore"]
-
 _LATEST_TRIES = 4
 """A newest snapshot that expires before it is read means that others commit; read again."""
 

@@ -61,9 +61,6 @@ if TYPE_CHECKING:
     from storage.format.metadata.schema_changes import SchemaChange
     from storage.table.table import FileStoreTable
 
-__all__ = ["FormatScan", "FormatTable"]
-
-
 _BATCH_ROWS = 65_536
 _SPOOLED_BYTES = 8 << 20
 """Files up to this size are kept in memory until they are published [bytes]."""

@@ -17,14 +17,6 @@ from storage.format.metadata.snapshot_store import SnapshotStore
 from storage.format.types.types import AtomicType, TypeRoot
 from storage.options.options import option_value
 
-__all__ = [
-    "MATERIALIZED_TABLE",
-    "REFRESH_USER",
-    "MaterializedTable",
-    "check_formatters",
-    "last_refresh_ms",
-]
-
 MATERIALIZED_TABLE = "materialized-table"
 """Value of the option `type`."""
 

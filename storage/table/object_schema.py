@@ -8,8 +8,6 @@ from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.types.type_text import parse_type
 from storage.options.options import option_value
 
-__all__ = ["LOCATION", "OBJECT_TABLE", "check_object_table", "object_schema"]
-
 OBJECT_TABLE = "object-table"
 """Value of the option `type`."""
 

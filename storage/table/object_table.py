@@ -18,8 +18,6 @@ from storage.options.options import option_value
 from storage.table.object_schema import LOCATION
 from storage.table.table import FileStoreTable
 
-__all__ = ["ObjectTable"]
-
 _ROWS = 10_000
 
 

@@ -12,8 +12,6 @@ from storage.table.write import drop_partitions as partitions
 from storage.table.write.bucket_writers import open_merge_tree_writer
 from storage.table.write.rows import change_where, merge_rows, row_changes
 
-__all__ = ["TableOperations"]
-
 
 class TableOperations(TableCore):
     """Tags, branches, deletes, expiry: each method is the function of its name.

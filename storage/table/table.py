@@ -39,8 +39,6 @@ from storage.table.upkeep import after_commit
 from storage.table.write.dynamic_bucket import AssignerShare
 from storage.table.write.write import TableWrite
 
-__all__ = ["MAIN_BRANCH", "FileStoreTable"]
-
 _ALTER_TRIES = 20
 """Lost races before a schema change gives up; each loser applies its change on the winner's."""
 

@@ -26,8 +26,6 @@ from storage.table.retention.expire_partitions import partition_time
 from storage.table.scan.format_files import check_format_table
 from storage.table.scan.time_travel import check_streaming, travel_of
 
-__all__ = ["check_table"]
-
 _BY_SNAPSHOT = "sequence.snapshot-ordering"
 _ROW_IDS = "row-tracking.enabled"
 _EVOLUTION = "data-evolution.enabled"

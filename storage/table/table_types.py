@@ -14,8 +14,6 @@ from storage.table.scan.format_files import FORMAT_TABLE
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
 
-__all__ = ["completed_schema", "typed_table"]
-
 
 def typed_table(table: "FileStoreTable") -> "FileStoreTable | FormatTable":
     """A table as its type wants it: a format table, an object table, or the table itself.

@@ -19,8 +19,6 @@ from storage.table.retention.reachability import (
     remove_unreachable,
 )
 
-__all__ = ["all_tags", "create_tag", "delete_tag", "get_tag", "rename_tag", "replace_tag"]
-
 
 def create_tag(
     table: TableCore,

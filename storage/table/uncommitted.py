@@ -11,14 +11,6 @@ from storage.table.commit.commit_changes import OwnFiles, own_files, own_index_f
 from storage.table.commit.index_files import index_path
 from storage.table.core import TableCore
 
-__all__ = [
-    "delete_files",
-    "delete_uncommitted",
-    "discarded_on",
-    "folded_files",
-    "without_changelog",
-]
-
 
 def delete_uncommitted(table: TableCore, messages: Iterable[CommitMessage]) -> None:
     """Remove data, changelog and index files of messages that are not and will not be committed."""

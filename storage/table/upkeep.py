@@ -30,8 +30,6 @@ from storage.table.retention.mark_done import DoneTrigger
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
 
-__all__ = ["TableUpkeep", "after_commit"]
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -29,8 +29,6 @@ from storage.table.retention.reachability import (
 )
 from storage.table.scan.scan import TableScan, skips_level_0
 
-__all__ = ["check_table", "repeated_keys", "vector_contents", "violations"]
-
 
 def check_table(table: TableCore, *, rows: bool = False) -> None:
     """Check all snapshots from EARLIEST to the newest.

@@ -32,8 +32,6 @@ from storage.table.compaction.compact_plan import CompactRequest
 from storage.table.compaction.compact_table import CompactReport, compact_table
 from storage.table.table import FileStoreTable
 
-__all__ = ["BackgroundCompaction", "kind_due", "report_bug"]
-
 _LOG = logging.getLogger(__name__)
 
 _NIGHTLY = "window"

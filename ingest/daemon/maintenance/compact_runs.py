@@ -28,17 +28,6 @@ from storage.table.compaction.compact_table import CompactProgress, CompactRepor
 from storage.table.compaction.sort_codes import SortOrder
 from storage.table.compaction.sort_table import plan_sort, sort_table
 
-__all__ = [
-    "Selection",
-    "SortBy",
-    "TableRun",
-    "compact_tables",
-    "exit_code",
-    "plan_tables",
-    "selected",
-    "worker_pool",
-]
-
 _LOG = logging.getLogger(__name__)
 
 _ORPHANED = 75

@@ -30,20 +30,6 @@ from storage.table.materialized_table import MATERIALIZED_TABLE
 from storage.table.retention.orphans import remove_orphan_files
 from storage.table.upkeep import TableUpkeep
 
-__all__ = [
-    "CLEAN_EVERY_S",
-    "EXPIRE_EVERY_COMMITS",
-    "FIRST_CLEAN_S",
-    "MARK_EVERY_S",
-    "POLL_EVERY_S",
-    "REFRESH_EVERY_S",
-    "SWEEP_EVERY_S",
-    "LayoutWatch",
-    "Maintenance",
-    "MaterializedRefresh",
-    "OrphanCleaner",
-]
-
 REFRESH_EVERY_S = 15.0
 """Interval of checks of the known materialized tables [s]; each reads the newest schema
 and snapshots of the table."""

@@ -24,15 +24,6 @@ from storage.clock import Clock, SystemClock
 from storage.errors import InvalidRequestError, LakewardError, RetryableError
 from storage.io.resolve import resolve_file_io
 
-__all__ = [
-    "AskOptions",
-    "RefusedError",
-    "ask_and_wait",
-    "daemon_status",
-    "request_files",
-    "status_document_at",
-]
-
 _POLL_S = 0.5
 _SILENT_S = 15.0
 """Silence of the daemon before the command says what it waits for [s]."""

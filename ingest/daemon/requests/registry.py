@@ -47,8 +47,6 @@ from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock
 from storage.errors import InvalidRequestError
 
-__all__ = ["Handler", "Outcome", "Pipeline", "RequestKind", "tables_argument", "text_argument"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:

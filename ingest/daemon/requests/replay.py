@@ -54,8 +54,6 @@ from storage.format.types.types import VALUE_KIND, RowKind
 from storage.io.file_io import FileIO
 from storage.table.table import FileStoreTable
 
-__all__ = ["drop_bad", "ledger_file", "replay"]
-
 Position = tuple[str, int, int]
 """Topic, partition, offset."""
 

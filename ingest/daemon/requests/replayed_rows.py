@@ -37,19 +37,6 @@ from storage.errors import DataLossError, InternalError, InvalidRequestError
 from storage.lsm.key_order import sort_and_group
 from storage.table.table import FileStoreTable
 
-__all__ = [
-    "Bounds",
-    "Decoded",
-    "Kept",
-    "KeyedRows",
-    "PartRows",
-    "Reader",
-    "decoded",
-    "kept_of",
-    "same_key",
-    "source_records",
-]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kept:

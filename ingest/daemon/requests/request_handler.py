@@ -32,14 +32,6 @@ from storage.errors import (
     RetryableError,
 )
 
-__all__ = [
-    "KINDS",
-    "POLL_EVERY_S",
-    "RequestHandler",
-    "changed",
-    "fixed_changes",
-]
-
 _FIXED: Mapping[str, Callable[[Settings], Any]] = {
     "pipeline.name": lambda s: s.pipeline.name,
     "pipeline.checkpoint": lambda s: s.pipeline.checkpoint,

@@ -33,8 +33,6 @@ from storage.format.avro.columns import Leaf, ListNode, MapNode, Node, RowNode
 from storage.format.avro.schema import INTEGERS, kind_of, nullable, width_of
 from storage.format.types.types import ArrayType, AtomicType, MapType, RowType, TypeRoot
 
-__all__ = ["NodeMaker", "convert_array", "convert_sound", "plain"]
-
 _ANY = AtomicType(TypeRoot.BIGINT)
 """Nodes name a Paimon type for the reader of data files; it is ignored here."""
 

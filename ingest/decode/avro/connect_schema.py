@@ -26,8 +26,6 @@ import msgspec
 from ingest.decode.json.schema_block import BlockField
 from storage.format.avro.schema import kind_of
 
-__all__ = ["AvroSchema", "SchemaTextError", "branches", "parse_schema"]
-
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED = frozenset({"record", "error", "enum", "fixed"})
 _UNKNOWN_PRECISION = 64

@@ -60,8 +60,6 @@ from storage.format.avro.columns import Node, RowNode
 from storage.format.avro.lanes import LaneDecoder, OddDataError
 from storage.format.avro.schema import kind_of
 
-__all__ = ["DebeziumAvroDecoder"]
-
 _REFUSALS = (OddDataError, UnsupportedFeatureError, ValueError)
 
 

@@ -23,8 +23,6 @@ from storage.format.avro.columns import Node, RowNode
 from storage.format.avro.lanes import LaneDecoder, OddDataError
 from storage.format.avro.schema import INTEGERS, kind_of
 
-__all__ = ["LEAST_MESSAGES", "EnvelopeLanes", "EventColumns", "RowColumns", "sound_runs"]
-
 LEAST_MESSAGES = 16
 """Below so many messages a walk costs more than the reference path takes for them."""
 

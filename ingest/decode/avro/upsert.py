@@ -24,8 +24,6 @@ from ingest.decode.outcome import Outcome
 from ingest.decode.registry.client import RegisteredSchema, SchemaId
 from ingest.source.records import RawBatch
 
-__all__ = ["UpsertAvroDecoder"]
-
 
 class UpsertAvroDecoder(AvroRecords):
     """Decodes raw batches; keeps schemas and shapes it has seen between calls.

@@ -22,8 +22,6 @@ import msgspec
 
 from storage.format.avro.schema import kind_of
 
-__all__ = ["AvroValueError", "ValueReader", "float_value", "reader_of", "to_json"]
-
 ValueReader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """Takes data and position; gives the value and where it ends."""
 

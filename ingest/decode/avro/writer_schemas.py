@@ -35,16 +35,6 @@ from ingest.decode.json.schema_block import SchemaBlock, parse_block
 from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId, UnknownSchemaError
 from ingest.source.records import RawBatch
 
-__all__ = [
-    "AvroRecords",
-    "Framing",
-    "FramingError",
-    "Part",
-    "WriterSchema",
-    "WriterSchemas",
-    "usual_subject",
-]
-
 _ID, _GUID = 0, 1
 _GUID_BYTES = 16
 _CONFLUENT_BYTES, _APICURIO_BYTES = 4, 8

@@ -23,8 +23,6 @@ from ingest.decode.json.single_event import (
 from ingest.decode.shapes import Shape
 from ingest.decode.types.token_values import NULL
 
-__all__ = ["BLOCK", "BareRows", "KeyedRows", "PlainJson", "UpsertJson"]
-
 _BLOCK = msgspec.json.Decoder(BlockField)
 
 BLOCK = (frozenset({"schema", "payload"}),)

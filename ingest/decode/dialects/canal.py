@@ -36,8 +36,6 @@ from ingest.decode.shapes import Shape
 from ingest.decode.types.mysql_types import jdbc_type, mysql_type, seen_type
 from ingest.decode.types.semantic_types import Kind
 
-__all__ = ["CanalJson"]
-
 _FORMAT = "canal-json"
 _OPS = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 _XA = ("XACOMMIT", "XAROLLBACK")

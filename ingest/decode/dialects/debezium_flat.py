@@ -32,8 +32,6 @@ from ingest.decode.json.schema_block import SchemaBlock
 from ingest.decode.shapes import Shape
 from ingest.decode.types.token_values import MEMBERS, NULL, PARSE_ERRORS
 
-__all__ = ["DebeziumFlat"]
-
 _CONTROL = {
     "Heartbeat": "heartbeat",
     "TransactionMetadataValue": "transaction",

@@ -37,8 +37,6 @@ from ingest.decode.json.envelopes import (
 from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.member_columns import TOKEN, Member, Members
 
-__all__ = ["DmsJson"]
-
 _FORMAT = "aws-dms-json"
 _OPS = {"load": "r", "insert": "c", "update": "u", "delete": "d"}
 

@@ -29,8 +29,6 @@ from ingest.decode.json.single_event import (
 )
 from ingest.decode.types.token_values import PARSE_ERRORS
 
-__all__ = ["MaxwellJson"]
-
 _FORMAT = "maxwell-json"
 _OPS = {"insert": "c", "update": "u", "delete": "d", "bootstrap-insert": "r"}
 _BOOTSTRAP = ("bootstrap-start", "bootstrap-complete")

@@ -26,8 +26,6 @@ from ingest.decode.json.envelopes import (
 from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.member_columns import TOKEN, Member, Members
 
-__all__ = ["OggJson"]
-
 _FORMAT = "ogg-json"
 _OPS = {"I": "c", "U": "u", "D": "d"}
 _MISSING = "_isMissing"

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 
 from ingest.decode.types.token_values import MEMBERS, PARSE_ERRORS
 
-__all__ = ["MONGODB", "looks_like", "said_of", "said_of_text"]
-
 _ENVELOPE_MEMBERS = frozenset(
     ("before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction")
 )

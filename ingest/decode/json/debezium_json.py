@@ -44,8 +44,6 @@ from ingest.decode.shapes import Shape
 from ingest.decode.types.token_values import NULL, PARSE_ERRORS
 from ingest.source.records import RawBatch
 
-__all__ = ["ENVELOPE_MEMBERS", "DebeziumJson", "flat_members", "truncated_table"]
-
 SOURCE_MEMBERS: Mapping[str, tuple[str, Reading]] = {
     "source_ts_ms": ("ts_ms", NUMBER),
     "op_ts": ("ts_ms", MOMENT),

@@ -69,8 +69,6 @@ from ingest.decode.types.unavailable import Placeholder
 from ingest.source.records import RawBatch
 from storage.errors import InternalError
 
-__all__ = ["EnvelopeDecoder"]
-
 _NAMED: Mapping[str, Callable[[Event], str | None]] = {
     "op": lambda event: event.images[0].op,
     "server": lambda event: event.source.server or None,

@@ -27,25 +27,6 @@ from ingest.decode.types.semantic_types import DEFAULT_MAPPING, ProducerFacts, T
 from ingest.decode.types.token_values import MEMBERS, NULL, PARSE_ERRORS
 from ingest.source.records import RawBatch
 
-__all__ = [
-    "EPOCH",
-    "ISO",
-    "BlockMessages",
-    "Dialect",
-    "DialectOptions",
-    "Event",
-    "Image",
-    "epoch_ms",
-    "image",
-    "join_members",
-    "json_tokens",
-    "lacks_members",
-    "members_of",
-    "parse",
-    "source_of_topic",
-    "utc_ms",
-]
-
 
 def _no_keys(_: str) -> tuple[str, ...]:
     return ()

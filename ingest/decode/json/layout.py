@@ -53,8 +53,6 @@ from ingest.decode.types.semantic_types import Codec
 from ingest.decode.types.token_values import NULL, PARSE_ERRORS
 from ingest.source.records import PADDING, Payloads
 
-__all__ = ["Anatomy", "Layouts", "Path", "WalkedRows"]
-
 Path = tuple[str, ...]
 """Of a member: names from the top; one or two."""
 

@@ -33,8 +33,6 @@ from ingest.decode.types.unavailable import Placeholder
 from ingest.decode.types.widening import nullable, union_type
 from storage.format.types.types import ArrayType, AtomicType, DataType, TypeRoot
 
-__all__ = ["LooseShape", "TypedColumn", "loose_codec_for"]
-
 _KINDS = {
     TypeRoot.BOOLEAN: Kind.LOOSE_BOOLEAN,
     TypeRoot.TINYINT: Kind.LOOSE_INTEGER,

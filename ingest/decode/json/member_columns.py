@@ -21,20 +21,6 @@ from ingest.decode.metadata_columns import METADATA
 from ingest.decode.types.token_values import PARSE_ERRORS
 from storage.format.types.arrow_types import arrow_type
 
-__all__ = [
-    "LOWER",
-    "MOMENT",
-    "NUMBER",
-    "TEXT",
-    "TOKEN",
-    "Member",
-    "MemberReader",
-    "Members",
-    "Reading",
-    "metadata_column",
-    "metadata_type",
-]
-
 Converter = Callable[[Any], Any]
 
 _BOUNDS = {"int32": 1 << 31, "int64": 1 << 63}

@@ -37,8 +37,6 @@ from ingest.decode.json.scanning import (
     Wire,
 )
 
-__all__ = ["copy_base64", "copy_texts", "scan"]
-
 # as `_column` reads values
 INTEGER, TEXT, BASE64 = int(Wire.INTEGER), int(Wire.TEXT), int(Wire.BASE64)
 NUMBER, TOKEN, LOOSE = int(Wire.NUMBER), int(Wire.TOKEN), int(Wire.LOOSE)

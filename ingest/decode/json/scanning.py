@@ -6,28 +6,6 @@ from typing import Any
 
 from ingest.compiled import loading
 
-__all__ = [
-    "ABSENT",
-    "ANY",
-    "CLOSED",
-    "END",
-    "FIRST",
-    "FIRST_ROW",
-    "KEEPS_KEY",
-    "NAMES",
-    "NAME_COUNT",
-    "NEXT_ROW",
-    "OLD",
-    "OP",
-    "OPS",
-    "OP_CODE",
-    "SET_STAMP",
-    "STAMP",
-    "WHOLE",
-    "Wire",
-    "scanner",
-]
-
 _WORTH_LOADING = 50_000
 """Events that a process decodes before it loads the functions by itself."""
 

@@ -14,15 +14,6 @@ from ingest.decode.dialects.recognition import said_of
 from ingest.decode.events import EventRefusedError
 from ingest.decode.types.token_values import PARSE_ERRORS
 
-__all__ = [
-    "BlockField",
-    "SchemaBlock",
-    "SplitMessage",
-    "TopicState",
-    "parse_block",
-    "split_message",
-]
-
 _PAYLOAD = b',"payload":'
 _SCHEMA = b'{"schema":'
 

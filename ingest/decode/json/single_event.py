@@ -29,20 +29,6 @@ from ingest.decode.types.unavailable import Placeholder
 from storage.format.types.type_text import type_name
 from storage.format.types.types import RowKind
 
-__all__ = [
-    "OldKey",
-    "SingleRow",
-    "Tokens",
-    "UncoveredError",
-    "before_tokens",
-    "blames_columns",
-    "decode_images",
-    "key_tokens",
-    "named_by_key",
-    "no_old_key",
-    "row_image",
-]
-
 Tokens = Mapping[str, bytes]
 """Members of a JSON object with the raw text of their values."""
 

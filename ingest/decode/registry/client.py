@@ -27,16 +27,6 @@ from storage.clock import Clock, SystemClock
 from storage.errors import BadRecordError, InvalidOptionError, InvalidRequestError, RetryableError
 from storage.io.call_counts import CallCounts
 
-__all__ = [
-    "AVRO",
-    "REGISTRY_CALLS",
-    "JsonGetter",
-    "RegisteredSchema",
-    "SchemaId",
-    "SchemaRegistry",
-    "UnknownSchemaError",
-]
-
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _LARGEST_BODY = 64 << 20
 

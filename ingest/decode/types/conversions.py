@@ -44,14 +44,6 @@ from ingest.decode.types.token_values import NULL
 from storage.errors import InternalError
 from storage.format.types.types import MAX_LENGTH, AtomicType
 
-__all__ = [
-    "CONVERSION_ERRORS",
-    "convert",
-    "scanned_as",
-    "wire_type",
-]
-
-
 CONVERSION_ERRORS = (
     ValueError,  # also pa.ArrowInvalid and ConversionError
     TypeError,  # also pa.ArrowTypeError

@@ -13,20 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "DECIMAL_CONTEXT",
-    "MAX_SCALE",
-    "ConversionError",
-    "arrow_array",
-    "decimals_from_bytes",
-    "decimals_from_text",
-    "every",
-    "plain_digits",
-    "require",
-    "unscaled_digits",
-    "whole_digits",
-]
-
 _WORD_BYTES = 8
 _DECIMAL_BYTES = 16
 _SIGN_BIT = 0x80

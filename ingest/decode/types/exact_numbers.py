@@ -26,8 +26,6 @@ from ingest.decode.types.semantic_types import BIGINT, DOUBLE
 from ingest.decode.types.widening import nullable, union_type
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 
-__all__ = ["exact_floats", "exact_numbers", "held", "holds", "number_type", "wider_number"]
-
 _MAX_PRECISION = 38
 _INTEGER_DIGITS = 20
 """Digits before the point that a new DECIMAL has room for: every integer of 64 bits."""

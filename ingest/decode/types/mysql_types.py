@@ -20,8 +20,6 @@ import msgspec
 from ingest.decode.types.semantic_types import BIGINT, BOOLEAN, DOUBLE, STRING
 from storage.format.types.types import MAX_LENGTH, AtomicType, TypeRoot
 
-__all__ = ["MysqlType", "jdbc_type", "mysql_type", "seen_type"]
-
 _TYPE = re.compile(r"\s*([a-z]+(?: precision| varying)?)\s*(?:\(([^)]*)\))?\s*(.*)", re.DOTALL)
 _MAX_PRECISION = 38
 _BYTES = AtomicType(TypeRoot.VARBINARY, length=MAX_LENGTH)

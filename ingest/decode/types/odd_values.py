@@ -16,17 +16,6 @@ from ingest.decode.types.decimal_columns import ConversionError, unscaled_digits
 from storage.format.types.cast_columns import column_cast
 from storage.format.types.types import MAX_LENGTH, AtomicType, DataType, TypeRoot
 
-__all__ = [
-    "any_text",
-    "json_text",
-    "member_text",
-    "members_text",
-    "storage_column",
-    "struct_text",
-    "texts_of",
-    "unsigned_digits",
-]
-
 _STRING = AtomicType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 _UNSIGNED_RANGE = 1 << 64
 

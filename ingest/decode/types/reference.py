@@ -70,8 +70,6 @@ from storage.errors import InternalError
 from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType
 
-__all__ = ["decode_value"]
-
 _DAY_MS = 86_400_000
 _NANOS_PER = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 _INT64 = (-(2**63), 2**63 - 1)

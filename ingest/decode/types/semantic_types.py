@@ -35,34 +35,6 @@ from storage.format.types.arrow_types import arrow_type
 from storage.format.types.cast_columns import can_cast
 from storage.format.types.types import MAX_LENGTH, ArrayType, AtomicType, DataType, TypeRoot
 
-__all__ = [
-    "BIGINT",
-    "BOOLEAN",
-    "DEFAULT_MAPPING",
-    "DOUBLE",
-    "MAX_PADDED_BITS",
-    "SOURCE_TYPE",
-    "STRING",
-    "UNSIGNED_BIGINT",
-    "Codec",
-    "Fit",
-    "Infinity",
-    "Kind",
-    "ProducerFacts",
-    "Semantic",
-    "TypeMapping",
-    "bare_codec_for",
-    "bare_text_codec",
-    "codec_for",
-    "has_text",
-    "is_unsigned_bigint",
-    "mapped_type",
-    "observe",
-    "observe_mapped",
-    "text_codec",
-    "with_policies",
-]
-
 
 class Infinity(enum.Enum):
     """What becomes of infinite dates and timestamps, which no column can hold."""

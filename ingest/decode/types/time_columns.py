@@ -25,18 +25,6 @@ import pyarrow.compute as pc
 from ingest.decode.types.decimal_columns import arrow_array, every, require
 from ingest.decode.types.semantic_types import Codec, Infinity, Kind
 
-__all__ = [
-    "DAYS",
-    "EPOCHS",
-    "MICROS_PER",
-    "PER_UNIT",
-    "TIME_CONVERTERS",
-    "bound_of",
-    "clock_text",
-    "cut_pattern",
-    "sign_of_text",
-]
-
 _MAX, _MIN = 2**63 - 1, -(2**63)
 _JDBC_POSITIVE, _JDBC_NEGATIVE = 9_223_372_036_825_200_000, -9_223_372_036_832_400_000
 

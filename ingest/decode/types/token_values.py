@@ -11,25 +11,6 @@ import re
 
 import msgspec
 
-__all__ = [
-    "MEMBERS",
-    "NULL",
-    "PARSE_ERRORS",
-    "UnavailableValueError",
-    "UnrepresentableError",
-    "ValueRefusedError",
-    "hex_token",
-    "in_range",
-    "integer_of",
-    "moment_token",
-    "number_token",
-    "refusal",
-    "short_number",
-    "shown_value",
-    "string_of",
-    "truth_token",
-]
-
 _NUMBER = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 _ZERO_DATE = re.compile(r"0000-00-00(?:[T :][0:.]*)?", re.ASCII)
 _DATE_LENGTH = 10

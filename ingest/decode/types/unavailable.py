@@ -18,9 +18,6 @@ import pyarrow.compute as pc
 from ingest.decode.types.conversions import CONVERSION_ERRORS, convert, wire_type
 from ingest.decode.types.semantic_types import Codec, Kind
 
-__all__ = ["Placeholder"]
-
-
 _TEXT_KINDS = (
     Kind.TEXT,
     Kind.TEXT_OR_JSON,

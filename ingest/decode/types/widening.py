@@ -9,8 +9,6 @@ import dataclasses
 
 from storage.format.types.types import MAX_LENGTH, ArrayType, AtomicType, DataType, TypeRoot
 
-__all__ = ["guessed_union", "nullable", "union_type"]
-
 _INTEGERS = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
 _DIGITS = dict(zip(_INTEGERS, (3, 5, 10, 19), strict=True))
 """Digits of the largest integers."""

@@ -20,8 +20,6 @@ from prometheus_client.registry import Collector
 from ingest.observe.metrics.metric_table import PREFIX, Metric
 from storage.io.call_counts import CALL_BUCKETS, CallFigures
 
-__all__ = ["OTHER_TABLES", "Instruments", "TableNames"]
-
 _LOG = logging.getLogger(__name__)
 
 OTHER_TABLES = "other"

@@ -9,8 +9,6 @@ from storage.format.metadata.file_meta import DataFileMeta, ManifestEntry
 from storage.table.commit.live_files import live_state
 from storage.table.core import TableCore
 
-__all__ = ["TableLayout", "layout_of", "levels_of"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TableLayout:

@@ -11,8 +11,6 @@ from ingest.config import generated_tables
 from ingest.observe.metrics.metric_table import GROUPS, PREFIX, Metric
 from storage.io.call_counts import CALL_BUCKETS
 
-__all__ = ["PAGE", "tables"]
-
 PAGE = Path(__file__).resolve().parents[3] / "docs/reference/metrics.md"
 
 _HEAD = "| metric | type | labels | unit | shared | meaning |\n|---|---|---|---|---|---|\n"

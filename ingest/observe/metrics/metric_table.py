@@ -8,8 +8,6 @@ a label.
 
 import dataclasses
 
-__all__ = ["GROUPS", "METRICS", "PREFIX", "STATES", "TABLE_STATES", "Metric"]
-
 PREFIX = "lakeward_"
 
 STATES = ("starting", "running", "paused", "idle", "draining", "failed")

@@ -23,8 +23,6 @@ from ingest.state.request_files import Answer
 from storage.clock import Clock, SystemClock
 from storage.errors import InternalError
 
-__all__ = ["API_VERSION", "BAD_TABLES", "CONDITIONS", "StatusBoard", "TableFacts", "iso"]
-
 EVERY_S = 10.0
 """Interval of samples [s]."""
 

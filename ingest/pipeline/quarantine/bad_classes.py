@@ -11,8 +11,6 @@ from collections.abc import Mapping
 
 import orjson
 
-__all__ = ["BAD_CLASSES", "BadClass", "bad_class", "hex_dump", "record_text"]
-
 _SHOWN_BYTES = 1024
 _SHOWN_TEXT = 20_000
 

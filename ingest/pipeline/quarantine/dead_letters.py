@@ -31,8 +31,6 @@ from storage.errors import RetryableError
 from storage.table.scan.predicate import And, Compare, In, Op
 from storage.table.table import FileStoreTable
 
-__all__ = ["DeadLetter", "DeadLetters", "copied", "letter_of"]
-
 _TIMEOUT_S = 30.0
 """How long the topic may take to acknowledge [s]."""
 

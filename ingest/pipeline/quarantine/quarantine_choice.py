@@ -27,8 +27,6 @@ from storage.table.scan.predicate import (
 )
 from storage.table.table import FileStoreTable
 
-__all__ = ["GROUP_COLUMNS", "UNKNOWN", "Choice", "chosen", "counted"]
-
 UNKNOWN = "unknown"
 """Name that selects records with an unknown target table."""
 

@@ -39,8 +39,6 @@ import pyarrow.compute as pc
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import DataType
 
-__all__ = ["KINDS", "RECOGNISED_BY", "PositionKind", "Positions", "in_snapshot", "kind_of"]
-
 _Mask = npt.NDArray[np.bool_]
 
 _LSN = r"^[0-9a-f]{8}:[0-9a-f]{8}:[0-9a-f]{4}$"

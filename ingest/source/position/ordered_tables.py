@@ -20,21 +20,6 @@ from storage.format.types.types import DataType
 from storage.options.options import TableOptions, option_value
 from storage.table.bucket_mode import BucketMode, bucket_mode
 
-__all__ = [
-    "EPOCHS_OPTION",
-    "POSITION_COLUMNS",
-    "POSITION_OPTION",
-    "SOURCE",
-    "Epochs",
-    "added_epochs",
-    "epochs_of",
-    "ordering_refused",
-    "position_columns",
-    "position_kind",
-    "position_options",
-    "unordered",
-]
-
 SOURCE = "source"
 """Value of `source.ordering`."""
 

@@ -36,20 +36,6 @@ from storage.errors import CorruptDataError, InternalError
 from storage.format.types.arrow_types import arrow_type
 from storage.lsm.merge_functions.sequence_order import dense_ranks
 
-__all__ = [
-    "METADATA",
-    "POSITIONS_PROPERTY",
-    "Highest",
-    "Placed",
-    "StoredPositions",
-    "Track",
-    "highest_of",
-    "merged_positions",
-    "parsed",
-    "positions_property",
-    "stored",
-]
-
 POSITIONS_PROPERTY = "lakeward.positions."
 
 StoredPositions = Mapping[str, Mapping[str, Mapping[str, list[Any]]]]

@@ -23,8 +23,6 @@ from storage.errors import LakewardError
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = ["HELP", "SHORTCUTS", "is_complete", "run_console", "run_shortcut"]
-
 _OPTIONS_OF_CATALOG = re.compile(r"\bcreate\s+catalog\b", re.IGNORECASE)
 _WORD = re.compile(r"[\w$.`]+")
 _MOST_TABLES = 500

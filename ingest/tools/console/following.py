@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from storage.sql.session import SqlSession
 
-__all__ = ["follow"]
-
 _KIND = "_row_kind"
 _OF_STATES = (
     "joins",

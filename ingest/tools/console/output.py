@@ -12,8 +12,6 @@ from storage.errors import LakewardError
 if TYPE_CHECKING:
     from storage.sql.session import Result
 
-__all__ = ["FORMATS", "Output", "error_document", "error_text"]
-
 _WIDE_COLUMNS = ("create_table", "create_view", "create_database", "create_catalog", "plan")
 """Columns that hold whole texts: they are printed as they are."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from storage.sql.dialect import Statement
     from storage.sql.session import Result, SqlSession
 
-__all__ = ["run_text"]
-
 _QUIET_S = 0.7
 """Statements that take longer show that they run [s]."""
 

@@ -22,8 +22,6 @@ import pyarrow as pa
 
 from ingest.tools.demo.shop_tables import TABLES, DemoTable, Row
 
-__all__ = ["DATABASE", "DemoShop", "Event", "Mix", "archive_line", "topic_of", "write_archive"]
-
 Headers = tuple[tuple[str, bytes], ...]
 Event = tuple[str, bytes | None, bytes | None, Headers]
 """(topic, key, value, headers); a tombstone has value None."""

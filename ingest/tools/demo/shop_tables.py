@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["TABLES", "Column", "DemoTable", "Row"]
-
 Row = tuple[Any, ...]
 
 _CONNECT = "org.apache.kafka.connect.data."

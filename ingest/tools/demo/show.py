@@ -29,8 +29,6 @@ from storage.table.commit.live_files import live_entries
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 
-__all__ = ["run"]
-
 _SEED = 20_260_131
 _MARK = ".lakeward-demo"
 _BATCHES = 5

@@ -14,8 +14,6 @@ import pyarrow.parquet as pq
 
 from ingest.schema.new_tables import recommended_buckets
 
-__all__ = ["Estimate", "estimate", "kept_share", "row_bytes"]
-
 _FEW_ROWS = 100
 """With fewer rows of the sample an estimate is not worth much."""
 

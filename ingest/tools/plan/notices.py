@@ -13,8 +13,6 @@ from ingest.tools.plan.source_columns import Observed
 from storage.options.options import TableOptions
 from storage.table.bucket_mode import BucketMode, bucket_mode
 
-__all__ = ["Found", "notices"]
-
 _HUGE_PARTITION = 1_000_000
 """Records of a topic with one partition above which a note says so."""
 

@@ -12,17 +12,6 @@ from ingest.observe.text_table import aligned, human_size
 from ingest.tools.plan.estimate import Estimate
 from ingest.tools.plan.type_policies import TYPES_PAGE, Policy
 
-__all__ = [
-    "BadKind",
-    "Column",
-    "Notice",
-    "Outline",
-    "TableOutline",
-    "TopicOutline",
-    "as_document",
-    "plan_text",
-]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Notice:

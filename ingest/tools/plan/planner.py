@@ -26,8 +26,6 @@ from storage.format.types.types import VALUE_KIND
 from storage.options.options import TableOptions
 from storage.table.bucket_mode import BucketMode, bucket_mode
 
-__all__ = ["outline_of", "planned"]
-
 _OWN = "lakeward."
 """Options that Lakeward keeps for itself begin so."""
 

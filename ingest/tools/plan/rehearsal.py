@@ -27,8 +27,6 @@ from storage.clock import Clock, SystemClock
 from storage.errors import LakewardError
 from storage.format.metadata.schema import TableSchema
 
-__all__ = ["Rehearsal", "rehearse"]
-
 _MOST_ROUNDS = 8
 
 

@@ -33,8 +33,6 @@ from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
 from storage.errors import CorruptDataError, NotFoundError
 
-__all__ = ["TopicSample", "topic_samples"]
-
 _REQUEST_TIMEOUT_S = 15.0
 _TAIL_BYTES = 256 << 10
 Configs = Callable[[KafkaSourceSettings, Sequence[str]], Mapping[str, str]]

@@ -17,8 +17,6 @@ from ingest.decode.types.unavailable import Placeholder
 from ingest.source.records import RawBatch
 from ingest.tools.plan.sample import TopicSample
 
-__all__ = ["Observed", "observe"]
-
 _MOST_RECORDS = 2_000
 """Records looked into of one topic."""
 

@@ -5,8 +5,6 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 
-__all__ = ["TYPES_PAGE", "Policy", "policies"]
-
 TYPES_PAGE = "docs/reference/types.md"
 
 

@@ -20,8 +20,6 @@ from storage.clock import Clock, SystemClock
 from storage.errors import RetryableError
 from storage.table.table import FileStoreTable
 
-__all__ = ["REASON", "at_rest", "resume_killed"]
-
 REASON = "lakeward verify --repair"
 """Why the table is parked."""
 

@@ -13,16 +13,6 @@ from storage.format.types.arrow_types import arrow_type
 from storage.format.types.types import DataType
 from storage.table.scan.expression_text import split_assignment
 
-__all__ = [
-    "Columns",
-    "Compared",
-    "Counterpart",
-    "LeftOut",
-    "PlannedColumns",
-    "derived_columns",
-    "plan_columns",
-]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Compared:

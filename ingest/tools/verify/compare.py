@@ -24,22 +24,6 @@ import pyarrow.compute as pc
 from ingest.tools.verify.columns import Columns
 from ingest.tools.verify.hashes import Hashes, column_hashes, combined_hashes, text_hash
 
-__all__ = [
-    "ANY_NUMBER",
-    "KEY_HASH",
-    "ROW_HASH",
-    "UNFIT",
-    "Comparison",
-    "Kind",
-    "Side",
-    "Unfit",
-    "compare",
-    "differing_keys",
-    "first_rows",
-    "hashed",
-    "hashed_schema",
-]
-
 ANY_NUMBER = 1 << 31
 """`keys_at_once` of a side that reads everything whatever the keys are."""
 

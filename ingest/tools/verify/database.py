@@ -40,8 +40,6 @@ from storage.errors import (
 )
 from storage.format.types.types import AtomicType, TypeRoot
 
-__all__ = ["Database", "DatabaseSide", "KeyBounds", "SourceTable", "escaped"]
-
 _HINT = "pip install 'lakeward[verify]'"
 
 _SESSION: Mapping[str, Sequence[str]] = {

@@ -34,8 +34,6 @@ import pyarrow.compute as pc
 
 from storage.format.types.types import ArrayType, AtomicType, DataType, TypeRoot
 
-__all__ = ["Fitted", "Form", "canonical", "cut_to_precision", "fit", "json_text", "plain_number"]
-
 _UNFIT = (ValueError, TypeError, OverflowError, AttributeError, pa.ArrowException)
 _DIGITS = decimal.Context(prec=1_000_000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001

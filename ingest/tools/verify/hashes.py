@@ -26,8 +26,6 @@ from storage.format.index.hashing import wang_mix, xxh64
 from storage.format.index.values import byte_view
 from storage.format.row.key_hash import mixed
 
-__all__ = ["Hashes", "column_hashes", "combined_hashes", "text_hash"]
-
 Hashes = npt.NDArray[np.uint64]
 
 _SEED = np.uint64(0x5851F42D4C957F2D)

@@ -23,8 +23,6 @@ from storage.io.resolve import is_local
 from storage.table.scan.predicate import And, Between, In, Predicate, mask
 from storage.table.table import FileStoreTable
 
-__all__ = ["FilesSide", "TableSide", "parquet_schema"]
-
 _KEYS_PER_SCAN = 500
 """Keys of one condition: the scan compares each of them with each file."""
 

@@ -11,8 +11,6 @@ from ingest.tools.verify.columns import LeftOut
 from ingest.tools.verify.compare import Comparison, Kind
 from ingest.tools.verify.recheck import Confirmed
 
-__all__ = ["RepairReport", "TableOutcome", "exit_code"]
-
 _RANGES = "of the key's hash"
 
 

@@ -30,8 +30,6 @@ from ingest.tools.verify.compare import (
 from ingest.tools.verify.hashes import column_hashes
 from ingest.tools.verify.lake import TableSide
 
-__all__ = ["Confirmed", "Example", "confirm", "rows_of_keys"]
-
 HIDDEN = "***"
 _LONGEST = 120
 

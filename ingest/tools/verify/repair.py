@@ -53,8 +53,6 @@ from storage.table.commit.commit import NOT_COMMITTED
 from storage.table.table import FileStoreTable
 from storage.table.uncommitted import discarded_on
 
-__all__ = ["NOT_IN_SOURCE", "Repair"]
-
 NOT_IN_SOURCE = "not in the source"
 
 _KEYS_PER_COMMIT = 20_000

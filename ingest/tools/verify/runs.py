@@ -42,8 +42,6 @@ from storage.io.resolve import resolve_file_io
 from storage.table.scan.predicate import And, Compare, IsNull, Op, Or, Predicate
 from storage.table.scan.predicate_text import parse_predicate
 
-__all__ = ["Request", "opened_database", "selected_tables", "verify_tables"]
-
 _LOG = logging.getLogger(__name__)
 
 _TABLE_OF_WAREHOUSE = re.compile(r"^(.+):([^:/\\]+\.[^:/\\]+)$")

@@ -14,8 +14,6 @@ from ingest.decode.types.semantic_types import MAX_PADDED_BITS
 from ingest.tools.verify.fitting import Form
 from storage.format.types.types import ArrayType, AtomicType, DataType, TypeRoot
 
-__all__ = ["SourceColumn", "Way", "way_of"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SourceColumn:

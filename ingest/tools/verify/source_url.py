@@ -13,8 +13,6 @@ from collections.abc import Mapping
 
 from ingest.config.settings_sources import interpolate
 
-__all__ = ["SourceUrl"]
-
 _REFERENCE = re.compile(r"\$\$\{|\$\{[^}]*\}")
 _PARTS = re.compile(r"^([A-Za-z][\w+.-]*)://(?:([^?]*)@)?([^?]*)(?:\?(.*))?$", re.DOTALL)
 _SECRET = re.compile("pass|secret|token|key", re.IGNORECASE)

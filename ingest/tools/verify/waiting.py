@@ -27,8 +27,6 @@ from storage.clock import Clock
 from storage.errors import InvalidRequestError, RetryableError
 from storage.table.table import FileStoreTable
 
-__all__ = ["KafkaLag", "LagWait", "Progress", "StatusLag"]
-
 _LOG = logging.getLogger(__name__)
 
 _TIMEOUT_S = 10.0

@@ -26,18 +26,6 @@ from ingest.transform.functions.type_rules import decimal_of, is_floating, is_in
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.types import AtomicType, TypeRoot
 
-__all__ = [
-    "absolute",
-    "arithmetic",
-    "fit",
-    "narrowed",
-    "negated",
-    "quotient",
-    "rounded",
-    "truncated",
-    "whole_quotient",
-]
-
 _NARROW_DIGITS, _WIDE_DIGITS = 38, 76
 _DIVIDEND_DIGITS = 72
 """Arrow adds four decimal places to a dividend."""

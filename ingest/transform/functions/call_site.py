@@ -22,8 +22,6 @@ from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 from storage.table.scan.expression_text import expression_error
 
-__all__ = ["MANY", "Function", "Site", "constant", "shown"]
-
 _NANOS = 9
 MANY = 1_000
 """Most arguments of a function that takes any number."""

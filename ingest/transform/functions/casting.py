@@ -36,8 +36,6 @@ from storage.format.types.cast_texts import fit_text
 from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 
-__all__ = ["strict_cast", "to_instants", "to_walls", "zone_named"]
-
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY = 86_400
 _UTC_NAMES = frozenset({"UTC", "Etc/UTC", "Z", "GMT"})

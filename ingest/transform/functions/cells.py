@@ -20,24 +20,6 @@ from ingest.decode.bisection import failing_positions
 from storage.format.types.cast_arrays import CastError
 from storage.format.types.types import DataType
 
-__all__ = [
-    "Cells",
-    "Failure",
-    "Frame",
-    "Kernel",
-    "Mask",
-    "Partial",
-    "Planned",
-    "Values",
-    "as_array",
-    "checked",
-    "combined",
-    "mask_of",
-    "restricted",
-    "runner",
-    "with_failures",
-]
-
 Mask = npt.NDArray[np.bool_]
 Values: TypeAlias = pa.Array | pa.Scalar
 

@@ -36,8 +36,6 @@ from ingest.transform.functions.type_rules import (
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.types import AtomicType, TypeRoot
 
-__all__ = ["CONDITIONS", "choice", "condition"]
-
 _KERNELS: Mapping[str, Callable[..., Any]] = {
     "=": pc.equal,
     "<>": pc.not_equal,

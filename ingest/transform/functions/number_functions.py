@@ -33,8 +33,6 @@ from ingest.transform.functions.type_rules import (
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.types import AtomicType, TypeRoot
 
-__all__ = ["INTERVAL_MARK", "NUMBER_FUNCTIONS"]
-
 INTERVAL_MARK = "interval "
 """Begins the constant that an interval literal is planned as."""
 

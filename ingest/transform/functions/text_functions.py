@@ -27,8 +27,6 @@ from ingest.transform.functions.type_rules import (
 )
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 
-__all__ = ["ALGORITHMS", "TEXT_FUNCTIONS", "hex_digests"]
-
 
 def _md5(data: Any) -> Any:
     return hashlib.md5(data, usedforsecurity=False)

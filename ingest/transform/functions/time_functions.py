@@ -25,8 +25,6 @@ from storage.format.types.arrow_types import arrow_type
 from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, TypeRoot
 
-__all__ = ["TIME_FUNCTIONS", "date_pattern", "shifted"]
-
 _Longs = npt.NDArray[np.int64]
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY = 86_400

@@ -11,28 +11,6 @@ from collections.abc import Callable
 
 from storage.format.types.types import MAX_LENGTH, AtomicType, DataType, TypeRoot
 
-__all__ = [
-    "BIGINT",
-    "BOOLEAN",
-    "BYTES",
-    "DATE",
-    "DOUBLE",
-    "INT",
-    "MAX_PRECISION",
-    "STRING",
-    "common_type",
-    "decimal_of",
-    "is_bytes",
-    "is_floating",
-    "is_integer",
-    "is_numeric",
-    "is_temporal",
-    "is_text",
-    "nullable",
-    "quotient_type",
-    "sum_type",
-]
-
 _R = TypeRoot
 BOOLEAN = AtomicType(_R.BOOLEAN)
 INT = AtomicType(_R.INT)

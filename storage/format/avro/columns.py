@@ -26,16 +26,6 @@ from storage.format.types.types import (
     TypeRoot,
 )
 
-__all__ = [
-    "Leaf",
-    "ListNode",
-    "MapNode",
-    "Node",
-    "RowNode",
-    "column_of",
-    "raw_type",
-]
-
 _DECIMAL_BYTES = 16
 _TIMESTAMPS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 _BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)

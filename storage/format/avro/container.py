@@ -27,16 +27,6 @@ import pyarrow as pa
 from storage.errors import CorruptDataError, UnsupportedFeatureError
 from storage.format.varint import read_zigzag, zigzag
 
-__all__ = [
-    "BLOCK_BYTES",
-    "CODECS",
-    "Block",
-    "BlockReader",
-    "BlockWriter",
-    "ContainerWriter",
-    "read_records",
-]
-
 BLOCK_BYTES = 64_000
 """Uncompressed size at which a block is closed; the default of Avro's Java library."""
 

@@ -39,8 +39,6 @@ from storage.format.types.types import (
 )
 from storage.format.varint import read_zigzag
 
-__all__ = ["BlockError", "RecordDecoder"]
-
 _Step: TypeAlias = Callable[[int], int]
 """Takes where a value begins; gives where it ends."""
 

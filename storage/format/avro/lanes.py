@@ -22,8 +22,6 @@ import pyarrow as pa
 from storage.format.avro.columns import Leaf, ListNode, MapNode, Node, RowNode, raw_type
 from storage.format.avro.schema import INTEGERS, SIZED, kind_of, nullable, width_of
 
-__all__ = ["LEAST_LANES", "LaneDecoder", "OddDataError"]
-
 _Longs: TypeAlias = npt.NDArray[np.int64]
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
 _Step: TypeAlias = Callable[[Any], Any]

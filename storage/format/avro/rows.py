@@ -38,8 +38,6 @@ from storage.io.file_io import FileIO
 from storage.options.options import option_value
 from storage.options.values import codec_of
 
-__all__ = ["AvroSink", "read_batches"]
-
 _Matrix = npt.NDArray[np.uint8]
 _Longs = npt.NDArray[np.int64]
 

@@ -24,23 +24,6 @@ from storage.format.types.types import (
     TypeRoot,
 )
 
-__all__ = [
-    "INTEGERS",
-    "MULTISET_COUNT",
-    "SIZED",
-    "is_string_map",
-    "kind_of",
-    "logical_of",
-    "nullable",
-    "optional_field",
-    "record_text",
-    "required_field",
-    "resolved",
-    "schema_text",
-    "width_of",
-]
-
-
 MULTISET_COUNT = AtomicType(TypeRoot.INT)
 """Type of a multiset's counts in Avro: nullable, unlike in the other formats."""
 

@@ -26,8 +26,6 @@ from storage.format.types.types import (
     TypeRoot,
 )
 
-__all__ = ["Conversion", "conversion", "keeps_values"]
-
 Conversion = Callable[[pa.Array], pa.Array]
 """Takes a column of `arrow_type` of its file's type, gives it in that of the wanted type, equally
 long. Raises `cast_arrays.CastError` for a value that has no image."""

@@ -13,15 +13,6 @@ from storage.clock import IdSource
 from storage.format.index.builder import FileIndexSpec
 from storage.options.options import TableOptions
 
-__all__ = [
-    "CHANGELOG_PREFIX",
-    "DATA_PREFIX",
-    "INDEX_SUFFIX",
-    "DataFileNames",
-    "DataFileOptions",
-    "data_file_name",
-]
-
 DATA_PREFIX = "data-"
 CHANGELOG_PREFIX = "changelog-"
 INDEX_SUFFIX = ".index"

@@ -26,8 +26,6 @@ from storage.format.types.type_text import type_name
 from storage.format.types.types import DataField
 from storage.io.file_io import FileIO
 
-__all__ = ["BATCH_ROWS", "read_key_values", "read_rows"]
-
 BATCH_ROWS = 65_536
 """Default bound of batches read. Large enough that per-batch costs vanish, small enough that a
 merge of dozens of files stays in tens of megabytes."""

@@ -13,8 +13,6 @@ import pyarrow as pa
 from storage.errors import CorruptDataError, StorageUnavailableError, UnsupportedFeatureError
 from storage.io.file_io import FileIO
 
-__all__ = ["exceeds_nanoseconds", "open_data_file"]
-
 _OUT_OF_RANGE = "out of range for nanosecond resolution"
 
 

@@ -27,18 +27,6 @@ from storage.format.types.types import (
     TypeRoot,
 )
 
-__all__ = [
-    "conform",
-    "conform_batch",
-    "list_like",
-    "map_entries",
-    "mapped_values",
-    "rows_without_columns",
-    "selected",
-    "struct_like",
-    "without_nulls",
-]
-
 _COUNT = AtomicType(TypeRoot.INT, nullable=False)
 
 

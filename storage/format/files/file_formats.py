@@ -28,16 +28,6 @@ from storage.io.file_io import FileIO
 from storage.options.options import option_value
 from storage.options.values import codec_of
 
-__all__ = [
-    "FORMATS",
-    "RowSink",
-    "check_compression",
-    "check_types",
-    "format_of",
-    "open_sink",
-    "read_batches",
-]
-
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 

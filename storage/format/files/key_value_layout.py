@@ -32,16 +32,6 @@ from storage.format.types.types import (
     TypeRoot,
 )
 
-__all__ = [
-    "SYSTEM_FIELDS",
-    "FileFacts",
-    "FileLayout",
-    "KeyValueLayout",
-    "RowLayout",
-    "RowsInFile",
-    "key_value_schema",
-]
-
 SYSTEM_FIELDS = (
     DataField(
         id=SEQUENCE_NUMBER_FIELD_ID,

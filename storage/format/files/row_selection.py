@@ -12,8 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyroaring
 
-__all__ = ["AllOf", "Bitmap", "Except", "Only", "RowSelection"]
-
 Bitmap = pyroaring.BitMap | pyroaring.BitMap64
 """Row positions."""
 

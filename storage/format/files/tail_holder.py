@@ -8,8 +8,6 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["TailHolder"]
-
 
 class TailHolder(io.RawIOBase):
     """Passes bytes on to an output, or holds them.

@@ -47,8 +47,6 @@ from storage.options.options import option_value
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["TEXT_FORMATS", "TextCodec", "text_codec"]
-
 TEXT_FORMATS = ("csv", "json", "text")
 """Values of `file.format` whose files are read here."""
 

@@ -25,15 +25,6 @@ from storage.format.index.values import IndexKey, KeyCodec, big_endian, is_text,
 from storage.format.index.window import IndexReader, Window
 from storage.format.types.types import AtomicType
 
-__all__ = [
-    "DEFAULT_BLOCK_SIZE",
-    "BitmapBuilder",
-    "BitmapReader",
-    "DistinctRows",
-    "RowGrouping",
-    "content",
-]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DistinctRows:

@@ -16,8 +16,6 @@ from storage.format.index.hashing import hash_column
 from storage.format.index.window import IndexReader, Window
 from storage.format.types.types import AtomicType
 
-__all__ = ["BloomBuilder", "BloomReader", "parameters"]
-
 DEFAULT_ITEMS = 1_000_000
 DEFAULT_FPP = 0.1
 

@@ -18,8 +18,6 @@ from storage.format.index.values import KeyCodec, integer_view
 from storage.format.index.window import IndexReader, Window
 from storage.format.types.types import AtomicType
 
-__all__ = ["BsiBuilder", "BsiReader"]
-
 _VERSION = 1
 _HEAD = struct.Struct(">bi")
 _HALF = struct.Struct(">bqq")

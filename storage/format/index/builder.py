@@ -24,8 +24,6 @@ from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataField, DataType, MapType, TypeRoot
 from storage.options.options import TableOptions
 
-__all__ = ["FileIndexBuilder", "FileIndexSpec", "check_file_indexes"]
-
 _log = logging.getLogger(__name__)
 
 _SETTING = re.compile(r"file-index\.([^.]+)\.([^.]+)\.([^.]+)\Z")

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from storage.errors import CorruptDataError, InvalidRequestError
 from storage.format.index.window import Source, Window
 
-__all__ = ["MAGIC", "ColumnIndexes", "FileIndexContainer", "encode_container", "read_container"]
-
 MAGIC = 1493475289347502
 _VERSION = 1
 _EMPTY = -1

@@ -18,18 +18,6 @@ from storage.errors import CorruptDataError, InvalidRequestError
 from storage.format.files.row_selection import Bitmap
 from storage.format.metadata.file_meta import DeletionVectorMeta
 
-__all__ = [
-    "FILE_VERSION",
-    "bin_bytes",
-    "decode",
-    "encode",
-    "encode_file",
-    "in_form",
-    "recorded_length",
-    "roll",
-    "widened",
-]
-
 FILE_VERSION = b"\x01"
 """First byte of an index file; an index file without vectors is nothing else."""
 

@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from storage.errors import CorruptDataError
 
-__all__ = ["HASH_BYTES", "decode", "encode"]
-
 HASH_BYTES = 4
 """Size of one hash in the file."""
 

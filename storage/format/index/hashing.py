@@ -13,8 +13,6 @@ import pyarrow as pa
 from storage.format.index.values import byte_view, integer_view
 from storage.format.types.types import AtomicType, TypeRoot
 
-__all__ = ["BLOOM_ROOTS", "hash_column", "wang_mix", "xxh64"]
-
 Hashes = npt.NDArray[np.uint64]
 
 BLOOM_ROOTS = frozenset(TypeRoot) - {TypeRoot.BOOLEAN, TypeRoot.DECIMAL}

@@ -22,8 +22,6 @@ from storage.format.index.values import KeyCodec
 from storage.format.index.window import IndexReader, Window
 from storage.format.types.types import AtomicType, TypeRoot
 
-__all__ = ["RangeBitmapBuilder", "RangeBitmapReader", "default_chunk_size"]
-
 _VERSION = 1
 _INT = struct.Struct(">i")
 _HEAD = struct.Struct(">bii")

@@ -16,8 +16,6 @@ import pyroaring
 from storage.errors import CorruptDataError
 from storage.format.index.window import Window
 
-__all__ = ["bitmap_of", "decode", "encode"]
-
 _PLAIN = 12346
 _WITH_RUNS = 12347
 _MAX_CONTAINERS = 1 << 16

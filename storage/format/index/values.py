@@ -18,17 +18,6 @@ import pyarrow.compute as pc
 from storage.format.index.window import Window
 from storage.format.types.types import AtomicType, TypeRoot
 
-__all__ = [
-    "MAX_DECIMAL",
-    "IndexKey",
-    "KeyCodec",
-    "big_endian",
-    "byte_view",
-    "integer_view",
-    "is_text",
-    "key_column",
-]
-
 IndexKey = int | bytes
 """One value inside an index."""
 

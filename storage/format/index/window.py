@@ -15,8 +15,6 @@ import pyroaring
 from storage.errors import CorruptDataError
 from storage.io.file_io import FileIO
 
-__all__ = ["FileSource", "IndexReader", "MemorySource", "Source", "Window"]
-
 _BLOCK = 64 * 1024
 """Least bytes fetched by one request."""
 

@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 from storage.errors import CorruptDataError
 from storage.io.file_io import FileIO
 
-__all__ = ["dump_object", "parse_document", "parse_object", "read_document"]
-
 _Document = TypeVar("_Document")
 
 

@@ -14,23 +14,6 @@ import msgspec
 from storage.format.avro.schema import optional_field, required_field
 from storage.format.metadata.records import NULLABLE, Avro, Long, avro_name
 
-__all__ = [
-    "EMPTY_ROW",
-    "EMPTY_STATS",
-    "CommitMessage",
-    "CompactIncrement",
-    "DataFileMeta",
-    "DataIncrement",
-    "DeletionVectorMeta",
-    "FileKind",
-    "FileSource",
-    "IndexFileMeta",
-    "IndexManifestEntry",
-    "IndexType",
-    "ManifestEntry",
-    "SimpleStats",
-]
-
 EMPTY_ROW = bytes(12)
 """The framed BinaryRow of arity 0: partition of an unpartitioned table, key of an append file."""
 

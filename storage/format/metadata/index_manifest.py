@@ -20,8 +20,6 @@ from storage.format.metadata.file_meta import (
 )
 from storage.format.metadata.records import from_record, record_fields, record_schema, to_record
 
-__all__ = ["INDEX_SCHEMA", "combine", "decode_index_entries", "encode_index_entries", "removal"]
-
 _VERSION = 1
 INDEX_SCHEMA = record_schema(
     [

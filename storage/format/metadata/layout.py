@@ -16,20 +16,6 @@ from storage.format.types.java_numbers import java_double_text, java_float_text
 from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataField, TypeRoot
 
-__all__ = [
-    "DEFAULT_PARTITION_NAME",
-    "FORBIDDEN",
-    "POSTPONE_BUCKET",
-    "SYSTEM_DATABASE",
-    "TableLayout",
-    "escape",
-    "name_refused",
-    "partition_path",
-    "unescape",
-    "value_text",
-]
-
-
 DEFAULT_PARTITION_NAME = "__DEFAULT_PARTITION__"
 POSTPONE_BUCKET = -2
 

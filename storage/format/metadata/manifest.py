@@ -27,20 +27,6 @@ from storage.format.metadata.records import (
     to_record,
 )
 
-__all__ = [
-    "ENTRY_SCHEMA",
-    "META_SCHEMA",
-    "ManifestFileMeta",
-    "Wanted",
-    "decode_entries",
-    "decode_metas",
-    "encode_metas",
-    "entry_record",
-    "entry_schema",
-    "fold",
-    "merge_entries",
-]
-
 _VERSION = 2
 
 

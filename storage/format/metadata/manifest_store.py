@@ -45,8 +45,6 @@ from storage.lru import LruCache
 from storage.options.options import option_value
 from storage.options.values import codec_of
 
-__all__ = ["ManifestStore", "clear_manifest_cache"]
-
 _CACHED_RECORDS = 200_000
 """Bound of each cache [records]. A decoded entry takes 1-2 kB, so about 300 MB when full."""
 

@@ -18,17 +18,6 @@ import msgspec
 from storage.errors import CorruptDataError
 from storage.format.avro.schema import optional_field, record_text, required_field
 
-__all__ = [
-    "NULLABLE",
-    "Avro",
-    "Long",
-    "avro_name",
-    "from_record",
-    "record_fields",
-    "record_schema",
-    "to_record",
-]
-
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 NULLABLE = object()

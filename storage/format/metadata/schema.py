@@ -34,8 +34,6 @@ from storage.format.types.types import (
 )
 from storage.options.options import option_value
 
-__all__ = ["TableSchema", "check_column_name", "check_keys", "new_schema", "number_type"]
-
 CURRENT_VERSION = 3
 _ICEBERG, _DISABLED = "metadata.iceberg.storage", "disabled"
 

@@ -18,8 +18,6 @@ from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot_store import listed_files
 from storage.io.file_io import FileIO, FileStatus
 
-__all__ = ["SchemaStore"]
-
 _Mark = tuple[int, int]
 """Size and modification time of a file."""
 

@@ -13,8 +13,6 @@ import msgspec
 from storage.errors import CorruptDataError
 from storage.format.metadata.documents import dump_object, parse_object
 
-__all__ = ["BATCH_COMMIT_IDENTIFIER", "CommitKind", "Snapshot"]
-
 BATCH_COMMIT_IDENTIFIER = 9_223_372_036_854_775_807
 """`commitIdentifier` of batch writers, which have no checkpoints (Java's Long.MAX_VALUE)."""
 

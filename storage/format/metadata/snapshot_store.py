@@ -23,15 +23,6 @@ from storage.format.metadata.layout import TableLayout
 from storage.format.metadata.snapshot import Snapshot
 from storage.io.file_io import FileIO, FileStatus, read_present
 
-__all__ = [
-    "ChangelogStore",
-    "SnapshotFiles",
-    "SnapshotStore",
-    "listed_files",
-    "listed_ids",
-    "read_hint",
-]
-
 
 def listed_files(file_io: FileIO, directory: str, prefix: str) -> dict[int, FileStatus]:
     """The files of a directory by their ids; other files do not count."""

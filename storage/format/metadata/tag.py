@@ -20,8 +20,6 @@ from storage.format.metadata.layout import TableLayout
 from storage.format.metadata.snapshot import Snapshot
 from storage.io.file_io import FileIO, read_present
 
-__all__ = ["Tag", "list_tags", "read_tag", "tag_names"]
-
 _PREFIX = "tag-"
 _CREATED = "tagCreateTime"
 _RETAINED = "tagTimeRetained"

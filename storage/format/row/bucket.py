@@ -27,9 +27,6 @@ from storage.format.types.arrow_types import normalize
 from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 
-__all__ = ["BucketFunction", "assign_buckets", "hash_rows", "murmur_rows"]
-
-
 BucketFunction = Literal["default", "mod", "hive"]
 
 Hashes = npt.NDArray[np.uint32]

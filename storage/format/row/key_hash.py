@@ -18,8 +18,6 @@ from storage.format.row.binary_row import ColumnWords, mix_tail, placed_words, r
 from storage.format.types.arrow_types import normalize
 from storage.format.types.types import DataType
 
-__all__ = ["KeyHashes", "key_hashes", "mixed"]
-
 KeyHashes = npt.NDArray[np.uint64]
 """Shape (rows, 2)."""
 

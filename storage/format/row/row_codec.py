@@ -26,19 +26,6 @@ from storage.format.types.types import (
     TypeRoot,
 )
 
-__all__ = [
-    "RowValue",
-    "Timestamp",
-    "arity",
-    "decode_row",
-    "encode_array",
-    "encode_row",
-    "frame",
-    "header_bytes",
-    "nested_bytes",
-    "reserves_tail",
-]
-
 MAX_INLINE = 7
 """Longest string or bytes kept inside its 8-byte slot."""
 

@@ -21,8 +21,6 @@ from storage.format.types.types import (
     TypeRoot,
 )
 
-__all__ = ["from_row_values", "to_row_values"]
-
 _TIMESTAMPS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 _UNITS_PER_MILLI = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 _NANOS_PER_MILLI = 1_000_000

@@ -27,15 +27,6 @@ from storage.format.row.row_values import to_row_values
 from storage.format.types.arrow_types import MAX_MICROS_PRECISION, normalize
 from storage.format.types.types import AtomicType, DataField, DataType, TypeRoot
 
-__all__ = [
-    "COUNTS",
-    "FULL",
-    "KEY_STATS_MODE",
-    "NONE",
-    "StatsAccumulator",
-    "StatsMode",
-]
-
 _TRUNCATE = re.compile(r"truncate\(\s*(\d+)\s*\)")
 _TIMESTAMPS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 _BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)

@@ -25,15 +25,6 @@ from storage.format.types.types import (
     TypeRoot,
 )
 
-__all__ = [
-    "MAX_MICROS_PRECISION",
-    "arrow_field",
-    "arrow_schema",
-    "arrow_type",
-    "normalize",
-    "type_from_arrow",
-]
-
 MAX_MILLIS_PRECISION = 3
 MAX_MICROS_PRECISION = 6
 

@@ -7,8 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["CastError", "numbers_of", "parts_of", "rebuilt", "require_all"]
-
 
 class CastError(ValueError):
     """A value has no image in the wanted type.

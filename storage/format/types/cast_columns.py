@@ -25,8 +25,6 @@ from storage.format.types.types import (
     TypeRoot,
 )
 
-__all__ = ["CastColumn", "can_cast", "column_cast"]
-
 _R = TypeRoot
 _TEXTS = frozenset({_R.CHAR, _R.VARCHAR})
 _BYTES = frozenset({_R.BINARY, _R.VARBINARY})

@@ -16,8 +16,6 @@ import pyarrow.compute as pc
 from storage.format.types.cast_arrays import CastError, numbers_of, parts_of, rebuilt
 from storage.format.types.types import AtomicType, TypeRoot
 
-__all__ = ["WIDE", "decimal_from_text", "fit_decimal", "scientific", "to_boolean", "to_number"]
-
 WIDE = pa.decimal256(76, 38)
 """Holds every DECIMAL and every 64-bit integer exactly."""
 

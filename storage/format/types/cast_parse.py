@@ -18,8 +18,6 @@ from storage.format.types.cast_texts import fit_binary, fit_text
 from storage.format.types.cast_times import nanos_of_unit
 from storage.format.types.types import AtomicType, TypeRoot
 
-__all__ = ["from_text"]
-
 _R = TypeRoot
 _INTEGERS = (_R.TINYINT, _R.SMALLINT, _R.INT, _R.BIGINT)
 _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")

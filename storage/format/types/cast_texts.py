@@ -23,8 +23,6 @@ from storage.format.types.types import (
     TypeRoot,
 )
 
-__all__ = ["fit_binary", "fit_text", "to_text"]
-
 _R = TypeRoot
 _BLOBS = (_R.BINARY, _R.VARBINARY)
 _STRING = AtomicType(TypeRoot.VARCHAR, length=MAX_LENGTH)

@@ -15,8 +15,6 @@ from storage.format.types.arrow_types import arrow_type
 from storage.format.types.cast_arrays import CastError, numbers_of, rebuilt
 from storage.format.types.types import AtomicType, TypeRoot
 
-__all__ = ["DAY_MILLIS", "nanos_of_unit", "number_to_timestamp", "to_time", "with_precision"]
-
 _R = TypeRoot
 DAY_MILLIS = 86_400_000
 _NANOS = {"ms": 1_000_000, "us": 1_000, "ns": 1}

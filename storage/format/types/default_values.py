@@ -22,8 +22,6 @@ from storage.format.types.cast_parse import from_text
 from storage.format.types.type_text import type_name
 from storage.format.types.types import ArrayType, AtomicType, DataType, MapType, RowType
 
-__all__ = ["default_of", "fill_defaults", "fill_null", "read_defaults"]
-
 _OPTION = re.compile(r"fields\.(.+)\.default-value\Z")
 _ENTRY = re.compile(r"(.+?)\s*->\s*(.+)", re.DOTALL)
 _TOKEN = re.compile(r"\\?.", re.DOTALL)

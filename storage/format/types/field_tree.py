@@ -7,8 +7,6 @@ from collections.abc import Callable
 from storage.errors import InvalidSchemaChangeError
 from storage.format.types.types import ArrayType, DataField, DataType, MapType, RowType
 
-__all__ = ["ColumnPath", "as_path", "edit_siblings", "edit_type", "path_text"]
-
 ColumnPath = str | tuple[str, ...]
 """A column's name, or the steps to a nested field: field names, `element` for what an ARRAY holds,
 `value` for what a MAP holds."""

@@ -11,8 +11,6 @@ Control plane: exact integers, some 10 microseconds a value.
 
 import math
 
-__all__ = ["java_double_text", "java_float_text"]
-
 _WHOLE_BITS = 63
 """Whole numbers with more bits are treated like others."""
 

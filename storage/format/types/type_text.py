@@ -24,8 +24,6 @@ from storage.format.types.types import (
     TypeRoot,
 )
 
-__all__ = ["field_from_json", "field_to_json", "parse_type", "type_name", "type_to_json"]
-
 _NULL = r"(?: \s* (?P<null> NOT \s+ NULL | NULL ) \b )?"
 _ATOMIC = re.compile(
     r"""

@@ -8,28 +8,6 @@ to Arrow in `arrow_types`; this module only says what they are.
 import dataclasses
 import enum
 
-__all__ = [
-    "KEY_FIELD_ID_START",
-    "KEY_PREFIX",
-    "MAX_LENGTH",
-    "SEQUENCE_NUMBER",
-    "SEQUENCE_NUMBER_FIELD_ID",
-    "SYSTEM_FIELD_NAMES",
-    "VALUE_KIND",
-    "VALUE_KIND_FIELD_ID",
-    "ArrayType",
-    "AtomicType",
-    "DataField",
-    "DataType",
-    "MapType",
-    "MultisetType",
-    "RowKind",
-    "RowType",
-    "TypeRoot",
-    "key_id",
-    "value_id",
-]
-
 _ELEMENTS = 536_870_911
 _PER_FIELD = 1024
 

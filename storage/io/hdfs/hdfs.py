@@ -43,8 +43,6 @@ from storage.io.local import temporary_name
 from storage.io.object_store.options import client_settings
 from storage.io.range_reader import REQUESTS_AT_ONCE, TAIL_BYTES, RangeReader, read_ahead
 
-__all__ = ["HdfsFileIO", "cluster_of"]
-
 _ADDRESS = re.compile(r"https?://[^/\s]+")
 _FIRST_SLEEP_S = 0.1
 _LONGEST_SLEEP_S = 5.0

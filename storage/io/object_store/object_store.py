@@ -57,9 +57,6 @@ from storage.io.object_store.options import (
 )
 from storage.io.range_reader import REQUESTS_AT_ONCE, TAIL_BYTES, RangeReader, read_ahead
 
-__all__ = ["ObjectStoreFileIO", "connect", "store_error"]
-
-
 PART_BYTES = 8 << 20
 """Outputs up to this size are one put; longer ones are uploaded in such parts [bytes]."""
 

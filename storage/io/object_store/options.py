@@ -21,16 +21,6 @@ from typing import Any
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.options import values as option_values
 
-__all__ = [
-    "SCHEMES",
-    "StoreLocation",
-    "client_settings",
-    "locate",
-    "redacted_options",
-    "redacted_text",
-    "require_leave",
-]
-
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
 _LOCATION = re.compile(r"([A-Za-z0-9+.-]+)://([^/]+)(?:/(.*))?", re.DOTALL)

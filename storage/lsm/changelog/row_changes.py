@@ -19,8 +19,6 @@ from storage.lsm.merge_functions.pick_row import retractions
 from storage.lsm.merge_functions.segments import numbers_in, valid_mask
 from storage.options.options import TableOptions
 
-__all__ = ["ChangeRule", "equal_rows", "row_changes"]
-
 Mask = npt.NDArray[np.bool_]
 
 

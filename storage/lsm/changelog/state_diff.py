@@ -18,8 +18,6 @@ from storage.lsm.merge import MERGE_WINDOW_BYTES, merge_runs
 from storage.lsm.merge_functions.pick_row import retractions
 from storage.lsm.merge_functions.segments import numbers_in
 
-__all__ = ["EmitChanges", "later_images", "side_by_side"]
-
 Positions = npt.NDArray[np.int64]
 EmitChanges = Callable[[pa.RecordBatch, Positions, pa.RecordBatch, Positions], pa.RecordBatch]
 """From rows before, their number per key (-1: none), rows after, and theirs, to changes."""

@@ -31,9 +31,6 @@ from storage.lsm.merge_functions.pick_row import Deduplicate, retractions
 from storage.lsm.merge_functions.segments import numbers_in, segment_lasts
 from storage.options.options import TableOptions
 
-__all__ = ["Merged", "Merging", "Upgrade", "merge_inputs", "upgrade_of"]
-
-
 _LEVEL = "_LEVEL"
 _NO_LEVEL = 127
 

@@ -28,8 +28,6 @@ from storage.lsm.lookup.store import CopyLimits, LookupStore
 if TYPE_CHECKING:
     from storage.lsm.bucket import BucketContext
 
-__all__ = ["BucketLookup"]
-
 _Numbers = npt.NDArray[np.int64]
 
 

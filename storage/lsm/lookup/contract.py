@@ -17,8 +17,6 @@ from storage.format.files.row_selection import Bitmap
 from storage.format.metadata.file_meta import DataFileMeta, IndexFileMeta
 from storage.lsm.levels import SortedRun
 
-__all__ = ["DeletedRows", "Found", "KeyLookup"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:

@@ -43,8 +43,6 @@ from storage.format.row.key_hash import key_hashes
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 from storage.io.file_io import FileIO
 
-__all__ = ["CopySource", "LocalCopy", "SearchedKeys", "boot_seed", "open_copy", "write_copy"]
-
 KeyWords = npt.NDArray[np.uint64]
 """Hash bits and row number of every row of a file, ascending; or plain hashes, one per row."""
 

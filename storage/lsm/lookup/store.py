@@ -31,8 +31,6 @@ from storage.clock import Clock, SystemClock
 from storage.errors import InternalError, InvalidRequestError, StorageUnavailableError
 from storage.lsm.lookup.local_copy import CopySource, LocalCopy, open_copy, write_copy
 
-__all__ = ["DIRECTORY_VARIABLE", "CopyLimits", "LookupCounters", "LookupStore", "process_store"]
-
 DIRECTORY_VARIABLE = "LAKEWARD_LOOKUP_DIRECTORY"
 """Environment variable that names the directory of `process_store`."""
 

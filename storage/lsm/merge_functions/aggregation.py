@@ -17,8 +17,6 @@ from storage.lsm.merge_functions.pick_row import retractions
 from storage.lsm.merge_functions.segments import Op, Segments, last_where, numbers_in, segment_lasts
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
 
-__all__ = ["Aggregation"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Aggregation:

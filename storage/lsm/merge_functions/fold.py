@@ -16,8 +16,6 @@ from storage.errors import InvalidRequestError
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.merge_functions.segments import Overlay, Segments
 
-__all__ = ["fold_keys", "naming_key", "naming_table"]
-
 
 def fold_keys(
     batch: pa.RecordBatch,

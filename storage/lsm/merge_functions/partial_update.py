@@ -33,8 +33,6 @@ from storage.lsm.merge_functions.segments import (
 from storage.lsm.merge_functions.sequence_order import SequenceOrder, dense_ranks
 from storage.options.options import TableOptions
 
-__all__ = ["PartialUpdate", "SequenceGroup", "sequence_groups"]
-
 _PREFIX, _SUFFIX = "fields.", ".sequence-group"
 
 

@@ -15,8 +15,6 @@ from storage.lsm.merge_functions.fold import naming_key
 from storage.lsm.merge_functions.segments import first_where, numbers_in, segment_lasts
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
 
-__all__ = ["Deduplicate", "FirstRow", "retractions"]
-
 
 def retractions(kinds: np.ndarray) -> np.ndarray:
     """Which row kinds (int8) take a row away: -U and -D."""

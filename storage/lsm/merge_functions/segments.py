@@ -13,19 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "Op",
-    "Overlay",
-    "Segments",
-    "first_where",
-    "last_where",
-    "numbers_in",
-    "segment_ids",
-    "segment_lasts",
-    "take_or_null",
-    "valid_mask",
-]
-
 
 class Op(enum.IntEnum):
     """What a row does to a column of its key (SEMANTICS.md §B.2.3 to §B.3)."""

@@ -15,8 +15,6 @@ from storage.lsm.key_words import order_words
 from storage.lsm.merge_functions.segments import segment_ids, valid_mask
 from storage.options.options import TableOptions
 
-__all__ = ["SequenceOrder", "dense_ranks"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SequenceOrder:

@@ -21,8 +21,6 @@ from storage.sql.query import constant, instant_ms
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = ["Argument", "Call", "Procedure", "procedure", "result_rows"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Argument:

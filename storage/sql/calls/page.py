@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from storage.sql.calls.declaration import Procedure
 from storage.sql.procedures import PROCEDURES, REFUSED
 
-__all__ = ["PAGE", "procedures_page"]
-
 PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs/reference/procedures.md"
 
 _HEAD = """\

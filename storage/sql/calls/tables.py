@@ -18,17 +18,6 @@ from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.write.drop_partitions import live_partitions
 
-__all__ = [
-    "OPTIONS",
-    "PARTITIONS",
-    "TABLE",
-    "WHERE",
-    "called_table",
-    "chosen_partitions",
-    "parse_partitions",
-    "table_node",
-]
-
 TABLE = Argument("table", "the table, `database.table` or `table`", required=True)
 PARTITIONS = Argument(
     "partitions",

@@ -24,8 +24,6 @@ from storage.format.metadata.schema_changes import (
 from storage.sql import nodes
 from storage.sql.parse.words import Words
 
-__all__ = ["AlterParser"]
-
 
 class AlterParser(Words):
     """Reads ALTER of databases, tables and views."""

@@ -9,8 +9,6 @@ from sqlglot.tokenizer_core import TokenType
 from storage.sql import nodes
 from storage.sql.parse.words import Words
 
-__all__ = ["CreateParser"]
-
 _FORMAT_PROVIDERS = frozenset({"csv", "json", "parquet", "orc", "text"})
 
 

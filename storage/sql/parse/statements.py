@@ -12,8 +12,6 @@ from storage.sql.errors import suggestion
 from storage.sql.parse.alter import AlterParser
 from storage.sql.parse.create import CreateParser
 
-__all__ = ["STATEMENT_WORDS", "StatementParser"]
-
 _PLAIN = frozenset(
     {"SELECT", "WITH", "VALUES", "FROM", "INSERT", "DELETE", "UPDATE", "MERGE", "(", "TABLE"}
 )

@@ -23,8 +23,6 @@ from storage.format.types.types import (
 from storage.sql.errors import SqlError
 from storage.sql.nodes import OPTIONS, ColumnDefinition, TableHint
 
-__all__ = ["OptionPairs", "Words", "text_of"]
-
 _SYNONYMS = {
     "LONG": "BIGINT",
     "SHORT": "SMALLINT",

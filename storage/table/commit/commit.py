@@ -47,8 +47,6 @@ from storage.table.inspect.statistics import Statistics, write_statistics
 from storage.table.uncommitted import delete_files, discarded_on
 from storage.table.write.overwritten import overwritten_partitions, require_keys_replaced
 
-__all__ = ["NOT_COMMITTED", "Attempt", "CommitResult", "FileStoreCommit", "run_until_committed"]
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -18,17 +18,6 @@ from storage.format.metadata.file_meta import (
 )
 from storage.format.metadata.snapshot import CommitKind
 
-__all__ = [
-    "Changes",
-    "OwnFiles",
-    "changes_of",
-    "compact_files",
-    "compact_index_files",
-    "own_files",
-    "own_index_files",
-    "partitions_of",
-]
-
 OwnFiles = set[tuple[bytes, int, str]]
 """Physical files as (framed partition, bucket, name)."""
 

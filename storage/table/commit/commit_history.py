@@ -18,8 +18,6 @@ from storage.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.table.core import TableCore
 
-__all__ = ["COMMITTED_PREFIX", "CommitHistory", "CommitRecord"]
-
 COMMITTED_PREFIX = "lakeward.committed."
 
 

@@ -14,8 +14,6 @@ from storage.errors import FileConflictError
 from storage.format.metadata.file_meta import FileKind, IndexManifestEntry, ManifestEntry
 from storage.lsm.levels import KeyOf
 
-__all__ = ["check_conflicts", "check_delta", "check_vectors"]
-
 
 def check_delta(delta: Iterable[ManifestEntry]) -> None:
     """Check that a delta is sound by itself.

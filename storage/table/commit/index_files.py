@@ -22,18 +22,6 @@ from storage.lru import LruCache
 from storage.table.commit.live_files import BucketId
 from storage.table.core import TableCore
 
-__all__ = [
-    "IndexChange",
-    "by_file_name",
-    "clear_index_cache",
-    "index_entries",
-    "index_files",
-    "index_path",
-    "read_hash_index",
-    "write_deletion_vectors",
-    "write_hash_index",
-]
-
 _Grouped = Mapping[BucketId, tuple[IndexFileMeta, ...]]
 
 

@@ -20,18 +20,6 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.lru import LruCache
 from storage.table.core import TableCore
 
-__all__ = [
-    "BucketId",
-    "LiveState",
-    "clear_live_cache",
-    "delta_entries",
-    "list_entries",
-    "live_buckets",
-    "live_entries",
-    "live_files",
-    "live_state",
-]
-
 BucketId = tuple[bytes, int]
 """Framed partition and bucket number."""
 

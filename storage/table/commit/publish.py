@@ -49,16 +49,6 @@ from storage.table.commit.live_files import list_entries, live_entries, live_sta
 from storage.table.core import TableCore
 from storage.table.iceberg import publish_iceberg
 
-__all__ = [
-    "AlreadyCommitted",
-    "BeforePublish",
-    "MergePolicy",
-    "Published",
-    "Publisher",
-    "Request",
-    "merge_manifests",
-]
-
 
 class Outcome:
     """Creates snapshot files and says for certain whether they are part of the history."""

@@ -18,8 +18,6 @@ from storage.table.uncommitted import discarded_on
 from storage.table.write.append_write import compaction_message, rewrite_files
 from storage.table.write.bucket_writers import bucket_context
 
-__all__ = ["compact_unaware", "merge_packs", "unaware_packs"]
-
 
 def compact_unaware(
     table: TableCore, snapshot: Snapshot, *, full: bool = False, partition: bytes | None = None

@@ -10,8 +10,6 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from storage.format.metadata.file_meta import DataFileMeta
 
-__all__ = ["PackRules", "pack_files", "pick_all", "pick_ordered"]
-
 _LEAST_PACK = 2
 """One file by itself is not merged with anything."""
 

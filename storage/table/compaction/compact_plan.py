@@ -22,8 +22,6 @@ from storage.table.compaction.append_compact import unaware_packs
 from storage.table.core import TableCore
 from storage.table.write.drop_partitions import chosen_partitions
 
-__all__ = ["BucketWork", "CompactRequest", "CompactionPlan", "plan_compaction"]
-
 _HOUR_MS = 3_600_000
 
 

@@ -42,14 +42,6 @@ from storage.table.write.replay import compact_postponed
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
 
-__all__ = [
-    "WRITER_OPTIONS",
-    "BucketFailure",
-    "CompactProgress",
-    "CompactReport",
-    "compact_table",
-]
-
 _LOG = logging.getLogger(__name__)
 
 _GROUP_BUCKETS = 32

@@ -37,14 +37,6 @@ from storage.table.uncommitted import folded_files
 from storage.table.write.drop_partitions import PartitionFiles, live_partitions
 from storage.table.write.postpone import at_buckets, bucket_counts
 
-__all__ = [
-    "PartitionRewrite",
-    "RescaleProgress",
-    "RescaledPartition",
-    "rescale",
-    "rescaled_partitions",
-]
-
 _TRIES = 5
 
 

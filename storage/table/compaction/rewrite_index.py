@@ -34,8 +34,6 @@ from storage.table.scan.file_index import INDEX_SUFFIX, index_file_of, index_sou
 from storage.table.uncommitted import discarded_on
 from storage.table.write.overwritten import partition_matcher
 
-__all__ = ["next_index_name", "rewrite_file_index", "unindexed_files"]
-
 _NUMBERED = re.compile(r"(.*-)(\d+)\Z", re.DOTALL)
 _TRIES = 3
 

@@ -15,8 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["SortCodes", "SortOrder"]
-
 Codes = npt.NDArray[np.uint64]
 
 _WORD_BITS = 64

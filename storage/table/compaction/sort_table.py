@@ -48,8 +48,6 @@ from storage.table.write.append_write import compaction_message, read_files, wri
 from storage.table.write.bucket_writers import bucket_context
 from storage.table.write.drop_partitions import PartitionFiles, live_partitions
 
-__all__ = ["check_sortable", "plan_sort", "sort_table"]
-
 _IN_MEMORY = 256 << 20
 """Rows sorted at a time, in Arrow [bytes]."""
 

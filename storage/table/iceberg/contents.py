@@ -20,8 +20,6 @@ from storage.table.iceberg.puffin import Blob
 from storage.table.iceberg.types import bound, partition_value
 from storage.table.read.deletion_vectors import DeletionFile, all_deletion_files
 
-__all__ = ["Contents", "VisibleFile"]
-
 _FORMAT = "parquet"
 
 

@@ -12,17 +12,6 @@ from typing import Any
 
 import fastavro
 
-__all__ = [
-    "ADDED",
-    "DATA",
-    "DELETED",
-    "DELETES",
-    "EXISTING",
-    "decode",
-    "encode_list",
-    "encode_manifest",
-]
-
 EXISTING, ADDED, DELETED = 0, 1, 2
 """`status` of an entry."""
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from storage.format.files.row_selection import Bitmap
 from storage.format.index.deletion_vector import encode
 
-__all__ = ["Blob", "encode_puffin"]
-
 _MAGIC = b"PFA1"
 _ROW_POSITION = 2_147_483_545
 """Field id of the metadata column of row positions."""

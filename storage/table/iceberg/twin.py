@@ -47,8 +47,6 @@ from storage.table.iceberg.types import (
 )
 from storage.table.read.deletion_vectors import DeletionFile, load_vectors
 
-__all__ = ["IcebergTwin"]
-
 _LOG = logging.getLogger(__name__)
 
 _HINT = "version-hint.text"

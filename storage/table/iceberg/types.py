@@ -26,16 +26,6 @@ from storage.format.types.types import (
     value_id,
 )
 
-__all__ = [
-    "PARTITION_FIELD_ID_START",
-    "avro_partition",
-    "bound",
-    "check_promotion",
-    "iceberg_schema",
-    "partition_spec",
-    "partition_value",
-]
-
 PARTITION_FIELD_ID_START = 1000
 
 _PLAIN = {

@@ -28,8 +28,6 @@ from storage.table.inspect.statistics import ColumnStatistics, Statistics
 from storage.table.scan.predicate import require_known
 from storage.table.table import FileStoreTable
 
-__all__ = ["Analysis", "DistinctCount", "analyze", "compute_statistics"]
-
 _TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
 _SIZES = {

@@ -14,8 +14,6 @@ from storage.format.metadata.documents import dump_object, parse_object, read_do
 from storage.format.metadata.snapshot import Snapshot
 from storage.table.core import TableCore
 
-__all__ = ["ColumnStatistics", "Statistics", "read_statistics", "write_statistics"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnStatistics:

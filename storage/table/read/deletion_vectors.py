@@ -36,15 +36,6 @@ from storage.table.commit.index_files import (
 from storage.table.commit.live_files import BucketId
 from storage.table.core import TableCore
 
-__all__ = [
-    "BucketVectors",
-    "DeletionFile",
-    "all_deletion_files",
-    "deletion_files",
-    "load_vectors",
-    "selections",
-]
-
 _SPAN_BYTES = 4 * 1024 * 1024
 """Vectors of one index file this near to each other are read at once: two files of the default
 target size. Requests to an object store cost more than the bytes between."""

@@ -14,8 +14,6 @@ from storage.errors import CorruptDataError, LakewardError, NotFoundError
 from storage.format.metadata.snapshot import Snapshot
 from storage.table.core import TableCore
 
-__all__ = ["explain_missing_files"]
-
 
 @contextlib.contextmanager
 def explain_missing_files(table: TableCore, snapshot_id: int) -> Iterator[None]:

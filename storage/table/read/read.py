@@ -50,8 +50,6 @@ from storage.table.scan.predicate import And, Predicate, columns_of, conjuncts, 
 from storage.table.scan.prune import Range, could_match, row_group_range
 from storage.table.scan.scan import ChangeForm, ChangeSplit, Plan, Split
 
-__all__ = ["TableRead", "additions", "read_ahead"]
-
 _T = TypeVar("_T")
 
 _MAX_THREADS = 8

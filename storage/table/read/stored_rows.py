@@ -33,8 +33,6 @@ from storage.table.scan.scan import TableScan
 from storage.table.write.bucket_writers import bucket_context
 from storage.table.write.postpone import in_arrival_order, read_postponed
 
-__all__ = ["StoredRows", "has_key", "stored_rows"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredRows:

@@ -18,16 +18,6 @@ from storage.options.options import TableOptions
 from storage.table.core import TableCore
 from storage.table.tags import all_tags, create_tag, delete_tag
 
-__all__ = [
-    "TagPeriod",
-    "TagSchedule",
-    "create_automatic_tags",
-    "create_batch_tag",
-    "expire_tags",
-    "outlived_tags",
-    "zone_named",
-]
-
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall clocks without zone
 _DAY = {
     "with-dashes": "%Y-%m-%d",

@@ -13,17 +13,6 @@ from storage.errors import CorruptDataError, InvalidRequestError
 from storage.format.metadata.documents import dump_object, parse_object, read_document
 from storage.table.core import TableCore
 
-__all__ = [
-    "Consumer",
-    "all_consumers",
-    "delete_consumer",
-    "expire_consumers",
-    "idle_consumers",
-    "min_next_snapshot",
-    "read_consumer",
-    "write_consumer",
-]
-
 _PREFIX = "consumer-"
 _NEXT = "nextSnapshot"
 _TRIES = 5

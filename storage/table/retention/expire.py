@@ -38,16 +38,6 @@ from storage.table.retention.reachability import (
     readable_tags,
 )
 
-__all__ = [
-    "Retention",
-    "choose_expired",
-    "expirable_changelogs",
-    "expirable_snapshots",
-    "expire_changelogs",
-    "expire_snapshots",
-]
-
-
 _TOGETHER = 64
 """Most documents read at a time."""
 

@@ -21,14 +21,6 @@ from storage.table.commit.live_files import live_state
 from storage.table.core import TableCore
 from storage.table.inspect.system.columns import field_text
 
-__all__ = [
-    "choose_expired_partitions",
-    "expirable_partitions",
-    "expire_partitions",
-    "partition_time",
-    "partition_values",
-]
-
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall clocks without zone
 _DEFAULT = re.compile(
     r"(\d{1,10})-(\d{1,2})-(\d{1,2})(?: (\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,9}))?)?"

@@ -35,8 +35,6 @@ from storage.table.core import CatalogEnvironment, TableCore
 from storage.table.retention.expire_partitions import partition_time, partition_values
 from storage.table.write.overwritten import partition_matcher
 
-__all__ = ["DoneTrigger", "mark_partitions_done", "success_times"]
-
 _SUCCESS_FILE = "_SUCCESS"
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall clocks without zone
 _TIMEOUT_S = 30.0

@@ -32,8 +32,6 @@ from storage.table.retention.reachability import (
     listed_manifests,
 )
 
-__all__ = ["DEFAULT_AGE_MS", "OrphanFiles", "OrphanProgress", "remove_orphan_files"]
-
 DEFAULT_AGE_MS = 24 * 3_600_000
 """Age that keeps the files of writes that have not committed yet [ms]."""
 

@@ -26,26 +26,6 @@ from storage.table.commit.index_files import index_entries, index_path
 from storage.table.commit.live_files import list_entries
 from storage.table.core import TableCore
 
-__all__ = [
-    "DataFile",
-    "Documents",
-    "ManifestList",
-    "Removal",
-    "all_branches",
-    "branch_names",
-    "data_files",
-    "documents",
-    "index_files",
-    "listed_entries",
-    "listed_manifests",
-    "live_among",
-    "live_data_files",
-    "other_documents",
-    "readable_tags",
-    "remove_unreachable",
-    "state_entries",
-]
-
 _LOG = logging.getLogger(__name__)
 
 DataFile = tuple[bytes, int, str]

@@ -11,8 +11,6 @@ import dataclasses
 from storage.format.metadata.snapshot_store import listed_ids, read_hint
 from storage.table.core import TableCore
 
-__all__ = ["HintRepair", "repair_hints"]
-
 _TRIES = 5
 
 

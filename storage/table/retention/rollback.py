@@ -30,8 +30,6 @@ from storage.table.retention.reachability import (
 )
 from storage.table.tags import all_tags, get_tag
 
-__all__ = ["rollback_target", "rollback_to", "take_back"]
-
 
 def rollback_to(
     table: TableCore,

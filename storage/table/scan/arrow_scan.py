@@ -14,8 +14,6 @@ import pyarrow as pa
 from storage.table.read.read import read_ahead
 from storage.table.scan.predicate import Predicate
 
-__all__ = ["ArrowScan"]
-
 
 class ArrowScan(abc.ABC):
     """Rows that were chosen and not read yet. Derived classes plan splits and read one."""

@@ -19,20 +19,6 @@ from storage.errors import InvalidRequestError, UnsupportedFeatureError
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import AtomicType, TypeRoot
 
-__all__ = [
-    "Call",
-    "Case",
-    "CastTo",
-    "ColumnName",
-    "Literal",
-    "LiteralKind",
-    "Node",
-    "expression_error",
-    "nodes_of",
-    "parse_expression",
-    "split_assignment",
-]
-
 
 class LiteralKind(enum.Enum):
     """How a literal is written."""

@@ -32,23 +32,6 @@ from storage.table.scan.predicate import Predicate, columns_of, conjuncts, mask
 from storage.table.scan.prune import could_match, row_group_range
 from storage.table.write.rows_by_bucket import partition_codes
 
-__all__ = [
-    "CODECS",
-    "FORMAT_TABLE",
-    "ONLY_VALUE",
-    "FormatSplit",
-    "check_format_table",
-    "codec_of",
-    "completed",
-    "compression_of",
-    "data_files",
-    "directories",
-    "framed",
-    "partition_schema",
-    "read_file",
-    "stored_fields",
-]
-
 FORMAT_TABLE = "format-table"
 """Value of the option `type`."""
 

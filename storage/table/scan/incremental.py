@@ -15,8 +15,6 @@ from storage.table.retention.auto_tags import TagPeriod
 from storage.table.scan.time_travel import ScanMode, local_time_ms, option_number, scan_mode_of
 from storage.table.tags import all_tags, get_tag
 
-__all__ = ["ChosenChanges", "chosen_changes", "is_incremental"]
-
 _BETWEEN = "incremental-between"
 _BETWEEN_TIMES = "incremental-between-timestamp"
 _TO_AUTO_TAG = "incremental-to-auto-tag"

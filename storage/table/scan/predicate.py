@@ -17,26 +17,6 @@ import pyarrow.compute as pc
 
 from storage.errors import InvalidRequestError
 
-__all__ = [
-    "And",
-    "Between",
-    "Compare",
-    "In",
-    "IsNull",
-    "Like",
-    "Not",
-    "Op",
-    "Or",
-    "Predicate",
-    "both",
-    "columns_of",
-    "conjuncts",
-    "literal_scalar",
-    "mask",
-    "normalised",
-    "require_known",
-]
-
 
 class Op(enum.Enum):
     """Comparisons."""

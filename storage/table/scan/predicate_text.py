@@ -32,8 +32,6 @@ from storage.table.scan.predicate import (
     Predicate,
 )
 
-__all__ = ["as_predicate", "parse_predicate"]
-
 _MOST_DIGITS = 76
 """Of an int: the widest decimal has as many."""
 _OPS = {op.value: op for op in Op}

@@ -25,8 +25,6 @@ from storage.table.scan.predicate import (
     normalised,
 )
 
-__all__ = ["Range", "could_match", "row_group_range", "row_value"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Range:

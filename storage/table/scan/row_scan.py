@@ -27,8 +27,6 @@ from storage.table.scan.time_travel import TimeTravel, travel_of
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
 
-__all__ = ["FALLBACK_BRANCH", "RowScan"]
-
 FALLBACK_BRANCH = "scan.fallback-branch"
 
 

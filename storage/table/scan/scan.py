@@ -49,16 +49,6 @@ from storage.table.scan.predicate import And, Predicate, conjuncts
 from storage.table.scan.scan_pruning import Pruning
 from storage.table.scan.time_travel import chosen_snapshot
 
-__all__ = [
-    "ChangeForm",
-    "ChangeSplit",
-    "Plan",
-    "Split",
-    "TableScan",
-    "changelog_entries",
-    "skips_level_0",
-]
-
 _Vectors = tuple[tuple[str, DeletionFile], ...]
 _VectorsOf = Callable[[BucketId], Mapping[str, DeletionFile]]
 

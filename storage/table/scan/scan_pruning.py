@@ -35,8 +35,6 @@ from storage.table.scan.predicate import (
 )
 from storage.table.scan.prune import Range, could_match
 
-__all__ = ["Pruning"]
-
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _PICKS_A_ROW = frozenset({"deduplicate", "first-row"})
 

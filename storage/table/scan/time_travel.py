@@ -26,19 +26,6 @@ from storage.options.options import TableOptions, option_value
 from storage.table.core import TableCore
 from storage.table.tags import get_tag
 
-__all__ = [
-    "ScanMode",
-    "TimeTravel",
-    "check_streaming",
-    "chosen_snapshot",
-    "first_since",
-    "local_time_ms",
-    "newest_compacted",
-    "option_number",
-    "scan_mode_of",
-    "travel_of",
-]
-
 _SNAPSHOT_ID = "scan.snapshot-id"
 _TIMESTAMP_MS = "scan.timestamp-millis"
 _TIMESTAMP = "scan.timestamp"

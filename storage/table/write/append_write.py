@@ -31,8 +31,6 @@ from storage.table.commit.index_files import IndexChange
 from storage.table.compaction.append_picks import pick_all, pick_ordered
 from storage.table.read.deletion_vectors import BucketVectors
 
-__all__ = ["AppendWriter", "compaction_message", "read_files", "rewrite_files", "write_files"]
-
 _ACCEPTED = (RowKind.INSERT.value, RowKind.UPDATE_AFTER.value)
 
 

@@ -23,8 +23,6 @@ from storage.table.read.deletion_vectors import BucketVectors
 from storage.table.write.append_write import AppendWriter
 from storage.table.write.postpone import PostponeWriter
 
-__all__ = ["BucketWriter", "bucket_context", "open_bucket", "open_merge_tree_writer"]
-
 
 class BucketWriter(Protocol):
     """What `TableWrite` asks of the writer of a bucket; see `MergeTreeWriter` for the protocol."""

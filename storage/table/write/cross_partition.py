@@ -40,8 +40,6 @@ from storage.table.scan.scan import Split, TableScan
 from storage.table.write.key_index import ABSENT, KeyIndex, sorted_order
 from storage.table.write.rows_by_bucket import key_column, partition_codes, split_codes
 
-__all__ = ["BucketRows", "CrossPartitionBuckets", "MovedRow"]
-
 BUCKET_BITS = 31
 BUCKET_MASK = (1 << BUCKET_BITS) - 1
 """A location is a partition number and a bucket in one integer."""

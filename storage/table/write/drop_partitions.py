@@ -27,16 +27,6 @@ if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
     from storage.table.write.write import TableWrite
 
-__all__ = [
-    "PartitionFiles",
-    "append_rows",
-    "chosen_partitions",
-    "drop_partitions",
-    "live_partitions",
-    "overwrite_rows",
-    "truncate",
-]
-
 Chosen = Callable[[bytes], bool]
 
 

@@ -27,13 +27,6 @@ from storage.table.commit.index_files import (
 from storage.table.commit.live_files import BucketId
 from storage.table.core import TableCore
 
-__all__ = [
-    "AssignerShare",
-    "DynamicBuckets",
-    "PartitionIndex",
-    "assigners_of",
-]
-
 Hashes = npt.NDArray[np.int32]
 Buckets = npt.NDArray[np.int32]
 

@@ -19,8 +19,6 @@ import numpy.typing as npt
 
 from storage.format.row.key_hash import KeyHashes
 
-__all__ = ["ABSENT", "KeyIndex", "sorted_order"]
-
 Locations = npt.NDArray[np.int64]
 
 ABSENT = -1

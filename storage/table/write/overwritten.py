@@ -20,8 +20,6 @@ from storage.table.scan.prune import row_value
 from storage.table.scan.scan import TableScan
 from storage.table.write.bucket_writers import bucket_context
 
-__all__ = ["overwritten_partitions", "partition_matcher", "require_keys_replaced"]
-
 _BATCH_BYTES = 32 << 20
 
 

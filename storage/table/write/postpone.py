@@ -43,21 +43,6 @@ from storage.table.commit.live_files import live_entries
 from storage.table.core import TableCore
 from storage.table.uncommitted import folded_files
 
-__all__ = [
-    "PostponeWriter",
-    "at_buckets",
-    "batch_buckets",
-    "bucket_counts",
-    "compact_increment",
-    "compaction_buckets",
-    "in_arrival_order",
-    "in_commit_order",
-    "newest_creation",
-    "read_postponed",
-    "removed_by_compaction",
-    "require_bucket_counts",
-]
-
 _Table = TypeVar("_Table", bound=TableCore)
 _RETRACTS = [kind.value for kind in RowKind if kind.retracts]
 _WRITE_IDS = 1 << 31

@@ -29,8 +29,6 @@ from storage.table.write.postpone import (
 )
 from storage.table.write.rows_by_bucket import bucket_groups
 
-__all__ = ["compact_postponed", "into_buckets"]
-
 
 def compact_postponed(
     table: TableCore, snapshot: Snapshot, partition: bytes, *, full: bool

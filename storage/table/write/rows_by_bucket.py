@@ -18,15 +18,6 @@ from storage.format.row.bucket import assign_buckets, hash_rows
 from storage.table.bucket_mode import UNAWARE_BUCKET, require_fixed
 from storage.table.core import TableCore
 
-__all__ = [
-    "bucket_groups",
-    "key_column",
-    "key_hashes",
-    "partition_codes",
-    "partition_groups",
-    "split_codes",
-]
-
 Rows = npt.NDArray[np.intp]
 
 

@@ -35,8 +35,6 @@ from storage.table.write.write import TableWrite
 
 Table = TypeVar("Table", bound=TableCore)
 
-__all__ = ["is_staged", "place_staged", "staging"]
-
 
 def is_staged(table: TableCore) -> bool:
     """Whether tasks that do not see all rows of a key must stage them."""

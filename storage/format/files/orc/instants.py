@@ -29,8 +29,6 @@ from storage.format.files.orc.tail import (
 )
 from storage.format.varint import read_varint, varint
 
-__all__ = ["Instants", "has_early", "with_early_instants"]
-
 _Longs = npt.NDArray[np.int64]
 
 _EPOCH_2015 = 1_420_070_400

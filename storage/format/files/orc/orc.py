@@ -85,8 +85,6 @@ from storage.io.file_io import FileIO
 from storage.options.options import option_value
 from storage.options.values import codec_of
 
-__all__ = ["CODECS", "OrcSink", "read_batches"]
-
 _LEGACY = "orc.timestamp-ltz.legacy.type"
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 CODECS = {

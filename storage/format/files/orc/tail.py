@@ -20,32 +20,6 @@ import pyarrow as pa
 from storage.errors import CorruptDataError, UnsupportedFeatureError
 from storage.format.varint import read_varint, varint
 
-__all__ = [
-    "CHAR",
-    "VARCHAR",
-    "Message",
-    "Stripe",
-    "Tail",
-    "TypeNode",
-    "all_instants",
-    "all_longs",
-    "block_size",
-    "compressed",
-    "decompressed",
-    "described",
-    "footer_of",
-    "number_of",
-    "parse",
-    "postscript_of",
-    "read_secondary",
-    "read_tail",
-    "read_types",
-    "read_zone",
-    "retyped",
-    "rows_before",
-    "serialized",
-]
-
 MAGIC = b"ORC"
 CHAR, VARCHAR = 17, 16
 """Kinds of ORC types that pyarrow cannot declare."""

@@ -24,17 +24,6 @@ from storage.format.types.types import (
     value_id,
 )
 
-__all__ = [
-    "COUNT",
-    "INSTANT_ROOTS",
-    "UNITS_PER_SECOND",
-    "children",
-    "declared_kinds",
-    "depth_first",
-    "has_instants",
-    "stored_field",
-]
-
 COUNT = AtomicType(TypeRoot.INT, nullable=False)
 """Type of a multiset's counts."""
 

@@ -23,8 +23,6 @@ from storage.format.files.file_columns import list_like, map_entries, struct_lik
 from storage.format.files.orc.tail import TypeNode
 from storage.format.varint import read_varint
 
-__all__ = ["TIMESTAMP_KINDS", "decode_unsigned", "nanoseconds", "with_timestamps"]
-
 _Longs = npt.NDArray[np.int64]
 
 TIMESTAMP_KINDS = (9, 18)

@@ -36,8 +36,6 @@ from storage.format.files.file_columns import mapped_values
 from storage.format.files.orc.types import INSTANT_ROOTS, UNITS_PER_SECOND
 from storage.format.types.types import AtomicType, DataField, TypeRoot
 
-__all__ = ["OtherTail", "Zone", "in_utc", "instants_to_walls", "stored_to_walls", "zone_of"]
-
 _Longs = npt.NDArray[np.int64]
 
 _START_1900 = -2_208_988_800

@@ -16,8 +16,6 @@ from typing import Any
 
 from storage.format.varint import read_varint, read_zigzag, varint, zigzag
 
-__all__ = ["bytes_as_int96", "int96_as_bytes"]
-
 _INT96 = 3
 _FIXED = 7
 _INT96_BYTES = 12

@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 
 from storage.errors import UnsupportedFeatureError
 
-__all__ = ["INT96_BYTES", "from_int96", "holds_nanoseconds", "to_int96"]
-
 INT96_BYTES = pa.binary(12)
 """The Arrow type of raw INT96 values."""
 

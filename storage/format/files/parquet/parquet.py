@@ -55,15 +55,6 @@ from storage.io.file_io import FileIO
 from storage.options.options import option_value
 from storage.options.values import codec_of
 
-__all__ = [
-    "CODECS",
-    "ColumnRange",
-    "ParquetSink",
-    "RowGroupFilter",
-    "parquet_field",
-    "read_batches",
-]
-
 _READ_TOGETHER = 8 << 20
 """Column chunks of a distant file that are read before they are decoded [bytes]; as much as a
 reader of ranges holds otherwise, because a merge has dozens of files open."""

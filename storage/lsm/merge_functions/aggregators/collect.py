@@ -38,22 +38,6 @@ from storage.lsm.merge_functions.segments import Op, Segments, valid_mask
 from storage.lsm.merge_functions.sequence_order import dense_ranks
 from storage.options.options import option_value
 
-__all__ = [
-    "LEFT_OUT",
-    "REFUSED",
-    "Collect",
-    "Elements",
-    "KeyedFold",
-    "ListFold",
-    "MergeMap",
-    "MergeMapWithKeyTime",
-    "NestedPartialUpdate",
-    "NestedUpdate",
-    "codes_of",
-    "paired",
-]
-
-
 Numbers = range | list[int] | dict[int, int]
 
 LEFT_OUT = -1

@@ -20,16 +20,6 @@ from storage.format.types.type_text import type_name
 from storage.format.types.types import DataField
 from storage.lsm.merge_functions.segments import Op, Overlay, Segments
 
-__all__ = [
-    "AggregateFunction",
-    "Aggregator",
-    "Refused",
-    "RowFold",
-    "objects_of",
-    "option_refused",
-    "wrong_type",
-]
-
 
 class Refused(ArithmeticError):
     """A step that has no result; the argument says why."""

@@ -23,8 +23,6 @@ from storage.lsm.merge_functions.aggregators.function import (
 from storage.lsm.merge_functions.segments import Op, Segments
 from storage.options.options import option_value
 
-__all__ = ["ListAgg"]
-
 _BLANKS = (
     "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009"
     "\u200a\u2028\u2029\u205f\u3000"

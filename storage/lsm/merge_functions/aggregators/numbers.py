@@ -27,8 +27,6 @@ from storage.lsm.merge_functions.aggregators.function import (
 )
 from storage.lsm.merge_functions.segments import Op, Segments, valid_mask
 
-__all__ = ["FLOATS", "INTEGERS", "Product", "Sum"]
-
 INTEGERS = {
     TypeRoot.TINYINT: "byte",
     TypeRoot.SMALLINT: "short",

@@ -25,8 +25,6 @@ from storage.lsm.merge_functions.segments import (
     valid_mask,
 )
 
-__all__ = ["Extreme", "FirstValue", "LastValue", "PrimaryKey"]
-
 _ALL_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 

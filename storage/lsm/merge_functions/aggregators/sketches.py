@@ -22,9 +22,6 @@ from storage.lsm.merge_functions.aggregators.function import (
     objects_of,
 )
 
-__all__ = ["SetUnion", "decode_java", "encode_java", "looks_like_java"]
-
-
 _SMALLEST_HLL_UNION = 7
 _PREAMBLE_LONGS = 0x3F
 _WHOLE = struct.pack("<f", 1.0)

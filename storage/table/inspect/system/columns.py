@@ -21,17 +21,6 @@ from storage.format.types.types import AtomicType, DataField, TypeRoot
 from storage.table.core import TableCore
 from storage.table.scan.time_travel import chosen_snapshot
 
-__all__ = [
-    "field_text",
-    "key_text",
-    "local_time",
-    "map_text",
-    "partition_text",
-    "schema_of",
-    "shown_snapshot",
-    "table_of",
-]
-
 _BYTES = frozenset({TypeRoot.BINARY, TypeRoot.VARBINARY})
 
 

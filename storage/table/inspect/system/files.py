@@ -33,8 +33,6 @@ from storage.table.inspect.system.columns import (
 from storage.table.read.missing_files import explain_missing_files
 from storage.table.retention.mark_done import success_times
 
-__all__ = ["buckets_table", "file_key_ranges_table", "files_table", "partitions_table"]
-
 _KEY_RANGES = """
     partition text?, bucket int, file_path text, file_format text, schema_id long, level int,
     record_count long, file_size_in_bytes long, min_key text?, max_key text?

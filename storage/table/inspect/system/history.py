@@ -33,15 +33,6 @@ from storage.table.read.missing_files import explain_missing_files
 from storage.table.retention.consumers import all_consumers
 from storage.table.tags import all_tags
 
-__all__ = [
-    "branches_table",
-    "consumers_table",
-    "options_table",
-    "schemas_table",
-    "snapshots_table",
-    "tags_table",
-]
-
 _MANIFESTS = schema_of("""
     file_name text, file_size long, num_added_files long, num_deleted_files long, schema_id long,
     min_partition_stats text?, max_partition_stats text?, min_row_id long?, max_row_id long?

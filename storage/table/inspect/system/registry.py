@@ -9,8 +9,6 @@ from storage.errors import NotFoundError
 from storage.table.inspect.system import files, history, row_tables
 from storage.table.table import FileStoreTable
 
-__all__ = ["SYSTEM_TABLES", "system_table"]
-
 SYSTEM_TABLES: Mapping[str, Callable[[FileStoreTable], pa.Table]] = {
     "snapshots": history.snapshots_table,
     "schemas": history.schemas_table,

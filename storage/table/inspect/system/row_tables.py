@@ -21,21 +21,6 @@ from storage.table.scan.incremental import is_incremental
 from storage.table.scan.predicate import Predicate
 from storage.table.scan.scan import TableScan
 
-__all__ = [
-    "ROW_KIND",
-    "audit_log_batch",
-    "audit_log_schema",
-    "audit_log_table",
-    "binlog_batches",
-    "binlog_schema",
-    "binlog_table",
-    "kind_texts",
-    "read_optimized_scan",
-    "read_optimized_table",
-    "refuse_streaming_read_optimized",
-    "shows_sequence_numbers",
-]
-
 ROW_KIND = "rowkind"
 
 

@@ -20,8 +20,6 @@ from storage.table.write.rows.row_rules import (
 )
 from storage.table.write.rows.target_rows import ACTION, ROW, RowAction, target_rows
 
-__all__ = ["Assignment", "count_where", "delete_where", "update_where"]
-
 Assignment = Callable[[pa.RecordBatch], pa.Array | pa.Scalar]
 """Gives the new values of a column for rows with all columns of the table, as they were."""
 

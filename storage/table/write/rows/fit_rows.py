@@ -7,8 +7,6 @@ import pyarrow.compute as pc
 
 from storage.errors import InvalidRequestError
 
-__all__ = ["fit_columns"]
-
 _MOST_DIGITS = 76
 _ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 

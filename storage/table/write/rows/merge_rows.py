@@ -26,8 +26,6 @@ from storage.table.write.rows.row_rules import (
 )
 from storage.table.write.rows.target_rows import ACTION, ROW, RowAction
 
-__all__ = ["MergeClause", "When", "check_clauses", "merge"]
-
 _SOURCE_ROW = "_SOURCE_ROW"
 
 

@@ -30,8 +30,6 @@ from storage.table.scan.predicate import Predicate
 from storage.table.write.rows.fit_rows import fit_columns
 from storage.table.write.rows.target_rows import ACTION, ROW, RowAction, target_rows
 
-__all__ = ["Change", "ChangeResult", "change_rows"]
-
 Change = Callable[[pa.RecordBatchReader], Iterable[pa.RecordBatch]]
 """Takes rows (`ROW` and columns), gives changes (`ROW`, `ACTION` and columns).
 

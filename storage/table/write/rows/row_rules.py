@@ -12,14 +12,6 @@ from storage.table.bucket_mode import require_buckets
 from storage.table.core import TableCore
 from storage.table.scan.predicate import require_known
 
-__all__ = [
-    "key_update",
-    "require_columns",
-    "require_deletable",
-    "require_mergeable",
-    "require_updatable",
-]
-
 _UPDATABLE = ("deduplicate", "partial-update")
 
 

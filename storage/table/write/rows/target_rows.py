@@ -46,8 +46,6 @@ from storage.table.write.bucket_writers import bucket_context
 from storage.table.write.rows.row_rules import key_update
 from storage.table.write.write import TableWrite
 
-__all__ = ["ACTION", "ROW", "RowAction", "TargetRows", "target_rows"]
-
 ROW = "_LAKEWARD_ROW"
 """Address of a row (int64); null of a row that is new."""
 
