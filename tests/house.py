@@ -26,7 +26,7 @@ _INGEST = (
     "errors compiled config source decode transform schema state pipeline observe kubernetes daemon"
     " tools cli"
 )
-LAYERS = {"ingest": 60_500INGEST.split(), "storage": ["io", "format", "lsm", "table", "catalog", "sql"]}
+LAYERS = {"ingest": _INGEST.split(), "storage": ["io", "format", "lsm", "table", "catalog", "sql"]}
 """Rooms from the lowest to the highest: what may be imported stands to the left."""
 
 FILES_PER_FOLDER = 20
