@@ -90,7 +90,7 @@ class Toast(enum.Enum):
     FAIL = "fail"
 
 
-class AsksTypes(enum.Enum):
+class TypeRequests(enum.Enum):
     """Which values that do not convert to their column's type request a change of the schema."""
 
     NONE = "none: their records are bad"
@@ -124,7 +124,7 @@ class Target:
             from them: their types may change.
         fixed: columns of the source and the types (as text) with which they do not request a
             change: their values must fit what is there, one by one.
-        asks_types: see there.
+        type_requests: see there.
         finds_old_rows: whether the task that writes a row knows the row of its old key, too.
         why_frozen: what was wrong with the requested change, where it is not `evolvable` for that.
         exact_names: whether a column that is spelt in another case is another column.
@@ -145,7 +145,7 @@ class Target:
     needs_values: frozenset[str] = frozenset()
     behind_key: frozenset[str] = frozenset()
     fixed: tuple[tuple[str, str], ...] = ()
-    asks_types: AsksTypes = AsksTypes.NONE
+    type_requests: TypeRequests = TypeRequests.NONE
     finds_old_rows: bool = False
     why_frozen: str = ""
     exact_names: bool = False

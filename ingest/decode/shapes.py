@@ -6,7 +6,7 @@ schema block learns the columns that appear, a column may turn out to hold JSON 
 When the target does not cover the shape it has the delta to request.
 
 1. `refresh` with the target of the hour, before the first event of a batch;
-2. `fate` says what becomes of its row events; `ROWS` are decoded with `plan`;
+2. `fate` says how its row events are handled; `ROWS` are decoded with `plan`;
 3. `learn_*` after single events, then `plan` may be another one.
 """
 
@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ingest.decode.column_names import ColumnNames, folded, spelt, why_no_column
 from ingest.decode.decode_plan import PlanColumn, RowPlan
 from ingest.decode.events import (
-    AsksTypes,
     EventRefusedError,
     ObservedField,
     Resolver,
     SchemaDelta,
     SourceTable,
     Target,
+    TypeRequests,
 )
 from ingest.decode.json.schema_block import SchemaBlock
 from ingest.decode.json.single_event import (
@@ -347,7 +347,7 @@ class Shape:
             if not isinstance(codec, Fit):
                 return name, codec
             wider |= codec is Fit.WIDEN
-        asks = wider or target.asks_types is not AsksTypes.NONE
+        asks = wider or target.type_requests is not TypeRequests.NONE
         if asks and not unchangeable and slots[0] not in keys:
             self._missing[member] = semantic.type
             self._mismatched[member] = slots[0]
@@ -532,7 +532,7 @@ class Shape:
             wider = wider_number(column.type, self._number(token))
             if wider is not None:
                 return self._signed(wider)
-        return infer_type(token) if target.asks_types is AsksTypes.ALL else None
+        return infer_type(token) if target.type_requests is TypeRequests.ALL else None
 
     def _signed(self, type_: DataType) -> DataType:
         """A type of numbers that come with their sign, where DECIMAL(20, 0) has wrapped ones."""

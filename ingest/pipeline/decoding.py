@@ -36,7 +36,7 @@ from ingest.pipeline.task_positions import TaskPositions, wanted_metadata
 from ingest.pipeline.transforming import TableTransform
 from ingest.pipeline.truncates import Truncate
 from ingest.schema.routing import Destination, routing_of
-from ingest.schema.schema_modes import Answers, asks_types, change_policy
+from ingest.schema.schema_modes import Answers, change_policy, type_requests_of
 from ingest.source.position.kinds import RECOGNISED_BY, kind_of
 from ingest.source.position.ordered_tables import (
     POSITION_COLUMNS,
@@ -355,7 +355,7 @@ class Decoding:
             evolvable=name not in self._plan.frozen,
             ignored=answers.ignored.union(left_out),
             fixed=tuple(sorted(answers.fixed)),
-            asks_types=asks_types(change_policy(self.settings, name)),
+            type_requests=type_requests_of(change_policy(self.settings, name)),
             owner=destination.owner,
             constants=destination.constants,
             key_prefix=destination.key_prefix,

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from ingest.config.choices import ChangeKind
 from ingest.config.settings import Settings
 from ingest.decode.column_names import ColumnNames
-from ingest.decode.events import AsksTypes
+from ingest.decode.events import TypeRequests
 from ingest.errors import SchemaStopError
 
 __all__ = [
@@ -30,9 +30,9 @@ __all__ = [
     "Outcome",
     "PolicyDecision",
     "Verdict",
-    "asks_types",
     "change_policy",
     "stopped",
+    "type_requests_of",
 ]
 
 
@@ -124,7 +124,7 @@ class ChangePolicy:
     Attributes:
         mode: of the pipeline.
         kinds: of changes that are made if the mode allows.
-        wanted: what becomes of types that do not convert, None = the rules do not say.
+        wanted: how types that do not convert are handled; None = not set by the rules.
         exact_names: whether a column that is spelt in another case is another column.
     """
 
@@ -279,10 +279,10 @@ def stopped(table: str, verdict: Verdict) -> SchemaStopError:
     )
 
 
-def asks_types(policy: ChangePolicy) -> AsksTypes:
+def type_requests_of(policy: ChangePolicy) -> TypeRequests:
     """Which values of other types a table's records may request.
 
     Types that events declare are changes of the source's schema. A single deviating value of an
     event that declares none is one only where the table's rules say so.
     """
-    return AsksTypes.DECLARED if policy.wanted is None else AsksTypes.ALL
+    return TypeRequests.DECLARED if policy.wanted is None else TypeRequests.ALL

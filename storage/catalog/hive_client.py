@@ -190,7 +190,7 @@ def _address(text: str) -> tuple[str, int]:
 class HiveLock(CatalogLock):
     """An exclusive lock of a table in the metastore, as Paimon's `HiveCatalogLock` takes it.
 
-    The metastore forgets a lock that nobody renews after `hive.txn.timeout` (300 s); a publication
+    The metastore drops a lock that is not renewed within `hive.txn.timeout` (300 s); a publication
     holds it for much less.
     """
 

@@ -107,7 +107,7 @@ def run(
         relations: what its tables are.
         tree: of the statement, for the places of errors.
         columns: names of the columns of its tables, for suggestions.
-        watcher: is told what runs and what was read.
+        watcher: follows the connection and the rows read.
 
     Raises:
         SqlError: DuckDB refuses the query.

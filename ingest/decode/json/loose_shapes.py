@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ingest.decode.events import AsksTypes, SourceTable
+from ingest.decode.events import SourceTable, TypeRequests
 from ingest.decode.json.schema_block import SchemaBlock
 from ingest.decode.json.single_event import Tokens
 from ingest.decode.shapes import Shape
@@ -205,4 +205,4 @@ class LooseShape(Shape):
 
     @property
     def _asks(self) -> bool:
-        return self.target is not None and self.target.asks_types is not AsksTypes.NONE
+        return self.target is not None and self.target.type_requests is not TypeRequests.NONE

@@ -180,7 +180,7 @@ class Codec:
         scale: of DECIMAL_BYTES.
         element: of ARRAY and AS_TEXT; of TEXT_OR_JSON for values that are neither; None = none.
         unsigned: of integers: a negative number stands for 2^64 more.
-        infinity: what becomes of infinite dates and timestamps.
+        infinity: how infinite dates and timestamps are handled.
         cuts: whether fractions of a second in texts that are finer than the column's are cut.
         width: of BITS in a BYTES column: so many bytes, connectors leave out zeros; 0 = as sent.
         members: of MEMBER and MEMBERS.

@@ -112,7 +112,7 @@ def without_infinities(
     Args:
         numbers: of the column as sent.
         codes: of its encoding.
-        policy: what becomes of infinities.
+        policy: how infinities are handled.
 
     Returns:
         (numbers with null for infinities, their signs: int8 and 0 elsewhere; None = there are none)

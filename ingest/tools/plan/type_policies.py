@@ -17,7 +17,7 @@ class Policy:
         types: (type of the source, column type) pairs that were met.
         columns: how many columns have them.
         example: one of them, `database.table.column`.
-        treatment: what becomes of values, with the settings in force.
+        treatment: how values are handled, with the settings in force.
     """
 
     kind: str

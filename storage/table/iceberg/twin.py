@@ -9,7 +9,7 @@ versions in order, from the manifests of the last one or, where snapshots betwee
 from the live files. Several at once do no harm: one creates a version, the others start over.
 
 After a rollback versions beyond the newest snapshot are removed, and snapshots whose id was given
-anew are told apart by the time and uuid in their summary.
+anew are distinguished by the time and uuid in their summary.
 
 Source: Iceberg table specification, versions 2 and 3; names of files as Apache Paimon has them.
 """
@@ -53,7 +53,7 @@ _HINT = "version-hint.text"
 _VERSION = re.compile(r"v(\d+)\.metadata\.json")
 _TRIES = 20
 _MARK = "lakeward.snapshot"
-"""Member of a snapshot's summary that tells a snapshot from an earlier one of the same id."""
+"""Member of a snapshot's summary that distinguishes it from an earlier one of the same id."""
 
 _SMALL_ENTRIES = 500
 """Manifests with fewer live entries are merged ..."""

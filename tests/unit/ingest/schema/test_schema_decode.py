@@ -8,7 +8,7 @@ from ingest.decode.json.debezium_json import DebeziumJson
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.schema.schema_draft import ChangeOrigin, Draft
-from ingest.schema.schema_modes import Answers, ChangePolicy, asks_types
+from ingest.schema.schema_modes import Answers, ChangePolicy, type_requests_of
 from ingest.schema.schema_sync import reconcile
 from storage.format.metadata.schema_changes import evolve
 from tests.unit.ingest.debezium_events import (
@@ -54,7 +54,7 @@ class Lake:
             self.schema,
             ignored=self.answers.ignored,
             fixed=tuple(sorted(self.answers.fixed)),
-            asks_types=asks_types(self.policy),
+            type_requests=type_requests_of(self.policy),
         )
 
     def value(self, types, row, op="c", before=None):

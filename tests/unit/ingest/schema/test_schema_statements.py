@@ -17,7 +17,7 @@ from ingest.errors import SchemaStopError
 from ingest.pipeline.plan import BatchPlan
 from ingest.pipeline.sink import HistoryWriter
 from ingest.schema.routing import Destination
-from ingest.schema.schema_modes import Answers, asks_types, change_policy
+from ingest.schema.schema_modes import Answers, change_policy, type_requests_of
 from ingest.schema.statements import DdlLog
 from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
@@ -119,7 +119,7 @@ class World:
             table,
             ignored=answers.ignored,
             fixed=tuple(sorted(answers.fixed)),
-            asks_types=asks_types(change_policy(self.settings, TABLE)),
+            type_requests=type_requests_of(change_policy(self.settings, TABLE)),
         )
 
     def run(self, values=(), events=(), crash=False):
