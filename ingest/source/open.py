@@ -257,6 +257,10 @@ def _kafka_bytes(settings: KafkaSourceSettings, topics: Collection[str]) -> int:
     return round(sum(count * means[pair] for pair, (_, count) in backlogs.items()))
 
 
+_LEADER_WAIT_S = 10.0
+"""How long the partitions of a topic may be without leader before that is an error [s]."""
+
+
 class TopicTail:
     """Follows one topic, which may be created later.
 
@@ -269,7 +273,8 @@ class TopicTail:
         interval_s: least time between two looks for new partitions [s].
 
     Raises:
-        RetryableError: the source does not answer; where the topic is read whole `read` says so.
+        RetryableError: the source does not answer for some seconds; where the topic is read whole
+            `read` says so.
     """
 
     def __init__(
@@ -283,7 +288,19 @@ class TopicTail:
     ) -> None:
         self._settings = only_topic(source, topic, "earliest" if whole else "latest", interval_s)
         self._source = open_source(self._settings, clock)
-        self._position: Mapping[str, Any] | None = None if whole else self._source.initial()
+        self._position: Mapping[str, Any] | None = None if whole else self._end(clock)
+
+    def _end(self, clock: Clock) -> Mapping[str, Any]:
+        """Where the topic ends; partitions of a new topic have no leader for a moment."""
+        deadline_s = clock.monotonic_s() + _LEADER_WAIT_S
+        while True:
+            try:
+                return self._source.initial()
+            except RetryableError:
+                if clock.monotonic_s() >= deadline_s:
+                    self.close()
+                    raise
+            clock.sleep(_POLL_INTERVAL_S)
 
     def read(self) -> Iterator[RawBatch]:
         """The records since the last call.

@@ -14,6 +14,7 @@ from ingest.cli import main as cli
 from ingest.cli import resnapshot as resnapshot_commands
 from ingest.config.source_settings import FileSourceSettings, KafkaSourceSettings
 from ingest.source import open as sources
+from ingest.source.files import FileSource
 from ingest.source.open import TopicTail
 from ingest.tools.snapshot_requests import (
     SnapshotSignal,
@@ -261,6 +262,28 @@ def test_the_tail_of_a_topic_begins_at_its_end_and_sees_one_that_comes_later(tmp
             found += [value for raw in tail.read() for value in raw.values]
         assert found == [b'{"a": 2}']
         tail.close()
+
+
+@pytest.mark.parametrize(("failures", "opens"), [(3, True), (1_000, False)])
+def test_a_new_topic_may_be_without_leader_for_a_moment(tmp_path, monkeypatch, failures, opens):
+    clock, tries = ManualClock(), itertools.count()
+    initial = FileSource.initial
+
+    def elected_later(source):
+        if next(tries) < failures:
+            raise RetryableError("kafka did not return the offsets of all partitions")
+        return initial(source)
+
+    monkeypatch.setattr(FileSource, "initial", elected_later)
+    source = FileSourceSettings(path=str(tmp_path))
+    if opens:
+        tail = TopicTail(source, "new", clock)
+        assert list(tail.read()) == []
+        tail.close()
+    else:
+        with pytest.raises(RetryableError):
+            TopicTail(source, "new", clock)
+        assert next(tries) < 30
 
 
 CONFIG = """
