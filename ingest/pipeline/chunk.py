@@ -134,7 +134,7 @@ def chunk_folder(context: "SparkContext", turn: int) -> Iterator[str]:
     """
     conf = context.getConf()
     places = os.environ.get("SPARK_LOCAL_DIRS") or conf.get("spark.local.dir") or ""
-    encrypted = conf.get("spark.io.encryption.enabled", "false") == "true"
+    encrypted = str(conf.get("spark.io.encryption.enabled")).lower() == "true"
     if not (context.master == "local" or context.master.startswith("local[")) or encrypted:
         yield ""
         return

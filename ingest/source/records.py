@@ -226,6 +226,7 @@ class RawBatch:
 
     def with_headers(self, indices: npt.NDArray[np.int64]) -> list[int]:
         """Those of some rows that may have headers, without an object per row where possible."""
+        # messages of `native_messages` can; this module knows no client library
         select = getattr(self._messages, "with_headers", None)
         return indices.tolist() if select is None else select(indices)
 

@@ -125,6 +125,7 @@ def test_local_directories_take_turns(tmp_path, monkeypatch):
         ("spark://host:7077", {}),
         ("k8s://https://host", {}),
         ("local[2,4]", {"spark_io_encryption_enabled": "true"}),
+        ("local[2,4]", {"spark_io_encryption_enabled": "True"}),
     ],
 )
 def test_tasks_elsewhere_and_encryption_keep_rows_in_chunks(tmp_path, master, conf):
