@@ -23,7 +23,7 @@ from storage.lsm.bucket import BucketContext
 from storage.lsm.changelog.row_changes import ChangeRule, row_changes
 from storage.lsm.compaction_policy import CompactUnit
 from storage.lsm.key_order import KeyGroups, sort_and_group
-from storage.lsm.levels import Levels, Section, SortedRun
+from storage.lsm.levels import KeyOf, Levels, Section, SortedRun
 from storage.lsm.lookup.contract import DeletedRows, Found
 from storage.lsm.merge import Outcome, complete_windows, in_merge_order, merge_runs, reduced
 from storage.lsm.merge_functions import MergeFunction, merge_function_for
@@ -371,6 +371,7 @@ class Merging:
             section,
             lambda run: context.read_run(run.files, batch_bytes=batch_bytes),
             context.key_names,
+            context.key_of,
             context.options,
         )
         for batch in merge_runs(
@@ -442,6 +443,7 @@ def merge_inputs(
     section: Section,
     read: Callable[[SortedRun], Iterator[pa.RecordBatch]],
     key_names: Sequence[str],
+    key_of: KeyOf | None,
     options: TableOptions,
 ) -> list[Iterator[pa.RecordBatch]]:
     """What is to be merged for a section: sorted runs, oldest first.
@@ -450,20 +452,17 @@ def merge_inputs(
     in a level above, so a merge that makes one row of several must not take both in: of the
     levels above 0 only the lowest row counts (SEMANTICS.md §C.2).
 
-    Runs of a section are oldest first.
+    Runs of a section are oldest first. Files of one level may be in several of them.
     """
-    if not (options.needs_lookup and options.merge_engine in _SUMMING):
+    looks_up = options.needs_lookup and options.merge_engine in _SUMMING
+    if key_of is None or not looks_up:
         return [read(run) for run in section]
-    files = [file for run in section for file in run.files]
-    levels = sorted({file.level for file in files if file.level > 0}, reverse=True)
-    if len(levels) < 2:
+    above = [file for run in section for file in run.files if file.level > 0]
+    upper = [run for run in Levels.of(above, 1, key_of).upper if run is not None]
+    if len(upper) < 2:
         return [read(run) for run in section]
-    upper = [
-        read(SortedRun(level, tuple(file for file in files if file.level == level)))
-        for level in levels
-    ]
     level_0 = [tuple(file for file in run.files if file.level == 0) for run in section]
     return [
-        merge_runs(upper, key_names, Deduplicate()),
+        merge_runs([read(run) for run in reversed(upper)], key_names, Deduplicate()),
         *(read(SortedRun(0, part)) for part in level_0 if part),
     ]

@@ -301,7 +301,7 @@ class TableRead:
 
         with naming_table(table.layout.root):
             yield from merge_runs(
-                merge_inputs(section, read, keys, table.options),
+                merge_inputs(section, read, keys, table.key_of, table.options),
                 keys,
                 merge_function_for(table.options, table.schema),
                 drop_retractions=not retractions,
