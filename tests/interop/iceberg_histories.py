@@ -34,7 +34,7 @@ from storage.table.retention.consumers import delete_consumer, write_consumer
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, reopened
 
-__all__ = ["KINDS", "VECTORS", "History", "Kind", "metadata_of", "plain"]
+__all__ = ["KINDS", "VECTORS", "History", "Kind", "metadata_of"]
 
 TABLE_LOCATION = {"metadata.iceberg.storage": "table-location"}
 V3 = {**TABLE_LOCATION, "metadata.iceberg.format-version": "3"}
@@ -224,7 +224,7 @@ class History:
         action()
         self.table = reopened(self.table)
         latest = self.table.latest_snapshot()
-        if latest is not None:
+        if latest is not None and str(latest.id) not in self.known:
             self.known[str(latest.id)] = self.rows()
             self.times[str(latest.id)] = self.clock.now_ms()
 
@@ -388,15 +388,3 @@ def metadata_of(table: FileStoreTable) -> pathlib.Path:
         directory = root.parents[1] / "iceberg" / "db" / root.name / "metadata"
     version = (directory / "version-hint.text").read_text()
     return directory / f"v{version}.metadata.json"
-
-
-def plain(table: pa.Table, like: pa.Table) -> list[str]:
-    """Rows as texts, sorted; columns by name, values as the other table has them."""
-    columns = []
-    for name in like.column_names:
-        column = table.column(name)
-        wanted = like.schema.field(name).type
-        if not pa.types.is_nested(wanted):
-            column = column.cast(wanted)
-        columns.append(column.to_pylist())
-    return sorted(map(repr, zip(*columns, strict=True)))
