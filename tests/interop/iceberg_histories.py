@@ -30,7 +30,6 @@ from storage.format.metadata.schema_changes import (
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import VALUE_KIND
 from storage.table.inspect.system.registry import system_table
-from storage.table.retention.consumers import delete_consumer, write_consumer
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, reopened
 
@@ -129,7 +128,7 @@ KINDS = (
     _kind("append-small", {**VECTORS, **SMALL, "bucket": "-1"}, partitions=("p",)),
     _kind(
         "first-row",
-        {**V3, "merge-engine": "first-row", "bucket": "1"},
+        {**V3, "merge-engine": "first-row", "bucket": "1", "data-file.thin-mode": "true"},
         keys=("k",),
         deletes=False,
     ),
@@ -186,6 +185,15 @@ def _nested(type_: pa.DataType, number: int) -> Any:
     return f"é{number}" if pa.types.is_string(type_) else number
 
 
+class _TickingClock(ManualClock):
+    """A clock of which every look takes a millisecond, so that no two commits have one time."""
+
+    def now_ms(self) -> int:
+        """See `Clock`."""
+        self.advance(1)
+        return super().now_ms()
+
+
 class History:
     """A table with what was seen of it in each state that a reader can still ask for.
 
@@ -195,13 +203,11 @@ class History:
         times: when a snapshot was the newest [ms], by its id.
     """
 
-    def __init__(
-        self, kind: Kind, seed: int, directory: pathlib.Path, clock: ManualClock | None = None
-    ) -> None:
+    def __init__(self, kind: Kind, seed: int, directory: pathlib.Path) -> None:
         self.rng = random.Random(f"{kind.name} {seed}")
         self.kind = kind
         options = {"num-sorted-run.compaction-trigger": "3", **kind.settings}
-        self.clock = clock or ManualClock(1_700_000_000_000)
+        self.clock = _TickingClock()
         self.table: FileStoreTable = make_table(
             directory,
             columns=COLUMNS,
@@ -368,16 +374,6 @@ class History:
 
     def _is_gone(self, tag: str) -> bool:
         return not self.table.file_io.exists(self.table.layout.tag_file(tag))
-
-    def hold(self, consumer: str) -> None:
-        """Let a consumer need the newest snapshot and all later ones."""
-        latest = self.table.latest_snapshot()
-        assert latest is not None
-        write_consumer(self.table, consumer, latest.id)
-
-    def release(self, consumer: str) -> None:
-        """The consumer has gone."""
-        delete_consumer(self.table, consumer)
 
 
 def metadata_of(table: FileStoreTable) -> pathlib.Path:

@@ -5,6 +5,7 @@ import atexit
 import contextlib
 import dataclasses
 import functools
+import os
 import pathlib
 import tempfile
 import threading
@@ -21,7 +22,7 @@ from storage.io.local import LocalFileIO
 from storage.table.table import FileStoreTable
 from tests.interop.child import Child, ChildError
 from tests.interop.iceberg_histories import metadata_of
-from tests.interop.peers import PeerFailedError, peers_python
+from tests.interop.peers import ROOT, PeerFailedError, missing
 
 __all__ = ["ANYONE", "Place", "catalog_service", "place_of", "read", "rows_as_read", "rows_of"]
 
@@ -82,6 +83,15 @@ def catalog_service(warehouse: pathlib.Path, **others: Any) -> Iterator[str]:
         service.close()
 
 
+def _python() -> str:
+    """The interpreter with the engines of `requirements-iceberg.txt`."""
+    default = str(ROOT / ".venv-iceberg" / "bin" / "python")
+    python = os.environ.get("LAKEWARD_ICEBERG_PYTHON", default)
+    if not pathlib.Path(python).exists():
+        missing(f"no Iceberg engines: run `make peers` ({python} is missing)")
+    return python
+
+
 @functools.cache
 def _child(python: str) -> Child:
     child = Child([python, str(SCRIPT)])
@@ -100,7 +110,7 @@ def read(engine: str, way: str, place: Place, at: Mapping[str, Any]) -> pa.Table
     Raises:
         PeerFailedError: it could not.
     """
-    python = peers_python()
+    python = _python()
     with tempfile.TemporaryDirectory() as directory:
         output = str(pathlib.Path(directory) / "found.arrow")
         where = dataclasses.asdict(place)
