@@ -11,6 +11,7 @@ from typing import Any
 
 import uvicorn
 
+from ingest.tools.catalog_service.access import EVERYBODY
 from ingest.tools.catalog_service.service import CatalogService, create_app
 from storage.catalog.catalog import Catalog
 from tests.free_ports import free_port
@@ -110,6 +111,4 @@ class OneToken:
     """Tokens without a file: `TOKEN` may everything."""
 
     def principal(self, token: str) -> Any:
-        from ingest.tools.catalog_service.access import EVERYBODY
-
         return EVERYBODY if token == TOKEN else None
