@@ -27,15 +27,20 @@ class Served:
         uri: for clients of Paimon's protocol.
         root: address of the service.
         service: what runs.
-        commits: bodies of the commits that it was asked for.
+        bodies: of the commits that it was asked for.
         lost: how many further answers of commits are lost: the work is done, the client gets 503.
     """
 
     uri: str
     root: str
     service: CatalogService
-    commits: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    bodies: list[bytes] = dataclasses.field(default_factory=list)
     lost: int = 0
+
+    @property
+    def commits(self) -> list[Any]:
+        """`bodies` as objects."""
+        return [json.loads(body) for body in self.bodies]
 
     async def watch(self, app: Any, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or not scope["path"].endswith("/commit"):
@@ -47,7 +52,7 @@ class Served:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
-        self.commits.append(json.loads(body))
+        self.bodies.append(body)
         sent = []
 
         async def again() -> Any:
@@ -79,7 +84,13 @@ def running(service: CatalogService) -> Iterator[Served]:
         await served.watch(app, scope, receive, send)
 
     config = uvicorn.Config(
-        watched, "127.0.0.1", port, log_config=None, access_log=False, lifespan="off"
+        watched,
+        "127.0.0.1",
+        port,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
     )
     server = uvicorn.Server(config)
     server.capture_signals = contextlib.nullcontext
