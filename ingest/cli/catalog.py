@@ -34,7 +34,7 @@ _ACCESS, _LIMITS, _LOG = "Access", "Limits", "Log"
 @command(
     "serve",
     option("--warehouse", "DIR", "path of the warehouse: a directory, or s3://bucket/directory"),
-    option("--catalog", PATH, "YAML file of a catalog: metastore, uri, warehouse, …"),
+    option("--catalog", "FILE", "YAML file of a catalog: metastore, uri, warehouse, …"),
     option("--store-option", PAIR, "option of the object store", multiple=True),
     option("--host", "ADDRESS", "address to listen on (default: 127.0.0.1)", default="127.0.0.1"),
     option("--port", POSITIVE, "port to listen on (default: 8181)", default=8181),

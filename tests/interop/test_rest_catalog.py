@@ -13,12 +13,12 @@ from storage.catalog.catalog import Catalog
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, SetOption
 from storage.format.types.type_text import parse_type
+from tests.catalog_service import TOKEN, catalog_service
 from tests.interop import artifacts
 from tests.interop.java_peer import JavaPeer
 from tests.interop.peers import peers_python, required_jars
 from tests.interop.shared_catalog import check_views
 from tests.table_kit import rows_of, write
-from tests.unit.storage.catalog.rest_server import TOKEN, rest_server
 
 pytestmark = pytest.mark.interop
 
@@ -51,7 +51,8 @@ def schema():
 def shared(tmp_path_factory):
     warehouse = tmp_path_factory.mktemp("rest") / "served"
     required_jars(artifacts.CORE)
-    with rest_server(str(warehouse)) as server:
+    served = {"metastore": "jdbc", "uri": f"jdbc:sqlite:{warehouse.parent}/served.db"}
+    with catalog_service(str(warehouse), served) as server:
         options = {"metastore": "rest", "uri": server.uri, "token": TOKEN}
         options |= {"token.provider": "bear", "warehouse": "lake"}
         with JavaPeer.running(warehouse, catalog=options) as java:

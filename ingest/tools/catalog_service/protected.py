@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from ingest.tools.catalog_service.access import Access, Principal
 from storage.errors import (
+    AlreadyExistsError,
     CommitConflictError,
     InvalidRequestError,
     LakewardError,
@@ -29,7 +30,16 @@ from storage.errors import (
 if TYPE_CHECKING:
     from ingest.tools.catalog_service.service import CatalogService
 
-__all__ = ["Answer", "Call", "Failure", "Handler", "Protected", "failure_of", "protected"]
+__all__ = [
+    "Answer",
+    "Call",
+    "Databases",
+    "Failure",
+    "Handler",
+    "Protected",
+    "failure_of",
+    "protected",
+]
 
 _LOG = logging.getLogger(__name__)
 
@@ -111,6 +121,8 @@ def _status_of(error: LakewardError) -> int:
     match error:
         case NotFoundError():
             return 404
+        case AlreadyExistsError():
+            return 409
         case UnsupportedFeatureError():
             return 501
         case InvalidRequestError():
@@ -125,6 +137,7 @@ def _status_of(error: LakewardError) -> int:
 
 Handler = Callable[[Call], Any]
 Databases = str | Callable[[Call], Sequence[str]] | None
+"""The database that a request is about; see `protected`."""
 
 
 class Protected:
@@ -148,9 +161,13 @@ class Protected:
             path=request.path_params,
             query=request.query_params,
             headers=request.headers,
-            body=parsed(await self._service.body_of(request)),
+            body=None,
         )
-        self._authorize(call)
+        if not callable(self.database):  # who may not write sends no large body either
+            self._authorize(call)
+        call = dataclasses.replace(call, body=parsed(await self._service.body_of(request)))
+        if callable(self.database):
+            self._authorize(call)
         answer = await self._service.run(lambda: self._handler(call))
         await response_of(answer)(scope, receive, send)
 

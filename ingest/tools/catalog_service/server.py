@@ -20,6 +20,8 @@ __all__ = ["Listening", "serve"]
 
 _LOG = logging.getLogger(__name__)
 
+logging.getLogger("uvicorn").setLevel(logging.WARNING)  # what it says the service says itself
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -101,7 +103,13 @@ def serve(
         scheme = "http" if at.certificate is None else "https"
         host, port = bound.getsockname()[:2]
         address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-        asyncio.run(_serve(_Server(config), bound, lambda: started and started(address)))
+
+        def announce() -> None:
+            _LOG.info("serving %s", address, extra={"event": "catalog_serving", "address": address})
+            if started is not None:
+                started(address)
+
+        asyncio.run(_serve(_Server(config), bound, announce))
     _LOG.info("stopped", extra={"event": "catalog_stopped"})
 
 

@@ -129,13 +129,12 @@ class CatalogService:
         """
         if len(self._running) >= self.limits.threads + self.limits.waiting:
             raise Failure(503, "the service is busy: try again later")
-        loop = asyncio.get_running_loop()
         future = self._threads.submit(call)
         self._running.add(future)
-        future.add_done_callback(
-            lambda done: loop.call_soon_threadsafe(self._running.discard, done)
-        )
-        return await self._in_time(asyncio.shield(asyncio.wrap_future(future)))
+        future.add_done_callback(self._running.discard)
+        waited = asyncio.wrap_future(future)
+        waited.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await self._in_time(asyncio.shield(waited))
 
     async def body_of(self, request: Request) -> bytes:
         """The body of a request.
