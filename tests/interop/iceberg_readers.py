@@ -8,29 +8,24 @@ import functools
 import os
 import pathlib
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-import uvicorn
 
-from ingest.tools.catalog_service.service import CatalogService, create_app
+from ingest.tools.catalog_service.service import CatalogService
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.io.local import LocalFileIO
 from storage.table.table import FileStoreTable
+from tests.catalog_service import TOKEN, OneToken, running
 from tests.interop.child import Child, ChildError
 from tests.interop.iceberg_histories import metadata_of
 from tests.interop.peers import ROOT, PeerFailedError, missing
 
-__all__ = ["ANYONE", "Place", "catalog_service", "place_of", "read", "rows_as_read", "rows_of"]
+__all__ = ["Place", "catalog_service", "place_of", "read", "rows_as_read", "rows_of"]
 
 SCRIPT = pathlib.Path(__file__).with_name("iceberg_child.py")
 ANSWER_S = 180.0
-START_S = 30.0
-ANYONE = "any-token-will-do"
-"""Token for a service that asks for none."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +44,7 @@ class Place:
     directory: str
     url: str
     name: str = "db.t"
-    token: str = ANYONE
+    token: str = TOKEN
 
 
 def place_of(table: FileStoreTable, url: str) -> Place:
@@ -59,28 +54,11 @@ def place_of(table: FileStoreTable, url: str) -> Place:
 
 
 @contextlib.contextmanager
-def catalog_service(warehouse: pathlib.Path, **others: Any) -> Iterator[str]:
+def catalog_service(warehouse: pathlib.Path) -> Iterator[str]:
     """The catalog service over a warehouse; address of its Iceberg REST catalog."""
     catalog = FileSystemCatalog(str(warehouse), file_io=LocalFileIO(durable=False))
-    service = CatalogService(catalog, **others)
-    config = uvicorn.Config(
-        create_app(service), host="127.0.0.1", port=0, log_config=None, lifespan="off"
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    deadline = time.monotonic() + START_S
-    while not server.started:
-        assert thread.is_alive(), "the service has ended"
-        assert time.monotonic() < deadline, "the service does not start"
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}/iceberg"
-    finally:
-        server.should_exit = True
-        thread.join(START_S)
-        service.close()
+    with running(CatalogService(catalog, OneToken())) as served:
+        yield f"{served.root}/iceberg"
 
 
 def _python() -> str:

@@ -16,6 +16,7 @@ import pytest
 
 from storage.table.inspect.system.registry import system_table
 from storage.table.retention.consumers import write_consumer
+from tests.catalog_service import TOKEN
 from tests.interop.iceberg_histories import KINDS, History, Kind
 from tests.interop.iceberg_readers import (
     Place,
@@ -102,7 +103,7 @@ def _spark_catalogs(directory: pathlib.Path, url: str) -> dict[str, str]:
         rest: "org.apache.iceberg.spark.SparkCatalog",
         f"{rest}.type": "rest",
         f"{rest}.uri": url,
-        f"{rest}.token": "any",
+        f"{rest}.token": TOKEN,
         f"{rest}.cache-enabled": "false",
         hadoop: "org.apache.iceberg.spark.SparkCatalog",
         f"{hadoop}.type": "hadoop",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from starlette.routing import Route
 
+from ingest.tools.catalog_service.paging import page
 from ingest.tools.catalog_service.protected import Answer, Call, Failure, Handler, protected
 from ingest.tools.catalog_service.published import PublishedTables
 from storage.catalog.catalog import split_identifier
@@ -162,9 +163,8 @@ class _Reads:
         if parent:
             self._require_namespace(call, parent)
             return {"namespaces": [], "next-page-token": None}
-        names = sorted(call.principal.readable(self._catalog.list_databases()))
-        page, token = _page(call, names)
-        return {"namespaces": [[name] for name in page], "next-page-token": token}
+        names, token = _page(call, call.principal.readable(self._catalog.list_databases()))
+        return {"namespaces": [[name] for name in names], "next-page-token": token}
 
     def namespace(self, call: Call) -> Answer:
         """`GET` and `HEAD` of a namespace."""
@@ -178,12 +178,12 @@ class _Reads:
         """`GET …/tables`: tables whose metadata is published."""
         name = call.path["namespace"]
         self._require_namespace(call, name)
-        page, token = _page(call, sorted(self._catalog.list_tables(name)))
-        found = self._having_metadata(f"{name}.{table}" for table in page)
+        tables, token = _page(call, self._catalog.list_tables(name))
+        found = self._having_metadata(f"{name}.{table}" for table in tables)
         return {
             "identifiers": [
                 {"namespace": [name], "name": table}
-                for table, there in zip(page, found, strict=True)
+                for table, there in zip(tables, found, strict=True)
                 if there
             ],
             "next-page-token": token,
@@ -285,19 +285,14 @@ def _identifier(call: Call) -> str:
     return name
 
 
-def _page(call: Call, names: Sequence[str]) -> tuple[Sequence[str], str | None]:
-    """The names of a page, and the token of the next: the last name of this one.
-
-    All names, unless the client asks for pages.
-    """
-    after, size = call.query.get("pageToken"), call.query.get("pageSize")
+def _page(call: Call, names: Iterable[str]) -> tuple[list[str], str | None]:
+    """The names of a page, and the token of the next; all names, unless pages are asked for."""
+    token, size = call.query.get("pageToken"), call.query.get("pageSize")
+    if token is None:
+        return sorted(names), None
     if size is not None and not (size.isdecimal() and int(size)):
         raise Failure(400, f"`pageSize` is a whole number above 0, not `{size}`")
-    if after is None or size is None:
-        return [name for name in names if name > (after or "")], None
-    rest = [name for name in names if name > after]
-    page = rest[: int(size)]
-    return page, page[-1] if len(page) < len(rest) else None
+    return page(call, names, query={"maxResults": size, "pageToken": token})
 
 
 def _referenced(text: bytes) -> bytes:

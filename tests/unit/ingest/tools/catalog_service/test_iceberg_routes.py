@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Iceberg's REST protocol: what each path answers, to whom, and how errors look."""
 
-import asyncio
+import contextlib
 import dataclasses
 import json
 import pathlib
 import time
+from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
 from ingest.tools.catalog_service.access import Tokens
 from ingest.tools.catalog_service.iceberg_routes import iceberg_routes
-from ingest.tools.catalog_service.service import CatalogService, create_app
+from ingest.tools.catalog_service.service import CatalogService
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.format.metadata.schema import new_schema
@@ -21,7 +21,9 @@ from storage.format.metadata.schema_changes import RemoveOption
 from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
 from storage.table.table import FileStoreTable
+from tests.catalog_service import TOKEN, OneToken, Served, running
 from tests.table_kit import write
+from tests.unit.ingest.tools.catalog_service.asking import Reply, ask
 
 BASE = "/iceberg/v1/lakeward"
 TWIN = {"metadata.iceberg.storage": "table-location"}
@@ -29,67 +31,27 @@ READER, OTHER = "reader-reader-reader", "other-other-other-other"
 
 
 @dataclasses.dataclass
-class Reply:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-    @property
-    def error(self) -> tuple[int, str]:
-        found = self.json["error"]
-        assert found["code"] == self.status
-        assert found["message"]
-        return found["code"], found["type"]
-
-
-@dataclasses.dataclass
 class Service:
+    """A running service; a request without a token has the one that may everything."""
+
     catalog: FileSystemCatalog
-    app: Any
+    served: Served
 
     def ask(
-        self,
-        method: str,
-        path: str,
-        query: str = "",
-        body: Any = None,
-        token: str | None = None,
-        **headers: str,
+        self, method: str, path: str, body: Any = None, token: str | None = TOKEN, **headers: str
     ) -> Reply:
-        return asyncio.run(self._ask(method, path, query, body, token, headers))
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        return ask(self.served, method, path, body, token=token, headers=sent)
 
-    def get(self, path: str, query: str = "", **headers: str) -> Reply:
-        return self.ask("GET", BASE + path, query, **headers)
+    def get(self, path: str, **headers: str) -> Reply:
+        return self.ask("GET", BASE + path, **headers)
 
-    async def _ask(self, method, path, query, body, token, headers) -> Reply:
-        if token is not None:
-            headers = {**headers, "authorization": f"Bearer {token}"}
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "raw_path": quote(path, safe="/%").encode(),
-            "query_string": query.encode(),
-            "headers": [
-                (name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()
-            ],
-        }
-        content = b"" if body is None else json.dumps(body).encode()
-        sent: list[dict[str, Any]] = []
 
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": content, "more_body": False}
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        await self.app(scope, receive, send)
-        found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return Reply(sent[0]["status"], found, b"".join(one.get("body", b"") for one in sent))
+def error_of(reply: Reply) -> tuple[int, str]:
+    found = reply.document["error"]
+    assert found["code"] == reply.status
+    assert found["message"]
+    return reply.status, found["type"]
 
 
 def make(catalog: FileSystemCatalog, name: str, options: dict[str, str]) -> FileStoreTable:
@@ -103,7 +65,8 @@ def commit(table: FileStoreTable, identifier: int) -> FileStoreTable:
     return table.latest()
 
 
-def started(tmp_path: pathlib.Path, **others: Any) -> Service:
+@contextlib.contextmanager
+def started(tmp_path: pathlib.Path, tokens: Any = None, **others: Any) -> Iterator[Service]:
     catalog = FileSystemCatalog(
         str(tmp_path / "lake"),
         file_io=LocalFileIO(durable=False),
@@ -112,16 +75,18 @@ def started(tmp_path: pathlib.Path, **others: Any) -> Service:
     )
     for name in ("shop", "crm"):
         catalog.create_database(name)
-    return Service(catalog, create_app(CatalogService(catalog, **others)))
+    with running(CatalogService(catalog, tokens or OneToken(), **others)) as served:
+        yield Service(catalog, served)
 
 
 @pytest.fixture
-def service(tmp_path: pathlib.Path) -> Service:
-    return started(tmp_path)
+def service(tmp_path: pathlib.Path) -> Iterator[Service]:
+    with started(tmp_path) as found:
+        yield found
 
 
 @pytest.fixture
-def guarded(tmp_path: pathlib.Path) -> Service:
+def guarded(tmp_path: pathlib.Path) -> Iterator[Service]:
     path = tmp_path / "tokens.yaml"
     (tmp_path / "reader").write_text(READER)
     (tmp_path / "other").write_text(OTHER)
@@ -129,12 +94,13 @@ def guarded(tmp_path: pathlib.Path) -> Service:
         "tokens:\n- {name: r, token_file: reader, read: [shop]}\n"
         "- {name: o, token_file: other, read: [crm]}\n"
     )
-    return started(tmp_path, tokens=Tokens(path, time.monotonic))
+    with started(tmp_path, Tokens(path, time.monotonic)) as found:
+        yield found
 
 
 def test_config_names_the_prefix_and_only_paths_that_are_there(service):
     commit(make(service.catalog, "shop.orders", TWIN), 1)
-    found = service.ask("GET", "/iceberg/v1/config", "warehouse=any").json
+    found = service.ask("GET", "/iceberg/v1/config", "warehouse=any").document
     assert found["overrides"] == {"prefix": "lakeward"}
     for endpoint in found["endpoints"]:
         method, _, path = endpoint.partition(" ")
@@ -144,20 +110,20 @@ def test_config_names_the_prefix_and_only_paths_that_are_there(service):
 
 
 def test_namespaces_are_the_databases(service):
-    assert service.get("/namespaces").json == {
+    assert service.get("/namespaces").document == {
         "namespaces": [["crm"], ["shop"]],
         "next-page-token": None,
     }
-    assert service.get("/namespaces", "parent=shop").json["namespaces"] == []
-    assert service.get("/namespaces/shop").json == {"namespace": ["shop"], "properties": {}}
+    assert service.get("/namespaces?parent=shop").document["namespaces"] == []
+    assert service.get("/namespaces/shop").document == {"namespace": ["shop"], "properties": {}}
     assert service.ask("HEAD", f"{BASE}/namespaces/shop").status == 204
 
 
 @pytest.mark.parametrize("name", ["none", "shop%1Forders", "a.b"])
 def test_a_namespace_that_is_not_there(service, name):
     for path in (f"/namespaces/{name}", f"/namespaces/{name}/tables", f"/namespaces/{name}/views"):
-        assert service.get(path).error == (404, "NoSuchNamespaceException")
-    assert service.get("/namespaces", f"parent={name}").status == 404
+        assert error_of(service.get(path)) == (404, "NoSuchNamespaceException")
+    assert service.get(f"/namespaces?parent={name}").status == 404
     reply = service.ask("HEAD", f"{BASE}/namespaces/{name}")
     assert reply.status == 404
 
@@ -166,11 +132,11 @@ def test_tables_are_those_with_published_metadata(service):
     commit(make(service.catalog, "shop.orders", TWIN), 1)
     commit(make(service.catalog, "shop.plain", {}), 1)
     make(service.catalog, "shop.without_commit", TWIN)
-    assert service.get("/namespaces/shop/tables").json == {
+    assert service.get("/namespaces/shop/tables").document == {
         "identifiers": [{"namespace": ["shop"], "name": "orders"}],
         "next-page-token": None,
     }
-    assert service.get("/namespaces/crm/tables").json["identifiers"] == []
+    assert service.get("/namespaces/crm/tables").document["identifiers"] == []
 
 
 def test_pages(service):
@@ -179,14 +145,17 @@ def test_pages(service):
         commit(make(service.catalog, f"shop.{name}", TWIN), 1)
     found, token = [], ""
     while token is not None:
-        page = service.get("/namespaces/shop/tables", f"pageToken={token}&pageSize=2").json
+        page = service.get(f"/namespaces/shop/tables?pageToken={token}&pageSize=2").document
         assert len(page["identifiers"]) <= 2
         found += [one["name"] for one in page["identifiers"]]
         token = page["next-page-token"]
     assert found == names
-    page = service.get("/namespaces", "pageToken=&pageSize=1").json
+    page = service.get("/namespaces?pageToken=&pageSize=1").document
     assert page == {"namespaces": [["crm"]], "next-page-token": "crm"}
-    assert service.get("/namespaces", "pageSize=0").error == (400, "BadRequestException")
+    assert error_of(service.get("/namespaces?pageToken=&pageSize=0")) == (
+        400,
+        "BadRequestException",
+    )
 
 
 def test_a_load_is_the_newest_metadata_file(service):
@@ -196,7 +165,7 @@ def test_a_load_is_the_newest_metadata_file(service):
         newest = table.latest_snapshot().id
         location = f"{table.layout.root}/metadata/v{newest}.metadata.json"
         assert reply.headers["content-type"] == "application/json"
-        assert reply.json == {
+        assert reply.document == {
             "metadata-location": location,
             "metadata": json.loads(pathlib.Path(location).read_text()),
             "config": {},
@@ -215,7 +184,7 @@ def test_a_load_that_the_client_has_already(service):
     table.create_tag("one")
     tagged = service.get(path, if_none_match=etag)
     assert tagged.status == 200
-    assert "one" in tagged.json["metadata"]["refs"]
+    assert "one" in tagged.document["metadata"]["refs"]
 
 
 def test_snapshots_that_refs_name(service):
@@ -225,30 +194,30 @@ def test_snapshots_that_refs_name(service):
     for number in (2, 3):
         table = commit(table, number)
     path = "/namespaces/shop/tables/orders"
-    every = service.get(path, "snapshots=all")
-    some = service.get(path, "snapshots=refs")
-    ids = [one["snapshot-id"] for one in some.json["metadata"]["snapshots"]]
+    every = service.get(f"{path}?snapshots=all")
+    some = service.get(f"{path}?snapshots=refs")
+    ids = [one["snapshot-id"] for one in some.document["metadata"]["snapshots"]]
     assert ids == [first, table.latest_snapshot().id]
-    assert len(every.json["metadata"]["snapshots"]) > 2
+    assert len(every.document["metadata"]["snapshots"]) > 2
     assert some.headers["etag"] != every.headers["etag"]
-    assert some.json["metadata"]["snapshot-log"] == every.json["metadata"]["snapshot-log"]
-    assert service.get(path, "snapshots=some").error == (400, "BadRequestException")
+    assert some.document["metadata"]["snapshot-log"] == every.document["metadata"]["snapshot-log"]
+    assert error_of(service.get(f"{path}?snapshots=some")) == (400, "BadRequestException")
 
 
 def test_tables_that_cannot_be_loaded(service):
     commit(make(service.catalog, "shop.plain", {}), 1)
     missing = (404, "NoSuchTableException")
     plain = service.get("/namespaces/shop/tables/plain")
-    assert plain.error == missing
-    assert "metadata.iceberg.storage" in plain.json["error"]["message"]
+    assert error_of(plain) == missing
+    assert "metadata.iceberg.storage" in plain.document["error"]["message"]
     for path in (
         "/namespaces/shop/tables/none",
         "/namespaces/none/tables/plain",
         "/namespaces/shop%1Fplain/tables/snapshots",
         "/namespaces/shop/tables/plain$snapshots",
     ):
-        assert service.get(path).error == missing
-        assert service.get(f"{path}/credentials").error == missing
+        assert error_of(service.get(path)) == missing
+        assert error_of(service.get(f"{path}/credentials")) == missing
         assert service.ask("HEAD", BASE + path).status == 404
 
 
@@ -257,8 +226,8 @@ def test_metadata_that_is_no_longer_kept_up_is_not_shown(service):
     path = "/namespaces/shop/tables/orders"
     assert service.get(path).status == 200
     table.alter([RemoveOption("metadata.iceberg.storage")])
-    assert service.get(path).error == (404, "NoSuchTableException")
-    assert service.get("/namespaces/shop/tables").json["identifiers"] == []
+    assert error_of(service.get(path)) == (404, "NoSuchTableException")
+    assert service.get("/namespaces/shop/tables").document["identifiers"] == []
 
 
 def test_a_table_made_anew_under_the_same_name(service):
@@ -266,7 +235,7 @@ def test_a_table_made_anew_under_the_same_name(service):
     path = "/namespaces/shop/tables/orders"
     assert service.get(path).status == 200
     service.catalog.drop_table("shop.orders")
-    assert service.get(path).error == (404, "NoSuchTableException")
+    assert error_of(service.get(path)) == (404, "NoSuchTableException")
     commit(make(service.catalog, "shop.orders", {**TWIN, "bucket": "2"}), 1)
     assert service.get(path).status == 200
 
@@ -274,7 +243,7 @@ def test_a_table_made_anew_under_the_same_name(service):
 def test_a_hint_of_a_version_that_is_gone(service):
     table = commit(make(service.catalog, "shop.orders", TWIN), 1)
     (pathlib.Path(table.layout.root) / "metadata" / "version-hint.text").write_text("99")
-    assert service.get("/namespaces/shop/tables/orders").error == (404, "NoSuchTableException")
+    assert error_of(service.get("/namespaces/shop/tables/orders")) == (404, "NoSuchTableException")
 
 
 WRITES = [
@@ -300,31 +269,31 @@ WRITES = [
 def test_nothing_can_be_written(service, method, path):
     table = commit(make(service.catalog, "shop.orders", TWIN), 1)
     reply = service.ask(method, BASE + path, body={} if method == "POST" else None)
-    assert reply.error == (403, "ForbiddenException")
-    assert "read-only" in reply.json["error"]["message"]
+    assert error_of(reply) == (403, "ForbiddenException")
+    assert "read-only" in reply.document["error"]["message"]
     assert service.catalog.table("shop.orders").latest_snapshot() == table.latest_snapshot()
 
 
 def test_views_and_metrics(service):
     commit(make(service.catalog, "shop.orders", TWIN), 1)
-    assert service.get("/namespaces/shop/views").json["identifiers"] == []
-    assert service.get("/namespaces/shop/views/v").error == (404, "NoSuchViewException")
+    assert service.get("/namespaces/shop/views").document["identifiers"] == []
+    assert error_of(service.get("/namespaces/shop/views/v")) == (404, "NoSuchViewException")
     report = {"report-type": "scan-report", "table-name": "shop.orders"}
     reply = service.ask("POST", f"{BASE}/namespaces/shop/tables/orders/metrics", body=report)
     assert (reply.status, reply.body) == (204, b"")
 
 
 def test_paths_that_do_not_exist(service):
-    assert service.get("/functions").error == (404, "NoSuchResourceException")
+    assert error_of(service.get("/functions")) == (404, "NoSuchResourceException")
     reply = service.ask("PUT", f"{BASE}/namespaces")
-    assert reply.error == (405, "UnsupportedOperationException")
+    assert error_of(reply) == (405, "UnsupportedOperationException")
 
 
 def test_there_is_no_oauth(service):
     reply = service.ask("POST", "/iceberg/v1/oauth/tokens")
     assert reply.status == 400
-    assert reply.json["error"] == "unsupported_grant_type"
-    assert "bearer token" in reply.json["error_description"]
+    assert reply.document["error"] == "unsupported_grant_type"
+    assert "bearer token" in reply.document["error_description"]
 
 
 def test_no_path_answers_without_a_token(guarded):
@@ -337,28 +306,28 @@ def test_no_path_answers_without_a_token(guarded):
                 reply = guarded.ask(method, path, token=token)
                 assert reply.status == 401, path
                 if method != "HEAD":
-                    assert reply.error == (401, "NotAuthorizedException")
-                    assert "`token`" in reply.json["error"]["message"]
+                    assert error_of(reply) == (401, "NotAuthorizedException")
+                    assert "`token`" in reply.document["error"]["message"]
 
 
 def test_a_token_sees_its_databases_alone(guarded):
     commit(make(guarded.catalog, "shop.orders", TWIN), 1)
     path = f"{BASE}/namespaces/shop/tables/orders"
     assert guarded.ask("GET", path, token=READER).status == 200
-    assert guarded.ask("GET", path, token=OTHER).error == (403, "ForbiddenException")
+    assert error_of(guarded.ask("GET", path, token=OTHER)) == (403, "ForbiddenException")
     for token, name in ((READER, "shop"), (OTHER, "crm")):
-        found = guarded.ask("GET", f"{BASE}/namespaces", token=token).json
+        found = guarded.ask("GET", f"{BASE}/namespaces", token=token).document
         assert found["namespaces"] == [[name]]
-    hidden = guarded.ask("GET", f"{BASE}/namespaces", "parent=crm", token=READER)
-    assert hidden.error == (404, "NoSuchNamespaceException")
+    hidden = guarded.ask("GET", f"{BASE}/namespaces?parent=crm", token=READER)
+    assert error_of(hidden) == (404, "NoSuchNamespaceException")
     nested = guarded.ask("GET", f"{BASE}/namespaces/shop%1Forders/tables/snapshots", token=READER)
-    assert nested.error == (404, "NoSuchTableException")
+    assert error_of(nested) == (404, "NoSuchTableException")
 
 
 def test_files_on_this_machine_need_no_credentials(tmp_path):
-    service = started(tmp_path, hand_out_credentials=True)
-    commit(make(service.catalog, "shop.orders", TWIN), 1)
     path = "/namespaces/shop/tables/orders"
     asks = {"x_iceberg_access_delegation": "vended-credentials"}
-    assert service.get(path, **asks).json["config"] == {}
-    assert service.get(f"{path}/credentials", **asks).json == {"storage-credentials": []}
+    with started(tmp_path, hand_out_credentials=True) as service:
+        commit(make(service.catalog, "shop.orders", TWIN), 1)
+        assert service.get(path, **asks).document["config"] == {}
+        assert service.get(f"{path}/credentials", **asks).document == {"storage-credentials": []}
