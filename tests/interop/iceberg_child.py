@@ -12,6 +12,7 @@ import contextlib
 import functools
 import importlib
 import json
+import os
 import pathlib
 import sys
 import traceback
@@ -111,6 +112,7 @@ def _from_rest(connection: Any, place: dict[str, str], at: dict[str, Any]) -> st
 
 
 def clickhouse(way: str, place: dict[str, str], at: dict[str, Any]) -> Any:
+    os.chdir("/")  # it reads no files that lie elsewhere
     import chdb  # type: ignore[import-not-found] # noqa: PLC0415
 
     assert way == "directory"
