@@ -22,7 +22,15 @@ from tests.interop.child import Child, ChildError
 from tests.interop.iceberg_histories import metadata_of
 from tests.interop.peers import ROOT, PeerFailedError, missing
 
-__all__ = ["Place", "catalog_service", "place_of", "read", "rows_as_read", "rows_of"]
+__all__ = [
+    "Place",
+    "catalog_service",
+    "engines_python",
+    "place_of",
+    "read",
+    "rows_as_read",
+    "rows_of",
+]
 
 SCRIPT = pathlib.Path(__file__).with_name("iceberg_child.py")
 ANSWER_S = 180.0
@@ -61,7 +69,7 @@ def catalog_service(warehouse: pathlib.Path) -> Iterator[str]:
         yield f"{served.root}/iceberg"
 
 
-def _python() -> str:
+def engines_python() -> str:
     """The interpreter with the engines of `requirements-iceberg.txt`."""
     default = str(ROOT / ".venv-iceberg" / "bin" / "python")
     python = os.environ.get("LAKEWARD_ICEBERG_PYTHON", default)
@@ -88,7 +96,7 @@ def read(engine: str, way: str, place: Place, at: Mapping[str, Any]) -> pa.Table
     Raises:
         PeerFailedError: it could not.
     """
-    python = _python()
+    python = engines_python()
     with tempfile.TemporaryDirectory() as directory:
         output = str(pathlib.Path(directory) / "found.arrow")
         where = dataclasses.asdict(place)
