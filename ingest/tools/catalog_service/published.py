@@ -4,7 +4,7 @@
 import dataclasses
 
 from storage.catalog.catalog import Catalog
-from storage.errors import LakewardError, NotFoundError
+from storage.errors import LakewardError, NotFoundError, RetryableError
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_store import SchemaStore
 from storage.io.file_io import FileIO
@@ -64,10 +64,15 @@ class PublishedTables:
         return self._newest_location(self._look(identifier), identifier)
 
     def has_metadata(self, identifier: str) -> bool:
-        """Whether there is a table with published metadata."""
+        """Whether there is a table with published metadata.
+
+        One that cannot be opened at all has none: it shall not hide the others of its database.
+        """
         try:
             self.location(identifier)
-        except NotFoundError:
+        except RetryableError:
+            raise
+        except LakewardError:
             return False
         return True
 

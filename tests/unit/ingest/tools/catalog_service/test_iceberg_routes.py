@@ -139,6 +139,15 @@ def test_tables_are_those_with_published_metadata(service):
     assert service.get("/namespaces/crm/tables").document["identifiers"] == []
 
 
+def test_a_table_that_cannot_be_opened_hides_no_other(service):
+    commit(make(service.catalog, "shop.orders", TWIN), 1)
+    broken = commit(make(service.catalog, "shop.broken", TWIN), 1)
+    (pathlib.Path(broken.layout.root) / "schema" / "schema-0").write_text("{}")
+    found = service.get("/namespaces/shop/tables").document["identifiers"]
+    assert [one["name"] for one in found] == ["orders"]
+    assert service.get("/namespaces/shop/tables/broken").status == 500
+
+
 def test_pages(service):
     names = [f"t{number}" for number in range(5)]
     for name in names:
