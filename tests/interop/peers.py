@@ -21,6 +21,7 @@ __all__ = [
     "PEERS",
     "ROOT",
     "PeerFailedError",
+    "iceberg_rows",
     "missing",
     "peer_rows",
     "peers_python",
@@ -68,16 +69,29 @@ def _reader(python: str) -> Child:
     return child
 
 
+def iceberg_rows(engine: str, metadata: pathlib.Path, reference: str) -> pa.Table:
+    """What an Iceberg engine reads at a snapshot id or a tag of a metadata file.
+
+    Raises:
+        PeerFailedError: it could not.
+    """
+    return _rows(engine, str(metadata), reference)
+
+
 def peer_rows(peer: str, warehouse: pathlib.Path, name: str) -> pa.Table:
     """What a peer reads from `database.table`.
 
     Raises:
         PeerFailedError: it could not.
     """
+    return _rows(peer, str(warehouse), name)
+
+
+def _rows(peer: str, warehouse: str, name: str) -> pa.Table:
     python = peers_python()
     with tempfile.TemporaryDirectory() as directory:
         output = str(pathlib.Path(directory) / "found.arrow")
-        order = {"peer": peer, "warehouse": str(warehouse), "name": name, "output": output}
+        order = {"peer": peer, "warehouse": warehouse, "name": name, "output": output}
         try:
             _reader(python).ask(order, ANSWER_S)
         except ChildError as error:
