@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests per second and CPU seconds of the catalog service: `python -m tests.bench.catalog_service`.
+"""Requests per CPU second of the catalog service: `python -m tests.bench.catalog_service`.
 
 The service runs as users run it, in a process of its own; clients in this one keep connections. The
 rate on one core is requests by CPU seconds of the server's process, so it does not depend on what
@@ -11,7 +11,6 @@ import concurrent.futures
 import http.client
 import json
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -70,11 +69,12 @@ def measure(requests: int, clients: int) -> dict[str, object]:
         port = free_port()
         command = [sys.executable, "-m", "ingest.cli.main", "catalog", "serve"]
         command += ["--warehouse", warehouse, "--port", str(port), "--tokens", str(tokens)]
-        log = open(f"{scratch}/log", "w+")
-        process = subprocess.Popen(command, stderr=log)
+        log = pathlib.Path(scratch) / "log"
+        with log.open("w") as stream:
+            process = subprocess.Popen(command, stderr=stream)
         try:
-            while not re.search("catalog_serving", pathlib.Path(log.name).read_text()):
-                assert process.poll() is None, pathlib.Path(log.name).read_text()
+            while "catalog_serving" not in log.read_text():
+                assert process.poll() is None, log.read_text()
                 time.sleep(0.05)
             root = "/paimon/v1/lakeward/databases/shop"
             found = {}
@@ -99,7 +99,6 @@ def measure(requests: int, clients: int) -> dict[str, object]:
         finally:
             process.terminate()
             process.wait(30)
-            log.close()
 
 
 def main() -> None:

@@ -84,6 +84,7 @@ def serve(
     """
     config = uvicorn.Config(
         create_app(service),
+        http="h11",
         log_config=None,
         access_log=False,
         server_header=False,

@@ -32,8 +32,8 @@ def run(capsys, *arguments):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "specify either --warehouse or --catalog"),
-        (["--warehouse", "w", "--catalog", "c.yaml"], "specify either"),
+        ([], "specify one of --warehouse, --catalog and -c"),
+        (["--warehouse", "w", "--catalog", "c.yaml"], "specify one of"),
         (["--warehouse", "w", "--tls-cert", "c.pem"], "both --tls-cert and --tls-key"),
         (["--warehouse", "w", "--tokens", "t", "--without-tokens"], "only one of"),
         (["--warehouse", "w", "--port", "0"], "greater than 0"),
