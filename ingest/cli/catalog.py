@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ingest.cli.commands import Arguments, command, flag, group, option, refuse
-from ingest.cli.parameters import PAIR, PATH, POSITIVE, open_catalog
+from ingest.cli.parameters import PATH, POSITIVE, catalog_at, settings_at, warehouse_or_config
 from storage.errors import InvalidOptionError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ Serve a catalog to other engines.
 _EXAMPLES = """\
 Examples:
   lakeward catalog serve --warehouse /data/warehouse
+  lakeward catalog serve -c shop.yaml --port 9000
   lakeward catalog serve --catalog catalog.yaml --host 0.0.0.0 --tokens tokens.yaml
   lakeward catalog serve --warehouse s3://lake/warehouse --host 0.0.0.0 --tokens tokens.yaml \\
       --tls-cert server.pem --tls-key server.key
@@ -33,9 +34,7 @@ _ACCESS, _LIMITS, _LOG = "Access", "Limits", "Log"
 
 @command(
     "serve",
-    option("--warehouse", "DIR", "path of the warehouse: a directory, or s3://bucket/directory"),
-    option("--catalog", "FILE", "YAML file of a catalog: metastore, uri, warehouse, …"),
-    option("--store-option", PAIR, "option of the object store", multiple=True),
+    warehouse_or_config(),
     option("--host", "ADDRESS", "address to listen on (default: 127.0.0.1)", default="127.0.0.1"),
     option("--port", POSITIVE, "port to listen on (default: 8181)", default=8181),
     option(
@@ -99,8 +98,7 @@ def serve(arguments: Arguments) -> int:
     Clients of Paimon's REST catalog take the address with `/paimon`, those of Iceberg's with
     `/iceberg`. `/healthz` needs no token, `/metrics` any. Requests under way are finished first.
     """
-    if (arguments.warehouse is None) == (arguments.catalog is None):
-        refuse("specify either --warehouse or --catalog")
+    settings = settings_at(arguments)
     if (arguments.tls_cert is None) != (arguments.tls_key is None):
         refuse("specify both --tls-cert and --tls-key, or neither")
     if arguments.tokens is not None and arguments.without_tokens:
@@ -119,9 +117,8 @@ def serve(arguments: Arguments) -> int:
     at = Listening(arguments.host, arguments.port, arguments.tls_cert, arguments.tls_key)
     configure_logging(level=arguments.log_level, form=arguments.log_format)
     log_uncaught()
-    location = str(arguments.catalog or arguments.warehouse)
     service = CatalogService(
-        open_catalog(location, dict(arguments.store_option)),
+        catalog_at(arguments, settings),
         _tokens(arguments, at),
         Limits(
             body_bytes=arguments.max_body << 20,

@@ -5,7 +5,7 @@ The file lists tokens, of which it holds no secret but at most a digest:
 
     tokens:
       - name: etl
-        token_file: /run/secrets/etl      # or token_env: ETL_TOKEN, or sha256: <64 hex digits>
+        token_file: /run/secrets/etl      # or token_env: ETL_TOKEN, or sha256: "<64 hex digits>"
         read: ["*"]
         write: [shop]
 
@@ -173,7 +173,7 @@ class Tokens:
             except ValueError:
                 digest = b""
             if len(digest) != hashlib.sha256().digest_size:
-                raise self._refused("`sha256` has 64 hexadecimal digits", token=name)
+                raise self._refused("`sha256` has 64 hexadecimal digits, in quotes", token=name)
             return digest
         if source == "token_env":
             token = self._environment.get(value, "")

@@ -22,6 +22,10 @@ _LOG = logging.getLogger(__name__)
 
 logging.getLogger("uvicorn").setLevel(logging.WARNING)  # what it says the service says itself
 
+_POLL_S = 0.1
+_GRACE_S = 0.5
+"""How long requests on their way have to arrive, and answers to be sent."""
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -80,6 +84,7 @@ def serve(
     """
     config = uvicorn.Config(
         create_app(service),
+        http="h11",
         log_config=None,
         access_log=False,
         server_header=False,
@@ -109,11 +114,13 @@ def serve(
             if started is not None:
                 started(address)
 
-        asyncio.run(_serve(_Server(config), bound, announce))
+        asyncio.run(_serve(_Server(config), bound, announce, service))
     _LOG.info("stopped", extra={"event": "catalog_stopped"})
 
 
-async def _serve(server: _Server, bound: socket.socket, started: Callable[[], object]) -> None:
+async def _serve(
+    server: _Server, bound: socket.socket, started: Callable[[], object], service: CatalogService
+) -> None:
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         with contextlib.suppress(ValueError):  # not the main thread: a test ends it otherwise
@@ -123,7 +130,20 @@ async def _serve(server: _Server, bound: socket.socket, started: Callable[[], ob
         await asyncio.sleep(0.01)
     if server.started:
         started()
+    ending = asyncio.create_task(_end_idle(server, service))
     await serving
+    ending.cancel()
+
+
+async def _end_idle(server: _Server, service: CatalogService) -> None:
+    """End connections on which nothing is under way: a client with TLS may keep one for long."""
+    while not server.should_exit:
+        await asyncio.sleep(_POLL_S)
+    await asyncio.sleep(_GRACE_S)
+    while service.in_flight:
+        await asyncio.sleep(_POLL_S)
+    await asyncio.sleep(_GRACE_S)
+    server.force_exit = True
 
 
 def _bound(at: Listening) -> socket.socket:

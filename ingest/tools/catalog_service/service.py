@@ -47,6 +47,7 @@ _LOG = logging.getLogger(__name__)
 
 HEALTH = "/healthz"
 METRICS = "/metrics"
+IN_FLIGHT = "catalog_requests_in_flight"
 
 _ERROR_FORMS: Mapping[str, Callable[[Failure], Any]] = {
     paimon_routes.PREFIX: paimon_routes.error_document,
@@ -102,6 +103,11 @@ class CatalogService:
     @functools.cached_property
     def _running(self) -> set["Future[Any]"]:
         return set()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are being answered."""
+        return int(self.metrics.get(IN_FLIGHT) or 0)
 
     def close(self) -> None:
         """Wait for calls of the catalog that are under way."""
@@ -201,7 +207,7 @@ class _Gateway:
 
     def _count(self, by: int) -> None:
         self._in_flight += by
-        self._service.metrics.set("catalog_requests_in_flight", self._in_flight)
+        self._service.metrics.set(IN_FLIGHT, self._in_flight)
 
     def _record(self, scope: Scope, seen: "_Seen", seconds: float) -> None:
         endpoint = scope.get("endpoint")

@@ -212,13 +212,13 @@ def test_a_file_is_not_looked_at_for_every_request(tokens, tmp_path):
         ("tokens: [{name: a, token_env: NONE}]", "at least 16"),
         ("tokens: [{name: a, token_file: none}]", "cannot be read"),
         ("tokens: [{name: a, token: secret}]", "there are name"),
-        (f"tokens: [{{name: a, sha256: {'0' * 64}, read: shop}}]", "list of databases"),
+        (f"tokens: [{{name: a, sha256: {'a' * 64}, read: shop}}]", "list of databases"),
         (
-            f"tokens: [{{name: a, sha256: {'0' * 64}}}, {{name: a, sha256: {'1' * 64}}}]",
+            f"tokens: [{{name: a, sha256: {'a' * 64}}}, {{name: a, sha256: {'b' * 64}}}]",
             "same name",
         ),
         (
-            f"tokens: [{{name: a, sha256: {'0' * 64}}}, {{name: b, sha256: {'0' * 64}}}]",
+            f"tokens: [{{name: a, sha256: {'a' * 64}}}, {{name: b, sha256: {'a' * 64}}}]",
             "same token",
         ),
         ("tokens: [", "cannot be read"),
