@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
+ICEBERG := .venv-iceberg
 SPARK_PEER := .venv-spark-peer
 IMAGE_TOOLS := .venv-image
 HELM_TOOLS := .venv-helm
@@ -39,6 +40,11 @@ $(PEERS)/.ready: tests/interop/requirements-peers.txt
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/interop/requirements-peers.txt
 	@touch $@
 
+$(ICEBERG)/.ready: tests/interop/requirements-iceberg.txt
+	@test -x $(ICEBERG)/bin/python || $(PYTHON) -m venv $(ICEBERG)
+	$(ICEBERG)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/interop/requirements-iceberg.txt
+	@touch $@
+
 $(SPARK_PEER)/.ready: tests/interop/requirements-spark-peer.txt tests/interop/artifacts.py | $(VENV)/.ready
 	@test -x $(SPARK_PEER)/bin/python || $(PYTHON) -m venv $(SPARK_PEER)
 	$(SPARK_PEER)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/interop/requirements-spark-peer.txt
@@ -65,7 +71,7 @@ $(HELM_TOOLS)/.ready: tests/helm/requirements.txt tests/helm/requirements-helm.t
 setup: $(VENV)/.ready ## create .venv with the locked dependencies (does nothing when it is up to date)
 	@command -v java >/dev/null || { echo "a Java runtime 17 or newer is needed: install a JRE and put java on the PATH"; exit 1; }
 
-peers: $(PEERS)/.ready $(JAVA_PEER) $(SPARK_PEER)/.ready ## fetch what tests read with: other implementations of Paimon (Python, Rust, Java, Spark), a Hive metastore, HDFS
+peers: $(PEERS)/.ready $(ICEBERG)/.ready $(JAVA_PEER) $(SPARK_PEER)/.ready ## fetch what tests read with: other implementations of Paimon (Python, Rust, Java, Spark), Iceberg engines, a Hive metastore, HDFS
 	$(BIN)/python -m tests.e2e.hadoop_artifacts
 
 check: setup ## formatting, lint, types, import contracts, generated pages

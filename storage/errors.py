@@ -8,6 +8,7 @@
     ├─ FileConflictError          a file this commit removes is no longer live: drop this commit
     ├─ FencedError                a newer writer owns this stream: stop, do not restart
     ├─ InvalidRequestError        (also ValueError) caller or configuration must change
+    │   ├─ AlreadyExistsError       something of this name is there
     │   ├─ InvalidOptionError
     │   ├─ InvalidSchemaChangeError
     │   └─ UnsupportedFeatureError  the table asks for something we would get wrong
@@ -24,6 +25,7 @@ next act. All of them pickle, because Spark carries them between processes.
 from typing import Any
 
 __all__ = [
+    "AlreadyExistsError",
     "BadRecordError",
     "CommitConflictError",
     "CorruptDataError",
@@ -104,6 +106,10 @@ class FencedError(LakewardError):
 
 class InvalidRequestError(LakewardError, ValueError):
     """The caller or the configuration must change."""
+
+
+class AlreadyExistsError(InvalidRequestError):
+    """A database, table, view, branch, tag or column of this name is there."""
 
 
 class InvalidOptionError(InvalidRequestError):

@@ -24,7 +24,7 @@ from ingest.cli.parameters import (
     catalog_of,
     emit_fact,
 )
-from storage.errors import InvalidRequestError, NotFoundError
+from storage.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.metadata.schema_changes import (
     AddColumn,
@@ -115,7 +115,7 @@ def create(arguments: Arguments) -> int:
     catalog, name = catalog_of(arguments), arguments.table
     exists = catalog.exists(name)
     if exists and not arguments.if_not_exists:
-        raise InvalidRequestError("the table exists already", table=name)
+        raise AlreadyExistsError("the table exists already", table=name)
     check_table(schema)
     if not arguments.dry_run and not exists:
         catalog.create_database(name.partition(".")[0], ignore_if_exists=True)
@@ -203,7 +203,7 @@ def rename(arguments: Arguments) -> int:
     if not catalog.exists(old):
         raise NotFoundError("there is no such table", table=old)
     if catalog.exists(new):
-        raise InvalidRequestError("the table exists already", table=new)
+        raise AlreadyExistsError("the table exists already", table=new)
     if not arguments.dry_run:
         catalog.rename_table(old, new)
     done = _done("renamed", arguments)

@@ -84,6 +84,11 @@ _COMMANDS = (
     ),
     Lazy(
         _TABLES,
+        "ingest.cli.catalog",
+        {"catalog": "serve a catalog to other engines: Paimon's and Iceberg's REST protocols"},
+    ),
+    Lazy(
+        _TABLES,
         "ingest.cli.compact",
         {"compact": "compact tables, also while other processes write them"},
     ),

@@ -13,6 +13,7 @@ import abc
 import dataclasses
 import importlib
 import itertools
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,13 @@ from storage.catalog.options import (
 from storage.catalog.view import Database, View
 from storage.clock import Clock, IdSource, RandomIds, SystemClock
 from storage.errors import (
+    AlreadyExistsError,
     InvalidRequestError,
     NotFoundError,
     StorageUnavailableError,
     UnsupportedFeatureError,
 )
-from storage.format.metadata.layout import TableLayout, name_refused
+from storage.format.metadata.layout import MAIN_BRANCH, TableLayout, name_refused
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_store import SchemaStore
 from storage.format.metadata.snapshot import Snapshot
@@ -189,7 +191,7 @@ class Catalog(abc.ABC):
         """
         check_name("database", name)
         if not self._make_database(name, dict(properties or {})) and not ignore_if_exists:
-            raise InvalidRequestError("the database exists already", database=name)
+            raise AlreadyExistsError("the database exists already", database=name)
 
     @abc.abstractmethod
     def _make_database(self, name: str, properties: dict[str, str]) -> bool:
@@ -312,11 +314,11 @@ class Catalog(abc.ABC):
             file_io = self.file_io_of(identifier)
             table = FileStoreTable.at(path, schema, file_io, self.clock, self.ids)
             return typed_table(
-                dataclasses.replace(table, environment=self._environment(identifier))
+                dataclasses.replace(table, environment=self._environment(identifier, MAIN_BRANCH))
             )
         self._await_registration(identifier)
         if not ignore_if_exists:
-            raise InvalidRequestError("the table exists already", table=identifier)
+            raise AlreadyExistsError("the table exists already", table=identifier)
         return self.table(identifier)
 
     def _completed(self, schema: TableSchema, identifier: str) -> TableSchema:
@@ -413,7 +415,7 @@ class Catalog(abc.ABC):
         if _may_miss(lambda: self._require(old), ignore_if_missing):
             return
         self._check_free(new)
-        taken = InvalidRequestError("the table exists already", table=new)
+        taken = AlreadyExistsError("the table exists already", table=new)
         if self.exists(new):
             raise taken
         try:
@@ -456,9 +458,22 @@ class Catalog(abc.ABC):
         """The schema files of a table."""
         return SchemaStore(self.file_io_of(identifier), TableLayout(self.table_path(identifier)))
 
-    def _environment(self, identifier: str) -> "CatalogEnvironment | None":
-        """What the catalog takes part in when a table is changed."""
+    def _environment(self, identifier: str, branch: str) -> "CatalogEnvironment | None":
+        """What the catalog takes part in when a table, or a branch of it, is changed."""
         return None
+
+    def table_id(self, identifier: str) -> str:
+        """What distinguishes a table from others, of its own name too; the same for its branches.
+
+        Raises:
+            NotFoundError: there is no such table.
+        """
+        identifier = identifier.partition(BRANCH_MARK)[0]
+        schemas = self.schemas(identifier)
+        ids = schemas.ids()
+        if not ids:
+            raise NotFoundError("there is no such table", table=identifier)
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, schemas.read(ids[0]).to_json().decode()))
 
     def tables_of_type(self, type_: str, database: str | None = None) -> Iterator[str]:
         """Names of the tables of a type, such as `materialized-table`; of one database if given."""
@@ -531,8 +546,8 @@ class Catalog(abc.ABC):
                 branch=branch or "main",
                 warehouse=self.warehouse,
             ) from error
-        environment = self._environment(identifier)
-        if environment is not None and table.layout.branch == "main":
+        environment = self._environment(identifier, table.layout.branch)
+        if environment is not None:
             table = dataclasses.replace(table, environment=environment)
         self._check_type(table.schema, identifier)
         return typed_table(table)
@@ -598,12 +613,12 @@ class Catalog(abc.ABC):
             raise self._unsupported("views", view=identifier)
         self._check_free_view(identifier)
         if not self._make_view(identifier, view) and not ignore_if_exists:
-            raise InvalidRequestError("the view exists already", view=identifier)
+            raise AlreadyExistsError("the view exists already", view=identifier)
 
     def _check_free_view(self, identifier: str) -> None:
         self.database(split_identifier(identifier)[0])
         if self.exists(identifier):
-            raise InvalidRequestError("a table of this name exists", table=identifier)
+            raise AlreadyExistsError("a table of this name exists", table=identifier)
 
     def view(self, identifier: str) -> View:
         """A view.
@@ -640,7 +655,7 @@ class Catalog(abc.ABC):
         if not _may_miss(lambda: self._require_view(old), ignore_if_missing):
             self._check_free_view(new)
             if not self._move_view(old, new):
-                raise InvalidRequestError("the view exists already", view=new)
+                raise AlreadyExistsError("the view exists already", view=new)
 
     def alter_view(self, identifier: str, view: View, ignore_if_missing: bool = False) -> None:
         """Replace a view.

@@ -36,13 +36,14 @@ from storage.catalog.options import LOCK_ENABLED, SYNC_ALL_PROPERTIES, URI, flag
 from storage.catalog.partitions import partition_changes, path_of_spec, spec_of_path
 from storage.catalog.view import COMMENT, LOCATION, Database, View
 from storage.errors import (
+    AlreadyExistsError,
     InvalidOptionError,
     InvalidRequestError,
     LakewardError,
     NotFoundError,
     UnsupportedFeatureError,
 )
-from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.layout import MAIN_BRANCH, TableLayout
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.io.file_io import FileIO
@@ -334,7 +335,7 @@ class HiveCatalog(Catalog):
         entry = self._entry(identifier)
         if entry is not None and not is_paimon(entry):
             what = "view" if entry.tableType == VIRTUAL_VIEW else "table that is not Paimon's"
-            raise InvalidRequestError(f"a {what} of this name exists", table=identifier)
+            raise AlreadyExistsError(f"a {what} of this name exists", table=identifier)
 
     def _register(self, identifier: str, schema: TableSchema) -> None:
         database, name = split_identifier(identifier)
@@ -431,8 +432,8 @@ class HiveCatalog(Catalog):
             if schema is None or schema.id == written.id:
                 return
 
-    def _environment(self, identifier: str) -> CatalogEnvironment:
-        return _HiveEnvironment(self, identifier)
+    def _environment(self, identifier: str, branch: str) -> CatalogEnvironment | None:
+        return _HiveEnvironment(self, identifier) if branch == MAIN_BRANCH else None
 
     def repair_table(self, identifier: str) -> None:
         """See `Catalog`; partitions, too, with `metastore.partitioned-table`."""

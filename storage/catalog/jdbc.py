@@ -28,13 +28,14 @@ from storage.catalog.options import (
 )
 from storage.catalog.view import LOCATION, Database, View
 from storage.errors import (
+    AlreadyExistsError,
     InvalidOptionError,
-    InvalidRequestError,
     NotFoundError,
     StorageUnavailableError,
     UnsupportedFeatureError,
 )
 from storage.format.metadata.documents import dump_object
+from storage.format.metadata.layout import MAIN_BRANCH
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_changes import SchemaChange
 from storage.format.metadata.snapshot import Snapshot
@@ -430,8 +431,9 @@ class JdbcCatalog(Catalog):
             connection.execute(sa.delete(table).where(*_where(table, *place.values())))
             _insert_texts(connection, table, place, rows)
 
-    def _environment(self, identifier: str) -> CatalogEnvironment | None:
-        return _JdbcEnvironment(self, identifier) if self._syncs else None
+    def _environment(self, identifier: str, branch: str) -> CatalogEnvironment | None:
+        syncs = self._syncs and branch == MAIN_BRANCH
+        return _JdbcEnvironment(self, identifier) if syncs else None
 
     def _check_free(self, identifier: str) -> None:
         database, _ = split_identifier(identifier)
@@ -440,7 +442,7 @@ class JdbcCatalog(Catalog):
                 "there is no such database", hint="create it first", database=database
             )
         if self._has(_VIEWS, identifier):
-            raise InvalidRequestError("a view of this name exists", view=identifier)
+            raise AlreadyExistsError("a view of this name exists", view=identifier)
 
     def _register(self, identifier: str, schema: TableSchema) -> None:
         with contextlib.suppress(IntegrityError), self._database.begin() as connection:

@@ -5,12 +5,12 @@ Source: Paimon's `PartitionStatistics`.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from storage.format.metadata.file_meta import FileKind
+from storage.format.metadata.file_meta import FileKind, ManifestEntry
 from storage.format.metadata.layout import escape, unescape
 from storage.format.metadata.snapshot import Snapshot
-from storage.table.commit.live_files import delta_entries
+from storage.table.commit.live_files import delta_entries, live_state
 from storage.table.core import TableCore
 
 
@@ -52,8 +52,21 @@ def partition_changes(table: TableCore, snapshot: Snapshot) -> list[PartitionCha
     Raises:
         FileNotFoundError: they have expired.
     """
+    return _sums(table, delta_entries(table, snapshot))
+
+
+def live_partitions(table: TableCore, snapshot: Snapshot) -> list[PartitionChange]:
+    """What a snapshot has, by partition; reads its manifests.
+
+    Raises:
+        FileNotFoundError: they have expired.
+    """
+    return _sums(table, live_state(table, snapshot).entries())
+
+
+def _sums(table: TableCore, entries: Iterable[ManifestEntry]) -> list[PartitionChange]:
     changes: dict[bytes, PartitionChange] = {}
-    for entry in delta_entries(table, snapshot):
+    for entry in entries:
         change = changes.get(entry.partition)
         if change is None:
             change = PartitionChange(spec_of_path(table.partition_path(entry.partition)))

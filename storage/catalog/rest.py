@@ -6,7 +6,7 @@ server says where a table lies, changes its schema, and publishes its snapshots;
 manifests, and what was published are read and written by the client, in the table's directory.
 
 What the protocol leaves to the server and this client does not ask for is refused by name:
-branches, rollback, credentials for data (`data-token.enabled`), signatures of Alibaba's DLF.
+credentials for data (`data-token.enabled`), signatures of Alibaba's DLF.
 """
 
 import dataclasses
@@ -18,133 +18,29 @@ from urllib.parse import quote_plus
 from storage.catalog.catalog import BRANCH_MARK, Catalog, check_name, split_identifier
 from storage.catalog.options import LOCK_ENABLED, URI, WAREHOUSE, flag, split_options
 from storage.catalog.partitions import partition_changes
+from storage.catalog.rest_changes import change_to_json, view_changes
 from storage.catalog.rest_client import RestClient
 from storage.catalog.view import LOCATION, Database, View
 from storage.errors import (
+    AlreadyExistsError,
     InvalidOptionError,
-    InvalidRequestError,
     NotFoundError,
     UnsupportedFeatureError,
 )
-from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.layout import MAIN_BRANCH, TableLayout
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_changes import (
-    AddColumn,
-    DropColumn,
-    DropPrimaryKey,
-    MoveColumn,
-    RemoveOption,
-    RenameColumn,
     SchemaChange,
-    SetOption,
-    UpdateComment,
-    UpdateDefault,
-    UpdateNullability,
-    UpdateTableComment,
-    UpdateType,
 )
 from storage.format.metadata.schema_store import SchemaStore
 from storage.format.metadata.snapshot import Snapshot
-from storage.format.types.type_text import field_to_json, type_to_json
+from storage.format.types.type_text import field_to_json
 from storage.io.file_io import FileIO
 from storage.io.forwarding import ForwardingFileIO
 from storage.io.object_store.options import redacted_text
 from storage.io.resolve import is_local, resolve_file_io
 from storage.table.core import CatalogEnvironment, TableCore
 from storage.table.table import FileStoreTable
-
-_CHANGES: Mapping[type[SchemaChange], tuple[str, Mapping[str, str]]] = {
-    SetOption: ("setOption", {"key": "key", "value": "value"}),
-    RemoveOption: ("removeOption", {"key": "key"}),
-    UpdateTableComment: ("updateComment", {"comment": "comment"}),
-    AddColumn: (
-        "addColumn",
-        {"fieldNames": "name", "dataType": "type", "comment": "comment"},
-    ),
-    RenameColumn: ("renameColumn", {"fieldNames": "name", "newName": "new_name"}),
-    DropColumn: ("dropColumn", {"fieldNames": "name"}),
-    UpdateType: ("updateColumnType", {"fieldNames": "name", "newDataType": "type"}),
-    UpdateNullability: (
-        "updateColumnNullability",
-        {"fieldNames": "name", "newNullability": "nullable"},
-    ),
-    UpdateComment: ("updateColumnComment", {"fieldNames": "name", "newComment": "comment"}),
-    UpdateDefault: (
-        "updateColumnDefaultValue",
-        {"fieldNames": "name", "newDefaultValue": "default"},
-    ),
-    MoveColumn: ("updateColumnPosition", {}),
-    DropPrimaryKey: ("dropPrimaryKey", {}),
-}
-"""Action, and members of the object with the attributes that they hold, by kind of change."""
-
-
-def change_to_json(change: SchemaChange) -> dict[str, Any]:
-    """The JSON object of a change."""
-    action, members = _CHANGES[type(change)]
-    document: dict[str, Any] = {"action": action}
-    for member, attribute in members.items():
-        value = getattr(change, attribute)
-        converted = _path(value) if attribute == "name" else value
-        document[member] = type_to_json(value) if attribute == "type" else converted
-    match change:
-        case AddColumn():
-            document["move"] = _move(change)
-        case UpdateType():
-            document["keepNullability"] = True
-        case MoveColumn():
-            last = {"fieldName": _path(change.name)[-1], "type": "LAST"}
-            document["move"] = _move(change) or last
-        case _:
-            pass
-    return document
-
-
-def view_changes(before: View, after: View, identifier: str) -> list[dict[str, Any]]:
-    """What makes a view another one.
-
-    Raises:
-        UnsupportedFeatureError: its columns or its query differ, for which there is no change.
-    """
-    if (before.fields, before.query) != (after.fields, after.query):
-        raise UnsupportedFeatureError(
-            "the query of a view of a REST catalog cannot be changed",
-            hint="drop the view and create it again",
-            view=identifier,
-        )
-    changes: list[dict[str, Any]] = [
-        {"action": "setOption", "key": key, "value": value}
-        for key, value in after.options.items()
-        if before.options.get(key) != value
-    ]
-    removed = [key for key in before.options if key not in after.options]
-    changes += [{"action": "removeOption", "key": key} for key in removed]
-    if before.comment != after.comment:
-        changes.append({"action": "updateComment", "comment": after.comment})
-    for name, query in after.dialects.items():
-        if before.dialects.get(name) != query:
-            action = "updateDialect" if name in before.dialects else "addDialect"
-            changes.append({"action": action, "dialect": name, "query": query})
-    dropped = [name for name in before.dialects if name not in after.dialects]
-    changes += [{"action": "dropDialect", "dialect": name} for name in dropped]
-    return changes
-
-
-def _path(name: str | tuple[str, ...]) -> list[str]:
-    return [name] if isinstance(name, str) else list(name)
-
-
-def _move(change: AddColumn | MoveColumn) -> dict[str, Any] | None:
-    """Where a column goes; None: nothing is said."""
-    name = _path(change.name)[-1]
-    if change.first:
-        return {"fieldName": name, "type": "FIRST"}
-    if change.after is not None:
-        return {"fieldName": name, "referenceFieldName": change.after, "type": "AFTER"}
-    if change.before is not None:
-        return {"fieldName": name, "referenceFieldName": change.before, "type": "BEFORE"}
-    return None
-
 
 _TOKEN = "token"
 _PROVIDER = "token.provider"
@@ -227,11 +123,40 @@ class _RestEnvironment(CatalogEnvironment):
         table.evolved(changes)
         body = {"changes": [change_to_json(change) for change in changes]}
         if changes:
-            self._client.post(table_resource(self._identifier), body)
+            self._client.post(self._resource, body)
         return table.latest()
 
     def published(self, table: TableCore, snapshot: Snapshot) -> None:
         """See `CatalogEnvironment`; the server has published it."""
+
+    def create_branch(self, name: str, tag: str | None) -> None:
+        """See `CatalogEnvironment`."""
+        self._client.post(f"{self._resource}/branches", {"branch": name, "fromTag": tag})
+
+    def drop_branch(self, name: str) -> None:
+        """See `CatalogEnvironment`."""
+        self._client.delete(self._branch(name))
+
+    def rename_branch(self, name: str, new_name: str) -> None:
+        """See `CatalogEnvironment`."""
+        self._client.post(f"{self._branch(name)}/rename", {"toBranch": new_name})
+
+    def fast_forward(self, name: str) -> None:
+        """See `CatalogEnvironment`."""
+        self._client.post(f"{self._branch(name)}/forward", {})
+
+    def roll_back(self, snapshot_id: int, tag: str | None) -> None:
+        """See `CatalogEnvironment`."""
+        by_id = {"type": "snapshot", "snapshotId": snapshot_id}
+        instant = by_id if tag is None else {"type": "tag", "tagName": tag}
+        self._client.post(f"{self._resource}/rollback", {"instant": instant})
+
+    @property
+    def _resource(self) -> str:
+        return table_resource(self._identifier)
+
+    def _branch(self, name: str) -> str:
+        return f"{self._resource}/branches/{quote_plus(name)}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -387,13 +312,13 @@ class RestCatalog(Catalog):
         database, name = split_identifier(identifier)
         schema = self._completed(schema, identifier)
         self._refuse_view(identifier)
-        body = {"identifier": _name(database, name), "schema": _schema_to_json(schema)}
+        body = {"identifier": _name(database, name), "schema": schema_to_json(schema)}
         try:
             made = self._client.create(f"{_database(database)}/tables", body)
         except NotFoundError as error:
             raise NotFoundError("there is no such database", database=database) from error
         if not made and not ignore_if_exists:
-            raise InvalidRequestError("the table exists already", table=identifier)
+            raise AlreadyExistsError("the table exists already", table=identifier)
         return self.table(identifier)
 
     def drop_table(self, identifier: str, ignore_if_missing: bool = False) -> None:
@@ -413,14 +338,19 @@ class RestCatalog(Catalog):
             raise NotFoundError("there is no such table", table=old)
         self._refuse_view(new)
         if not self._client.create("tables/rename", _renaming(old, new)):
-            raise InvalidRequestError("the table exists already", table=new)
+            raise AlreadyExistsError("the table exists already", table=new)
 
     def newest_snapshot(self, identifier: str) -> Snapshot | None:
         """See `Catalog`."""
         return self.table(identifier).latest_snapshot()
 
-    def _environment(self, identifier: str) -> CatalogEnvironment | None:
-        return _RestEnvironment(self._client, identifier)
+    def _environment(self, identifier: str, branch: str) -> CatalogEnvironment | None:
+        name = identifier if branch == MAIN_BRANCH else f"{identifier}{BRANCH_MARK}{branch}"
+        return _RestEnvironment(self._client, name)
+
+    def table_id(self, identifier: str) -> str:
+        """See `Catalog`: the server's."""
+        return self._entry(identifier.partition(BRANCH_MARK)[0]).table_id
 
     # ---- views
 
@@ -456,7 +386,7 @@ class RestCatalog(Catalog):
     def _refuse_view(self, identifier: str) -> None:
         split_identifier(identifier)
         if self._client.has(_view(identifier)):
-            raise InvalidRequestError("a view of this name exists", view=identifier)
+            raise AlreadyExistsError("a view of this name exists", view=identifier)
 
 
 def table_resource(identifier: str) -> str:
@@ -482,7 +412,8 @@ def _renaming(old: str, new: str) -> dict[str, Any]:
     return {"source": _name(*split_identifier(old)), "destination": _name(*split_identifier(new))}
 
 
-def _schema_to_json(schema: TableSchema) -> dict[str, Any]:
+def schema_to_json(schema: TableSchema) -> dict[str, Any]:
+    """The schema of a table as the protocol spells it, without its id."""
     return {
         "fields": [field_to_json(field) for field in schema.fields],
         "partitionKeys": list(schema.partition_keys),

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote_plus, urlencode
 
 from storage.errors import (
+    AlreadyExistsError,
     InvalidOptionError,
     InvalidRequestError,
     NotFoundError,
@@ -33,10 +34,6 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 _OPENER = urllib.request.build_opener(_NoRedirects)
-
-
-class AlreadyExistsError(InvalidRequestError):
-    """The server has something of this name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,7 +8,12 @@ these and leaves the data to the removal of orphans.
 
 import dataclasses
 
-from storage.errors import InvalidRequestError, NotFoundError
+from storage.errors import (
+    AlreadyExistsError,
+    InvalidRequestError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from storage.format.metadata.layout import TableLayout
 from storage.format.metadata.schema_store import SchemaStore
 from storage.format.metadata.snapshot import Snapshot
@@ -44,15 +49,29 @@ def create_branch(
     Raises:
         InvalidRequestError: the name is bad or taken, or both tag and snapshot are given.
         NotFoundError: there is no such tag or snapshot.
+        UnsupportedFeatureError: a snapshot is given, and the catalog makes branches of tags only.
     """
-    table.require_own_snapshots()
     _check_name(name)
     if name in branch_names(table):
         if ignore_if_exists:
             return
-        raise InvalidRequestError(f"Branch name '{name}' already exists.", table=table.layout.root)
+        raise AlreadyExistsError(f"Branch name '{name}' already exists.", table=table.layout.root)
     if tag is not None and snapshot_id is not None:
         raise InvalidRequestError("a branch starts at a tag or at a snapshot, not at both")
+    if table.snapshot_owner is None:
+        _copy_metadata(table, name, tag, snapshot_id)
+    elif snapshot_id is None:
+        table.snapshot_owner.create_branch(name, tag)
+    else:
+        raise UnsupportedFeatureError(
+            "a branch of a table of a REST catalog starts at a tag, or empty",
+            hint="create a tag of the snapshot, then the branch at the tag",
+            snapshot=snapshot_id,
+            table=table.layout.root,
+        )
+
+
+def _copy_metadata(table: TableCore, name: str, tag: str | None, snapshot_id: int | None) -> None:
     source, target = table.layout, dataclasses.replace(table.layout, branch=name)
     newest_schema = max(table.schemas.ids(), default=-1)
     first: Snapshot | None = None
@@ -87,10 +106,12 @@ def drop_branch(table: TableCore, name: str) -> None:
         InvalidRequestError: it is the branch that `table` is opened at, or `main`.
         NotFoundError: there is no such branch.
     """
-    table.require_own_snapshots()
     _require(table, name)
     if name == table.layout.branch:
         raise InvalidRequestError("a branch cannot be dropped from itself", branch=name)
+    if table.snapshot_owner is not None:
+        table.snapshot_owner.drop_branch(name)
+        return
     layout = dataclasses.replace(table.layout, branch=name)
     last: list[str] = []
     for status in table.file_io.walk(layout.branch_root):
@@ -112,13 +133,15 @@ def rename_branch(table: TableCore, name: str, new_name: str) -> None:
         InvalidRequestError: the new name is bad or taken.
         NotFoundError: there is no such branch.
     """
-    table.require_own_snapshots()
     _require(table, name)
     _check_name(new_name)
     if new_name in branch_names(table):
-        raise InvalidRequestError(
+        raise AlreadyExistsError(
             f"Branch name '{new_name}' already exists.", table=table.layout.root
         )
+    if table.snapshot_owner is not None:
+        table.snapshot_owner.rename_branch(name, new_name)
+        return
     source = dataclasses.replace(table.layout, branch=name).branch_root
     target = dataclasses.replace(table.layout, branch=new_name).branch_root
     for status in list(table.file_io.walk(source)):
@@ -142,7 +165,6 @@ def fast_forward(table: TableCore, name: str) -> None:
         InvalidRequestError: the table is not opened at main, or the branch has no snapshot.
         NotFoundError: there is no such branch.
     """
-    table.require_own_snapshots()
     if table.layout.branch != _MAIN or name == _MAIN:
         raise InvalidRequestError(
             f"Branch name '{name}' do not use in fast-forward.",
@@ -154,6 +176,11 @@ def fast_forward(table: TableCore, name: str) -> None:
     ids = snapshots.ids()
     if not ids:
         raise InvalidRequestError("the branch has no snapshot", branch=name)
+    if table.snapshot_owner is not None:
+        table.snapshot_owner.fast_forward(name)
+        table.snapshots.forget()
+        table.schemas.forget()
+        return
     schemas = SchemaStore(table.file_io, layout).ids()
     first = snapshots.read(ids[0])
     table.snapshots.move_latest_hint(None)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from storage.clock import Clock, IdSource
-from storage.errors import NotFoundError, UnsupportedFeatureError
+from storage.errors import NotFoundError
 from storage.format.metadata.layout import TableLayout, partition_path
 from storage.format.metadata.manifest_store import ManifestStore
 from storage.format.metadata.schema import TableSchema
@@ -41,7 +41,8 @@ class CatalogEnvironment(abc.ABC):
     that `table.alter` and a commit keep it true.
 
     Attributes:
-        owns_snapshots: whether the catalog alone may add and remove snapshots and branches.
+        owns_snapshots: whether the catalog alone adds and removes snapshots and branches: the table
+            leaves it to the methods from `create_branch` on.
         registers_partitions: whether the catalog has entries of partitions.
     """
 
@@ -62,6 +63,27 @@ class CatalogEnvironment(abc.ABC):
 
     def mark_done(self, partitions: Sequence[Mapping[str, str]]) -> None:
         """Mark partitions as complete, as texts by column, where the catalog registers them."""
+        raise NotImplementedError
+
+    # of a catalog that owns snapshots; errors as of the functions in `branches` and `rollback`
+    def create_branch(self, name: str, tag: str | None) -> None:
+        """Make a branch: empty, or at a tag."""
+        raise NotImplementedError
+
+    def drop_branch(self, name: str) -> None:
+        """Remove a branch."""
+        raise NotImplementedError
+
+    def rename_branch(self, name: str, new_name: str) -> None:
+        """Give a branch another name."""
+        raise NotImplementedError
+
+    def fast_forward(self, name: str) -> None:
+        """Let main continue as a branch did."""
+        raise NotImplementedError
+
+    def roll_back(self, snapshot_id: int, tag: str | None) -> None:
+        """Make a snapshot the newest again: that of a tag where one is named."""
         raise NotImplementedError
 
 
@@ -108,18 +130,11 @@ class TableCore:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
 
-    def require_own_snapshots(self) -> None:
-        """Check that this table's snapshots and branches are not those of a server.
-
-        Raises:
-            UnsupportedFeatureError: they are.
-        """
-        if self.environment is not None and self.environment.owns_snapshots:
-            raise UnsupportedFeatureError(
-                "rollback and branches of a table of a REST catalog are not supported",
-                hint="use another client of the catalog",
-                table=self.layout.root,
-            )
+    @property
+    def snapshot_owner(self) -> CatalogEnvironment | None:
+        """The catalog that alone adds and removes snapshots and branches; None: the table does."""
+        environment = self.environment
+        return environment if environment is not None and environment.owns_snapshots else None
 
     def latest_snapshot(self) -> Snapshot | None:
         """The newest snapshot, or None on a table without snapshots.

@@ -16,7 +16,7 @@ from storage.errors import (
     InvalidRequestError,
     NotFoundError,
 )
-from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.layout import MAIN_BRANCH, TableLayout
 from storage.format.metadata.manifest_store import ManifestStore
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_changes import SchemaChange, evolve
@@ -44,7 +44,6 @@ _ALTER_TRIES = 20
 
 _DATA_DIRECTORY = "data-file.path-directory"
 _BRANCH = "branch"
-MAIN_BRANCH = "main"
 
 
 class ChosenState(TypedDict, total=False):

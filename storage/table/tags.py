@@ -8,7 +8,7 @@ deleting the tag of a snapshot that has expired must remove what only it named.
 import dataclasses
 import datetime
 
-from storage.errors import InvalidRequestError, NotFoundError
+from storage.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.format.metadata.tag import Tag, list_tags, read_tag
 from storage.table.core import TableCore
@@ -46,7 +46,7 @@ def create_tag(
     if not table.file_io.put_if_absent(path, tag.to_json()):
         if ignore_if_exists:
             return get_tag(table, name)
-        raise InvalidRequestError(f"Tag '{name}' already exists.", table=table.layout.root)
+        raise AlreadyExistsError(f"Tag '{name}' already exists.", table=table.layout.root)
     _require_kept(table, tag)
     publish_iceberg(table)
     return tag
@@ -86,7 +86,7 @@ def rename_tag(table: TableCore, name: str, new_name: str) -> None:
     _check_name(new_name)
     tag = dataclasses.replace(get_tag(table, name), name=new_name)
     if not table.file_io.put_if_absent(table.layout.tag_file(new_name), tag.to_json()):
-        raise InvalidRequestError(f"Tag '{new_name}' already exists.", table=table.layout.root)
+        raise AlreadyExistsError(f"Tag '{new_name}' already exists.", table=table.layout.root)
     table.file_io.delete(table.layout.tag_file(name))
     publish_iceberg(table)
 

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from storage.catalog.catalog import Catalog
 from storage.catalog.filesystem import FileSystemCatalog
+from tests.catalog_service import TOKEN, catalog_service
 from tests.e2e.availability import had
 from tests.e2e.daemon_process import drain, kafka_config
 from tests.e2e.hive_metastore import hive_metastore
@@ -23,7 +24,6 @@ from tests.interop import artifacts
 from tests.interop.java_peer import JavaPeer
 from tests.interop.peers import missing, peers_python
 from tests.interop.test_hive_catalog import CLIENT
-from tests.unit.storage.catalog.rest_server import TOKEN, rest_server
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.interop]
 
@@ -92,7 +92,7 @@ def jdbc(directory):
 @contextlib.contextmanager
 def rest(directory):
     served = directory / "served"
-    with rest_server(str(served)) as server:
+    with catalog_service(str(served)) as server:
         options = {"metastore": "rest", "uri": server.uri, "token": TOKEN, "warehouse": "lake"}
         whole = {**options, "token.provider": "bear"}
         yield options, whole, lambda: read_by_pypaimon(whole)

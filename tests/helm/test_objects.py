@@ -359,6 +359,62 @@ def test_compaction_beside_the_pipeline():
     assert one(render("s3", "replicaCount=0"), "Deployment")["spec"]["replicas"] == 0
 
 
+def test_the_catalog_service_with_tokens_and_tls():
+    objects = render(
+        "s3",
+        "compaction.enabled=false",
+        "catalogService.enabled=true",
+        "catalogService.replicaCount=2",
+        'catalogService.tokens.existingSecret="tokens"',
+        'catalogService.tls.existingSecret="tls"',
+        "networkPolicy.enabled=true",
+    )
+    spec = one(objects, "Deployment")["spec"]
+    assert spec["replicas"] == 2
+    pod = spec["template"]["spec"]
+    container = pod["containers"][0]
+    secrets = "/run/secrets/lakeward"
+    expected = "catalog serve -c /etc/lakeward/chart.yaml -c /etc/lakeward/pipeline.yaml"
+    expected += f" --host=0.0.0.0 --port=8181 --tokens={secrets}/catalog-tokens/tokens.yaml"
+    expected += f" --tls-cert={secrets}/catalog-tls/tls.crt --tls-key={secrets}/catalog-tls/tls.key"
+    assert container["args"] == [*expected.split(), "--log-format=json"]
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"] == {
+            "path": "/healthz",
+            "port": "catalog",
+            "scheme": "HTTPS",
+        }
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert set(mounted) == set(volumes)
+    assert mounted["catalog-tokens"] == f"{secrets}/catalog-tokens"
+    assert volumes["catalog-tokens"]["secret"]["secretName"] == "tokens"
+    assert volumes["catalog-tls"]["secret"]["secretName"] == "tls"
+    (service,) = [e for e in kind(objects, "Service") if e["metadata"]["name"].endswith("-catalog")]
+    labels = spec["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert service["spec"]["selector"] == spec["selector"]["matchLabels"]
+    assert service["spec"]["ports"][0]["port"] == 8181
+    (policy,) = [
+        e for e in kind(objects, "NetworkPolicy") if e["metadata"]["name"].endswith("-catalog")
+    ]
+    assert policy["spec"]["podSelector"]["matchLabels"] == spec["selector"]["matchLabels"]
+    assert policy["spec"]["ingress"] == [{"ports": [{"port": 8181, "protocol": "TCP"}]}]
+
+
+def test_the_catalog_service_without_tokens_is_said():
+    objects = render(
+        "s3",
+        "compaction.enabled=false",
+        "catalogService.enabled=true",
+        "catalogService.withoutTokens=true",
+    )
+    container = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    assert "--without-tokens" in container["args"]
+    assert container["livenessProbe"]["httpGet"]["scheme"] == "HTTP"
+    assert "catalog-tokens" not in str(container)
+
+
 def test_compaction_at_night():
     job = one(render("everything"), "CronJob")["spec"]
     assert job["concurrencyPolicy"] == "Forbid"

@@ -86,6 +86,17 @@ MISTAKES = [
     ),
     (["compaction.enabled=true", 'warehouse.url="s3://a/b"'], "set the tables to compact"),
     (["compaction.enabled=true", 'compaction.database="shop"'], "ReadWriteMany"),
+    (["catalogService.enabled=true", 'warehouse.url="s3://a/b"'], "needs tokens"),
+    (
+        [
+            "catalogService.enabled=true",
+            "catalogService.withoutTokens=true",
+            'catalogService.tokens.existingSecret="a"',
+            'warehouse.url="s3://a/b"',
+        ],
+        "only one of",
+    ),
+    (["catalogService.enabled=true", "catalogService.withoutTokens=true"], "ReadWriteMany"),
     ([PLAIN], "has a secret in `source.properties` (sasl.password)"),
     (['config.sink.options={"s3.secret-key":"geheim"}'], "(s3.secret-key)"),
     (['kafka.security.protocol="SASL_SSL"'], "needs `kafka.security.existingSecret`"),

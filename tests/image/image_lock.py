@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of `requirements.lock` that goes into the image.
 
-`deploy/requirements.lock` holds what Lakeward, `lakeward verify`, Hive catalogs and HDFS need,
+`deploy/requirements.lock` holds what Lakeward, `lakeward verify`, Hive catalogs, HDFS and the
+catalog service need,
 `deploy/requirements-build.lock` what builds the wheel. Both repeat pins and hashes of the whole
 lock, which has tests and tools, too.
 
@@ -65,6 +66,7 @@ def locks() -> dict[Path, str]:
     asked = project["project"]["dependencies"]
     extras = project["project"]["optional-dependencies"]
     asked = [*asked, *extras["verify"], *extras["hive"], *extras["hdfs"]]
+    asked += extras["catalog-service"]
     whole = blocks_of(WHOLE.read_text())
     made = {}
     for path, roots, what in (

@@ -2,7 +2,7 @@
 """Apache Paimon's Spark connector, run by the interpreter that has its Spark installed.
 
 Takes one JSON object a line: `{"views": {name: Parquet file}, "iceberg": {name: [directory of an
-Iceberg table, options of the read]}, "statements": [SQL, …], "query": SQL
+Iceberg table, options of the read]}, "settings": {key: value}, "statements": [SQL, …], "query": SQL
 or null, "output": Parquet file for the query's rows}`; the answer is a line `{"error": null or a
 text}`. The first line is `{"jar": …, "warehouse": …, "scratch": …}`. Nothing of Lakeward is
 imported here. Spark 3.5 adds the `--add-opens` flags that a JVM of 17 needs by itself.
@@ -136,6 +136,8 @@ def answer(spark: Any, order: dict[str, Any]) -> None:
         spark.read.parquet(path).createOrReplaceTempView(name)
     for name, (path, options) in order.get("iceberg", {}).items():
         spark.read.format("iceberg").options(**options).load(path).createOrReplaceTempView(name)
+    for key, value in order.get("settings", {}).items():
+        spark.conf.set(key, value)
     for statement in order.get("statements", ()):
         spark.sql(statement)
     if order.get("query"):

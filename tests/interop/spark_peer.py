@@ -145,19 +145,24 @@ class SparkPeer:
         return found.select(schema.names).cast(schema)
 
     def query(
-        self, text: str, iceberg: Mapping[str, tuple[str, Mapping[str, str]]] | None = None
+        self,
+        text: str,
+        iceberg: Mapping[str, tuple[str, Mapping[str, str]]] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Rows of a query, in the types of Spark's Parquet files.
 
         Args:
             text: SQL.
             iceberg: views of the query: directories of Iceberg tables with options of the read.
+            settings: of the session from now on, such as catalogs.
 
         Raises:
             SparkFailedError: it failed.
         """
         output = tempfile.mktemp(prefix="read-", dir=self._scratch)
-        self._ask({"query": text, "output": output, "iceberg": iceberg or {}})
+        order = {"query": text, "output": output, "iceberg": iceberg or {}}
+        self._ask({**order, "settings": dict(settings or {})})
         found = pq.read_table(output)
         pathlib.Path(output).unlink()
         return found

@@ -1,306 +1,254 @@
 # SPDX-License-Identifier: Apache-2.0
-"""At every commit Iceberg engines see the rows that we see.
+"""At every commit Iceberg engines see the rows that we see, however they find the table.
 
-Random histories of inserts, updates, deletes, compactions, schema changes, expiry, rollbacks and
-tags; after each step PyIceberg and DuckDB's extension read the twin. Values of columns are chosen
-so that every engine has a type for them.
+Random histories (`iceberg_histories.py`): after each step PyIceberg, DuckDB's extension and polars
+read the newest state and earlier ones, from the metadata file, from the table's directory and
+through the catalog service, by snapshot, by time and by tag; Spark's runtime does so now and then.
+Parts of the long form: `-k vectors-64`, or `-k "spark and append"`.
 """
 
-import dataclasses
-import datetime
-import decimal
 import pathlib
-import random
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from storage.format.metadata.schema_changes import (
-    AddColumn,
-    DropColumn,
-    MoveColumn,
-    RenameColumn,
-    UpdateType,
-)
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import VALUE_KIND
 from storage.table.inspect.system.registry import system_table
-from storage.table.table import FileStoreTable
-from tests.interop.peers import iceberg_rows
+from storage.table.retention.consumers import write_consumer
+from tests.catalog_service import TOKEN
+from tests.interop.iceberg_histories import KINDS, History, Kind
+from tests.interop.iceberg_readers import (
+    Place,
+    catalog_service,
+    place_of,
+    read,
+    rows_as_read,
+    rows_of,
+)
+from tests.interop.peers import PeerFailedError
 from tests.interop.spark_peer import SparkPeer
-from tests.table_kit import make_table, reopened
 
 pytestmark = pytest.mark.interop
 
-ENGINES = ("pyiceberg", "duckdb-iceberg")
-TABLE_LOCATION = {"metadata.iceberg.storage": "table-location"}
-V3 = {**TABLE_LOCATION, "metadata.iceberg.format-version": "3"}
-VECTORS = {**V3, "deletion-vectors.enabled": "true"}
-COLUMNS = (
-    ("k", "BIGINT"),
-    ("p", "STRING"),
-    ("n", "INT"),
-    ("s", "STRING"),
-    ("price", "DECIMAL(10, 2)"),
-    ("big", "DECIMAL(30, 5)"),
-    ("at3", "TIMESTAMP(3)"),
-    ("at", "TIMESTAMP(6)"),
-    ("zoned", "TIMESTAMP(6) WITH LOCAL TIME ZONE"),
-    ("day", "DATE"),
-    ("ok", "BOOLEAN"),
-    ("d", "DOUBLE"),
-    ("tiny", "TINYINT"),
-    ("raw", "BYTES"),
-    ("many", "ARRAY<INT>"),
-    ("named", "MAP<STRING, BIGINT>"),
-    ("r", "ROW<x INT, y STRING>"),
-)
+WAYS = {
+    "pyiceberg": ("file", "rest"),
+    "duckdb": ("file", "directory", "rest"),
+    "polars": ("rest",),
+}
+BY_NAME = {kind.name: kind for kind in KINDS}
+SEEDS = 16
+MINUTE_MS = 60_000
 
 
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """A kind of table: its keys, partition keys and options; `$ro` for the optimized view."""
-
-    name: str
-    keys: tuple[str, ...] = ()
-    partitions: tuple[str, ...] = ()
-    options: tuple[tuple[str, str], ...] = ()
-    optimized: bool = False
+def _asked(history: History, reference: str) -> Iterator[dict[str, Any]]:
+    """How a state can be asked for."""
+    if reference.isdigit():
+        yield {"snapshot": reference}
+        yield {"timestamp": history.times[reference]}
+    else:
+        yield {"ref": reference}
 
 
-def _kind(name: str, options: dict[str, str], **others: Any) -> Kind:
-    return Kind(name, options=tuple(options.items()), **others)
+def _agrees(engine: str, way: str, place: Place, at: dict[str, Any], expected: pa.Table) -> None:
+    found = read(engine, way, place, at)
+    where = (engine, way, at, place.metadata)
+    assert rows_of(found, expected) == rows_as_read(expected, engine), where
 
 
-KINDS = (
-    _kind("vectors", {**VECTORS, "bucket": "2"}, keys=("k",)),
-    _kind(
-        "vectors-64", {**VECTORS, "bucket": "1", "deletion-vectors.bitmap64": "true"}, keys=("k",)
-    ),
-    _kind("partitions", {**VECTORS, "bucket": "1"}, keys=("p", "k"), partitions=("p",)),
-    _kind("dynamic", {**VECTORS, "bucket": "-1"}, keys=("k",)),
-    _kind("append", {**TABLE_LOCATION, "bucket": "-1"}, partitions=("p",)),
-    _kind("append-vectors", {**VECTORS, "bucket": "-1"}),
-    _kind("first-row", {**V3, "merge-engine": "first-row", "bucket": "1"}, keys=("k",)),
-    _kind("optimized", {**TABLE_LOCATION, "bucket": "1"}, keys=("k",), optimized=True),
-    _kind("hadoop", {**VECTORS, "metadata.iceberg.storage": "hadoop-catalog"}, keys=("k",)),
-)
+def _check(history: History, url: str) -> None:
+    """Every engine sees the newest state, and one of them each earlier one, in one of its ways."""
+    place, rng = place_of(history.table, url), history.rng
+    references = history.references()
+    for engine, ways in WAYS.items():
+        _agrees(engine, rng.choice(ways), place, {}, history.known[references[0]])
+    for reference in references[1:]:
+        for at in _asked(history, reference):
+            engine = "pyiceberg" if "ref" in at else rng.choice(list(WAYS))  # DuckDB has no tags
+            _agrees(engine, rng.choice(WAYS[engine]), place, at, history.known[reference])
 
 
-def _value(name: str, key: int, rng: random.Random) -> Any:
-    if name != "p" and rng.random() < 0.1:
-        return None
-    day = datetime.date(1969, 12, 20) + datetime.timedelta(days=key % 40)
-    at = datetime.datetime(1969, 12, 31, 23, 59, 59) + datetime.timedelta(seconds=key * 977)  # noqa: DTZ001
-    number = rng.randint(-99, 99)
+def _run(kind: Kind, seed: int, directory: pathlib.Path, steps: int) -> None:
+    history = History(kind, seed, directory)
+    with catalog_service(directory) as url:
+        for _ in range(steps):
+            history.step()
+            if history.table.latest_snapshot() is not None:
+                _check(history, url)
+    assert history.table.latest_snapshot() is None or history.table.sync_iceberg() == 0
+
+
+@pytest.mark.parametrize("name", ["partitions", "append-vectors"])
+def test_engines_see_our_rows_at_every_commit(name: str, tmp_path: pathlib.Path) -> None:
+    _run(BY_NAME[name], 1, tmp_path, steps=5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_engines_see_our_rows_in_many_histories(
+    name: str, seed: int, tmp_path: pathlib.Path
+) -> None:
+    _run(BY_NAME[name], 100 + seed, tmp_path, steps=8)
+
+
+# --------------------------------------------------------------------------------------- Spark
+
+
+def _spark_catalogs(directory: pathlib.Path, url: str) -> dict[str, str]:
+    """Settings of two catalogs, each named for this warehouse."""
+    mark = f"{directory.parent.name}_{directory.name}".replace("-", "_")
+    rest, hadoop = f"spark.sql.catalog.rest_{mark}", f"spark.sql.catalog.hadoop_{mark}"
     return {
-        "p": f"part {key % 3}",
-        "n": number,
-        "s": "é" * (key % 20) + str(number),
-        "text": "e" * (key % 20) + str(number),
-        "price": decimal.Decimal(number) / 100,
-        "big": decimal.Decimal(number) * 10**18 + decimal.Decimal("0.00001"),
-        "at3": at,
-        "at": at.replace(microsecond=number + 99),
-        "zoned": at.replace(tzinfo=datetime.UTC),
-        "day": day,
-        "ok": number > 0,
-        "d": [number / 7, float("inf"), -0.0][key % 3],
-        "tiny": number,
-        "raw": bytes([key % 256]) * 3,
-        "many": [number, None],
-        "named": [("a", number)],
-        "r": {"x": number, "y": None},
-    }.get(name, number)
+        rest: "org.apache.iceberg.spark.SparkCatalog",
+        f"{rest}.type": "rest",
+        f"{rest}.uri": url,
+        f"{rest}.token": TOKEN,
+        f"{rest}.cache-enabled": "false",
+        hadoop: "org.apache.iceberg.spark.SparkCatalog",
+        f"{hadoop}.type": "hadoop",
+        f"{hadoop}.warehouse": f"file://{directory}/iceberg",
+        f"{hadoop}.cache-enabled": "false",
+    }
 
 
-class _History:
-    """A table with the tags that it has and what was read of kept snapshots."""
-
-    def __init__(self, kind: Kind, seed: int, directory: pathlib.Path) -> None:
-        self.rng = random.Random(f"{kind.name} {seed}")
-        self.kind = kind
-        options = {"num-sorted-run.compaction-trigger": "3", **dict(kind.options)}
-        self.table = make_table(
-            directory,
-            columns=COLUMNS,
-            keys=kind.keys,
-            partitions=kind.partitions,
-            options=options,
-            seed=seed,
-        )
-        self.known: dict[str, pa.Table] = {}
-        self.identifier = 0
-
-    def step(self) -> None:
-        actions = [self.write] * 6 + [
-            self.compact,
-            self.alter,
-            self.tag,
-            self.expire,
-            self.roll_back,
-        ]
-        if self.kind.name == "append-vectors":
-            actions += [self.delete] * 3
-        self.rng.choice(actions)()
-        self.table = reopened(self.table)
-        latest = self.table.latest_snapshot()
-        if latest is not None:
-            self.known[str(latest.id)] = self.rows()
-
-    def rows(self) -> pa.Table:
-        if self.kind.optimized:
-            return system_table(self.table, "ro")
-        return self.table.to_arrow()
-
-    def write(self, full: bool = False) -> None:
-        self.identifier += 1
-        schema = self.table.schema.arrow_schema
-        keys = self.rng.sample(range(60), self.rng.randint(1, 25))
-        columns = [
-            pa.array(
-                [key if field.name == "k" else _value(field.name, key, self.rng) for key in keys],
-                field.type,
-            )
-            for field in schema
-        ]
-        names = [field.name for field in schema]
-        if self.kind.keys:
-            deletes = self.kind.name != "first-row"
-            kinds = [3 if deletes and self.rng.random() < 0.25 else 0 for _ in keys]
-            columns.append(pa.array(kinds, pa.int8()))
-            names.append(VALUE_KIND)
-        with self.table.new_write("test") as writer:
-            writer.write(pa.RecordBatch.from_arrays(columns, names=names))
-            if full:
-                writer.compact(full=True)
-            self.table.new_commit("test").commit(writer.prepare_commit(), self.identifier)
-
-    def compact(self) -> None:
-        if self.kind.keys:
-            self.write(full=True)
-
-    def delete(self) -> None:
-        self.table.delete_where(f"k < {self.rng.randint(0, 30)}", "test")
-
-    def alter(self) -> None:
-        names = {field.name: field for field in self.table.schema.fields}
-        if "n" in names and self.rng.random() < 0.3:
-            changes: list[Any] = [UpdateType("n", parse_type("BIGINT"))]
-        elif "price" in names and self.rng.random() < 0.3:
-            changes = [UpdateType("price", parse_type("DECIMAL(14, 2)"))]
-        elif "s" in names and self.rng.random() < 0.3:
-            changes = [RenameColumn("s", "text")]
-        elif "tiny" in names and self.rng.random() < 0.4:
-            changes = [DropColumn("tiny")]
-        elif "ok" in names and self.rng.random() < 0.4:
-            changes = [MoveColumn("ok", first=True)]
-        else:
-            changes = [AddColumn(f"c{self.table.schema.highest_field_id}", parse_type("BIGINT"))]
-        self.table = self.table.alter(changes)
-        self.write()
-
-    def tag(self) -> None:
-        latest = self.table.latest_snapshot()
-        if latest is not None:
-            name = f"tag-{self.identifier}"
-            self.table.create_tag(name, ignore_if_exists=True)
-            self.known[name] = self.known[str(latest.id)]
-
-    def expire(self) -> None:
-        self.table.expire_snapshots(retain_min=1, retain_max=3, time_retained_ms=0)
-
-    def roll_back(self) -> None:
-        ids = self.table.snapshots.ids()
-        if len(ids) < 2:
-            return
-        target = ids[-2]
-        self.table.rollback_to(target)
-        for name in list(self.known):
-            gone = int(name) > target if name.isdigit() else self._is_gone(name)
-            if gone:
-                del self.known[name]
-
-    def _is_gone(self, tag: str) -> bool:
-        path = self.table.layout.tag_file(tag)
-        return not self.table.file_io.exists(path)
+def _spark_clause(at: dict[str, Any]) -> str:
+    if "timestamp" in at:
+        return f" TIMESTAMP AS OF timestamp_millis({at['timestamp']})"
+    if "ref" in at:
+        return f" VERSION AS OF '{at['ref']}'"
+    return f" VERSION AS OF {at['snapshot']}" if at else ""
 
 
-def _references(history: _History) -> list[str]:
-    """The newest snapshot, an older one that is still there, and a tag."""
-    ids = [str(one) for one in history.table.snapshots.ids() if str(one) in history.known]
-    tags = [name for name in history.known if not name.isdigit()]
-    return [*dict.fromkeys([*ids[-1:], *ids[:1]]), *tags[-1:]]
+def _check_in_spark(history: History, spark: SparkPeer, settings: dict[str, str]) -> None:
+    hadoop = history.kind.settings["metadata.iceberg.storage"] == "hadoop-catalog"
+    rest, other = (key.rpartition(".")[2] for key in settings if key.count(".") == 3)
+    names = [f"{rest}.db.t", *([f"{other}.db.t"] if hadoop else [])]
+    references = history.references()
+    states = [(at, one) for one in references for at in _asked(history, one)]
+    for name in names:
+        for at, reference in [({}, references[0]), *states]:
+            expected = history.known[reference]
+            text = f"SELECT * FROM {name}{_spark_clause(at)}"
+            found = spark.query(text, settings=settings)
+            assert rows_of(found, expected) == rows_as_read(expected, "spark"), (name, at)
+    if not hadoop:
+        for reference in references:
+            option = "snapshot-id" if reference.isdigit() else "tag"
+            view = {"t": (history.table.layout.root, {option: reference})}
+            found = spark.query("SELECT * FROM t", iceberg=view)
+            expected = history.known[reference]
+            assert rows_of(found, expected) == rows_as_read(expected, "spark"), reference
 
 
-def _plain(table: pa.Table, like: pa.Table) -> list[str]:
-    """Rows as texts, sorted; columns by name, values as the other table has them."""
-    columns = []
-    for name in like.column_names:
-        column = table.column(name)
-        wanted = like.schema.field(name).type
-        if not pa.types.is_nested(wanted):
-            column = column.cast(wanted)
-        columns.append(column.to_pylist())
-    return sorted(map(repr, zip(*columns, strict=True)))
+@pytest.mark.full
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("seed", range(2))
+def test_spark_sees_our_rows(
+    name: str, seed: int, spark: SparkPeer, tmp_path: pathlib.Path
+) -> None:
+    history = History(BY_NAME[name], 200 + seed, tmp_path)
+    with catalog_service(tmp_path) as url:
+        settings = _spark_catalogs(tmp_path, url)
+        for number in range(1, 13):
+            history.step()
+            if number % 6 == 0 and history.table.latest_snapshot() is not None:
+                _check_in_spark(history, spark, settings)
 
 
-def _check(history: _History, references: list[str]) -> None:
-    for reference in references:
-        expected = history.known[reference]
-        for engine in ENGINES:
-            if engine == "duckdb-iceberg" and not reference.isdigit():
-                continue
-            found = iceberg_rows(engine, metadata_of(history.table), reference)
-            assert set(found.column_names) == set(expected.column_names), (engine, reference)
-            assert _plain(found, expected) == _plain(expected, expected), (engine, reference)
+# ---------------------------------------------------------------------------------- ClickHouse
 
 
-def metadata_of(table: FileStoreTable) -> pathlib.Path:
-    """The newest metadata file, as the hint says."""
-    root = pathlib.Path(table.layout.root)
-    directory = root / "metadata"
-    if table.options.iceberg_storage == "hadoop-catalog":
-        directory = root.parents[1] / "iceberg" / "db" / root.name / "metadata"
-    version = (directory / "version-hint.text").read_text()
-    return directory / f"v{version}.metadata.json"
-
-
-def run(kind: Kind, seed: int, directory: pathlib.Path, steps: int) -> None:
-    history = _History(kind, seed, directory)
-    for _ in range(steps):
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", ["append", "append-buckets", "first-row"])
+def test_clickhouse_sees_our_rows(name: str, seed: int, tmp_path: pathlib.Path) -> None:
+    history = History(BY_NAME[name], 300 + seed, tmp_path)
+    for _ in range(12):
         history.step()
         if history.table.latest_snapshot() is not None:
-            _check(history, _references(history))
-    assert history.table.sync_iceberg() == 0
-
-
-@pytest.mark.parametrize("kind", [KINDS[2], KINDS[4]], ids=lambda kind: kind.name)
-def test_engines_see_our_rows_at_every_commit(kind: Kind, tmp_path: pathlib.Path) -> None:
-    run(kind, 1, tmp_path, steps=8)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_spark_sees_our_rows(kind: Kind, spark: SparkPeer, tmp_path: pathlib.Path) -> None:
-    if dict(kind.options)["metadata.iceberg.storage"] != "table-location":
-        pytest.skip("Spark finds the other places by catalogs")
-    history = _History(kind, 7, tmp_path)
-    while history.table.latest_snapshot() is None or history.identifier < 8:
-        history.step()
-    for reference in _references(history):
-        expected = history.known[reference]
-        option = "snapshot-id" if reference.isdigit() else "tag"
-        view = {"t": (history.table.layout.root, {option: reference})}
-        found = spark.query("SELECT * FROM t", iceberg=view)
-        assert _plain(found, expected) == _plain(expected, expected), (kind, reference)
+            place, references = place_of(history.table, ""), history.references()
+            _agrees("clickhouse", "directory", place, {}, history.known[references[0]])
+            for one in filter(str.isdigit, references):
+                for at in _asked(history, one):
+                    _agrees("clickhouse", "directory", place, at, history.known[one])
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seed", range(34))
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_engines_see_our_rows_in_many_histories(
-    kind: Kind, seed: int, tmp_path: pathlib.Path
+@pytest.mark.parametrize(
+    ("name", "text"), [("vectors", "Position deletes"), ("optimized", "_KEY_k")]
+)
+def test_what_clickhouse_cannot_read_it_refuses(
+    name: str, text: str, tmp_path: pathlib.Path
 ) -> None:
-    run(kind, 100 + seed, tmp_path, steps=15)
+    """The guide says so; should a later version read it, the guide has to say that."""
+    history = History(BY_NAME[name], 1, tmp_path)
+    for _ in range(4):
+        history.write()
+    history.write(full=True)
+    history.write()
+    with pytest.raises(PeerFailedError, match=text):
+        read("clickhouse", "directory", place_of(history.table.latest(), ""), {})
+
+
+# ---------------------------------------------------------------------------- readers that stay
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("guard", ["time", "tag", "consumer"])
+def test_a_reader_of_an_old_snapshot_loses_nothing(guard: str, tmp_path: pathlib.Path) -> None:
+    """An hour of commits and expiry; the reader keeps the metadata file it began with."""
+    history = History(BY_NAME["vectors"], 5, tmp_path)
+    for _ in range(3):
+        history.write(full=True)
+    table = history.table = history.table.latest()
+    began = table.latest_snapshot()
+    assert began is not None
+    expected = table.to_arrow()
+    retained_ms = {"time": 70 * MINUTE_MS}.get(guard, 0)
+    if guard == "tag":
+        table.create_tag("held")
+    elif guard == "consumer":
+        write_consumer(table, "reader", began.id)
+    held = place_of(table, "")
+    at = {"snapshot": str(began.id)}
+    with catalog_service(tmp_path) as url:
+        for minute in range(0, 60, 5):
+            history.clock.advance(5 * MINUTE_MS)
+            history.write(full=minute % 3 == 0)
+            history.table.expire_snapshots(retain_min=1, time_retained_ms=retained_ms)
+            for engine, way, place in (
+                ("pyiceberg", "file", held),
+                ("duckdb", "file", held),
+                ("polars", "rest", place_of(history.table, url)),
+                ("duckdb", "rest", place_of(history.table, url)),
+            ):
+                _agrees(engine, way, place, at, expected)
+        newest = history.table.latest_snapshot()
+        assert newest is not None
+        assert newest.id > began.id + 12
+        _release(history, guard)
+        with pytest.raises(PeerFailedError):  # never other rows
+            read("pyiceberg", "file", held, at)
+        with pytest.raises(PeerFailedError):
+            read("duckdb", "rest", place_of(history.table, url), at)
+
+
+def _release(history: History, guard: str) -> None:
+    history.clock.advance(60 * MINUTE_MS)
+    if guard == "tag":
+        history.table.delete_tag("held")
+    elif guard == "consumer":
+        newest = history.table.latest_snapshot()
+        assert newest is not None
+        write_consumer(history.table, "reader", newest.id + 1)
+    history.table.expire_snapshots(retain_min=1, time_retained_ms=1)
+
+
+def test_the_optimized_view_is_what_engines_see(tmp_path: pathlib.Path) -> None:
+    history = History(BY_NAME["optimized"], 2, tmp_path)
+    history.write(full=True)
+    history.write()
+    table = history.table.latest()
+    assert table.to_arrow().num_rows != system_table(table, "ro").num_rows
+    _agrees("duckdb", "file", place_of(table, ""), {}, system_table(table, "ro"))

@@ -14,6 +14,10 @@
 {{- if .Values.compaction.enabled -}}
 {{- if not (or .Values.compaction.database .Values.compaction.includingTables) }}{{ fail "set the tables to compact: `compaction.database` or `compaction.includingTables`" }}{{ end -}}
 {{- end -}}
+{{- if .Values.catalogService.enabled -}}
+{{- if and (empty .Values.catalogService.tokens.existingSecret) (not .Values.catalogService.withoutTokens) }}{{ fail "the catalog service needs tokens: set `catalogService.tokens.existingSecret`, or `catalogService.withoutTokens: true`" }}{{ end -}}
+{{- if and .Values.catalogService.tokens.existingSecret .Values.catalogService.withoutTokens }}{{ fail "set only one of `catalogService.tokens.existingSecret` and `catalogService.withoutTokens`" }}{{ end -}}
+{{- end -}}
 {{- if and (empty .Values.s3.existingSecret) (ne .Values.s3.existingSecretKeys.sessionToken "") }}{{ fail "`s3.existingSecretKeys.sessionToken` needs `s3.existingSecret`" }}{{ end -}}
 {{- if and (hasPrefix "SASL" .Values.kafka.security.protocol) (empty .Values.kafka.security.existingSecret) $given -}}
 {{- $properties := include "lakeward.setting" (dict "map" .Values.config "key" "source.properties") -}}
@@ -48,6 +52,7 @@
 {{- if and (include "lakeward.warehouseVolume" .) (empty .Values.warehouse.persistence.existingClaim) -}}
 {{- if not (has "ReadWriteMany" .Values.warehouse.persistence.accessModes) -}}
 {{- if eq .Values.mode "kubernetes" }}{{ fail "in mode `kubernetes` all pods write the warehouse: set `warehouse.persistence.accessModes: [ReadWriteMany]` (with a storage class that supports it), or `warehouse.url`" }}{{ end -}}
+{{- if .Values.catalogService.enabled }}{{ fail "the catalog service uses the warehouse from separate pods: set `warehouse.persistence.accessModes: [ReadWriteMany]`, or `warehouse.url`" }}{{ end -}}
 {{- if .Values.compaction.enabled }}{{ fail "dedicated compaction writes the warehouse from separate pods: set `warehouse.persistence.accessModes: [ReadWriteMany]`, or `warehouse.url`" }}{{ end -}}
 {{- end -}}
 {{- end -}}

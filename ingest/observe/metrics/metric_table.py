@@ -23,10 +23,11 @@ _TYPES: dict[str, tuple[float, ...]] = {
     "histogram": (),
     "histogram seconds": (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600),
     "histogram delay": (1, 2, 5, 10, 30, 60, 120, 300, 900, 3600, 14400),
+    "histogram request": (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30),
     "histogram records": (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000),
 }
 """Types of metrics with the upper bounds of their buckets: durations in a batch, the delay from a
-change in the source to its commit [s], records."""
+change in the source to its commit, durations of requests [s], records."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -267,6 +268,13 @@ registry_requests_total | counter | outcome | count | | Requests to the schema r
     batch is committed.
 registry_request_duration_seconds | histogram | | seconds | | Duration of requests to the schema
     registry.
+
+## Catalog service
+catalog_requests_total | counter | route method status | count | | Requests to `lakeward catalog
+    serve`, by the template of their path; `other`: there is none.
+catalog_request_duration_seconds | histogram request | route method | seconds | | Duration of these
+    requests.
+catalog_requests_in_flight | gauge | | count | | Requests that are being answered.
 """
 
 
@@ -287,4 +295,10 @@ def _groups() -> tuple[tuple[str, tuple[Metric, ...]], ...]:
 GROUPS = _groups()
 """The catalogue by section of the reference page."""
 
-METRICS = tuple(row for _, rows in GROUPS for row in rows)
+_SERVICE = "Catalog service"
+
+METRICS = tuple(row for title, rows in GROUPS if title != _SERVICE for row in rows)
+"""Metrics of a pipeline."""
+
+CATALOG_METRICS = dict(GROUPS)[_SERVICE]
+"""Metrics of `lakeward catalog serve`, a process of its own."""

@@ -25,6 +25,9 @@ _NOT_JAVA_SPACE = frozenset("\x85\xa0\u2007\u202f")
 _DAY_MS = 86_400_000
 
 
+MAIN_BRANCH = "main"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class TableLayout:
     """Paths of one table, or of one branch of it.
@@ -36,13 +39,15 @@ class TableLayout:
     """
 
     root: str
-    branch: str = "main"
+    branch: str = MAIN_BRANCH
     data_directory: str = ""
 
     @property
     def branch_root(self) -> str:
         """Where the branch keeps its own metadata."""
-        return self.root if self.branch == "main" else f"{self.root}/branch/branch-{self.branch}"
+        return (
+            self.root if self.branch == MAIN_BRANCH else f"{self.root}/branch/branch-{self.branch}"
+        )
 
     @property
     def branches_dir(self) -> str:

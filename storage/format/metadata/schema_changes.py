@@ -14,7 +14,15 @@ from storage.errors import InvalidRequestError, InvalidSchemaChangeError
 from storage.format.metadata.schema import TableSchema, check_column_name, check_keys, number_type
 from storage.format.types.cast_columns import can_cast
 from storage.format.types.default_values import default_of
-from storage.format.types.field_tree import ColumnPath, as_path, edit_siblings, edit_type, path_text
+from storage.format.types.field_tree import (
+    ColumnExistsError,
+    ColumnNotFoundError,
+    ColumnPath,
+    as_path,
+    edit_siblings,
+    edit_type,
+    path_text,
+)
 from storage.format.types.type_text import type_name
 from storage.format.types.types import DataField, DataType
 from storage.options.options import find_option, option_value
@@ -411,7 +419,7 @@ def _index(siblings: Sequence[DataField], path: tuple[str, ...]) -> int:
     for index, field in enumerate(siblings):
         if field.name == path[-1]:
             return index
-    raise InvalidSchemaChangeError(
+    raise ColumnNotFoundError(
         "no such column",
         column=path_text(path),
         columns=", ".join(field.name for field in siblings),
@@ -420,7 +428,7 @@ def _index(siblings: Sequence[DataField], path: tuple[str, ...]) -> int:
 
 def _refuse_taken(siblings: Sequence[DataField], path: tuple[str, ...]) -> None:
     if any(field.name == path[-1] for field in siblings):
-        raise InvalidSchemaChangeError("the column exists already", column=path_text(path))
+        raise ColumnExistsError("the column exists already", column=path_text(path))
 
 
 def _check_name(name: str) -> None:

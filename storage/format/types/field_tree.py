@@ -4,7 +4,7 @@
 import dataclasses
 from collections.abc import Callable
 
-from storage.errors import InvalidSchemaChangeError
+from storage.errors import AlreadyExistsError, InvalidSchemaChangeError, NotFoundError
 from storage.format.types.types import ArrayType, DataField, DataType, MapType, RowType
 
 ColumnPath = str | tuple[str, ...]
@@ -12,6 +12,14 @@ ColumnPath = str | tuple[str, ...]
 `value` for what a MAP holds."""
 
 Siblings = tuple[DataField, ...]
+
+
+class ColumnExistsError(InvalidSchemaChangeError, AlreadyExistsError):
+    """A column of this name is there."""
+
+
+class ColumnNotFoundError(InvalidSchemaChangeError, NotFoundError):
+    """There is no column of this name."""
 
 
 def as_path(name: ColumnPath) -> tuple[str, ...]:
@@ -76,7 +84,7 @@ def _fields_edited(
             type_ = _type_edited(field.type, path, depth + 1, edit)
             changed = dataclasses.replace(field, type=type_)
             return (*fields[:index], changed, *fields[index + 1 :])
-    raise InvalidSchemaChangeError("no such column", column=path_text(path[: depth + 1]))
+    raise ColumnNotFoundError("no such column", column=path_text(path[: depth + 1]))
 
 
 def _type_edited(
@@ -94,4 +102,4 @@ def _type_edited(
         case MapType() if path[depth] == "value":
             value = _type_edited(type_.value, path, depth + 1, edit)
             return dataclasses.replace(type_, value=value)
-    raise InvalidSchemaChangeError("no such column", column=path_text(path[: depth + 1]))
+    raise ColumnNotFoundError("no such column", column=path_text(path[: depth + 1]))

@@ -5,8 +5,10 @@ Source: Iceberg table specification, "Schemas and Data Types", appendices A (Avr
 (single-value serialization). Field ids are the table's own: its Parquet files carry them.
 """
 
+import dataclasses
 import decimal
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 from storage.errors import UnsupportedFeatureError
@@ -157,6 +159,8 @@ def check_promotion(before: DataField, after: DataField) -> None:
     Raises:
         UnsupportedFeatureError: it is not; names the column.
     """
+    for inner in _inside(before, after):
+        check_promotion(*inner)
     old = _type(before.type, before.id, 1, before.name)
     new = _type(after.type, after.id, 1, after.name)
     if old == new or not isinstance(old, str) or (old, new) in _PROMOTIONS:
@@ -174,6 +178,22 @@ def check_promotion(before: DataField, after: DataField) -> None:
         type=type_name(before.type),
         wanted=type_name(after.type),
     )
+
+
+def _inside(before: DataField, after: DataField) -> Iterator[tuple[DataField, DataField]]:
+    """The fields, elements and values of a nested column before and after a change."""
+    match before.type, after.type:
+        case RowType(fields=old), RowType(fields=new):
+            known = {field.id: field for field in old}
+            for field in new:
+                if field.id in known:
+                    named = dataclasses.replace(field, name=f"{after.name}.{field.name}")
+                    yield known[field.id], named
+        case (ArrayType(element=first), ArrayType(element=second)) | (
+            MapType(value=first),
+            MapType(value=second),
+        ):
+            yield dataclasses.replace(before, type=first), dataclasses.replace(after, type=second)
 
 
 def partition_spec(schema: TableSchema) -> dict[str, Any]:

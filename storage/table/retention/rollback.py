@@ -52,9 +52,11 @@ def rollback_to(
         NotFoundError: there is no such snapshot or tag.
         StorageUnavailableError: the store failed; call again.
     """
-    table.require_own_snapshots()
     target = rollback_target(table, snapshot_id, tag=tag, timestamp_ms=timestamp_ms)
     table.snapshots.forget()
+    if table.snapshot_owner is not None:
+        table.snapshot_owner.roll_back(target.id, tag)
+        return target
     if table.snapshots.put(target):
         table.snapshots.write_earliest_hint(min(table.snapshots.ids()))
     table.snapshots.move_latest_hint(target.id)

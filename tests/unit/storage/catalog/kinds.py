@@ -5,6 +5,7 @@ import contextlib
 import pathlib
 from collections.abc import Iterator, Mapping
 
+from tests.catalog_service import TOKEN, catalog_service
 from tests.e2e.availability import had
 from tests.e2e.hive_metastore import hive_metastore
 from tests.e2e.mariadb_server import PASSWORD as MARIADB_PASSWORD
@@ -12,12 +13,14 @@ from tests.e2e.mariadb_server import USER as MARIADB_USER
 from tests.e2e.mariadb_server import mariadb
 from tests.e2e.postgres_server import USER as POSTGRES_USER
 from tests.e2e.postgres_server import postgres
-from tests.unit.storage.catalog.rest_server import TOKEN, rest_server
 
-__all__ = ["LOCAL", "SERVED", "catalog_options"]
+__all__ = ["LOCAL", "SERVED", "WITHOUT_VIEWS", "catalog_options"]
 
-LOCAL = ("filesystem", "sqlite", "rest")
+LOCAL = ("filesystem", "sqlite", "rest", "rest-sqlite")
 """Kinds that need no server."""
+
+WITHOUT_VIEWS = ("filesystem", "rest")
+"""Kinds that keep neither views nor properties of databases, as Paimon's filesystem catalog."""
 
 SERVED = ("postgres", "mariadb", "hive")
 """Kinds that do."""
@@ -37,7 +40,11 @@ def catalog_options(kind: str, scratch: pathlib.Path) -> Iterator[Mapping[str, s
         case "sqlite":
             yield {"metastore": "jdbc", "uri": f"jdbc:sqlite:{scratch}/catalog.db"}
         case "rest":
-            with rest_server(str(scratch / "served")) as rest:
+            with catalog_service(str(scratch / "served")) as rest:
+                yield {"metastore": "rest", "uri": rest.uri, "token": TOKEN}
+        case "rest-sqlite":
+            options = {"metastore": "jdbc", "uri": f"jdbc:sqlite:{scratch}/served.db"}
+            with catalog_service(str(scratch / "served"), options) as rest:
                 yield {"metastore": "rest", "uri": rest.uri, "token": TOKEN}
         case "postgres":
             with postgres() as server:

@@ -21,9 +21,9 @@ from storage.errors import (
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import DataField
+from tests.catalog_service import TOKEN, catalog_service
 from tests.free_ports import free_port
 from tests.table_kit import rows_of, write
-from tests.unit.storage.catalog.rest_server import TOKEN, rest_server
 
 INT = parse_type("INT")
 STRING = parse_type("STRING")
@@ -31,7 +31,8 @@ STRING = parse_type("STRING")
 
 @pytest.fixture
 def server(tmp_path):
-    with rest_server(str(tmp_path / "served")) as found:
+    catalog = {"metastore": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/served.db"}
+    with catalog_service(str(tmp_path / "served"), catalog) as found:
         yield found
 
 
@@ -82,7 +83,7 @@ def test_a_commit_is_the_servers(server, table):
     write(table, 1, [("+I", 1, "a"), ("+I", 2, "b/ c")])
     write(table, 2, [("+I", 3, "a")])
     first, second = server.commits
-    assert first["tableId"] == second["tableId"] == "id-0"
+    assert first["tableId"] == second["tableId"] == server.service.catalog.table_id("db.t")
     assert first["baseSnapshotUuid"] is None
     assert second["baseSnapshotUuid"] == first["snapshot"]["uuid"]
     sums = {one["spec"]["dt"]: one["recordCount"] for one in first["statistics"]}

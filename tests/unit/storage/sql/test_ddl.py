@@ -15,7 +15,7 @@ from storage.errors import (
 )
 from storage.sql.errors import SqlError
 from storage.sql.session import SqlSession
-from tests.unit.storage.catalog.rest_server import TOKEN, rest_server
+from tests.catalog_service import TOKEN, catalog_service
 
 
 @pytest.fixture
@@ -58,7 +58,8 @@ def test_a_view_stays_when_another_one_cannot_take_its_place(catalog, monkeypatc
 
 
 def test_a_view_of_a_rest_catalog_is_replaced_or_stays(tmp_path, monkeypatch) -> None:
-    with rest_server(str(tmp_path)) as server:
+    served = {"metastore": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/served.db"}
+    with catalog_service(str(tmp_path), served) as server:
         options = {"metastore": "rest", "uri": server.uri, "token": TOKEN}
         catalog = Catalog.open(str(tmp_path), options)
         catalog.create_database("db")

@@ -162,6 +162,18 @@ def test_a_change_of_type_that_iceberg_lacks_is_refused(tmp_path):
         table.alter([UpdateType("v", parse_type("STRING"))])
 
 
+@pytest.mark.parametrize(
+    ("path", "type_"),
+    [(("r", "x"), "STRING"), (("m", "value"), "DOUBLE"), (("a", "element"), "STRING")],
+)
+def test_a_change_of_type_inside_a_column_is_refused(tmp_path, path, type_):
+    nested = (("r", "ROW<x INT, y STRING>"), ("m", "MAP<STRING, INT>"), ("a", "ARRAY<INT>"))
+    table = make(tmp_path, STORAGE, columns=(("k", "INT"), *nested))
+    with pytest.raises(UnsupportedFeatureError, match="old files"):
+        table.alter([UpdateType(path, parse_type(type_))])
+    table.alter([UpdateType(path, parse_type("BIGINT"))])
+
+
 def _story(table: FileStoreTable) -> None:
     fill(table, 3)
     table.create_tag("one")

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Iceberg metadata that tables of a catalog have published."""
+
+import dataclasses
+
+from storage.catalog.catalog import Catalog
+from storage.errors import LakewardError, NotFoundError, RetryableError
+from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema_store import SchemaStore
+from storage.io.file_io import FileIO
+from storage.lru import LruCache
+from storage.table.iceberg.twin import IcebergTwin
+from storage.table.table import FileStoreTable
+
+_HINT = "version-hint.text"
+_TRIES = 5
+_KNOWN_TABLES = 10_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Known:
+    """A table as it was last looked at.
+
+    Attributes:
+        schemas: of it; they keep what they read.
+        schema: the newest one.
+        directory: of the metadata; None: the table is to have none.
+    """
+
+    schemas: SchemaStore
+    file_io: FileIO
+    schema: TableSchema
+    directory: str | None
+
+
+class PublishedTables:
+    """Finds and reads the newest metadata files. Thread-safe."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._known: LruCache[str, _Known] = LruCache(_KNOWN_TABLES)
+
+    def newest(self, identifier: str) -> tuple[str, bytes]:
+        """Path and text of the newest metadata file.
+
+        Raises:
+            NotFoundError: there is no such table, or no metadata of it.
+        """
+        known = self._look(identifier)
+        for _ in range(_TRIES):  # a rollback takes versions away
+            location = self._newest_location(known, identifier)
+            try:
+                return location, known.file_io.read_bytes(location)
+            except FileNotFoundError:
+                continue
+        raise _without_metadata(identifier)
+
+    def location(self, identifier: str) -> str:
+        """Path of the newest metadata file.
+
+        Raises:
+            As `newest`.
+        """
+        return self._newest_location(self._look(identifier), identifier)
+
+    def has_metadata(self, identifier: str) -> bool:
+        """Whether there is a table with published metadata.
+
+        One that cannot be opened at all has none: it shall not hide the others of its database.
+        """
+        try:
+            self.location(identifier)
+        except RetryableError:
+            raise
+        except LakewardError:
+            return False
+        return True
+
+    def _newest_location(self, known: _Known, identifier: str) -> str:
+        if known.directory is None:
+            raise _without_metadata(identifier)
+        try:
+            version = int(known.file_io.read_bytes(f"{known.directory}/{_HINT}"))
+        except (FileNotFoundError, ValueError) as error:
+            raise _without_metadata(identifier) from error
+        return f"{known.directory}/v{version}.metadata.json"
+
+    def _look(self, identifier: str) -> _Known:
+        """The table as its newest schema says; only what changed is read."""
+        path = self._catalog.table_path(identifier)
+        key = f"{identifier}\0{path}"
+        known = self._known.get(key)
+        schemas = known.schemas if known else self._catalog.schemas(identifier)
+        schema = schemas.latest()
+        if schema is None:
+            raise NotFoundError("there is no such table", table=identifier)
+        if known is None or known.schema is not schema:
+            file_io = self._catalog.file_io_of(identifier)
+            known = _Known(schemas, file_io, schema, self._directory(identifier))
+            self._known.put(key, known)
+        return known
+
+    def _directory(self, identifier: str) -> str | None:
+        table = self._catalog.table(identifier)
+        if not isinstance(table, FileStoreTable) or table.options.iceberg_storage == "disabled":
+            return None
+        try:
+            return IcebergTwin(table).directory
+        except LakewardError:  # what Iceberg lacks: nothing was ever published
+            return None
+
+
+def _without_metadata(identifier: str) -> NotFoundError:
+    return NotFoundError(
+        "the table has no Iceberg metadata",
+        hint="set its option `metadata.iceberg.storage`; the first commit after that publishes it",
+        table=identifier,
+    )
