@@ -18,8 +18,8 @@ from urllib.parse import quote_plus
 from storage.catalog.catalog import BRANCH_MARK, Catalog, check_name, split_identifier
 from storage.catalog.options import LOCK_ENABLED, URI, WAREHOUSE, flag, split_options
 from storage.catalog.partitions import partition_changes
-from storage.catalog.rest_client import RestClient
 from storage.catalog.view import LOCATION, Database, View
+from storage.clients.rest_client import RestClient
 from storage.errors import (
     InvalidOptionError,
     InvalidRequestError,

@@ -26,9 +26,15 @@ def document(path: pathlib.Path) -> dict[str, Any]:
     return found
 
 
-def rows(path: pathlib.Path, snapshot_id: int | None = None) -> list[tuple[Any, ...]]:
-    """Rows of a snapshot as tuples, sorted by their text; None = the current one."""
-    found = document(path)
+def rows(
+    metadata: pathlib.Path | dict[str, Any], snapshot_id: int | None = None
+) -> list[tuple[Any, ...]]:
+    """Rows of a snapshot as tuples, sorted by their text; None = the current one.
+
+    Args:
+        metadata: path or content of a metadata file.
+    """
+    found = metadata if isinstance(metadata, dict) else document(metadata)
     wanted = found["current-snapshot-id"] if snapshot_id is None else snapshot_id
     snapshot = next(one for one in found["snapshots"] if one["snapshot-id"] == wanted)
     schema = next(one for one in found["schemas"] if one["schema-id"] == snapshot["schema-id"])

@@ -137,7 +137,13 @@ def test_orphan_removal_leaves_the_metadata(tmp_path):
         ({"deletion-vectors.enabled": "true"}, InvalidOptionError, "format version"),
         ({"metadata.iceberg.format-version": "4"}, InvalidOptionError, "2 or 3"),
         ({"file.format": "orc"}, UnsupportedFeatureError, "Parquet"),
-        ({"metadata.iceberg.storage": "hive-catalog"}, UnsupportedFeatureError, "hive-catalog"),
+        ({"metadata.iceberg.storage": "hive-catalog"}, InvalidOptionError, "address"),
+        ({"metadata.iceberg.storage": "rest-catalog"}, InvalidOptionError, "address"),
+        (
+            {"metadata.iceberg.storage": "rest-catalog", "metadata.iceberg.rest.url": "x"},
+            InvalidOptionError,
+            "rest.uri",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused(tmp_path, options, error, text):
@@ -178,9 +184,8 @@ def _operations(directory: pathlib.Path) -> int:
 def _check_after_death(directory: pathlib.Path, fault: Fault) -> None:
     table = make(directory, VECTORS)
     store = FaultyFileIO(LocalFileIO(durable=False), fault)
-    dying = reopened(table, file_io=store)
     with pytest.raises(SimulatedCrash):
-        _story(dying)
+        _story(reopened(table, file_io=store))
     survivor = reopened(table)
     hint = pathlib.Path(table.layout.root) / "metadata" / "version-hint.text"
     if hint.exists():
