@@ -316,18 +316,30 @@ def expire_snapshots(
         limit=limit,
     )
     ids, expired = _chosen(table, now_ms, keep_from, retention)
-    published = not expired or publish_iceberg(table, hidden=expired)
-    if not published and options.iceberg_storage in CATALOG_STORAGES:
-        _LOG.warning(
-            "snapshots stay until the Iceberg catalog follows: its readers may need them",
-            extra={"table": table.layout.root, "snapshots": len(expired)},
-        )
+    if expired and not _hidden_from_iceberg(table, expired):
         expired = []
     if expired:
         _remove(table, expired, next(one for one in ids if one > expired[-1]), ids[-1])
     if options.changelogs_outlive_snapshots and not alone:
         expire_changelogs(table, now_ms=now_ms, keep_from=keep_from)
     return len(expired)
+
+
+def _hidden_from_iceberg(table: TableCore, expired: Sequence[int]) -> bool:
+    """Whether Iceberg readers do not see snapshots any more that are about to expire.
+
+    Without an answer of the catalog service they stay: its readers may need them.
+    """
+    follows = table.options.iceberg_storage not in CATALOG_STORAGES or publish_iceberg(table)
+    if follows and publish_iceberg(table, hidden=expired):
+        return True
+    if table.options.iceberg_storage not in CATALOG_STORAGES:
+        return True
+    _LOG.warning(
+        "snapshots stay until the Iceberg catalog follows: its readers may need them",
+        extra={"table": table.layout.root, "snapshots": len(expired)},
+    )
+    return False
 
 
 def _remove(table: TableCore, expired: Sequence[int], stop_id: int, latest: int) -> None:
