@@ -7,7 +7,7 @@ Other modules of `storage.table` use the functions here, which load the rest onl
 import dataclasses
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from storage.errors import (
     InvalidOptionError,
@@ -16,6 +16,7 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 from storage.format.metadata.schema import TableSchema
+from storage.io.file_io import FileStatus
 from storage.options.iceberg import CATALOG_STORAGES, REST_PREFIX
 from storage.options.options import TableOptions
 from storage.table.core import TableCore
@@ -26,6 +27,7 @@ __all__ = [
     "check_iceberg",
     "check_iceberg_change",
     "iceberg_figures",
+    "iceberg_leftovers",
     "publish_iceberg",
     "sync_iceberg",
 ]
@@ -110,6 +112,21 @@ def catch_up_iceberg(table: TableCore) -> None:
     """Publish the Iceberg metadata of a table if this process failed to when it last tried."""
     if iceberg_figures(table.layout.root).behind:
         publish_iceberg(table)
+
+
+def iceberg_leftovers(table: TableCore) -> tuple[list[FileStatus], Callable[[], set[str]]]:
+    """Metadata files of a table, and what gives the names of those that readers may need.
+
+    None while a catalog service lags: it may show what only earlier versions name.
+    """
+    from storage.table.iceberg.twin import IcebergTwin  # noqa: PLC0415 - most tables have none
+
+    if table.options.iceberg_storage == _DISABLED or table.layout.branch != _MAIN:
+        return [], set
+    if table.options.iceberg_storage in CATALOG_STORAGES and not publish_iceberg(table):
+        return [], set
+    twin = IcebergTwin(table, follow=False)
+    return twin.candidates(), twin.named
 
 
 def _service(table: TableCore) -> str:

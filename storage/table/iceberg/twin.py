@@ -17,6 +17,7 @@ removed only then.
 Source: Iceberg table specification, versions 2 and 3; names of files as Apache Paimon has them.
 """
 
+import contextlib
 import dataclasses
 import logging
 import re
@@ -30,6 +31,7 @@ from storage.errors import CommitConflictError, CorruptDataError, NotFoundError
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.metadata.tag import list_tags
+from storage.io.file_io import FileStatus
 from storage.lru import LruCache
 from storage.table.core import TableCore
 from storage.table.iceberg.catalogs import OWNER, catalog_of
@@ -62,6 +64,12 @@ _LOG = logging.getLogger(__name__)
 
 _HINT = "version-hint.text"
 _VERSION = re.compile(r"v(\d+)\.metadata\.json")
+_OWN = re.compile(
+    r"v\d+\.metadata\.json|[0-9a-f-]{36}-m\d+\.avro|snap-\d+-[0-9a-f-]{36}\.avro"
+    r"|dv-[0-9a-f-]+\.puffin|\.(v\d+\.metadata\.json|version-hint\.text)\..+\.tmp"
+)
+"""Names of the files that are written here, but for the hint."""
+
 _TRIES = 20
 _MARK = "lakeward.snapshot"
 """Member of a snapshot's summary that distinguishes it from an earlier one of the same id."""
@@ -165,6 +173,32 @@ class IcebergTwin:
         """Snapshots that the metadata files lack. Costs a listing."""
         latest = self._table.snapshots.latest_id() or 0
         return max(0, latest - max(self.versions(), default=0))
+
+    def candidates(self) -> list[FileStatus]:
+        """Metadata files there are, but for the hint and files of others."""
+        found = self._table.file_io.list(self.directory)
+        return [one for one in found if _OWN.fullmatch(one.name)]
+
+    def named(self) -> set[str]:
+        """Names of the metadata files that some version needs which readers may be at.
+
+        Those are the newest version, and those before it that it still lists.
+        """
+        versions = self.versions()
+        if not versions:
+            return set()
+        newest = self._read(max(versions)) or {}
+        logged = {one["metadata-file"] for one in newest.get("metadata-log", ())}
+        numbers = [one for one, path in versions.items() if path in logged]
+        documents = [newest, *(self._read(one) or {} for one in numbers)]
+        snapshots = {
+            one["manifest-list"]: one for found in documents for one in found.get("snapshots", ())
+        }
+        paths = {versions[max(versions)], *logged}
+        for snapshot in snapshots.values():
+            with contextlib.suppress(FileNotFoundError):  # of a snapshot that has expired since
+                paths |= self._metadata_files([snapshot])
+        return {path.rpartition("/")[2] for path in paths}
 
     def _sync(self, hidden: Collection[int], *, listing: bool) -> int | None:
         """One try; None when another was faster."""

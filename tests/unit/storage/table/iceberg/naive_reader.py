@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyroaring
 
-__all__ = ["document", "newest", "rows"]
+__all__ = ["document", "files_of", "newest", "rows"]
 
 
 def newest(table_root: str) -> pathlib.Path:
@@ -63,6 +63,21 @@ def rows(
         every = zip(*(column.to_pylist() for column in columns), strict=True)
         result += [row for at, row in enumerate(every) if at not in gone]
     return sorted(result, key=repr)
+
+
+def files_of(snapshot: dict[str, Any]) -> set[str]:
+    """Names of the metadata files of a snapshot; none when it has expired."""
+    path = pathlib.Path(snapshot["manifest-list"])
+    if not path.exists():
+        return set()
+    found = {path.name}
+    for manifest in _records(str(path)):
+        found.add(pathlib.Path(manifest["manifest_path"]).name)
+        if manifest["content"] == 1:
+            entries = _records(manifest["manifest_path"])
+            live = [one["data_file"] for one in entries if one["status"] != 2]
+            found |= {pathlib.Path(one["file_path"]).name for one in live}
+    return found
 
 
 def _records(path: str) -> list[Any]:

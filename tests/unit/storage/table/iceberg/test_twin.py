@@ -13,7 +13,7 @@ from storage.io.local import LocalFileIO
 from storage.table.table import FileStoreTable
 from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import make_table, reopened, rows_of, write
-from tests.unit.storage.table.iceberg.naive_reader import document, newest, rows
+from tests.unit.storage.table.iceberg.naive_reader import document, files_of, newest, rows
 
 STORAGE = {"metadata.iceberg.storage": "table-location"}
 VECTORS = {
@@ -126,9 +126,40 @@ def test_orphan_removal_leaves_the_metadata(tmp_path):
     table = make(tmp_path, VECTORS)
     fill(table)
     before = metadata_files(table)
-    table.clock.advance(10**9)
+    table.clock.advance(10**12)
     table.remove_orphan_files(older_than_ms=table.clock.now_ms() - 1)
     assert metadata_files(table) == before
+
+
+def test_orphan_removal_takes_what_no_version_needs(tmp_path):
+    table = make(tmp_path, VECTORS)
+    fill(table, 3)
+    before = metadata_files(table)
+    directory = pathlib.Path(table.layout.root) / "metadata"
+    lost = {
+        "00000000-0000-0000-0000-000000000001-m0.avro",
+        "snap-9-00000000-0000-0000-0000-000000000001.avro",
+        "dv-00000000-0000-0000-0000-000000000001.puffin",
+    }
+    for name in (*lost, "00001-of-a-server.metadata.json"):
+        (directory / name).write_bytes(b"left by a crash")
+    table.clock.advance(10**12)
+    removed = table.remove_orphan_files(older_than_ms=table.clock.now_ms() - 1)
+    assert {pathlib.Path(path).name for path in removed.paths} == lost
+    assert metadata_files(table) == before | {"00001-of-a-server.metadata.json"}
+    for snapshot_id in table.snapshots.ids():
+        expected = rows_of(table, snapshot=snapshot_id)
+        assert rows(newest(table.layout.root), snapshot_id) == expected
+
+
+def test_old_versions_name_what_orphan_removal_keeps(tmp_path):
+    table = make(tmp_path, VECTORS)
+    fill(table, 3)
+    old = sorted((pathlib.Path(table.layout.root) / "metadata").glob("v*.metadata.json"))
+    table.clock.advance(10**12)
+    table.remove_orphan_files(older_than_ms=table.clock.now_ms() - 1)
+    for path in old:
+        assert rows(path) == rows_of(table, snapshot=document(path)["current-snapshot-id"])
 
 
 @pytest.mark.parametrize(
@@ -181,6 +212,23 @@ def _operations(directory: pathlib.Path) -> int:
     return len(store.operations)
 
 
+def _named(path: pathlib.Path) -> set[str]:
+    """Names of the metadata files that some version in the log of a version names, and the hint."""
+    logged = [pathlib.Path(one["metadata-file"]) for one in document(path)["metadata-log"]]
+    found = {"version-hint.text"}
+    for one in (path, *(each for each in logged if each.exists())):
+        for snapshot in document(one)["snapshots"]:
+            found |= files_of(snapshot)
+    return found
+
+
+def _versions(table: FileStoreTable) -> set[str]:
+    logged = document(newest(table.layout.root))["metadata-log"]
+    return {pathlib.Path(one["metadata-file"]).name for one in logged} | {
+        newest(table.layout.root).name
+    }
+
+
 def _check_after_death(directory: pathlib.Path, fault: Fault) -> None:
     table = make(directory, VECTORS)
     store = FaultyFileIO(LocalFileIO(durable=False), fault)
@@ -196,6 +244,14 @@ def _check_after_death(directory: pathlib.Path, fault: Fault) -> None:
     fill(survivor, 1, first=20)
     assert seen(survivor) == rows_of(survivor)
     assert survivor.sync_iceberg() == 0
+    survivor.clock.advance(10**12)
+    survivor.remove_orphan_files(older_than_ms=survivor.clock.now_ms() - 1)
+    for one in document(newest(survivor.layout.root))["snapshots"]:
+        if one["snapshot-id"] in survivor.snapshots.ids():
+            expected = rows_of(survivor, snapshot=one["snapshot-id"])
+            assert rows(newest(survivor.layout.root), one["snapshot-id"]) == expected
+    needed = _named(newest(survivor.layout.root))
+    assert metadata_files(survivor) - needed <= _versions(survivor)
 
 
 @pytest.mark.parametrize("mode", ["before", "after", "torn"])
