@@ -16,10 +16,13 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema_store import SchemaStore
+from storage.format.metadata.snapshot_store import SnapshotStore
 from storage.io.file_io import FileStatus
 from storage.options.iceberg import CATALOG_STORAGES, REST_PREFIX
 from storage.options.options import TableOptions
 from storage.table.core import TableCore
+from storage.table.retention.reachability import branch_names
 
 __all__ = [
     "IcebergFigures",
@@ -28,6 +31,7 @@ __all__ = [
     "check_iceberg_change",
     "iceberg_figures",
     "iceberg_leftovers",
+    "publish_branch",
     "publish_iceberg",
     "sync_iceberg",
 ]
@@ -71,7 +75,7 @@ _SILENT_UNTIL_S: dict[str, float] = {}
 
 
 def iceberg_figures(root: str) -> IcebergFigures:
-    """What this process published of the table at a directory."""
+    """What this process published of the table, or branch, at a directory."""
     return _FIGURES.get(root, IcebergFigures())
 
 
@@ -90,12 +94,15 @@ def publish_iceberg(
     Returns:
         Whether it is there now, with everything that the options ask for.
     """
-    if table.options.iceberg_storage == _DISABLED or table.layout.branch != _MAIN:
+    if table.options.iceberg_storage == _DISABLED:
         return True
     service = _service(table)
     follow = table.clock.monotonic_s() >= _SILENT_UNTIL_S.get(service, 0.0)
     try:
         _sync(table, hidden=hidden, after_commit=after_commit, follow=follow)
+        if table.layout.branch != _MAIN:
+            table = at_branch(table, _MAIN)
+            _sync(table, follow=follow)
     except (LakewardError, OSError, LookupError, ValueError, ImportError) as error:
         if service and isinstance(error, StorageUnavailableError):
             _SILENT_UNTIL_S[service] = table.clock.monotonic_s() + _SILENCE_S
@@ -106,6 +113,25 @@ def publish_iceberg(
         )
         return False
     return follow
+
+
+def publish_branch(table: TableCore, name: str) -> None:
+    """The same for a branch that was just made or renamed."""
+    if table.options.iceberg_storage != _DISABLED:
+        publish_iceberg(at_branch(table, name))
+
+
+def at_branch(table: TableCore, name: str) -> TableCore:
+    """The table at another of its branches, or at `main`, at its newest schema."""
+    layout = dataclasses.replace(table.layout, branch=name)
+    schemas = SchemaStore(table.file_io, layout)
+    return dataclasses.replace(
+        table,
+        layout=layout,
+        schema=schemas.latest() or table.schema,
+        schemas=schemas,
+        snapshots=SnapshotStore(table.file_io, layout),
+    )
 
 
 def catch_up_iceberg(table: TableCore) -> None:
@@ -121,12 +147,15 @@ def iceberg_leftovers(table: TableCore) -> tuple[list[FileStatus], Callable[[], 
     """
     from storage.table.iceberg.twin import IcebergTwin  # noqa: PLC0415 - most tables have none
 
-    if table.options.iceberg_storage == _DISABLED or table.layout.branch != _MAIN:
+    if table.options.iceberg_storage == _DISABLED:
         return [], set
+    table = at_branch(table, _MAIN)
     if table.options.iceberg_storage in CATALOG_STORAGES and not publish_iceberg(table):
         return [], set
-    twin = IcebergTwin(table, follow=False)
-    return twin.candidates(), twin.named
+    tables = [table, *(at_branch(table, name) for name in branch_names(table))]
+    twins = [IcebergTwin(one, follow=False) for one in tables]
+    found = [status for twin in twins for status in twin.candidates()]
+    return found, lambda: set[str]().union(*(twin.named() for twin in twins))
 
 
 def _service(table: TableCore) -> str:
@@ -156,6 +185,8 @@ def sync_iceberg(table: TableCore) -> int:
             option="metadata.iceberg.storage",
             table=table.layout.root,
         )
+    for name in branch_names(table) if table.layout.branch == _MAIN else ():
+        publish_branch(table, name)
     return _sync(table)
 
 
@@ -186,10 +217,11 @@ def _sync(
         done = follow
     finally:
         seconds = table.clock.monotonic_s() - started_s
+        root = table.layout.branch_root
         with _LOCK:
-            before = iceberg_figures(table.layout.root)
+            before = iceberg_figures(root)
             known = before.published if before.published is not None else latest.id - 1
-            _FIGURES[table.layout.root] = IcebergFigures(
+            _FIGURES[root] = IcebergFigures(
                 seconds=before.seconds + seconds,
                 versions=before.versions + written.versions,
                 manifests=before.manifests + written.manifests,

@@ -162,19 +162,27 @@ class ManifestFormat:
         output = io.BytesIO()
         metadata = {**self._metadata, "content": "deletes" if content == DELETES else "data"}
         fastavro.writer(output, self._entry, [], codec=_CODEC, metadata=metadata, sync_marker=_SYNC)
-        records = bytearray()
+        heads: dict[tuple[int, ...], bytes] = {}
+        parts: list[bytes] = []
         for entry in entries:
-            records += _long(entry["status"])
-            for member in ("snapshot_id", "sequence_number", "file_sequence_number"):
-                records += b"\x02" + _long(entry[member])
+            numbers = (
+                entry["status"],
+                entry["snapshot_id"],
+                entry["sequence_number"],
+                entry["file_sequence_number"],
+            )
+            head = heads.get(numbers)
+            if head is None:
+                present = b"\x02"
+                head = heads[numbers] = present.join(_long(one) for one in numbers)
             if _BYTES not in entry:
                 file = io.BytesIO()
                 fastavro.schemaless_writer(file, self._file, entry["data_file"])
                 entry[_BYTES] = file.getvalue()
-            records += entry[_BYTES]
+            parts += (head, entry[_BYTES])
         if entries:
             deflate = zlib.compressobj(_FAST, zlib.DEFLATED, -zlib.MAX_WBITS)
-            block = deflate.compress(records) + deflate.flush()
+            block = deflate.compress(b"".join(parts)) + deflate.flush()
             output.write(b"".join((_long(len(entries)), _long(len(block)), block, _SYNC)))
         return output.getvalue()
 

@@ -11,6 +11,10 @@ Several at once do no harm: one creates a version, the others start over.
 After a rollback versions beyond the newest snapshot are removed, and snapshots whose id was given
 anew are distinguished by the time and uuid in their summary. Sequence numbers only grow.
 
+A branch has versions of its own in its directory, made the same way. The table's versions show the
+newest snapshot of each as a reference, under an id of its own: ids of branches and of the table
+overlap. A branch whose columns the table does not have is left out.
+
 Where options name a catalog service, it follows the newest version; files of earlier versions are
 removed only then.
 
@@ -31,7 +35,7 @@ from storage.errors import CommitConflictError, CorruptDataError, NotFoundError
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.metadata.tag import list_tags
-from storage.io.file_io import FileStatus
+from storage.io.file_io import FileIO, FileStatus
 from storage.lru import LruCache
 from storage.table.core import TableCore
 from storage.table.iceberg.catalogs import OWNER, catalog_of
@@ -59,9 +63,11 @@ from storage.table.iceberg.types import (
     partition_spec,
 )
 from storage.table.read.deletion_vectors import DeletionFile, load_vectors
+from storage.table.retention.reachability import branch_names
 
 _LOG = logging.getLogger(__name__)
 
+_MAIN = "main"
 _HINT = "version-hint.text"
 _VERSION = re.compile(r"v(\d+)\.metadata\.json")
 _OWN = re.compile(
@@ -73,6 +79,9 @@ _OWN = re.compile(
 _TRIES = 20
 _MARK = "lakeward.snapshot"
 """Member of a snapshot's summary that distinguishes it from an earlier one of the same id."""
+
+_BRANCH = "lakeward.branch"
+"""Member of the summary of a snapshot that is the newest of a branch."""
 
 _CACHED_MANIFESTS = 20_000
 _LISTS: LruCache[str, list[Manifest]] = LruCache(_CACHED_MANIFESTS, weigh=len)
@@ -139,7 +148,7 @@ class IcebergTwin:
         schema = iceberg_schema(table.schema)
         partition = avro_partition(table.schema)
         self._format = ManifestFormat(self._version, partition, schema, self._spec)
-        self._catalog = catalog_of(table) if follow else None
+        self._catalog = catalog_of(table) if follow and table.layout.branch == _MAIN else None
         self._follow = follow
         self.directory = metadata_directory(table)
         self.written = Written()
@@ -240,6 +249,8 @@ class IcebergTwin:
         version = _Version(self._empty(before, latest), [])
         added = self._contents.files(latest)
         self._write_snapshot(version, latest, None, added, set(), differs=True)
+        (newest,) = version.document["snapshots"]
+        version.document = self._refreshed(version.document, newest, latest, ())
         if head is None or head < latest.id:
             return version.document if self._publish(version, latest) else None
         self._replace(version.document, latest.id)
@@ -309,7 +320,7 @@ class IcebergTwin:
         table = self._table
         if document.get("format-version") != self._version:
             return None
-        for known in sorted(document["snapshots"], key=lambda one: -int(one["snapshot-id"])):
+        for known in sorted(_own(document), key=lambda one: -int(one["snapshot-id"])):
             if known["snapshot-id"] > latest.id:
                 continue
             try:
@@ -464,7 +475,7 @@ class IcebergTwin:
         """A document without snapshots, of the same table as the one before."""
         table = self._table
         first = table.schemas.read(min(table.schemas.ids()))
-        name = f"{table.layout.root}#{first.time_ms}"
+        name = f"{table.layout.branch_root}#{first.time_ms}"
         document: _Document = {
             "format-version": self._version,
             "table-uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
@@ -517,7 +528,7 @@ class IcebergTwin:
         kept = {*self._table.snapshots.ids()} - {*hidden} | {tag.snapshot.id for tag in tags}
         snapshots = [
             one
-            for one in document["snapshots"]
+            for one in _own(document)
             if one["snapshot-id"] <= base["snapshot-id"]
             and (one["snapshot-id"] in kept or one["snapshot-id"] == base["snapshot-id"])
         ]
@@ -527,17 +538,51 @@ class IcebergTwin:
             for tag in tags
             if tag.snapshot.id in ids
         }
+        schemas = self._schemas(latest)
+        branches = dict(self._branches(document, schemas))
         return {
             **document,
-            "schemas": self._schemas(latest),
+            "schemas": schemas,
             "last-column-id": self._table.schema.highest_field_id,
             "current-schema-id": base["schema-id"],
             "current-snapshot-id": base["snapshot-id"],
             "properties": self._properties(),
-            "snapshots": snapshots,
+            "snapshots": [*snapshots, *branches.values()],
             "snapshot-log": [one for one in document["snapshot-log"] if one["snapshot-id"] in ids],
-            "refs": {**refs, "main": {"snapshot-id": base["snapshot-id"], "type": "branch"}},
+            "refs": {
+                **{
+                    name: {"snapshot-id": one["snapshot-id"], "type": "branch"}
+                    for name, one in branches.items()
+                },
+                **refs,
+                "main": {"snapshot-id": base["snapshot-id"], "type": "branch"},
+            },
         }
+
+    def _branches(
+        self, document: _Document, schemas: Sequence[_Document]
+    ) -> Iterator[tuple[str, _Document]]:
+        """The newest snapshots of branches by name, as the document shows them."""
+        table = self._table
+        if table.layout.branch != _MAIN:
+            return
+        known = {one["manifest-list"]: one for one in document["snapshots"] if _is_branch(one)}
+        for name in branch_names(table):
+            found = _newest_of(table.file_io, _branch_directory(table, name))
+            if found is None:
+                continue
+            head = next(one for one in found["snapshots"] if one["snapshot-id"] == _current(found))
+            fields = next(
+                one["fields"] for one in found["schemas"] if one["schema-id"] == head["schema-id"]
+            )
+            same = [one["schema-id"] for one in schemas if one["fields"] == fields]
+            if not same:
+                _LOG.warning(
+                    "a branch is not shown to Iceberg readers: the table has not got its columns",
+                    extra={"table": table.layout.root, "branch": name},
+                )
+                continue
+            yield name, known.get(head["manifest-list"]) or _shown(head, name, same[-1], document)
 
     def _manifests(self, snapshot: Mapping[str, Any]) -> list[Manifest]:
         path = snapshot["manifest-list"]
@@ -606,7 +651,7 @@ class IcebergTwin:
         document = self._read(version)
         if snapshot is None or document is None:
             return snapshot is None
-        return document["snapshots"][-1]["summary"].get(_MARK) != _mark(snapshot)
+        return _own(document)[-1]["summary"].get(_MARK) != _mark(snapshot)
 
     def _point(self, version: int) -> None:
         self._table.file_io.overwrite_bytes(f"{self.directory}/{_HINT}", str(version).encode())
@@ -617,16 +662,17 @@ class IcebergTwin:
         What a snapshot needs and its nearest kept neighbours do not, no other one needs: a manifest
         or a vector that left the table never comes back.
         """
-        kept = {one["manifest-list"] for one in after["snapshots"]}
-        lost = [one for one in before["snapshots"] if one["manifest-list"] not in kept]
+        snapshots = _own(after)
+        kept = {one["manifest-list"] for one in snapshots}
+        lost = [one for one in _own(before) if one["manifest-list"] not in kept]
         paths = set[str]()
         if lost:
-            ids = [one["snapshot-id"] for one in after["snapshots"]]
+            ids = [one["snapshot-id"] for one in snapshots]
             near = set[int]()
             for one in lost:
                 near.update([other for other in ids if other <= one["snapshot-id"]][-1:])
                 near.update([other for other in ids if other >= one["snapshot-id"]][:1])
-            neighbours = [one for one in after["snapshots"] if one["snapshot-id"] in near]
+            neighbours = [one for one in snapshots if one["snapshot-id"] in near]
             paths = self._metadata_files(lost) - self._metadata_files(neighbours)
         if self._table.options.iceberg_delete_after_commit:
             logged = {one["metadata-file"] for one in after["metadata-log"]}
@@ -657,8 +703,59 @@ def _mark(snapshot: Snapshot) -> str:
     return f"{snapshot.time_ms}-{snapshot.uuid or snapshot.commit_user}"
 
 
+def _current(document: _Document) -> int:
+    return int(document["current-snapshot-id"])
+
+
+def _is_branch(snapshot: Mapping[str, Any]) -> bool:
+    return _BRANCH in snapshot["summary"]
+
+
+def _own(document: _Document) -> list[_Document]:
+    """The snapshots of the table itself, without those of its branches."""
+    return [one for one in document["snapshots"] if not _is_branch(one)]
+
+
+def _shown(head: _Document, branch: str, schema_id: int, document: _Document) -> _Document:
+    """The newest snapshot of a branch as a snapshot of the table that has no parent."""
+    found = {
+        **head,
+        "snapshot-id": uuid.uuid5(uuid.NAMESPACE_URL, head["manifest-list"]).int >> 66,
+        "sequence-number": document["last-sequence-number"],
+        "timestamp-ms": max(head["timestamp-ms"], document["last-updated-ms"]),
+        "schema-id": schema_id,
+        "summary": {**head["summary"], _BRANCH: branch},
+    }
+    found.pop("parent-snapshot-id", None)
+    if "first-row-id" in found:
+        found |= {"first-row-id": document["next-row-id"], "added-rows": 0}
+    return found
+
+
+def _newest_of(file_io: FileIO, directory: str) -> _Document | None:
+    """The newest version in a directory; None: there is none."""
+    numbers = [
+        int(found[1])
+        for status in file_io.list(directory)
+        if (found := _VERSION.fullmatch(status.name))
+    ]
+    if not numbers:
+        return None
+    try:
+        content = file_io.read_bytes(f"{directory}/v{max(numbers)}.metadata.json")
+    except FileNotFoundError:
+        return None
+    return dict(msgspec.json.decode(content))
+
+
+def _branch_directory(table: TableCore, branch: str) -> str:
+    return f"{dataclasses.replace(table.layout, branch=branch).branch_root}/metadata"
+
+
 def metadata_directory(table: TableCore) -> str:
-    """Where the metadata files of a table lie."""
+    """Where the metadata files of a table, or of a branch of it, lie."""
+    if table.layout.branch != _MAIN:
+        return _branch_directory(table, table.layout.branch)
     options = table.options
     beside = options.iceberg_storage_location
     if beside is None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from storage.errors import InvalidOptionError, UnsupportedFeatureError
-from storage.format.metadata.schema_changes import RemoveOption, SetOption, UpdateType
+from storage.format.metadata.schema_changes import AddColumn, RemoveOption, SetOption, UpdateType
 from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
 from storage.table.table import FileStoreTable
@@ -88,6 +88,48 @@ def test_tags_are_references(tmp_path):
     assert refs["one"] == {"snapshot-id": table.latest_snapshot().id, "type": "tag"}
     table.delete_tag("one")
     assert "one" not in document(newest(table.layout.root))["refs"]
+
+
+def test_branches_are_references(tmp_path):
+    table = make(tmp_path, VECTORS)
+    fill(table, 2)
+    start = table.latest_snapshot().id
+    table.create_branch("b", snapshot_id=start)
+    branch = table.at_branch("b")
+    fill(branch, 2, first=30)
+    fill(table, 2, first=3)
+    metadata = document(newest(table.layout.root))
+    ref = metadata["refs"]["b"]
+    assert ref["type"] == "branch"
+    assert rows(metadata, ref["snapshot-id"]) == rows_of(branch)
+    assert seen(table) == rows_of(table)
+    for snapshot_id in table.snapshots.ids():
+        assert rows(metadata, snapshot_id) == rows_of(table, snapshot=snapshot_id)
+    table.expire_snapshots(retain_min=1, retain_max=1, time_retained_ms=0)
+    branch.expire_snapshots(retain_min=1, retain_max=1, time_retained_ms=0)
+    table.clock.advance(10**12)
+    table.remove_orphan_files(older_than_ms=table.clock.now_ms() - 1)
+    metadata = document(newest(table.layout.root))
+    assert rows(metadata, metadata["refs"]["b"]["snapshot-id"]) == rows_of(branch)
+    table.rename_branch("b", "c")
+    metadata = document(newest(table.layout.root))
+    assert metadata["refs"].keys() == {"c", "main"}
+    assert rows(metadata, metadata["refs"]["c"]["snapshot-id"]) == rows_of(table.at_branch("c"))
+    table.fast_forward("c")
+    assert seen(reopened(table)) == rows_of(table.at_branch("c"))
+    table.drop_branch("c")
+    assert document(newest(table.layout.root))["refs"].keys() == {"main"}
+    assert table.sync_iceberg() == 0
+
+
+def test_a_branch_of_other_columns_is_left_out(tmp_path, caplog):
+    table = make(tmp_path, VECTORS)
+    fill(table, 1)
+    table.create_branch("b", snapshot_id=table.latest_snapshot().id)
+    branch = table.at_branch("b").alter([AddColumn("more", parse_type("INT"))])
+    write(branch, 9, [("+I", 1, "x", 3)])
+    assert document(newest(table.layout.root))["refs"].keys() == {"main"}
+    assert "not got its columns" in caplog.text
 
 
 def test_expired_snapshots_go_with_their_metadata_and_tagged_ones_stay(tmp_path):
