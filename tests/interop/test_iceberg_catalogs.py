@@ -100,6 +100,11 @@ def live(table: FileStoreTable, read: Callable[[str], pa.Table]) -> None:
     table.expire_snapshots(retain_min=1, retain_max=1, time_retained_ms=0)
     check()
     assert plain(read("kept")) == tagged
+    table.create_branch("line", snapshot_id=table.latest_snapshot().id)
+    branch = table.at_branch("line")
+    write(branch, 11, rows(40, 4), full=True)
+    assert plain(read("line")) == plain(branch.to_arrow())
+    check()
     write(table, 10, rows(31, 4), full=True)
     check()
 

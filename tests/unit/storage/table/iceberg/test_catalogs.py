@@ -110,6 +110,21 @@ def test_schemas_tags_expiry_and_rollback_are_followed(tmp_path, catalog):
     assert ids(catalog) == [table.latest_snapshot().id]
 
 
+def test_a_branch_is_a_reference_in_the_catalog(tmp_path, catalog):
+    table = make_table(tmp_path, options=options(catalog))
+    fill(table, 2)
+    table.create_branch("b", snapshot_id=table.latest_snapshot().id)
+    branch = table.at_branch("b")
+    for number in range(3, 6):
+        fill(branch, 1, first=number + 20)
+        fill(table, 1, first=number)
+        held = catalog.tables["db.t"]
+        assert shown(catalog, held["refs"]["b"]["snapshot-id"]) == rows_of(branch)
+        check(table, catalog)
+    table.drop_branch("b")
+    assert catalog.tables["db.t"]["refs"].keys() == {"main"}
+
+
 def test_a_catalog_that_is_away_fails_no_commit_and_is_caught_up_with(tmp_path, catalog, caplog):
     table = make_table(tmp_path, options=options(catalog))
     fill(table, 1)
