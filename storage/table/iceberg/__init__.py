@@ -17,6 +17,7 @@ from storage.errors import (
 )
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_store import SchemaStore
+from storage.format.metadata.snapshot import Snapshot
 from storage.format.metadata.snapshot_store import SnapshotStore
 from storage.io.file_io import FileStatus
 from storage.options.iceberg import CATALOG_STORAGES, REST_PREFIX
@@ -80,7 +81,7 @@ def iceberg_figures(root: str) -> IcebergFigures:
 
 
 def publish_iceberg(
-    table: TableCore, *, hidden: Collection[int] = (), after_commit: bool = False
+    table: TableCore, *, hidden: Collection[int] = (), added: Snapshot | None = None
 ) -> bool:
     """Bring the Iceberg metadata of a table to its newest snapshot, where options ask for it.
 
@@ -89,7 +90,7 @@ def publish_iceberg(
 
     Args:
         hidden: ids of snapshots that are about to expire, which are left out.
-        after_commit: the newest snapshot was just added.
+        added: the newest snapshot, if it was just added.
 
     Returns:
         Whether it is there now, with everything that the options ask for.
@@ -99,7 +100,7 @@ def publish_iceberg(
     service = _service(table)
     follow = table.clock.monotonic_s() >= _SILENT_UNTIL_S.get(service, 0.0)
     try:
-        _sync(table, hidden=hidden, after_commit=after_commit, follow=follow)
+        _sync(table, hidden=hidden, added=added, follow=follow)
         if table.layout.branch != _MAIN:
             table = at_branch(table, _MAIN)
             _sync(table, follow=follow)
@@ -194,13 +195,13 @@ def _sync(
     table: TableCore,
     *,
     hidden: Collection[int] = (),
-    after_commit: bool = False,
+    added: Snapshot | None = None,
     follow: bool = True,
 ) -> int:
     """Publish, and count it, whatever becomes of it."""
     from storage.table.iceberg.twin import IcebergTwin, Written  # noqa: PLC0415 - most have none
 
-    latest = table.latest_snapshot()
+    latest = added or table.latest_snapshot()
     if latest is None:
         return 0
     if latest.schema_id != table.schema.id:
@@ -213,7 +214,7 @@ def _sync(
     try:
         twin = IcebergTwin(table, follow=follow)
         written = twin.written
-        published = twin.sync(hidden=hidden, after_commit=after_commit)
+        published = twin.sync(hidden=hidden, added=added)
         done = follow
     finally:
         seconds = table.clock.monotonic_s() - started_s

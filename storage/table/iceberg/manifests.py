@@ -6,6 +6,7 @@ as fastavro reads them; `DATA` and `DELETES` are values of `content`. A manifest
 whenever it loses a file, so entries keep the bytes of their data file, which never changes.
 """
 
+import functools
 import io
 import json
 import zlib
@@ -141,9 +142,7 @@ class ManifestFormat:
         schema: Mapping[str, Any],
         spec: Mapping[str, Any],
     ) -> None:
-        file = _file_schema(partition, version)
-        self._file = fastavro.parse_schema(file, _write_hint=False)
-        self._entry = fastavro.parse_schema(_entry_schema(file), _write_hint=False)
+        self._file, self._entry = _parsed_entry(json.dumps(partition), version)
         self._metadata = {
             "schema": json.dumps(schema),
             "schema-id": str(schema["schema-id"]),
@@ -187,6 +186,19 @@ class ManifestFormat:
         return output.getvalue()
 
 
+@functools.lru_cache(256)
+def _parsed_entry(partition: str, version: int) -> tuple[Any, Any]:
+    """Schemas of data files and entries, of a partition tuple as JSON."""
+    file = _file_schema(json.loads(partition), version)
+    parsed = fastavro.parse_schema(file, _write_hint=False)
+    return parsed, fastavro.parse_schema(_entry_schema(file), _write_hint=False)
+
+
+@functools.cache
+def _parsed_list(version: int) -> Any:
+    return fastavro.parse_schema(_list_schema(version), _write_hint=False)
+
+
 _SYNC = b"lakeward manifest"[:16]
 
 
@@ -220,8 +232,7 @@ def encode_list(
     if version >= 3:
         metadata["first-row-id"] = str(first_row_id)
     output = io.BytesIO()
-    parsed = fastavro.parse_schema(_list_schema(version), _write_hint=False)
-    fastavro.writer(output, parsed, manifests, codec=_CODEC, metadata=metadata)
+    fastavro.writer(output, _parsed_list(version), manifests, codec=_CODEC, metadata=metadata)
     return output.getvalue()
 
 

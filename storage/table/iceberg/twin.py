@@ -153,12 +153,12 @@ class IcebergTwin:
         self.directory = metadata_directory(table)
         self.written = Written()
 
-    def sync(self, *, hidden: Collection[int] = (), after_commit: bool = False) -> int:
+    def sync(self, *, hidden: Collection[int] = (), added: Snapshot | None = None) -> int:
         """Publish what is missing up to the newest snapshot.
 
         Args:
             hidden: ids of snapshots that are about to expire, which are left out.
-            after_commit: the newest snapshot was just added, nothing was taken back.
+            added: the newest snapshot, where it was just added and nothing was taken back.
 
         Returns:
             Number of versions published.
@@ -169,7 +169,7 @@ class IcebergTwin:
                 metadata files are published then.
         """
         for number in range(_TRIES):
-            published = self._sync(hidden, listing=number > 0 or not after_commit)
+            published = self._sync(hidden, None if number else added)
             if published is not None:
                 return published
         raise CommitConflictError(
@@ -209,12 +209,12 @@ class IcebergTwin:
                 paths |= self._metadata_files([snapshot])
         return {path.rpartition("/")[2] for path in paths}
 
-    def _sync(self, hidden: Collection[int], *, listing: bool) -> int | None:
+    def _sync(self, hidden: Collection[int], added: Snapshot | None) -> int | None:
         """One try; None when another was faster."""
-        latest = self._table.latest_snapshot()
+        latest = added or self._table.latest_snapshot()
         if latest is None:
             return 0
-        head, document = self._head(latest, listing=listing)
+        head, document = self._head(latest, listing=added is None)
         base = None if document is None else self._common(document, latest)
         if document is None or base is None or head is None:
             after = self._restarted(latest, document, head)
@@ -525,12 +525,17 @@ class IcebergTwin:
     ) -> _Document:
         """The document at the base, with the schemas, snapshots and tags that the table has."""
         tags = list_tags(self._table.file_io, self._table.layout)
-        kept = {*self._table.snapshots.ids()} - {*hidden} | {tag.snapshot.id for tag in tags}
+        earliest = self._table.snapshots.earliest_id() or 0
+        tagged = {tag.snapshot.id for tag in tags}
         snapshots = [
             one
             for one in _own(document)
             if one["snapshot-id"] <= base["snapshot-id"]
-            and (one["snapshot-id"] in kept or one["snapshot-id"] == base["snapshot-id"])
+            and (
+                one["snapshot-id"] in tagged
+                or (one["snapshot-id"] >= earliest and one["snapshot-id"] not in hidden)
+                or one["snapshot-id"] == base["snapshot-id"]
+            )
         ]
         ids = {one["snapshot-id"] for one in snapshots}
         refs = {

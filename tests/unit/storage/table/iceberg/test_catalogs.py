@@ -236,9 +236,9 @@ def _unlinked(catalog: RestCatalog) -> None:
 
 def _operations(directory: pathlib.Path, catalog: RestCatalog) -> int:
     store = FaultyFileIO(LocalFileIO(durable=False))
-    table = make_table(directory, options=options(catalog), file_io=store)
+    table = make_table(directory, options=options(catalog))
     _linked(catalog, store)
-    _story(table)
+    _story(reopened(table, file_io=store))
     _unlinked(catalog)
     assert any(path.startswith("catalog: POST") for _, path in store.operations)
     return len(store.operations)

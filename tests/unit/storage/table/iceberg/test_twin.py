@@ -250,7 +250,7 @@ def _story(table: FileStoreTable) -> None:
 
 def _operations(directory: pathlib.Path) -> int:
     store = FaultyFileIO(LocalFileIO(durable=False))
-    _story(make(directory, VECTORS, file_io=store))
+    _story(reopened(make(directory, VECTORS), file_io=store))
     return len(store.operations)
 
 
