@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyroaring
 
-__all__ = ["document", "files_of", "newest", "rows"]
+__all__ = ["data_files", "document", "files_of", "newest", "rows"]
 
 
 def newest(table_root: str) -> pathlib.Path:
@@ -63,6 +63,16 @@ def rows(
         every = zip(*(column.to_pylist() for column in columns), strict=True)
         result += [row for at, row in enumerate(every) if at not in gone]
     return sorted(result, key=repr)
+
+
+def data_files(snapshot: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The live data files of a snapshot by path."""
+    found = {}
+    for manifest in _records(snapshot["manifest-list"]):
+        for entry in _records(manifest["manifest_path"]):
+            if entry["status"] != 2 and entry["data_file"]["content"] == 0:
+                found[entry["data_file"]["file_path"]] = entry["data_file"]
+    return found
 
 
 def files_of(snapshot: dict[str, Any]) -> set[str]:

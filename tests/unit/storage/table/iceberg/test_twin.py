@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Iceberg metadata beside a table: read by a naive reader; killed at every operation."""
 
+import datetime as dt
+import decimal
+import itertools
 import pathlib
+import struct
 from typing import Any
 
 import pytest
@@ -13,7 +17,13 @@ from storage.io.local import LocalFileIO
 from storage.table.table import FileStoreTable
 from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import make_table, reopened, rows_of, write
-from tests.unit.storage.table.iceberg.naive_reader import document, files_of, newest, rows
+from tests.unit.storage.table.iceberg.naive_reader import (
+    data_files,
+    document,
+    files_of,
+    newest,
+    rows,
+)
 
 STORAGE = {"metadata.iceberg.storage": "table-location"}
 VECTORS = {
@@ -49,6 +59,103 @@ def test_every_snapshot_can_be_read(tmp_path):
         expected = rows_of(table, snapshot=snapshot_id)
         assert rows(newest(table.layout.root), snapshot_id) == expected
     assert table.sync_iceberg() == 0
+
+
+def test_rows_keep_their_ids_and_no_two_have_the_same(tmp_path):
+    table = make(tmp_path, {**VECTORS, "bucket": "2"})
+    fill(table, 8)
+    found = document(newest(table.layout.root))
+    free, known = 0, {}
+    for snapshot in found["snapshots"]:
+        assert snapshot["first-row-id"] == free
+        new = 0
+        for path, file in data_files(snapshot).items():
+            if path not in known:
+                known[path] = file["first_row_id"]
+                assert free <= file["first_row_id"]
+                new += file["record_count"]
+            assert file["first_row_id"] == known[path]
+        ranges = sorted(
+            (file["first_row_id"], file["first_row_id"] + file["record_count"])
+            for file in data_files(snapshot).values()
+        )
+        assert all(one[1] <= two[0] for one, two in itertools.pairwise(ranges))
+        assert snapshot["added-rows"] == new
+        free += new
+    assert found["next-row-id"] == free
+    assert known
+
+
+_VALUES = {
+    "n": ("INT", [5, -7, None], lambda data: struct.unpack("<i", data)[0]),
+    "big": ("BIGINT", [2**40, -(2**41), 3], lambda data: struct.unpack("<q", data)[0]),
+    "tiny": ("TINYINT", [-3, None, 4], lambda data: struct.unpack("<i", data)[0]),
+    "price": (
+        "DECIMAL(10, 2)",
+        [decimal.Decimal("-1.28"), decimal.Decimal("1.27"), None],
+        lambda data: decimal.Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-2),
+    ),
+    "wide": (
+        "DECIMAL(30, 5)",
+        [decimal.Decimal(10) ** 20, -(decimal.Decimal(10) ** 21), None],
+        lambda data: decimal.Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-5),
+    ),
+    "at3": (
+        "TIMESTAMP(3)",
+        [dt.datetime(1969, 12, 31, 23, 59, 59, 999_000), dt.datetime(2026, 1, 2), None],  # noqa: DTZ001
+        lambda data: dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=_long(data)),  # noqa: DTZ001
+    ),
+    "at6": (
+        "TIMESTAMP(6)",
+        [dt.datetime(1969, 12, 31, 23, 59, 59, 999_999), dt.datetime(2026, 1, 2), None],  # noqa: DTZ001
+        lambda data: dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=_long(data)),  # noqa: DTZ001
+    ),
+    "day": (
+        "DATE",
+        [dt.date(1969, 12, 31), dt.date(2026, 1, 2), None],
+        lambda data: dt.date(1970, 1, 1) + dt.timedelta(days=struct.unpack("<i", data)[0]),
+    ),
+    "s": ("STRING", ["b", "é", None], bytes.decode),
+    "raw": ("BYTES", [b"\x00", b"\xff", None], bytes),
+    "ok": ("BOOLEAN", [True, False, None], lambda data: data != b"\0"),
+}
+_WITHOUT_BOUNDS = {
+    "d": ("DOUBLE", [float("nan"), 1.0, None]),
+    "f": ("FLOAT", [float("nan"), -1.0, None]),
+    "r": ("ROW<x INT>", [{"x": 1}, None, {"x": None}]),
+    "many": ("ARRAY<INT>", [[1, None], None, []]),
+}
+
+
+def _long(data: bytes) -> int:
+    return int(struct.unpack("<q", data)[0])
+
+
+def test_bounds_and_null_counts_are_true(tmp_path):
+    columns = {name: one[:2] for name, one in _VALUES.items()} | _WITHOUT_BOUNDS
+    table = make(
+        tmp_path,
+        {**STORAGE, "bucket": "-1"},
+        columns=[(name, text) for name, (text, _) in columns.items()],
+        keys=(),
+    )
+    rows_written = zip(*(values for _, values in columns.values()), strict=True)
+    write(table, 1, [("+I", *row) for row in rows_written])
+    (file,) = data_files(document(newest(table.layout.root))["snapshots"][-1]).values()
+    ids = {field.id: field.name for field in table.schema.fields}
+    found = {
+        member: {ids[one["key"]]: one["value"] for one in file[member]}
+        for member in ("value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
+    }
+    assert found["lower_bounds"].keys() == found["upper_bounds"].keys() == _VALUES.keys()
+    counted = {name: one for name, one in columns.items() if name not in ("r", "many")}
+    assert found["value_counts"] == dict.fromkeys(counted, 3)
+    for name, (_, values) in counted.items():
+        assert found["null_value_counts"][name] == values.count(None)
+    for name, (_, values, decode) in _VALUES.items():
+        there = [value for value in values if value is not None]
+        assert decode(found["lower_bounds"][name]) == min(there), name
+        assert decode(found["upper_bounds"][name]) == max(there), name
 
 
 def test_field_ids_begin_at_1(tmp_path):
