@@ -4,6 +4,9 @@
 `python -m tests.bench.iceberg [--files N] [--rounds N] [--json PATH]`. Two copies of one table, one
 of them with `metadata.iceberg.storage`; the same commits to both in turn. Reported are medians of a
 whole change (write, compact, commit) and of the commit alone, in wall and CPU seconds.
+
+`--ingest` runs the daemon over files of events instead, with and without in turn: events per second
+and CPU seconds of all processes after the first batch.
 """
 
 import argparse
@@ -29,6 +32,9 @@ from storage.format.types.types import VALUE_KIND
 from storage.io.local import LocalFileIO
 from storage.table.commit.live_files import live_state
 from storage.table.table import FileStoreTable
+from tests.bench import events, workload
+from tests.bench.daemon_runs import file_source, require_state, run_daemon
+from tests.bench.floor import SIZE
 from tests.table_kit import make_table
 
 COLUMNS = (
@@ -52,6 +58,8 @@ CHANGES = 1_000
 
 _FIRST = 20_000
 _ROWS_OF_FILE = 32
+_BATCHES = 10
+"""Micro-batches of an ingestion."""
 
 
 def batch(keys: np.ndarray[Any, np.dtype[np.int64]], keyed: bool) -> pa.RecordBatch:
@@ -164,15 +172,50 @@ def compare(directory: pathlib.Path, files: int, rounds: int, *, keyed: bool) ->
     return {"files": count, "rounds": rounds, "seconds": medians, "ratio": ratios}
 
 
+def ingestion(directory: pathlib.Path, rounds: int) -> dict[str, Any]:
+    """Figures of the daemon with and without."""
+    size = dataclasses.replace(SIZE, inserts=SIZE.inserts // 4, changes=SIZE.changes // 4)
+    archive = directory / "archive"
+    made = events.fill_files(archive, workload.Orders(size), _BATCHES)
+    vectors = {"deletion-vectors.enabled": "true"}
+    sides = {"with": {**OPTIONS, **vectors}, "without": vectors}
+    found: dict[str, dict[str, list[float]]] = {
+        name: {"events per second": [], "cpu": []} for name in sides
+    }
+    for number in range(rounds):
+        for name in ("with", "without") if number % 2 else ("without", "with"):
+            done, catalog = run_daemon(
+                directory / name,
+                file_source(archive),
+                max_records=made["events"] // _BATCHES,
+                **sides[name],
+            )
+            require_state(catalog, events.expected(size))
+            found[name]["events per second"].append(done.warm_events_per_s)
+            found[name]["cpu"].append(sum(done.warm_cpu_s.values()))
+    medians = {
+        side: {name: statistics.median(values) for name, values in one.items()}
+        for side, one in found.items()
+    }
+    ratios = {name: medians["with"][name] / value for name, value in medians["without"].items()}
+    return {"events": made["events"], "rounds": rounds, "of each": medians, "ratio": ratios}
+
+
 def main() -> int:
     """Measure, print, and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--ingest", action="store_true")
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
     found: dict[str, Any] = {"python": platform.python_version(), "changes": CHANGES}
-    for name, keyed in (("append", False), ("deletion vectors", True)):
+    if arguments.ingest:
+        with tempfile.TemporaryDirectory() as directory:
+            found["ingestion"] = ingestion(pathlib.Path(directory), arguments.rounds)
+        print(json.dumps(found["ingestion"], indent=2), flush=True)
+    kinds = () if arguments.ingest else (("append", False), ("deletion vectors", True))
+    for name, keyed in kinds:
         with tempfile.TemporaryDirectory() as directory:
             found[name] = compare(
                 pathlib.Path(directory), arguments.files, arguments.rounds, keyed=keyed

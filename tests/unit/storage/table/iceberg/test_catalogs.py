@@ -235,6 +235,8 @@ def _unlinked(catalog: RestCatalog) -> None:
 
 
 def _operations(directory: pathlib.Path, catalog: RestCatalog) -> int:
+    fill(make_table(directory / "first", options=options(catalog)), 1)  # connects this process
+    catalog.tables.clear()
     store = FaultyFileIO(LocalFileIO(durable=False))
     table = make_table(directory, options=options(catalog))
     _linked(catalog, store)
