@@ -71,8 +71,9 @@ $(HELM_TOOLS)/.ready: tests/helm/requirements.txt tests/helm/requirements-helm.t
 setup: $(VENV)/.ready ## create .venv with the locked dependencies (does nothing when it is up to date)
 	@command -v java >/dev/null || { echo "a Java runtime 17 or newer is needed: install a JRE and put java on the PATH"; exit 1; }
 
-peers: $(PEERS)/.ready $(ICEBERG)/.ready $(JAVA_PEER) $(SPARK_PEER)/.ready ## fetch what tests read with: other implementations of Paimon (Python, Rust, Java, Spark), Iceberg engines, a Hive metastore, HDFS
+peers: $(PEERS)/.ready $(ICEBERG)/.ready $(JAVA_PEER) $(SPARK_PEER)/.ready ## fetch what tests read with: other implementations of Paimon (Python, Rust, Java, Spark), Iceberg engines, a Hive metastore, HDFS, an Iceberg catalog
 	$(BIN)/python -m tests.e2e.hadoop_artifacts
+	$(BIN)/python -m tests.e2e.iceberg_rest_server
 
 check: setup ## formatting, lint, types, import contracts, generated pages
 	$(BIN)/ruff format --check .

@@ -199,6 +199,27 @@ _BACKGROUND = Row(
             ),
             width=6,
         ),
+        Panel(
+            title="Iceberg publication",
+            text="Snapshots that Iceberg readers do not see yet (the table with the most), "
+            "publications that failed, and seconds of commits that publications took.",
+            queries=(
+                query("max(lakeward_iceberg_behind_snapshots{{S}})", "snapshots behind"),
+                query("sum(increase(lakeward_iceberg_publish_failures_total{{S}}[~]))", "failures"),
+                query("sum(rate(lakeward_iceberg_publish_seconds_total{{S}}[~]))", "s/s"),
+            ),
+            width=6,
+        ),
+        Panel(
+            title="Iceberg metadata written",
+            text="Versions, bytes of their files, and manifests among them.",
+            queries=(
+                query("sum(rate(lakeward_iceberg_versions_total{{S}}[~]))", "versions/s"),
+                query("sum(rate(lakeward_iceberg_written_bytes_total{{S}}[~]))", "bytes/s"),
+                query("sum(rate(lakeward_iceberg_manifests_written_total{{S}}[~]))", "manifests/s"),
+            ),
+            width=6,
+        ),
     ),
 )
 

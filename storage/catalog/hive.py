@@ -13,13 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from storage.catalog.catalog import Catalog, check_name, split_identifier
-from storage.catalog.hive_client import (
-    CONF_DIR,
-    HiveLock,
-    HiveMetastore,
-    configured_warehouse,
-    thrift,
-)
 from storage.catalog.hive_entries import (
     EXTERNAL_TABLE,
     LOCATION_PROPERTY,
@@ -31,10 +24,12 @@ from storage.catalog.hive_entries import (
     new_view,
     view_of,
 )
+from storage.catalog.hive_lock import HiveLock
 from storage.catalog.locks import LockedFileIO
 from storage.catalog.options import LOCK_ENABLED, SYNC_ALL_PROPERTIES, URI, flag, split_options
 from storage.catalog.partitions import partition_changes, path_of_spec, spec_of_path
 from storage.catalog.view import COMMENT, LOCATION, Database, View
+from storage.clients.hive_client import CONF_DIR, HiveMetastore, configured_warehouse, thrift
 from storage.errors import (
     AlreadyExistsError,
     InvalidOptionError,

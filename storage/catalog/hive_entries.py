@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from storage.catalog.hive_client import thrift
 from storage.catalog.options import table_properties
 from storage.catalog.view import COMMENT, View
+from storage.clients.hive_client import thrift
 from storage.errors import UnsupportedFeatureError
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.types import (

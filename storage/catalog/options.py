@@ -12,6 +12,7 @@ from storage.errors import InvalidOptionError, UnsupportedFeatureError
 from storage.format.metadata.schema import TableSchema
 from storage.io.object_store.options import redacted_options
 from storage.options import values
+from storage.options.iceberg import REST_PREFIX
 from storage.options.options import find_option
 
 METASTORE = "metastore"
@@ -93,7 +94,10 @@ def split_options(
 def shown_options(options: Mapping[str, str]) -> dict[str, str]:
     """Options of a table fit to be shown: others than table options may be secrets of a store."""
     hidden = redacted_options(options)
-    return {key: text if find_option(key) else hidden[key] for key, text in options.items()}
+    return {
+        key: text if find_option(key) and not key.startswith(REST_PREFIX) else hidden[key]
+        for key, text in options.items()
+    }
 
 
 def table_properties(schema: TableSchema) -> dict[str, str]:

@@ -19,8 +19,8 @@ from storage.catalog.catalog import BRANCH_MARK, Catalog, check_name, split_iden
 from storage.catalog.options import LOCK_ENABLED, URI, WAREHOUSE, flag, split_options
 from storage.catalog.partitions import partition_changes
 from storage.catalog.rest_changes import change_to_json, view_changes
-from storage.catalog.rest_client import RestClient
 from storage.catalog.view import LOCATION, Database, View
+from storage.clients.rest_client import RestClient
 from storage.errors import (
     AlreadyExistsError,
     InvalidOptionError,

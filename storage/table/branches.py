@@ -20,7 +20,7 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.format.metadata.snapshot_store import SnapshotStore
 from storage.format.metadata.tag import list_tags
 from storage.table.core import TableCore
-from storage.table.iceberg import publish_iceberg
+from storage.table.iceberg import publish_branch, publish_iceberg
 from storage.table.retention.reachability import branch_names
 from storage.table.retention.rollback import take_back
 from storage.table.tags import get_tag
@@ -97,6 +97,7 @@ def _copy_metadata(table: TableCore, name: str, tag: str | None, snapshot_id: in
             snapshot=snapshot_id,
             table=table.layout.root,
         )
+    publish_branch(table, name)
 
 
 def drop_branch(table: TableCore, name: str) -> None:
@@ -122,6 +123,7 @@ def drop_branch(table: TableCore, name: str) -> None:
     for path in last:
         table.file_io.delete(path)
     table.file_io.prune(layout.branch_root)
+    publish_iceberg(table)
 
 
 def rename_branch(table: TableCore, name: str, new_name: str) -> None:
@@ -145,9 +147,12 @@ def rename_branch(table: TableCore, name: str, new_name: str) -> None:
     source = dataclasses.replace(table.layout, branch=name).branch_root
     target = dataclasses.replace(table.layout, branch=new_name).branch_root
     for status in list(table.file_io.walk(source)):
+        if status.path.startswith(f"{source}/metadata/"):
+            continue  # of Iceberg, which is made anew
         path = target + status.path.removeprefix(source)
         table.file_io.overwrite_bytes(path, table.file_io.read_bytes(status.path))
     drop_branch(table, name)
+    publish_branch(table, new_name)
 
 
 def fast_forward(table: TableCore, name: str) -> None:

@@ -22,6 +22,7 @@ from storage.table.bucket_mode import BucketMode, bucket_mode
 from storage.table.compaction.compact_plan import CompactRequest
 from storage.table.compaction.compact_table import compact_table
 from storage.table.core import TableCore
+from storage.table.iceberg import catch_up_iceberg
 from storage.table.retention.auto_tags import create_automatic_tags, create_batch_tag, expire_tags
 from storage.table.retention.expire import expire_snapshots
 from storage.table.retention.expire_partitions import expire_partitions
@@ -65,6 +66,7 @@ class TableUpkeep:
         if options.write_only and not dedicated:
             return 0
         now_ms = table.clock.now_ms() if now_ms is None else now_ms
+        catch_up_iceberg(table)
         create_automatic_tags(table)
         if batch:
             create_batch_tag(table)

@@ -7,9 +7,11 @@ versions of `requirements-peers.txt`. Without it tests are skipped; under CI=tru
 
 import atexit
 import functools
+import json
 import os
 import pathlib
 import tempfile
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pytest
@@ -21,6 +23,7 @@ __all__ = [
     "PEERS",
     "ROOT",
     "PeerFailedError",
+    "iceberg_catalog_rows",
     "iceberg_rows",
     "missing",
     "peer_rows",
@@ -76,6 +79,15 @@ def iceberg_rows(engine: str, metadata: pathlib.Path, reference: str) -> pa.Tabl
         PeerFailedError: it could not.
     """
     return _rows(engine, str(metadata), reference)
+
+
+def iceberg_catalog_rows(properties: Mapping[str, str], name: str, reference: str) -> pa.Table:
+    """What PyIceberg reads of a table of an Iceberg catalog: now, or at a snapshot id or a tag.
+
+    Raises:
+        PeerFailedError: it could not.
+    """
+    return _rows("pyiceberg-catalog", json.dumps(dict(properties)), f"{name} {reference}")
 
 
 def peer_rows(peer: str, warehouse: pathlib.Path, name: str) -> pa.Table:

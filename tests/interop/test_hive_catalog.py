@@ -7,7 +7,7 @@ import pyspark
 import pytest
 
 from storage.catalog.catalog import Catalog
-from storage.catalog.hive_client import HiveMetastore
+from storage.clients.hive_client import HiveMetastore
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, DropColumn, RenameColumn, SetOption
 from storage.format.types.type_text import parse_type

@@ -26,6 +26,7 @@ from storage.errors import LakewardError
 from storage.lsm.lookup.store import process_store
 from storage.options.options import TableOptions
 from storage.table.core import TableCore
+from storage.table.iceberg import catch_up_iceberg, iceberg_figures
 from storage.table.materialized_table import MATERIALIZED_TABLE
 from storage.table.retention.orphans import remove_orphan_files
 from storage.table.upkeep import TableUpkeep
@@ -306,6 +307,7 @@ class Maintenance:
             self._commits[name] = count
             if count % _commits_between(self._book.table(name).options) == 0:
                 self._schedule(name, self._upkeep_of)
+            self._record_iceberg(name)
         self._compaction.after_batch(report)
         self._layout.changed(report.snapshots)
 
@@ -324,13 +326,24 @@ class Maintenance:
         if now_s - self._marked_s >= MARK_EVERY_S:
             self._marked_s = now_s
             for name in sorted(self._book.progresses()):
-                if self._book.table(name).options.partition_idle_time_to_done_ms is not None:
+                table = self._book.table(name)
+                if table.options.partition_idle_time_to_done_ms is not None:
                     self._schedule(name, self._mark_done)
+                if iceberg_figures(table.layout.root).behind:
+                    self._schedule(name, self._catch_up)
         if now_s - self._swept_s < SWEEP_EVERY_S:
             return
         self._swept_s = now_s
         if any(self._book.table(name).options.needs_lookup for name in self._book.progresses()):
             self._submit(_sweep)
+
+    def _record_iceberg(self, name: str) -> None:
+        figures = iceberg_figures(self._book.table(name).layout.root)
+        self._metrics.record_iceberg(name, figures)
+
+    def _catch_up(self, name: str) -> None:
+        catch_up_iceberg(self._book.table(name))
+        self._record_iceberg(name)
 
     def _refresh_due(self) -> None:
         if not self._closing.is_set():

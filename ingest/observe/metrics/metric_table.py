@@ -187,6 +187,18 @@ snapshots_expired_total | counter | table | count | | Snapshots expired by the d
 orphan_files_removed_total | counter | table | files | | Orphan files removed by the daemon
     (`maintenance.orphan.clean`).
 
+## Iceberg metadata
+iceberg_versions_total | counter | table | count | | Versions of Iceberg metadata that were
+    published, one a snapshot.
+iceberg_publish_failures_total | counter | table | count | | Publications that failed, or left out a
+    catalog service that had not answered.
+iceberg_publish_seconds_total | counter | table | seconds | | Time spent on publications; part of
+    the commits.
+iceberg_manifests_written_total | counter | table | count | | Manifests that publications wrote.
+iceberg_written_bytes_total | counter | table | bytes | | Bytes that publications wrote.
+iceberg_behind_snapshots | computed | table | count | max | Snapshots that Iceberg readers do not
+    see yet, catalog services included; 0 when they see the newest.
+
 ## Compaction
 compactions_total | counter | table kind outcome | count | | Compacted buckets: kind minor or full;
     outcome ok, dropped (lost a race) or error.

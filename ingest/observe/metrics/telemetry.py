@@ -24,6 +24,7 @@ from ingest.pipeline.batch_report import BatchReport
 from ingest.pipeline.range_report import LookupUse, TaskUse
 from storage.clock import Clock, SystemClock
 from storage.table.compaction.compact_table import CompactReport
+from storage.table.iceberg import IcebergFigures
 
 __all__ = ["PAIMON_FORMAT", "STALE_AFTER_S", "Metrics", "Watermarks", "count_work", "version_of"]
 
@@ -50,6 +51,15 @@ _OF_COMPACTIONS = {
     "compaction_written_bytes_total": "compaction_bytes",
 }
 """The same for counters whose second label is the kind of compaction, which is `minor` here."""
+
+_OF_ICEBERG = {
+    "iceberg_versions_total": "versions",
+    "iceberg_publish_failures_total": "failures",
+    "iceberg_publish_seconds_total": "seconds",
+    "iceberg_manifests_written_total": "manifests",
+    "iceberg_written_bytes_total": "size",
+}
+"""Counters, and the attributes of `IcebergFigures` that they follow."""
 
 
 def count_batch(into: Instruments, report: BatchReport) -> None:
@@ -215,6 +225,7 @@ class Metrics:
         self._parked: frozenset[str] = frozenset()
         self._feeds: Mapping[str, Collection[str]] = {}
         self._layouts: dict[str, TableLayout] = {}
+        self._iceberg: dict[str, IcebergFigures] = {}
         self._busy = BusyTime(self._clock)
         self._waiting_since_s: Mapping[str, float] = {}
         self._tasks_use = TaskUse()
@@ -368,6 +379,17 @@ class Metrics:
         """Add expired snapshots and removed orphan files."""
         self.instruments.add("snapshots_expired_total", snapshots, table)
         self.instruments.add("orphan_files_removed_total", orphans, table)
+
+    def record_iceberg(self, table: str, figures: IcebergFigures) -> None:
+        """Add what was published of a table's Iceberg metadata since the last call."""
+        before = self._iceberg.get(table, IcebergFigures())
+        if figures == before:
+            return
+        self._iceberg[table] = figures
+        into = self.instruments
+        for metric, attribute in _OF_ICEBERG.items():
+            into.add(metric, getattr(figures, attribute) - getattr(before, attribute), table)
+        into.set("iceberg_behind_snapshots", figures.behind, table)
 
     def record_layout(self, table: str, layout: TableLayout) -> None:
         """Set the file layout of a table's newest snapshot."""

@@ -503,7 +503,7 @@ class Publisher:
             self._table.snapshots.announce(snapshot)
             if self._table.environment is not None:
                 self._table.environment.published(self._table, snapshot)
-            publish_iceberg(self._table)
+            publish_iceberg(self._table, added=snapshot)
             return snapshot
         attempt.sent = False
         self._forget(attempt.names)

@@ -6,13 +6,36 @@ Other modules of `storage.table` use the functions here, which load the rest onl
 
 import dataclasses
 import logging
+import threading
+from collections.abc import Callable, Collection
 
-from storage.errors import InvalidOptionError, LakewardError, UnsupportedFeatureError
+from storage.errors import (
+    InvalidOptionError,
+    LakewardError,
+    StorageUnavailableError,
+    UnsupportedFeatureError,
+)
 from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema_store import SchemaStore
+from storage.format.metadata.snapshot import Snapshot
+from storage.format.metadata.snapshot_store import SnapshotStore
+from storage.io.file_io import FileStatus
+from storage.options.iceberg import CATALOG_STORAGES, REST_PREFIX
 from storage.options.options import TableOptions
 from storage.table.core import TableCore
+from storage.table.retention.reachability import branch_names
 
-__all__ = ["check_iceberg", "check_iceberg_change", "publish_iceberg", "sync_iceberg"]
+__all__ = [
+    "IcebergFigures",
+    "catch_up_iceberg",
+    "check_iceberg",
+    "check_iceberg_change",
+    "iceberg_figures",
+    "iceberg_leftovers",
+    "publish_branch",
+    "publish_iceberg",
+    "sync_iceberg",
+]
 
 _LOG = logging.getLogger(__name__)
 
@@ -20,22 +43,128 @@ _DISABLED = "disabled"
 _MAIN = "main"
 _VECTORS_VERSION = 3
 
+_SILENCE_S = 30.0
+"""Time in which a catalog service that did not answer is not asked by commits [s]."""
 
-def publish_iceberg(table: TableCore) -> None:
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IcebergFigures:
+    """What this process published of one table.
+
+    Attributes:
+        seconds: spent on it [s].
+        versions: metadata files that were published.
+        manifests: manifests that were written.
+        size: of all files that were written [bytes].
+        failures: publications that failed, those in a catalog service included.
+        published: newest snapshot that is published wherever the options say; None: unknown.
+        behind: snapshots that the publication was behind after the last attempt.
+    """
+
+    seconds: float = 0.0
+    versions: int = 0
+    manifests: int = 0
+    size: int = 0
+    failures: int = 0
+    published: int | None = None
+    behind: int = 0
+
+
+_LOCK = threading.Lock()
+_FIGURES: dict[str, IcebergFigures] = {}
+_SILENT_UNTIL_S: dict[str, float] = {}
+
+
+def iceberg_figures(root: str) -> IcebergFigures:
+    """What this process published of the table, or branch, at a directory."""
+    return _FIGURES.get(root, IcebergFigures())
+
+
+def publish_iceberg(
+    table: TableCore, *, hidden: Collection[int] = (), added: Snapshot | None = None
+) -> bool:
     """Bring the Iceberg metadata of a table to its newest snapshot, where options ask for it.
 
     The snapshot is published already: what fails here is logged, and the next call makes up for it.
+    A catalog service that does not answer is left alone for a while.
+
+    Args:
+        hidden: ids of snapshots that are about to expire, which are left out.
+        added: the newest snapshot, if it was just added.
+
+    Returns:
+        Whether it is there now, with everything that the options ask for.
     """
-    if table.options.iceberg_storage == _DISABLED or table.layout.branch != _MAIN:
-        return
+    if table.options.iceberg_storage == _DISABLED:
+        return True
+    service = _service(table)
+    follow = table.clock.monotonic_s() >= _SILENT_UNTIL_S.get(service, 0.0)
     try:
-        sync_iceberg(table)
-    except (LakewardError, OSError, LookupError, ValueError):
+        _sync(table, hidden=hidden, added=added, follow=follow)
+        if table.layout.branch != _MAIN:
+            table = at_branch(table, _MAIN)
+            _sync(table, follow=follow)
+    except (LakewardError, OSError, LookupError, ValueError, ImportError) as error:
+        if service and isinstance(error, StorageUnavailableError):
+            _SILENT_UNTIL_S[service] = table.clock.monotonic_s() + _SILENCE_S
         _LOG.warning(
             "the Iceberg metadata of a table was not published; the next commit tries again",
             exc_info=True,
             extra={"table": table.layout.root},
         )
+        return False
+    return follow
+
+
+def publish_branch(table: TableCore, name: str) -> None:
+    """The same for a branch that was just made or renamed."""
+    if table.options.iceberg_storage != _DISABLED:
+        publish_iceberg(at_branch(table, name))
+
+
+def at_branch(table: TableCore, name: str) -> TableCore:
+    """The table at another of its branches, or at `main`, at its newest schema."""
+    layout = dataclasses.replace(table.layout, branch=name)
+    schemas = SchemaStore(table.file_io, layout)
+    return dataclasses.replace(
+        table,
+        layout=layout,
+        schema=schemas.latest() or table.schema,
+        schemas=schemas,
+        snapshots=SnapshotStore(table.file_io, layout),
+    )
+
+
+def catch_up_iceberg(table: TableCore) -> None:
+    """Publish the Iceberg metadata of a table if this process failed to when it last tried."""
+    if iceberg_figures(table.layout.root).behind:
+        publish_iceberg(table)
+
+
+def iceberg_leftovers(table: TableCore) -> tuple[list[FileStatus], Callable[[], set[str]]]:
+    """Metadata files of a table, and what gives the names of those that readers may need.
+
+    None while a catalog service lags: it may show what only earlier versions name.
+    """
+    from storage.table.iceberg.twin import IcebergTwin  # noqa: PLC0415 - most tables have none
+
+    if table.options.iceberg_storage == _DISABLED:
+        return [], set
+    table = at_branch(table, _MAIN)
+    if table.options.iceberg_storage in CATALOG_STORAGES and not publish_iceberg(table):
+        return [], set
+    tables = [table, *(at_branch(table, name) for name in branch_names(table))]
+    twins = [IcebergTwin(one, follow=False) for one in tables]
+    found = [status for twin in twins for status in twin.candidates()]
+    return found, lambda: set[str]().union(*(twin.named() for twin in twins))
+
+
+def _service(table: TableCore) -> str:
+    """The catalog service of a table; "": it has none."""
+    options = table.options
+    if options.iceberg_storage not in CATALOG_STORAGES:
+        return ""
+    return f"{options.iceberg_uri or options.raw.get(REST_PREFIX + 'uri')}"
 
 
 def sync_iceberg(table: TableCore) -> int:
@@ -48,12 +177,8 @@ def sync_iceberg(table: TableCore) -> int:
         InvalidOptionError: `metadata.iceberg.storage` is not set.
         UnsupportedFeatureError: the table has what Iceberg lacks.
         CommitConflictError: others published again and again meanwhile.
+        RetryableError, InvalidRequestError: the catalog service does not answer, or refuses.
     """
-    from storage.table.iceberg.twin import IcebergTwin  # noqa: PLC0415 - most tables have none
-
-    latest = table.latest_snapshot()
-    if latest is not None and latest.schema_id != table.schema.id:
-        table = dataclasses.replace(table, schema=table.schemas.read(latest.schema_id))
     if table.options.iceberg_storage == _DISABLED:
         raise InvalidOptionError(
             "the table has no Iceberg metadata",
@@ -61,7 +186,52 @@ def sync_iceberg(table: TableCore) -> int:
             option="metadata.iceberg.storage",
             table=table.layout.root,
         )
-    return IcebergTwin(table).sync()
+    for name in branch_names(table) if table.layout.branch == _MAIN else ():
+        publish_branch(table, name)
+    return _sync(table)
+
+
+def _sync(
+    table: TableCore,
+    *,
+    hidden: Collection[int] = (),
+    added: Snapshot | None = None,
+    follow: bool = True,
+) -> int:
+    """Publish, and count it, whatever becomes of it."""
+    from storage.table.iceberg.twin import IcebergTwin, Written  # noqa: PLC0415 - most have none
+
+    latest = added or table.latest_snapshot()
+    if latest is None:
+        return 0
+    if latest.schema_id != table.schema.id:
+        schema = table.schemas.read(latest.schema_id)
+        if table.schema.id > latest.schema_id:  # the columns of the snapshot, the newest options
+            schema = dataclasses.replace(schema, options=table.schema.options)
+        table = dataclasses.replace(table, schema=schema)
+    started_s = table.clock.monotonic_s()
+    written, done = Written(), False
+    try:
+        twin = IcebergTwin(table, follow=follow)
+        written = twin.written
+        published = twin.sync(hidden=hidden, added=added)
+        done = follow
+    finally:
+        seconds = table.clock.monotonic_s() - started_s
+        root = table.layout.branch_root
+        with _LOCK:
+            before = iceberg_figures(root)
+            known = before.published if before.published is not None else latest.id - 1
+            _FIGURES[root] = IcebergFigures(
+                seconds=before.seconds + seconds,
+                versions=before.versions + written.versions,
+                manifests=before.manifests + written.manifests,
+                size=before.size + written.size,
+                failures=before.failures + (not done),
+                published=latest.id if done else before.published,
+                behind=0 if done else max(1, latest.id - known),
+            )
+    return published
 
 
 def check_iceberg(schema: TableSchema, options: TableOptions) -> None:
@@ -73,9 +243,11 @@ def check_iceberg(schema: TableSchema, options: TableOptions) -> None:
     """
     if options.iceberg_storage == _DISABLED:
         return
-    from storage.table.iceberg.types import iceberg_schema  # noqa: PLC0415 - most tables have none
+    from storage.table.iceberg.catalogs import check_catalog  # noqa: PLC0415 - most have none
+    from storage.table.iceberg.types import iceberg_schema  # noqa: PLC0415 - as above
 
     iceberg_schema(schema)
+    check_catalog(options)
     formats = {options.file_format, *options.file_format_per_level.values()}
     wrong = ""
     if options.iceberg_format_version not in (2, _VECTORS_VERSION):

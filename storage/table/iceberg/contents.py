@@ -9,16 +9,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from storage.errors import UnsupportedFeatureError
-from storage.format.metadata.file_meta import DataFileMeta, FileKind, ManifestEntry
+from storage.format.metadata.file_meta import (
+    DataFileMeta,
+    FileKind,
+    IndexType,
+    ManifestEntry,
+)
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.row.binary_row import decode_row
+from storage.table.commit.index_files import index_files
 from storage.table.commit.live_files import delta_entries, live_state
 from storage.table.core import TableCore
 from storage.table.iceberg.manifests import DATA, DELETES
 from storage.table.iceberg.puffin import Blob
 from storage.table.iceberg.types import bound, partition_value
-from storage.table.read.deletion_vectors import DeletionFile, all_deletion_files
+from storage.table.read.deletion_vectors import DeletionFile, bucket_vectors
 
 _FORMAT = "parquet"
 
@@ -76,14 +82,42 @@ class Contents:
             differs,
         )
 
-    def vectors(self, snapshot: Snapshot) -> dict[str, DeletionFile]:
-        """Deletion vectors by path of the data file; also of files that are not visible."""
+    def vectors(
+        self, before: Snapshot | None, snapshot: Snapshot, added: Iterable[VisibleFile]
+    ) -> tuple[dict[str, DeletionFile], set[str]]:
+        """What became of the deletion vectors, from one snapshot to a later one.
+
+        Only index files that changed, and those of the buckets of new files, are looked into.
+
+        Args:
+            before: None: there were none.
+            added: files that became visible.
+
+        Returns:
+            Vectors that may be new, by path of the data file, which need not be visible; and paths
+            of data files whose vectors are gone.
+        """
         table = self._table
-        return {
-            table.data_path(*bucket, name): vector
-            for bucket, vectors in all_deletion_files(table, snapshot)
-            for name, vector in vectors.items()
-        }
+        old = index_files(table, before, IndexType.DELETION_VECTORS)
+        new = index_files(table, snapshot, IndexType.DELETION_VECTORS)
+        buckets = {(file.entry.partition, file.entry.bucket) for file in added}
+        found: dict[str, DeletionFile] = {}
+        gone = set[str]()
+        for bucket in old.keys() | new.keys():
+            was = {file.file_name: file for file in old.get(bucket, ())}
+            has = {file.file_name: file for file in new.get(bucket, ())}
+            if was.keys() == has.keys() and bucket not in buckets:
+                continue
+            fresh = [one for name, one in has.items() if name not in was or bucket in buckets]
+            lost = [one for name, one in was.items() if name not in has]
+            found |= {
+                table.data_path(*bucket, name): vector
+                for name, vector in bucket_vectors(table, bucket, fresh).items()
+            }
+            gone.update(
+                table.data_path(*bucket, name) for name in bucket_vectors(table, bucket, lost)
+            )
+        return found, gone - found.keys()
 
     @staticmethod
     def _of(entries: Iterable[ManifestEntry], kind: FileKind) -> Iterator[ManifestEntry]:
@@ -124,9 +158,7 @@ def data_file(
     }
 
 
-def vector_file(
-    file: VisibleFile | Mapping[str, Any], blob: Blob, path: str, size: int
-) -> dict[str, Any]:
+def vector_file(file: Mapping[str, Any], blob: Blob, path: str, size: int) -> dict[str, Any]:
     """The `data_file` of a manifest entry for the deletion vector of a data file.
 
     Args:
@@ -135,7 +167,6 @@ def vector_file(
         path: of the Puffin file.
         size: of it [bytes].
     """
-    assert isinstance(file, Mapping)
     return {
         "content": DELETES,
         "file_path": path,

@@ -2,12 +2,15 @@
 """Manifests and manifest lists of Iceberg as Avro bytes.
 
 Source: Iceberg table specification, "Manifests", "Manifest Lists", appendix A. Entries are dicts
-as fastavro reads them; `DATA` and `DELETES` are values of `content`.
+as fastavro reads them; `DATA` and `DELETES` are values of `content`. A manifest is written anew
+whenever it loses a file, so entries keep the bytes of their data file, which never changes.
 """
 
+import functools
 import io
 import json
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import fastavro
@@ -20,6 +23,12 @@ DATA, DELETES = 0, 1
 
 _CODEC = "deflate"
 """Every Iceberg reader has it."""
+
+_FAST = 1
+"""Level of compression: manifests are short-lived."""
+
+_BYTES = "bytes"
+"""Member of an entry: its data file as Avro bytes."""
 
 
 def _field(name: str, type_: Any, field_id: int, *, optional: bool = False) -> dict[str, Any]:
@@ -40,14 +49,14 @@ def _int_map(name: str, values: str, field_id: int, key_id: int, value_id: int) 
     )
 
 
-def _entry_schema(partition: list[dict[str, Any]], version: int) -> dict[str, Any]:
+def _file_schema(partition: list[dict[str, Any]], version: int) -> dict[str, Any]:
     in_v3 = [
         _field("first_row_id", "long", 142, optional=True),
         _field("referenced_data_file", "string", 143, optional=True),
         _field("content_offset", "long", 144, optional=True),
         _field("content_size_in_bytes", "long", 145, optional=True),
     ]
-    file = {
+    return {
         "type": "record",
         "name": "r2",
         "fields": [
@@ -65,6 +74,9 @@ def _entry_schema(partition: list[dict[str, Any]], version: int) -> dict[str, An
             *(in_v3 if version >= 3 else ()),
         ],
     }
+
+
+def _entry_schema(file: dict[str, Any]) -> dict[str, Any]:
     return {
         "type": "record",
         "name": "manifest_entry",
@@ -113,34 +125,92 @@ def _list_schema(version: int) -> dict[str, Any]:
     }
 
 
-def encode_manifest(
-    entries: Iterable[Mapping[str, Any]],
-    *,
-    content: int,
-    version: int,
-    partition: list[dict[str, Any]],
-    schema: Mapping[str, Any],
-    spec: Mapping[str, Any],
-) -> bytes:
-    """A manifest.
+class ManifestFormat:
+    """How the manifests of a table are written.
 
     Args:
-        entries: in this order.
-        content: `DATA` or `DELETES`.
         version: format version, 2 or 3.
         partition: Avro fields of the partition tuple.
         schema: the table's Iceberg schema.
         spec: its partition spec.
     """
-    metadata = {
-        "schema": json.dumps(schema),
-        "schema-id": str(schema["schema-id"]),
-        "partition-spec": json.dumps(spec["fields"]),
-        "partition-spec-id": str(spec["spec-id"]),
-        "format-version": str(version),
-        "content": "deletes" if content == DELETES else "data",
-    }
-    return _encode(_entry_schema(partition, version), entries, metadata)
+
+    def __init__(
+        self,
+        version: int,
+        partition: list[dict[str, Any]],
+        schema: Mapping[str, Any],
+        spec: Mapping[str, Any],
+    ) -> None:
+        self._file, self._entry = _parsed_entry(json.dumps(partition), version)
+        self._metadata = {
+            "schema": json.dumps(schema),
+            "schema-id": str(schema["schema-id"]),
+            "partition-spec": json.dumps(spec["fields"]),
+            "partition-spec-id": str(spec["spec-id"]),
+            "format-version": str(version),
+        }
+
+    def encode(self, entries: Sequence[dict[str, Any]], content: int) -> bytes:
+        """A manifest.
+
+        Args:
+            entries: in this order.
+            content: `DATA` or `DELETES`.
+        """
+        output = io.BytesIO()
+        metadata = {**self._metadata, "content": "deletes" if content == DELETES else "data"}
+        fastavro.writer(output, self._entry, [], codec=_CODEC, metadata=metadata, sync_marker=_SYNC)
+        heads: dict[tuple[int, ...], bytes] = {}
+        parts: list[bytes] = []
+        for entry in entries:
+            numbers = (
+                entry["status"],
+                entry["snapshot_id"],
+                entry["sequence_number"],
+                entry["file_sequence_number"],
+            )
+            head = heads.get(numbers)
+            if head is None:
+                present = b"\x02"
+                head = heads[numbers] = present.join(_long(one) for one in numbers)
+            if _BYTES not in entry:
+                file = io.BytesIO()
+                fastavro.schemaless_writer(file, self._file, entry["data_file"])
+                entry[_BYTES] = file.getvalue()
+            parts += (head, entry[_BYTES])
+        if entries:
+            deflate = zlib.compressobj(_FAST, zlib.DEFLATED, -zlib.MAX_WBITS)
+            block = deflate.compress(b"".join(parts)) + deflate.flush()
+            output.write(b"".join((_long(len(entries)), _long(len(block)), block, _SYNC)))
+        return output.getvalue()
+
+
+@functools.lru_cache(256)
+def _parsed_entry(partition: str, version: int) -> tuple[Any, Any]:
+    """Schemas of data files and entries, of a partition tuple as JSON."""
+    file = _file_schema(json.loads(partition), version)
+    parsed = fastavro.parse_schema(file, _write_hint=False)
+    return parsed, fastavro.parse_schema(_entry_schema(file), _write_hint=False)
+
+
+@functools.cache
+def _parsed_list(version: int) -> Any:
+    return fastavro.parse_schema(_list_schema(version), _write_hint=False)
+
+
+_SYNC = b"lakeward manifest"[:16]
+
+
+def _long(value: int) -> bytes:
+    """A number as Avro writes it."""
+    value = (value << 1) ^ (value >> 63)
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
 
 
 def encode_list(
@@ -161,13 +231,8 @@ def encode_list(
     }
     if version >= 3:
         metadata["first-row-id"] = str(first_row_id)
-    return _encode(_list_schema(version), manifests, metadata)
-
-
-def _encode(schema: dict[str, Any], records: Iterable[Any], metadata: dict[str, str]) -> bytes:
     output = io.BytesIO()
-    parsed = fastavro.parse_schema(schema, _write_hint=False)
-    fastavro.writer(output, parsed, records, codec=_CODEC, metadata=metadata)
+    fastavro.writer(output, _parsed_list(version), manifests, codec=_CODEC, metadata=metadata)
     return output.getvalue()
 
 

@@ -2,41 +2,58 @@
 """Bringing the Iceberg metadata of a table to the table's newest snapshot.
 
 `v<N>.metadata.json` describes the table as of its snapshot N, and all snapshots and tags that the
-table still has; Iceberg's snapshot ids and sequence numbers are the table's snapshot ids. It is
-published by create-if-absent after snapshot N, so it never shows what the table does not have. Who
-dies between the two leaves a twin that is behind; the next `sync` of anyone publishes all missing
-versions in order, from the manifests of the last one or, where snapshots between have expired, anew
-from the live files. Several at once do no harm: one creates a version, the others start over.
+table still has; Iceberg's snapshot ids are the table's. It is published by create-if-absent after
+snapshot N, so it never shows what the table does not have. Who dies between the two leaves a twin
+that is behind; the next `sync` of anyone publishes all missing versions in order, from the
+manifests of the last one or, where snapshots between have expired, anew from the live files.
+Several at once do no harm: one creates a version, the others start over.
 
 After a rollback versions beyond the newest snapshot are removed, and snapshots whose id was given
-anew are distinguished by the time and uuid in their summary.
+anew are distinguished by the time and uuid in their summary. Sequence numbers only grow.
+
+A branch has versions of its own in its directory, made the same way. The table's versions show the
+newest snapshot of each as a reference, under an id of its own: ids of branches and of the table
+overlap. A branch whose columns the table does not have is left out.
+
+Where options name a catalog service, it follows the newest version; files of earlier versions are
+removed only then.
 
 Source: Iceberg table specification, versions 2 and 3; names of files as Apache Paimon has them.
 """
 
+import contextlib
 import dataclasses
-import json
 import logging
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from storage.errors import CommitConflictError, NotFoundError
+import msgspec
+
+from storage.errors import CommitConflictError, CorruptDataError, NotFoundError
+from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.metadata.tag import list_tags
+from storage.io.file_io import FileIO, FileStatus
 from storage.lru import LruCache
 from storage.table.core import TableCore
+from storage.table.iceberg.catalogs import OWNER, catalog_of
 from storage.table.iceberg.contents import Contents, VisibleFile, data_file, vector_file
+from storage.table.iceberg.entries import (
+    Entry,
+    Manifest,
+    ManifestReader,
+    SnapshotManifests,
+    entry_name,
+    totals,
+)
 from storage.table.iceberg.manifests import (
-    ADDED,
     DATA,
-    DELETED,
     DELETES,
-    EXISTING,
+    ManifestFormat,
     decode,
     encode_list,
-    encode_manifest,
 )
 from storage.table.iceberg.puffin import encode_puffin
 from storage.table.iceberg.types import (
@@ -46,31 +63,49 @@ from storage.table.iceberg.types import (
     partition_spec,
 )
 from storage.table.read.deletion_vectors import DeletionFile, load_vectors
+from storage.table.retention.reachability import branch_names
 
 _LOG = logging.getLogger(__name__)
 
+_MAIN = "main"
 _HINT = "version-hint.text"
 _VERSION = re.compile(r"v(\d+)\.metadata\.json")
+_OWN = re.compile(
+    r"v\d+\.metadata\.json|[0-9a-f-]{36}-m\d+\.avro|snap-\d+-[0-9a-f-]{36}\.avro"
+    r"|dv-[0-9a-f-]+\.puffin|\.(v\d+\.metadata\.json|version-hint\.text)\..+\.tmp"
+)
+"""Names of the files that are written here, but for the hint."""
+
 _TRIES = 20
 _MARK = "lakeward.snapshot"
 """Member of a snapshot's summary that distinguishes it from an earlier one of the same id."""
 
-_SMALL_ENTRIES = 500
-"""Manifests with fewer live entries are merged ..."""
-
-_SMALL_MANIFESTS = 16
-"""... when there are as many of them."""
-
-_CACHED_ENTRIES = 200_000
-_ENTRIES: LruCache[str, list[dict[str, Any]]] = LruCache(_CACHED_ENTRIES, weigh=len)
-"""Entries of manifests by path, which are never changed."""
+_BRANCH = "lakeward.branch"
+"""Member of the summary of a snapshot that is the newest of a branch."""
 
 _CACHED_MANIFESTS = 20_000
-_LISTS: LruCache[str, list[dict[str, Any]]] = LruCache(_CACHED_MANIFESTS, weigh=len)
+_LISTS: LruCache[str, list[Manifest]] = LruCache(_CACHED_MANIFESTS, weigh=len)
 """Manifest lists by path."""
 
-_Manifest = dict[str, Any]
-_Entry = dict[str, Any]
+_SCHEMAS: LruCache[tuple[str, int], tuple[TableSchema, dict[str, Any]]] = LruCache(10_000)
+"""Iceberg's form of schemas by table and id."""
+
+_Document = dict[str, Any]
+
+
+@dataclasses.dataclass(slots=True)
+class Written:
+    """What publications wrote.
+
+    Attributes:
+        versions: metadata files that were published.
+        manifests: manifests that were written.
+        size: of all files [bytes].
+    """
+
+    versions: int = 0
+    manifests: int = 0
+    size: int = 0
 
 
 @dataclasses.dataclass(slots=True)
@@ -80,41 +115,61 @@ class _Version:
     Attributes:
         document: content of the metadata file.
         manifests: of its current snapshot.
-        written: paths of new files, removed if the version is lost.
+        files: paths of new files, removed if the version is lost.
     """
 
-    document: dict[str, Any]
-    manifests: list[_Manifest]
-    written: list[str] = dataclasses.field(default_factory=list)
+    document: _Document
+    manifests: list[Manifest]
+    files: list[str] = dataclasses.field(default_factory=list)
 
 
 class IcebergTwin:
     """The Iceberg metadata of a table.
 
+    Args:
+        follow: let the catalog service follow, and remove what no version needs any more.
+
+    Attributes:
+        directory: of the metadata files.
+        written: what was published.
+
     Raises:
+        InvalidOptionError: an option of the catalog service is missing or wrong.
         UnsupportedFeatureError: the table has what Iceberg lacks.
     """
 
-    def __init__(self, table: TableCore) -> None:
+    def __init__(self, table: TableCore, *, follow: bool = True) -> None:
         options = table.options
         self._table = table
         self._version = options.iceberg_format_version
         self._contents = Contents(table)
-        self._schema = iceberg_schema(table.schema)
         self._spec = partition_spec(table.schema)
-        self.directory = _directory(table)
+        self._reader = ManifestReader(table.file_io)
+        schema = iceberg_schema(table.schema)
+        partition = avro_partition(table.schema)
+        self._format = ManifestFormat(self._version, partition, schema, self._spec)
+        self._catalog = catalog_of(table) if follow and table.layout.branch == _MAIN else None
+        self._follow = follow
+        self.directory = metadata_directory(table)
+        self.written = Written()
 
-    def sync(self) -> int:
+    def sync(self, *, hidden: Collection[int] = (), added: Snapshot | None = None) -> int:
         """Publish what is missing up to the newest snapshot.
+
+        Args:
+            hidden: ids of snapshots that are about to expire, which are left out.
+            added: the newest snapshot, where it was just added and nothing was taken back.
 
         Returns:
             Number of versions published.
 
         Raises:
             CommitConflictError: others published again and again meanwhile.
+            RetryableError, InvalidRequestError: of the catalog service, see `IcebergCatalog`. The
+                metadata files are published then.
         """
-        for _ in range(_TRIES):
-            published = self._sync()
+        for number in range(_TRIES):
+            published = self._sync(hidden, None if number else added)
             if published is not None:
                 return published
         raise CommitConflictError(
@@ -123,40 +178,107 @@ class IcebergTwin:
             table=self._table.layout.root,
         )
 
-    def _sync(self) -> int | None:
+    def behind(self) -> int:
+        """Snapshots that the metadata files lack. Costs a listing."""
+        latest = self._table.snapshots.latest_id() or 0
+        return max(0, latest - max(self.versions(), default=0))
+
+    def candidates(self) -> list[FileStatus]:
+        """Metadata files there are, but for the hint and files of others."""
+        found = self._table.file_io.list(self.directory)
+        return [one for one in found if _OWN.fullmatch(one.name)]
+
+    def named(self) -> set[str]:
+        """Names of the metadata files that some version needs which readers may be at.
+
+        Those are the newest version, and those before it that it still lists.
+        """
+        versions = self.versions()
+        if not versions:
+            return set()
+        newest = self._read(max(versions)) or {}
+        logged = {one["metadata-file"] for one in newest.get("metadata-log", ())}
+        numbers = [one for one, path in versions.items() if path in logged]
+        documents = [newest, *(self._read(one) or {} for one in numbers)]
+        snapshots = {
+            one["manifest-list"]: one for found in documents for one in found.get("snapshots", ())
+        }
+        paths = {versions[max(versions)], *logged}
+        for snapshot in snapshots.values():
+            with contextlib.suppress(FileNotFoundError):  # of a snapshot that has expired since
+                paths |= self._metadata_files([snapshot])
+        return {path.rpartition("/")[2] for path in paths}
+
+    def _sync(self, hidden: Collection[int], added: Snapshot | None) -> int | None:
         """One try; None when another was faster."""
-        head = max(self._versions(), default=None)
-        latest = self._table.latest_snapshot()
+        latest = added or self._table.latest_snapshot()
         if latest is None:
             return 0
-        document = None if head is None else self._read(head)
+        head, document = self._head(latest, listing=added is None)
         base = None if document is None else self._common(document, latest)
-        if document is None or base is None:
-            version = self._from_live_files(latest, document)
-            if document is not None and head is not None and head >= latest.id:
-                self._replace(version.document, latest.id)
-            elif not self._publish(version, latest):
-                return None
-            if document is not None:
-                self._remove_unreferenced(document, version.document)
-            return 1
-        refreshed = self._refreshed(document, base, latest)
-        if base["snapshot-id"] == latest.id:
-            if head == latest.id and refreshed == document:
-                return 0
-            self._replace(refreshed, latest.id)
-            self._remove_unreferenced(document, refreshed)
-            return 0
+        if document is None or base is None or head is None:
+            after = self._restarted(latest, document, head)
+            published = 1
+        elif base["snapshot-id"] < latest.id <= head:
+            # versions of snapshots that were taken back are in the way
+            self._replace(self._refreshed(document, base, latest, hidden), base["snapshot-id"])
+            return None
+        elif base["snapshot-id"] == latest.id:
+            after = self._refreshed(document, base, latest, hidden)
+            published = 0
+            if head != latest.id or after != document:
+                if self._table.snapshots.exists(latest.id + 1):
+                    return None
+                self._replace(after, latest.id)
+        else:
+            snapshots = [*self._between(base["snapshot-id"], latest)]
+            after = self._continued(document, base, latest, snapshots, hidden)
+            published = len(snapshots)
+        if after is None or (hidden and published):
+            return None  # what is hidden leaves a version that is there
+        if self._catalog is not None:
+            self._catalog.follow(self._newest)
+        if document is not None and self._follow:
+            self._remove_superseded(document, after)
+        return published
+
+    def _restarted(
+        self, latest: Snapshot, before: _Document | None, head: int | None
+    ) -> _Document | None:
+        """Publish a version with the newest snapshot alone; None when another was faster."""
+        version = _Version(self._empty(before, latest), [])
+        added = self._contents.files(latest)
+        self._write_snapshot(version, latest, None, added, set(), differs=True)
+        (newest,) = version.document["snapshots"]
+        version.document = self._refreshed(version.document, newest, latest, ())
+        if head is None or head < latest.id:
+            return version.document if self._publish(version, latest) else None
+        self._replace(version.document, latest.id)
+        return version.document
+
+    def _continued(
+        self,
+        document: _Document,
+        base: _Document,
+        latest: Snapshot,
+        snapshots: Sequence[Snapshot],
+        hidden: Collection[int],
+    ) -> _Document | None:
+        """Publish a version for each snapshot; None when another was faster."""
+        refreshed = self._refreshed(document, base, latest, hidden)
         version = _Version(refreshed, self._manifests(base))
-        snapshots = [*self._between(base["snapshot-id"], latest)]
+        before = self._table.snapshots.recall(base["snapshot-id"])
         for snapshot in snapshots:
-            version = self._advanced(version, snapshot)
+            version = _Version(dict(version.document), version.manifests)
+            version.document["snapshots"] = [*version.document["snapshots"]]
+            added, removed, differs = self._contents.changes(snapshot)
+            self._write_snapshot(version, snapshot, before, added, removed, differs=differs)
             if not self._publish(version, snapshot):
                 return None
-        self._remove_unreferenced(document, version.document)
-        return len(snapshots)
+            before = snapshot
+        return version.document
 
-    def _versions(self) -> dict[int, str]:
+    def versions(self) -> dict[int, str]:
         """Paths of the versions there are; files that others named are not among them."""
         return {
             int(found[1]): status.path
@@ -164,19 +286,41 @@ class IcebergTwin:
             if (found := _VERSION.fullmatch(status.name))
         }
 
-    def _read(self, version: int) -> dict[str, Any] | None:
+    def _head(self, latest: Snapshot, *, listing: bool) -> tuple[int | None, _Document | None]:
+        """The newest version and its content.
+
+        Right after a commit it is most often that of the snapshot before; should it be another,
+        its version is in the way of the new one, and the next try lists them.
+        """
+        if not listing and latest.id > 1:
+            document = self._read(latest.id - 1)
+            if document is not None:
+                return latest.id - 1, document
+        head = max(self.versions(), default=None)
+        return head, None if head is None else self._read(head)
+
+    def _newest(self) -> tuple[str, _Document]:
+        """Path and content of the newest version, for the catalog service."""
+        for _ in range(_TRIES):
+            head = max(self.versions())
+            document = self._read(head)
+            if document is not None:
+                return self._path(head), document
+        raise CorruptDataError("the newest Iceberg metadata is gone", path=self.directory)
+
+    def _read(self, version: int) -> _Document | None:
         try:
-            found = json.loads(self._table.file_io.read_bytes(self._path(version)))
+            found = msgspec.json.decode(self._table.file_io.read_bytes(self._path(version)))
         except FileNotFoundError:
             return None
         return found if isinstance(found, dict) else None
 
-    def _common(self, document: dict[str, Any], latest: Snapshot) -> dict[str, Any] | None:
+    def _common(self, document: _Document, latest: Snapshot) -> _Document | None:
         """The newest Iceberg snapshot whose snapshot, and all later ones, the table has."""
         table = self._table
         if document.get("format-version") != self._version:
             return None
-        for known in sorted(document["snapshots"], key=lambda one: -int(one["snapshot-id"])):
+        for known in sorted(_own(document), key=lambda one: -int(one["snapshot-id"])):
             if known["snapshot-id"] > latest.id:
                 continue
             try:
@@ -194,25 +338,11 @@ class IcebergTwin:
             yield self._table.snapshots.recall(snapshot_id)
         yield latest
 
-    def _from_live_files(self, latest: Snapshot, before: dict[str, Any] | None) -> _Version:
-        """A version with the newest snapshot alone."""
-        document = self._empty(before, latest)
-        version = _Version(document, [])
-        added = self._contents.files(latest)
-        self._write_snapshot(version, latest, added, set(), differs=True)
-        return version
-
-    def _advanced(self, before: _Version, snapshot: Snapshot) -> _Version:
-        version = _Version(dict(before.document), before.manifests)
-        version.document["snapshots"] = [*before.document["snapshots"]]
-        added, removed, differs = self._contents.changes(snapshot)
-        self._write_snapshot(version, snapshot, added, removed, differs=differs)
-        return version
-
     def _write_snapshot(
         self,
         version: _Version,
         snapshot: Snapshot,
+        before: Snapshot | None,
         added: Sequence[VisibleFile],
         removed: set[str],
         *,
@@ -221,19 +351,34 @@ class IcebergTwin:
         """Write manifests, vectors and the list; add the snapshot to the document."""
         document = version.document
         first_row_id = int(document.get("next-row-id", 0))
-        writer = _ManifestWriter(self, version, snapshot, first_row_id)
+        manifests = SnapshotManifests(
+            self._reader,
+            self._format,
+            self._table.options,
+            lambda data: self._write_manifest(version, data),
+            snapshot=snapshot,
+            sequence=max(snapshot.id, int(document["last-sequence-number"]) + 1),
+            next_row_id=first_row_id,
+        )
         data = [each for each in version.manifests if each["content"] == DATA]
         deletes = [each for each in version.manifests if each["content"] == DELETES]
-        kept = writer.without(data, removed)
+        kept = manifests.without(data, removed)
         if added:
             files = [data_file(one, self._table.schema, self._table.schemas.read) for one in added]
-            kept.append(writer.write([writer.added(one) for one in files], DATA))
-        kept = writer.merged(kept, DATA)
-        marked = self._marked(writer, snapshot, kept, deletes, removed)
-        version.manifests = [*kept, *marked]
-        counts = writer.counts
-        totals = _totals(version.manifests)
-        changes = {name: str(number) for name, number in counts.items() if number}
+            kept += manifests.write([manifests.added(one) for one in files], DATA)
+        kept = manifests.merged(kept, DATA)
+        if self._version > 2:
+            changes = self._contents.vectors(before, snapshot, added)
+            kept += self._marked(version, manifests, kept, deletes, removed, changes)
+        version.manifests = kept
+        self._add_snapshot(version, snapshot, manifests, differs=differs)
+
+    def _add_snapshot(
+        self, version: _Version, snapshot: Snapshot, manifests: SnapshotManifests, *, differs: bool
+    ) -> None:
+        """Write the manifest list, and add the snapshot to the document."""
+        document, counts = version.document, manifests.counts
+        first_row_id = int(document.get("next-row-id", 0))
         if not differs:
             operation = "replace"
         elif counts["deleted-data-files"] or counts["added-dvs"] or counts["removed-dvs"]:
@@ -248,103 +393,94 @@ class IcebergTwin:
             version=self._version,
             snapshot_id=snapshot.id,
             parent_id=parent,
-            sequence_number=snapshot.id,
+            sequence_number=manifests.sequence,
             first_row_id=first_row_id,
         )
-        self.write(version, path, content)
+        self._write(version, path, content)
+        _LISTS.put(path, version.manifests)
         time_ms = max(snapshot.time_ms, int(document["last-updated-ms"]))
-        entry: dict[str, Any] = {
-            "sequence-number": snapshot.id,
+        changes = {name: str(number) for name, number in counts.items() if number}
+        summary = {"operation": operation, **changes, **totals(version.manifests)}
+        entry: _Document = {
+            "sequence-number": manifests.sequence,
             "snapshot-id": snapshot.id,
             "timestamp-ms": time_ms,
             "manifest-list": path,
             "schema-id": snapshot.schema_id,
-            "summary": {"operation": operation, **changes, **totals, _MARK: _mark(snapshot)},
+            "summary": {**summary, _MARK: _mark(snapshot)},
         }
         if parent is not None:
             entry["parent-snapshot-id"] = parent
-        if self._version >= 3:
+        if self._version > 2:
             entry["first-row-id"] = first_row_id
-            entry["added-rows"] = writer.next_row_id - first_row_id
-            document["next-row-id"] = writer.next_row_id
+            entry["added-rows"] = manifests.next_row_id - first_row_id
+            document["next-row-id"] = manifests.next_row_id
         document["snapshots"].append(entry)
         document["snapshot-log"] = [
             *document["snapshot-log"],
             {"timestamp-ms": time_ms, "snapshot-id": snapshot.id},
         ]
         document["current-snapshot-id"] = snapshot.id
-        document["last-sequence-number"] = snapshot.id
+        document["last-sequence-number"] = manifests.sequence
         document["last-updated-ms"] = time_ms
         document["current-schema-id"] = snapshot.schema_id
-        document["refs"] = self._refs(document)
+        main = {"snapshot-id": snapshot.id, "type": "branch"}
+        document["refs"] = {**document["refs"], "main": main}
 
     def _marked(
         self,
-        writer: "_ManifestWriter",
-        snapshot: Snapshot,
-        data: Sequence[_Manifest],
-        deletes: Sequence[_Manifest],
+        version: _Version,
+        manifests: SnapshotManifests,
+        data: Sequence[Manifest],
+        deletes: Sequence[Manifest],
         removed: set[str],
-    ) -> list[_Manifest]:
+        changes: tuple[Mapping[str, DeletionFile], set[str]],
+    ) -> list[Manifest]:
         """Delete manifests of the snapshot: of every data file the newest vector alone."""
-        if self._version < 3:
-            return []
+        wanted, gone = changes
         known = {
-            entry["data_file"]["referenced_data_file"]: entry
-            for manifest in deletes
-            for entry in self.entries(manifest)
-            if entry["status"] != DELETED
+            entry_name(entry): entry["data_file"]["record_count"]
+            for entry in self._reader.find(deletes, wanted)
         }
-        files = {
-            entry["data_file"]["file_path"]: entry["data_file"]
-            for manifest in data
-            for entry in self.entries(manifest)
-            if entry["status"] != DELETED
-        }
-        wanted = {
-            path: vector
-            for path, vector in self._contents.vectors(snapshot).items()
-            if path in files
-        }
-        fresh = {
-            path: vector
+        changed = [
+            path
             for path, vector in wanted.items()
-            if path not in known
-            or vector.cardinality is None
-            or known[path]["data_file"]["record_count"] != vector.cardinality
-        }
-        stale = {path for path in known if path in fresh or path not in wanted or path in removed}
-        kept = writer.without(deletes, stale)
+            if path not in known or vector.cardinality is None or known[path] != vector.cardinality
+        ]
+        files = {entry_name(one): one["data_file"] for one in self._reader.find(data, changed)}
+        fresh = {path: wanted[path] for path in changed if path in files}
+        kept = manifests.without(deletes, gone | removed | fresh.keys())
         if fresh:
-            kept.append(writer.write(list(self._vectors(writer, snapshot, fresh, files)), DELETES))
-        return writer.merged(kept, DELETES)
+            vectors = list(self._vectors(version, manifests, fresh, files))
+            kept += manifests.write(vectors, DELETES)
+        return manifests.merged(kept, DELETES)
 
     def _vectors(
         self,
-        writer: "_ManifestWriter",
-        snapshot: Snapshot,
+        version: _Version,
+        manifests: SnapshotManifests,
         fresh: Mapping[str, DeletionFile],
         files: Mapping[str, Mapping[str, Any]],
-    ) -> Iterator[_Entry]:
+    ) -> Iterator[Entry]:
         """Write one Puffin file; its entries."""
         loaded = load_vectors(self._table.file_io, fresh)
         content, blobs = encode_puffin(sorted(loaded.items()))
-        path = f"{self.directory}/dv-{snapshot.id}-{self._table.ids.uuid()}.puffin"
-        self.write(writer.version, path, content)
+        path = f"{self.directory}/dv-{self._table.ids.uuid()}.puffin"
+        self._write(version, path, content)
         for blob in blobs:
             found = vector_file(files[blob.path], blob, path, len(content))
-            yield writer.added(found)
+            yield manifests.added(found)
 
-    def _empty(self, before: dict[str, Any] | None, latest: Snapshot) -> dict[str, Any]:
+    def _empty(self, before: _Document | None, latest: Snapshot) -> _Document:
         """A document without snapshots, of the same table as the one before."""
         table = self._table
         first = table.schemas.read(min(table.schemas.ids()))
-        name = f"{table.layout.root}#{first.time_ms}"
-        document: dict[str, Any] = {
+        name = f"{table.layout.branch_root}#{first.time_ms}"
+        document: _Document = {
             "format-version": self._version,
             "table-uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
             "location": table.layout.root,
-            "last-sequence-number": latest.id,
+            "last-sequence-number": 0 if before is None else before["last-sequence-number"],
             "last-updated-ms": 0,
             "last-column-id": table.schema.highest_field_id,
             "schemas": self._schemas(latest),
@@ -354,81 +490,106 @@ class IcebergTwin:
             "last-partition-id": PARTITION_FIELD_ID_START + len(self._spec["fields"]) - 1,
             "sort-orders": [{"order-id": 0, "fields": []}],
             "default-sort-order-id": 0,
-            "properties": {"lakeward.table": "true"},
+            "properties": self._properties(),
             "current-snapshot-id": -1,
             "snapshots": [],
             "snapshot-log": [],
             "metadata-log": [],
             "refs": {},
         }
-        if self._version >= 3:
+        if self._version > 2:
             document["next-row-id"] = 0 if before is None else int(before.get("next-row-id", 0))
         return document
 
-    def _schemas(self, latest: Snapshot) -> list[dict[str, Any]]:
-        ids = [one for one in self._table.schemas.ids() if one <= latest.schema_id]
-        return [iceberg_schema(self._table.schemas.read(one)) for one in ids]
+    def _properties(self) -> dict[str, str]:
+        """Properties of the table; Iceberg's own cleaning must leave the shared data files."""
+        return {OWNER: self._table.layout.root, "gc.enabled": "false"}
+
+    def _schemas(self, latest: Snapshot) -> list[_Document]:
+        found = []
+        for schema_id in range(latest.schema_id + 1):
+            try:
+                schema = self._table.schemas.read(schema_id)
+            except NotFoundError:
+                continue
+            key = (self._table.layout.root, schema_id)
+            known = _SCHEMAS.get(key)
+            if known is None or known[0] is not schema:
+                known = (schema, iceberg_schema(schema))
+                _SCHEMAS.put(key, known)
+            found.append(known[1])
+        return found
 
     def _refreshed(
-        self, document: dict[str, Any], base: dict[str, Any], latest: Snapshot
-    ) -> dict[str, Any]:
+        self, document: _Document, base: _Document, latest: Snapshot, hidden: Collection[int]
+    ) -> _Document:
         """The document at the base, with the schemas, snapshots and tags that the table has."""
-        kept = self._kept_ids()
+        tags = list_tags(self._table.file_io, self._table.layout)
+        earliest = self._table.snapshots.earliest_id() or 0
+        tagged = {tag.snapshot.id for tag in tags}
         snapshots = [
             one
-            for one in document["snapshots"]
+            for one in _own(document)
             if one["snapshot-id"] <= base["snapshot-id"]
-            and (one["snapshot-id"] in kept or one["snapshot-id"] == base["snapshot-id"])
+            and (
+                one["snapshot-id"] in tagged
+                or (one["snapshot-id"] >= earliest and one["snapshot-id"] not in hidden)
+                or one["snapshot-id"] == base["snapshot-id"]
+            )
         ]
         ids = {one["snapshot-id"] for one in snapshots}
-        found = {
+        refs = {
+            tag.name: {"snapshot-id": tag.snapshot.id, "type": "tag"}
+            for tag in tags
+            if tag.snapshot.id in ids
+        }
+        schemas = self._schemas(latest)
+        branches = dict(self._branches(document, schemas))
+        return {
             **document,
-            "schemas": self._schemas(latest),
+            "schemas": schemas,
             "last-column-id": self._table.schema.highest_field_id,
             "current-schema-id": base["schema-id"],
             "current-snapshot-id": base["snapshot-id"],
-            "last-sequence-number": base["snapshot-id"],
-            "snapshots": snapshots,
+            "properties": self._properties(),
+            "snapshots": [*snapshots, *branches.values()],
             "snapshot-log": [one for one in document["snapshot-log"] if one["snapshot-id"] in ids],
+            "refs": {
+                **{
+                    name: {"snapshot-id": one["snapshot-id"], "type": "branch"}
+                    for name, one in branches.items()
+                },
+                **refs,
+                "main": {"snapshot-id": base["snapshot-id"], "type": "branch"},
+            },
         }
-        return {**found, "refs": self._refs(found)}
 
-    def _kept_ids(self) -> set[int]:
-        """Ids of the snapshots that the table has, tagged ones included."""
-        latest = self._table.latest_snapshot()
-        ids = {snapshot.snapshot.id for snapshot in self._tags()}
-        if latest is not None:
-            names = (
-                status.name for status in self._table.file_io.list(self._table.snapshots.directory)
+    def _branches(
+        self, document: _Document, schemas: Sequence[_Document]
+    ) -> Iterator[tuple[str, _Document]]:
+        """The newest snapshots of branches by name, as the document shows them."""
+        table = self._table
+        if table.layout.branch != _MAIN:
+            return
+        known = {one["manifest-list"]: one for one in document["snapshots"] if _is_branch(one)}
+        for name in branch_names(table):
+            found = _newest_of(table.file_io, _branch_directory(table, name))
+            if found is None:
+                continue
+            head = next(one for one in found["snapshots"] if one["snapshot-id"] == _current(found))
+            fields = next(
+                one["fields"] for one in found["schemas"] if one["schema-id"] == head["schema-id"]
             )
-            ids |= {
-                int(name.partition("-")[2]) for name in names if name[len("snapshot-") :].isdigit()
-            }
-        return ids
+            same = [one["schema-id"] for one in schemas if one["fields"] == fields]
+            if not same:
+                _LOG.warning(
+                    "a branch is not shown to Iceberg readers: the table has not got its columns",
+                    extra={"table": table.layout.root, "branch": name},
+                )
+                continue
+            yield name, known.get(head["manifest-list"]) or _shown(head, name, same[-1], document)
 
-    def _tags(self) -> list[Any]:
-        return list_tags(self._table.file_io, self._table.layout)
-
-    def _refs(self, document: dict[str, Any]) -> dict[str, Any]:
-        current = document["current-snapshot-id"]
-        ids = {one["snapshot-id"] for one in document["snapshots"]}
-        tags = {
-            tag.name: {"snapshot-id": tag.snapshot.id, "type": "tag"}
-            for tag in self._tags()
-            if tag.snapshot.id in ids
-        }
-        return {**tags, "main": {"snapshot-id": current, "type": "branch"}}
-
-    def entries(self, manifest: _Manifest) -> list[_Entry]:
-        """Entries of a manifest, what is inherited filled in."""
-        path = manifest["manifest_path"]
-        known = _ENTRIES.get(path)
-        if known is None:
-            known = decode(self._table.file_io.read_bytes(path))
-            _ENTRIES.put(path, known)
-        return known
-
-    def _manifests(self, snapshot: Mapping[str, Any]) -> list[_Manifest]:
+    def _manifests(self, snapshot: Mapping[str, Any]) -> list[Manifest]:
         path = snapshot["manifest-list"]
         known = _LISTS.get(path)
         if known is None:
@@ -436,39 +597,33 @@ class IcebergTwin:
             _LISTS.put(path, known)
         return known
 
-    def encode(self, entries: Iterable[_Entry], content: int) -> bytes:
-        """A manifest of this table."""
-        return encode_manifest(
-            entries,
-            content=content,
-            version=self._version,
-            partition=avro_partition(self._table.schema),
-            schema=self._schema,
-            spec=self._spec,
-        )
-
-    def write(self, version: _Version, path: str, content: bytes) -> None:
+    def _write(self, version: _Version, path: str, content: bytes) -> None:
         """Write a new file of a version."""
-        version.written.append(path)
+        version.files.append(path)
         self._table.file_io.write_bytes(path, content)
+        self.written.size += len(content)
 
-    def manifest_path(self) -> str:
-        """Path of a new manifest."""
-        return f"{self.directory}/{self._table.ids.uuid()}-m0.avro"
+    def _write_manifest(self, version: _Version, content: bytes) -> str:
+        path = f"{self.directory}/{self._table.ids.uuid()}-m0.avro"
+        self._write(version, path, content)
+        self.written.manifests += 1
+        return path
 
     def _publish(self, version: _Version, snapshot: Snapshot) -> bool:
         """Create a version; False when another was faster."""
-        document = self._logged(version.document, snapshot.id)
+        document = self._logged(version.document)
         file_io = self._table.file_io
-        if not file_io.put_if_absent(self._path(snapshot.id), _json(document)):
-            self._table.delete_quietly(version.written)
+        content = msgspec.json.encode(document)
+        if not file_io.put_if_absent(self._path(snapshot.id), content):
+            self._table.delete_quietly(version.files)
             return False
         version.document = document
-        file_io.overwrite_bytes(f"{self.directory}/{_HINT}", str(snapshot.id).encode())
-        self._remove_old(document, snapshot.id)
+        self._point(snapshot.id)
+        self.written.versions += 1
+        self.written.size += len(content)
         return True
 
-    def _logged(self, document: dict[str, Any], version: int) -> dict[str, Any]:
+    def _logged(self, document: _Document) -> _Document:
         """The document with the versions before it in its log."""
         kept = self._table.options.iceberg_previous_versions_max
         before = document.get("metadata-log", [])
@@ -481,39 +636,57 @@ class IcebergTwin:
             ]
         return {**document, "metadata-log": before[len(before) - kept :] if kept else []}
 
-    def _replace(self, document: dict[str, Any], version: int) -> None:
-        """Publish other snapshots or tags of a version that is there, and go back to it."""
-        file_io = self._table.file_io
-        file_io.overwrite_bytes(self._path(version), _json(document))
-        file_io.overwrite_bytes(f"{self.directory}/{_HINT}", str(version).encode())
-        later = [path for number, path in self._versions().items() if number > version]
-        self._table.delete_quietly(later)
+    def _replace(self, document: _Document, version: int) -> None:
+        """Publish other snapshots or tags of a version that is there.
 
-    def _remove_old(self, document: dict[str, Any], version: int) -> None:
-        if self._table.options.iceberg_delete_after_commit:
-            kept = {one["metadata-file"] for one in document["metadata-log"]}
-            found = self._versions().items()
-            old = [path for number, path in found if number < version and path not in kept]
-            self._table.delete_quietly(old)
+        Later versions go, unless others have just published them.
+        """
+        content = msgspec.json.encode(document)
+        self._table.file_io.overwrite_bytes(self._path(version), content)
+        self.written.size += len(content)
+        later = {number: path for number, path in self.versions().items() if number > version}
+        stale = [path for number, path in later.items() if self._stale(number)]
+        if len(stale) == len(later):
+            self._point(version)
+        self._table.delete_quietly(stale)
 
-    def _remove_unreferenced(self, before: dict[str, Any], after: dict[str, Any]) -> None:
-        """Remove lists, manifests and vectors of snapshots that are no longer in the document.
+    def _stale(self, version: int) -> bool:
+        """Whether a version is of a snapshot that the table does not have."""
+        snapshot = self._table.snapshots.read_again(version)
+        document = self._read(version)
+        if snapshot is None or document is None:
+            return snapshot is None
+        return _own(document)[-1]["summary"].get(_MARK) != _mark(snapshot)
+
+    def _point(self, version: int) -> None:
+        self._table.file_io.overwrite_bytes(f"{self.directory}/{_HINT}", str(version).encode())
+
+    def _remove_superseded(self, before: _Document, after: _Document) -> None:
+        """Remove what a later document does not need: versions, lists, manifests and vectors.
 
         What a snapshot needs and its nearest kept neighbours do not, no other one needs: a manifest
         or a vector that left the table never comes back.
         """
-        kept = {one["manifest-list"] for one in after["snapshots"]}
-        lost = [one for one in before["snapshots"] if one["manifest-list"] not in kept]
-        if not lost:
-            return
-        ids = [one["snapshot-id"] for one in after["snapshots"]]
-        near = set[int]()
-        for one in lost:
-            near.update([other for other in ids if other <= one["snapshot-id"]][-1:])
-            near.update([other for other in ids if other >= one["snapshot-id"]][:1])
-        neighbours = [one for one in after["snapshots"] if one["snapshot-id"] in near]
-        files = self._metadata_files(lost) - self._metadata_files(neighbours)
-        self._table.delete_quietly(sorted(files))
+        snapshots = _own(after)
+        kept = {one["manifest-list"] for one in snapshots}
+        lost = [one for one in _own(before) if one["manifest-list"] not in kept]
+        paths = set[str]()
+        if lost:
+            ids = [one["snapshot-id"] for one in snapshots]
+            near = set[int]()
+            for one in lost:
+                near.update([other for other in ids if other <= one["snapshot-id"]][-1:])
+                near.update([other for other in ids if other >= one["snapshot-id"]][:1])
+            neighbours = [one for one in snapshots if one["snapshot-id"] in near]
+            paths = self._metadata_files(lost) - self._metadata_files(neighbours)
+        if self._table.options.iceberg_delete_after_commit:
+            logged = {one["metadata-file"] for one in after["metadata-log"]}
+            current = self._path(after["current-snapshot-id"])
+            last = before["snapshot-log"][-1:]
+            older = {one["metadata-file"] for one in before["metadata-log"]}
+            older |= {self._path(one["snapshot-id"]) for one in last}
+            paths |= older - logged - {current}
+        self._table.delete_quietly(sorted(paths))
 
     def _metadata_files(self, snapshots: Iterable[Mapping[str, Any]]) -> set[str]:
         """Paths of the lists, manifests and Puffin files of snapshots."""
@@ -523,172 +696,76 @@ class IcebergTwin:
             for manifest in self._manifests(snapshot):
                 found.add(manifest["manifest_path"])
                 if manifest["content"] == DELETES:
-                    found.update(
-                        entry["data_file"]["file_path"]
-                        for entry in self.entries(manifest)
-                        if entry["status"] != DELETED
-                    )
+                    live = self._reader.live(manifest).values()
+                    found.update(entry["data_file"]["file_path"] for entry in live)
         return found
 
     def _path(self, version: int) -> str:
         return f"{self.directory}/v{version}.metadata.json"
 
 
-class _ManifestWriter:
-    """Writes the manifests of one Iceberg snapshot.
-
-    Attributes:
-        version: where written files are noted.
-        next_row_id: first row id that is free.
-        counts: files and rows added and removed, by their names in a summary.
-    """
-
-    def __init__(
-        self, twin: IcebergTwin, version: _Version, snapshot: Snapshot, next_row_id: int
-    ) -> None:
-        self.version = version
-        self.next_row_id = next_row_id
-        self.counts = dict.fromkeys(
-            (
-                "added-data-files",
-                "deleted-data-files",
-                "added-records",
-                "deleted-records",
-                "added-dvs",
-                "removed-dvs",
-            ),
-            0,
-        )
-        self._twin = twin
-        self._snapshot = snapshot
-
-    def added(self, file: dict[str, Any]) -> _Entry:
-        """An entry for a new file."""
-        if file["content"] == DATA:
-            self.counts["added-data-files"] += 1
-            self.counts["added-records"] += file["record_count"]
-            file = {**file, "first_row_id": self.next_row_id}
-            self.next_row_id += file["record_count"]
-        else:
-            self.counts["added-dvs"] += 1
-        return {
-            "status": ADDED,
-            "snapshot_id": self._snapshot.id,
-            "sequence_number": self._snapshot.id,
-            "file_sequence_number": self._snapshot.id,
-            "data_file": file,
-        }
-
-    def _removed(self, entry: _Entry) -> _Entry:
-        file = entry["data_file"]
-        if file["content"] == DATA:
-            self.counts["deleted-data-files"] += 1
-            self.counts["deleted-records"] += file["record_count"]
-        else:
-            self.counts["removed-dvs"] += 1
-        return {**entry, "status": DELETED, "snapshot_id": self._snapshot.id}
-
-    def without(self, manifests: Iterable[_Manifest], removed: set[str]) -> list[_Manifest]:
-        """The manifests without some files: those that hold one are written anew."""
-        kept = []
-        for manifest in manifests:
-            if not manifest["added_files_count"] + manifest["existing_files_count"]:
-                continue  # all its files were removed by an earlier snapshot
-            entries = self._twin.entries(manifest)
-            if not removed or not any(_name(one) in removed for one in entries):
-                kept.append(manifest)
-                continue
-            live = [one for one in entries if one["status"] != DELETED]
-            kept.append(
-                self.write(
-                    [
-                        self._removed(one) if _name(one) in removed else {**one, "status": EXISTING}
-                        for one in live
-                    ],
-                    manifest["content"],
-                )
-            )
-        return kept
-
-    def merged(self, manifests: list[_Manifest], content: int) -> list[_Manifest]:
-        """Small manifests of earlier snapshots as one, once there are many of them."""
-        small = [
-            one
-            for one in manifests
-            if one["added_snapshot_id"] != self._snapshot.id
-            and one["existing_files_count"] + one["added_files_count"] < _SMALL_ENTRIES
-        ]
-        if len(small) < _SMALL_MANIFESTS:
-            return manifests
-        entries = [
-            {**entry, "status": EXISTING}
-            for manifest in small
-            for entry in self._twin.entries(manifest)
-            if entry["status"] != DELETED
-        ]
-        paths = {one["manifest_path"] for one in small}
-        rest = [one for one in manifests if one["manifest_path"] not in paths]
-        return [self.write(entries, content), *rest]
-
-    def write(self, entries: Sequence[_Entry], content: int) -> _Manifest:
-        """Write a manifest; how the list describes it."""
-        data = self._twin.encode(entries, content)
-        path = self._twin.manifest_path()
-        self._twin.write(self.version, path, data)
-        counts = {
-            name: [one for one in entries if one["status"] == status]
-            for name, status in (("added", ADDED), ("existing", EXISTING), ("deleted", DELETED))
-        }
-        live = [one["sequence_number"] for one in entries if one["status"] != DELETED]
-        found: _Manifest = {
-            "manifest_path": path,
-            "manifest_length": len(data),
-            "partition_spec_id": 0,
-            "content": content,
-            "sequence_number": self._snapshot.id,
-            "min_sequence_number": min(live, default=self._snapshot.id),
-            "added_snapshot_id": self._snapshot.id,
-        }
-        for name, some in counts.items():
-            found[f"{name}_files_count"] = len(some)
-            found[f"{name}_rows_count"] = sum(one["data_file"]["record_count"] for one in some)
-        if content == DATA:
-            # what a reader would give to files without row ids; all of ours have their own
-            found["first_row_id"] = min(
-                (one["data_file"].get("first_row_id") or 0 for one in entries), default=0
-            )
-        return found
-
-
-def _name(entry: _Entry) -> str:
-    file = entry["data_file"]
-    return str(file.get("referenced_data_file") or file["file_path"])
-
-
-def _totals(manifests: Iterable[_Manifest]) -> dict[str, str]:
-    totals = dict.fromkeys(("total-records", "total-data-files", "total-position-deletes"), 0)
-    totals["total-delete-files"] = 0
-    for one in manifests:
-        files = one["added_files_count"] + one["existing_files_count"]
-        rows = one["added_rows_count"] + one["existing_rows_count"]
-        names = ("total-data-files", "total-records")
-        if one["content"] == DELETES:
-            names = ("total-delete-files", "total-position-deletes")
-        totals[names[0]] += files
-        totals[names[1]] += rows
-    return {name: str(number) for name, number in totals.items()}
-
-
 def _mark(snapshot: Snapshot) -> str:
     return f"{snapshot.time_ms}-{snapshot.uuid or snapshot.commit_user}"
 
 
-def _json(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, indent=2).encode()
+def _current(document: _Document) -> int:
+    return int(document["current-snapshot-id"])
 
 
-def _directory(table: TableCore) -> str:
-    if table.options.iceberg_storage == "table-location":
+def _is_branch(snapshot: Mapping[str, Any]) -> bool:
+    return _BRANCH in snapshot["summary"]
+
+
+def _own(document: _Document) -> list[_Document]:
+    """The snapshots of the table itself, without those of its branches."""
+    return [one for one in document["snapshots"] if not _is_branch(one)]
+
+
+def _shown(head: _Document, branch: str, schema_id: int, document: _Document) -> _Document:
+    """The newest snapshot of a branch as a snapshot of the table that has no parent."""
+    found = {
+        **head,
+        "snapshot-id": uuid.uuid5(uuid.NAMESPACE_URL, head["manifest-list"]).int >> 66,
+        "sequence-number": document["last-sequence-number"],
+        "timestamp-ms": max(head["timestamp-ms"], document["last-updated-ms"]),
+        "schema-id": schema_id,
+        "summary": {**head["summary"], _BRANCH: branch},
+    }
+    found.pop("parent-snapshot-id", None)
+    if "first-row-id" in found:
+        found |= {"first-row-id": document["next-row-id"], "added-rows": 0}
+    return found
+
+
+def _newest_of(file_io: FileIO, directory: str) -> _Document | None:
+    """The newest version in a directory; None: there is none."""
+    numbers = [
+        int(found[1])
+        for status in file_io.list(directory)
+        if (found := _VERSION.fullmatch(status.name))
+    ]
+    if not numbers:
+        return None
+    try:
+        content = file_io.read_bytes(f"{directory}/v{max(numbers)}.metadata.json")
+    except FileNotFoundError:
+        return None
+    return dict(msgspec.json.decode(content))
+
+
+def _branch_directory(table: TableCore, branch: str) -> str:
+    return f"{dataclasses.replace(table.layout, branch=branch).branch_root}/metadata"
+
+
+def metadata_directory(table: TableCore) -> str:
+    """Where the metadata files of a table, or of a branch of it, lie."""
+    if table.layout.branch != _MAIN:
+        return _branch_directory(table, table.layout.branch)
+    options = table.options
+    beside = options.iceberg_storage_location
+    if beside is None:
+        beside = "table-location" if options.iceberg_storage == "table-location" else ""
+    if beside == "table-location":
         return f"{table.layout.root}/metadata"
     database, _, name = table.layout.root.rpartition("/")
     warehouse, _, database_name = database.rpartition("/")

@@ -8,7 +8,7 @@ buckets have any number of index files, and a change writes anew those it touche
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -67,20 +67,17 @@ def deletion_files(
         CorruptDataError: it is damaged, or names two vectors of one data file.
     """
     grouped = index_files(table, snapshot, IndexType.DELETION_VECTORS)
-    return lambda bucket: _of_bucket(table, bucket, grouped.get(bucket, ()))
+    return lambda bucket: bucket_vectors(table, bucket, grouped.get(bucket, ()))
 
 
-def all_deletion_files(
-    table: TableCore, snapshot: Snapshot
-) -> Iterator[tuple[BucketId, Mapping[str, DeletionFile]]]:
-    """The deletion vectors of every bucket that has some. Errors as of `deletion_files`."""
-    grouped = index_files(table, snapshot, IndexType.DELETION_VECTORS)
-    return ((bucket, _of_bucket(table, bucket, files)) for bucket, files in grouped.items())
-
-
-def _of_bucket(
+def bucket_vectors(
     table: TableCore, bucket: BucketId, files: Iterable[IndexFileMeta]
 ) -> Mapping[str, DeletionFile]:
+    """The deletion vectors in index files of a bucket, by data file name.
+
+    Raises:
+        CorruptDataError: there are two of one data file.
+    """
     found: dict[str, DeletionFile] = {}
     for file in files:
         path = index_path(table, *bucket, file)

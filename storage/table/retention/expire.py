@@ -18,12 +18,14 @@ changelog is written right before the snapshot file goes, so that one of the two
 import contextlib
 import dataclasses
 import itertools
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from storage.errors import NotFoundError
 from storage.format.metadata.file_meta import FileKind, FileSource, ManifestEntry
 from storage.format.metadata.manifest import ManifestFileMeta
 from storage.format.metadata.snapshot import CommitKind, Snapshot
+from storage.options.iceberg import CATALOG_STORAGES
 from storage.options.options import TableOptions
 from storage.table.core import TableCore
 from storage.table.iceberg import publish_iceberg
@@ -37,6 +39,8 @@ from storage.table.retention.reachability import (
     other_documents,
     readable_tags,
 )
+
+_LOG = logging.getLogger(__name__)
 
 _TOGETHER = 64
 """Most documents read at a time."""
@@ -312,12 +316,30 @@ def expire_snapshots(
         limit=limit,
     )
     ids, expired = _chosen(table, now_ms, keep_from, retention)
+    if expired and not _hidden_from_iceberg(table, expired):
+        expired = []
     if expired:
         _remove(table, expired, next(one for one in ids if one > expired[-1]), ids[-1])
-        publish_iceberg(table)
     if options.changelogs_outlive_snapshots and not alone:
         expire_changelogs(table, now_ms=now_ms, keep_from=keep_from)
     return len(expired)
+
+
+def _hidden_from_iceberg(table: TableCore, expired: Sequence[int]) -> bool:
+    """Whether Iceberg readers do not see snapshots any more that are about to expire.
+
+    Without an answer of the catalog service they stay: its readers may need them.
+    """
+    follows = table.options.iceberg_storage not in CATALOG_STORAGES or publish_iceberg(table)
+    if follows and publish_iceberg(table, hidden=expired):
+        return True
+    if table.options.iceberg_storage not in CATALOG_STORAGES:
+        return True
+    _LOG.warning(
+        "snapshots stay until the Iceberg catalog follows: its readers may need them",
+        extra={"table": table.layout.root, "snapshots": len(expired)},
+    )
+    return False
 
 
 def _remove(table: TableCore, expired: Sequence[int], stop_id: int, latest: int) -> None:

@@ -2,7 +2,8 @@
 """Removing files that nothing names any more, as crashes and cut-off passes leave them.
 
 Source: SEMANTICS.md §F.13. Files are named by snapshots, tags and long-lived changelogs of all
-branches; names are unique, so a name found anywhere keeps every file of it.
+branches, and Iceberg metadata by its versions; names are unique, so a name found anywhere keeps
+every file of it.
 
 What is there is listed first and what is named is read afterwards: whatever a commit names in
 between is found. What is not named yet is protected by its age alone. A snapshot or tag that
@@ -25,6 +26,7 @@ from storage.format.metadata.snapshot_store import SnapshotStore
 from storage.io.file_io import FileStatus
 from storage.table.commit.live_files import list_entries
 from storage.table.core import TableCore
+from storage.table.iceberg import iceberg_leftovers
 from storage.table.retention.reachability import (
     all_branches,
     documents,
@@ -100,11 +102,14 @@ def remove_orphan_files(
         )
     layouts = [layout for branch in all_branches(table) for layout in _layouts(table, branch)]
     with concurrent.futures.ThreadPoolExecutor(_THREADS, "orphans") as pool:
-        found = [one for one in _candidates(table, layouts, pool) if one.modified_ms < limit_ms]
+        listed = _candidates(table, layouts, pool)
+    iceberg, named_by_iceberg = iceberg_leftovers(table)
+    found = [one for one in (*listed, *iceberg) if one.modified_ms < limit_ms]
     on_progress("listed", len(found))
     left = {one.name for one in found}
     if left:
         _exclude_named(table, left, on_progress)
+        left.difference_update(named_by_iceberg())
     found = sorted((one for one in found if one.name in left), key=lambda one: one.path)
     for at in range(0, 0 if dry_run else len(found), _DELETED):
         table.file_io.delete_many(one.path for one in found[at : at + _DELETED])

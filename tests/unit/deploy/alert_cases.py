@@ -296,6 +296,20 @@ CASES = (
         table_sorted_runs_stop_trigger__table_a="8x60",
     ),
     case(
+        "IcebergBehind",
+        True,
+        20,
+        "",
+        iceberg_behind_snapshots__table_a="0x2 3x30",
+    ),
+    case(
+        "IcebergBehind",
+        False,
+        20,
+        "caught up in time",
+        iceberg_behind_snapshots__table_a="3x9 0x30",
+    ),
+    case(
         "CompactionFailing",
         True,
         30,

@@ -13,8 +13,9 @@ import pytest
 
 from storage.catalog.catalog import Catalog
 from storage.catalog.hive import HiveCatalog
-from storage.catalog.hive_client import HiveLock, HiveMetastore, thrift
 from storage.catalog.hive_entries import from_hive, to_hive
+from storage.catalog.hive_lock import HiveLock
+from storage.clients.hive_client import HiveMetastore, thrift
 from storage.errors import (
     CommitConflictError,
     InvalidOptionError,

@@ -25,6 +25,7 @@ from storage.table.tags import all_tags
 from tests.faulty_io import Fault, FaultyFileIO
 from tests.table_kit import make_table, reopened, write
 from tests.unit.ingest.one_table_book import OneTableBook
+from tests.unit.storage.table.iceberg.rest_catalog import RefusedError, rest_catalog
 
 FEW = {
     "snapshot.num-retained.min": "1",
@@ -172,6 +173,33 @@ def test_partitions_are_done_while_nothing_is_committed(tmp_path):
             maintenance._pool.submit(lambda: None).result()
             assert done.exists() is is_done
             clock.advance(300_000)
+
+
+def test_an_iceberg_catalog_is_caught_up_with_while_nothing_is_committed(upkeep):
+    def away(_method, _path):
+        raise RefusedError(503, "away")
+
+    with rest_catalog() as catalog:
+        stream = upkeep(
+            {
+                "metadata.iceberg.storage": "rest-catalog",
+                "metadata.iceberg.rest.uri": catalog.uri,
+            }
+        )
+        stream.commit()
+        assert stream.counted("iceberg_behind_snapshots") == 0
+        catalog.before = away
+        stream.commit()
+        stream.commit()
+        assert stream.counted("iceberg_behind_snapshots") == 2
+        assert stream.counted("iceberg_publish_failures_total") == 2
+        catalog.before = lambda _method, _path: None
+        stream.clock.advance(31_000)
+        stream.maintenance.beat()
+        stream.settle()
+        assert stream.counted("iceberg_behind_snapshots") == 0
+        newest = stream.table.latest_snapshot().id
+        assert catalog.tables["db.t"]["current-snapshot-id"] == newest
 
 
 @pytest.mark.parametrize("options", [{"changelog-producer": "lookup"}, {}])

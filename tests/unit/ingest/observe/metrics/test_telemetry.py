@@ -18,6 +18,7 @@ from ingest.schema.schema_modes import ChangeKind, Outcome, Verdict
 from storage.clock import ManualClock
 from storage.io.call_counts import CallCounts
 from storage.io.counting import STORE_CALLS
+from storage.table.iceberg import IcebergFigures
 
 
 def verdict(kind, column, outcome):
@@ -118,6 +119,20 @@ def test_compactions_changelog_and_lookups_are_counted(metrics):
     assert sample(metrics, "lookup_built_bytes_total") == 1800
     assert sample(metrics, "lookup_evicted_files_total") == 4
     assert sample(metrics, "lookup_disk_bytes") == 5_000
+
+
+def test_publications_of_iceberg_metadata_count_once(metrics):
+    first = IcebergFigures(seconds=0.5, versions=2, manifests=3, size=700, published=2)
+    metrics.record_iceberg("a.b", first)
+    metrics.record_iceberg("a.b", first)
+    later = dataclasses.replace(first, seconds=0.75, failures=1, behind=4)
+    metrics.record_iceberg("a.b", later)
+    assert sample(metrics, "iceberg_versions_total", table="a.b") == 2
+    assert sample(metrics, "iceberg_manifests_written_total", table="a.b") == 3
+    assert sample(metrics, "iceberg_written_bytes_total", table="a.b") == 700
+    assert sample(metrics, "iceberg_publish_seconds_total", table="a.b") == 0.75
+    assert sample(metrics, "iceberg_publish_failures_total", table="a.b") == 1
+    assert sample(metrics, "iceberg_behind_snapshots", table="a.b") == 4
 
 
 def test_a_batch_that_this_process_began_before_counts_when_it_is_replayed(metrics):

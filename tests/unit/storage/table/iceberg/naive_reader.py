@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyroaring
 
-__all__ = ["document", "newest", "rows"]
+__all__ = ["data_files", "document", "files_of", "newest", "rows"]
 
 
 def newest(table_root: str) -> pathlib.Path:
@@ -26,9 +26,15 @@ def document(path: pathlib.Path) -> dict[str, Any]:
     return found
 
 
-def rows(path: pathlib.Path, snapshot_id: int | None = None) -> list[tuple[Any, ...]]:
-    """Rows of a snapshot as tuples, sorted by their text; None = the current one."""
-    found = document(path)
+def rows(
+    metadata: pathlib.Path | dict[str, Any], snapshot_id: int | None = None
+) -> list[tuple[Any, ...]]:
+    """Rows of a snapshot as tuples, sorted by their text; None = the current one.
+
+    Args:
+        metadata: path or content of a metadata file.
+    """
+    found = metadata if isinstance(metadata, dict) else document(metadata)
     wanted = found["current-snapshot-id"] if snapshot_id is None else snapshot_id
     snapshot = next(one for one in found["snapshots"] if one["snapshot-id"] == wanted)
     schema = next(one for one in found["schemas"] if one["schema-id"] == snapshot["schema-id"])
@@ -57,6 +63,31 @@ def rows(path: pathlib.Path, snapshot_id: int | None = None) -> list[tuple[Any, 
         every = zip(*(column.to_pylist() for column in columns), strict=True)
         result += [row for at, row in enumerate(every) if at not in gone]
     return sorted(result, key=repr)
+
+
+def data_files(snapshot: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The live data files of a snapshot by path."""
+    found = {}
+    for manifest in _records(snapshot["manifest-list"]):
+        for entry in _records(manifest["manifest_path"]):
+            if entry["status"] != 2 and entry["data_file"]["content"] == 0:
+                found[entry["data_file"]["file_path"]] = entry["data_file"]
+    return found
+
+
+def files_of(snapshot: dict[str, Any]) -> set[str]:
+    """Names of the metadata files of a snapshot; none when it has expired."""
+    path = pathlib.Path(snapshot["manifest-list"])
+    if not path.exists():
+        return set()
+    found = {path.name}
+    for manifest in _records(str(path)):
+        found.add(pathlib.Path(manifest["manifest_path"]).name)
+        if manifest["content"] == 1:
+            entries = _records(manifest["manifest_path"])
+            live = [one["data_file"] for one in entries if one["status"] != 2]
+            found |= {pathlib.Path(one["file_path"]).name for one in live}
+    return found
 
 
 def _records(path: str) -> list[Any]:

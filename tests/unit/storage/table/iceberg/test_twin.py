@@ -1,19 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Iceberg metadata beside a table: read by a naive reader; killed at every operation."""
 
+import datetime as dt
+import decimal
+import itertools
 import pathlib
+import struct
 from typing import Any
 
 import pytest
 
 from storage.errors import InvalidOptionError, UnsupportedFeatureError
-from storage.format.metadata.schema_changes import RemoveOption, SetOption, UpdateType
+from storage.format.metadata.schema_changes import AddColumn, RemoveOption, SetOption, UpdateType
 from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
 from storage.table.table import FileStoreTable
 from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import make_table, reopened, rows_of, write
-from tests.unit.storage.table.iceberg.naive_reader import document, newest, rows
+from tests.unit.storage.table.iceberg.naive_reader import (
+    data_files,
+    document,
+    files_of,
+    newest,
+    rows,
+)
 
 STORAGE = {"metadata.iceberg.storage": "table-location"}
 VECTORS = {
@@ -49,6 +59,103 @@ def test_every_snapshot_can_be_read(tmp_path):
         expected = rows_of(table, snapshot=snapshot_id)
         assert rows(newest(table.layout.root), snapshot_id) == expected
     assert table.sync_iceberg() == 0
+
+
+def test_rows_keep_their_ids_and_no_two_have_the_same(tmp_path):
+    table = make(tmp_path, {**VECTORS, "bucket": "2"})
+    fill(table, 8)
+    found = document(newest(table.layout.root))
+    free, known = 0, {}
+    for snapshot in found["snapshots"]:
+        assert snapshot["first-row-id"] == free
+        new = 0
+        for path, file in data_files(snapshot).items():
+            if path not in known:
+                known[path] = file["first_row_id"]
+                assert free <= file["first_row_id"]
+                new += file["record_count"]
+            assert file["first_row_id"] == known[path]
+        ranges = sorted(
+            (file["first_row_id"], file["first_row_id"] + file["record_count"])
+            for file in data_files(snapshot).values()
+        )
+        assert all(one[1] <= two[0] for one, two in itertools.pairwise(ranges))
+        assert snapshot["added-rows"] == new
+        free += new
+    assert found["next-row-id"] == free
+    assert known
+
+
+_VALUES = {
+    "n": ("INT", [5, -7, None], lambda data: struct.unpack("<i", data)[0]),
+    "big": ("BIGINT", [2**40, -(2**41), 3], lambda data: struct.unpack("<q", data)[0]),
+    "tiny": ("TINYINT", [-3, None, 4], lambda data: struct.unpack("<i", data)[0]),
+    "price": (
+        "DECIMAL(10, 2)",
+        [decimal.Decimal("-1.28"), decimal.Decimal("1.27"), None],
+        lambda data: decimal.Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-2),
+    ),
+    "wide": (
+        "DECIMAL(30, 5)",
+        [decimal.Decimal(10) ** 20, -(decimal.Decimal(10) ** 21), None],
+        lambda data: decimal.Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-5),
+    ),
+    "at3": (
+        "TIMESTAMP(3)",
+        [dt.datetime(1969, 12, 31, 23, 59, 59, 999_000), dt.datetime(2026, 1, 2), None],  # noqa: DTZ001
+        lambda data: dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=_long(data)),  # noqa: DTZ001
+    ),
+    "at6": (
+        "TIMESTAMP(6)",
+        [dt.datetime(1969, 12, 31, 23, 59, 59, 999_999), dt.datetime(2026, 1, 2), None],  # noqa: DTZ001
+        lambda data: dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=_long(data)),  # noqa: DTZ001
+    ),
+    "day": (
+        "DATE",
+        [dt.date(1969, 12, 31), dt.date(2026, 1, 2), None],
+        lambda data: dt.date(1970, 1, 1) + dt.timedelta(days=struct.unpack("<i", data)[0]),
+    ),
+    "s": ("STRING", ["b", "é", None], bytes.decode),
+    "raw": ("BYTES", [b"\x00", b"\xff", None], bytes),
+    "ok": ("BOOLEAN", [True, False, None], lambda data: data != b"\0"),
+}
+_WITHOUT_BOUNDS = {
+    "d": ("DOUBLE", [float("nan"), 1.0, None]),
+    "f": ("FLOAT", [float("nan"), -1.0, None]),
+    "r": ("ROW<x INT>", [{"x": 1}, None, {"x": None}]),
+    "many": ("ARRAY<INT>", [[1, None], None, []]),
+}
+
+
+def _long(data: bytes) -> int:
+    return int(struct.unpack("<q", data)[0])
+
+
+def test_bounds_and_null_counts_are_true(tmp_path):
+    columns = {name: one[:2] for name, one in _VALUES.items()} | _WITHOUT_BOUNDS
+    table = make(
+        tmp_path,
+        {**STORAGE, "bucket": "-1"},
+        columns=[(name, text) for name, (text, _) in columns.items()],
+        keys=(),
+    )
+    rows_written = zip(*(values for _, values in columns.values()), strict=True)
+    write(table, 1, [("+I", *row) for row in rows_written])
+    (file,) = data_files(document(newest(table.layout.root))["snapshots"][-1]).values()
+    ids = {field.id: field.name for field in table.schema.fields}
+    found = {
+        member: {ids[one["key"]]: one["value"] for one in file[member]}
+        for member in ("value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
+    }
+    assert found["lower_bounds"].keys() == found["upper_bounds"].keys() == _VALUES.keys()
+    counted = {name: one for name, one in columns.items() if name not in ("r", "many")}
+    assert found["value_counts"] == dict.fromkeys(counted, 3)
+    for name, (_, values) in counted.items():
+        assert found["null_value_counts"][name] == values.count(None)
+    for name, (_, values, decode) in _VALUES.items():
+        there = [value for value in values if value is not None]
+        assert decode(found["lower_bounds"][name]) == min(there), name
+        assert decode(found["upper_bounds"][name]) == max(there), name
 
 
 def test_field_ids_begin_at_1(tmp_path):
@@ -90,6 +197,48 @@ def test_tags_are_references(tmp_path):
     assert "one" not in document(newest(table.layout.root))["refs"]
 
 
+def test_branches_are_references(tmp_path):
+    table = make(tmp_path, VECTORS)
+    fill(table, 2)
+    start = table.latest_snapshot().id
+    table.create_branch("b", snapshot_id=start)
+    branch = table.at_branch("b")
+    fill(branch, 2, first=30)
+    fill(table, 2, first=3)
+    metadata = document(newest(table.layout.root))
+    ref = metadata["refs"]["b"]
+    assert ref["type"] == "branch"
+    assert rows(metadata, ref["snapshot-id"]) == rows_of(branch)
+    assert seen(table) == rows_of(table)
+    for snapshot_id in table.snapshots.ids():
+        assert rows(metadata, snapshot_id) == rows_of(table, snapshot=snapshot_id)
+    table.expire_snapshots(retain_min=1, retain_max=1, time_retained_ms=0)
+    branch.expire_snapshots(retain_min=1, retain_max=1, time_retained_ms=0)
+    table.clock.advance(10**12)
+    table.remove_orphan_files(older_than_ms=table.clock.now_ms() - 1)
+    metadata = document(newest(table.layout.root))
+    assert rows(metadata, metadata["refs"]["b"]["snapshot-id"]) == rows_of(branch)
+    table.rename_branch("b", "c")
+    metadata = document(newest(table.layout.root))
+    assert metadata["refs"].keys() == {"c", "main"}
+    assert rows(metadata, metadata["refs"]["c"]["snapshot-id"]) == rows_of(table.at_branch("c"))
+    table.fast_forward("c")
+    assert seen(reopened(table)) == rows_of(table.at_branch("c"))
+    table.drop_branch("c")
+    assert document(newest(table.layout.root))["refs"].keys() == {"main"}
+    assert table.sync_iceberg() == 0
+
+
+def test_a_branch_of_other_columns_is_left_out(tmp_path, caplog):
+    table = make(tmp_path, VECTORS)
+    fill(table, 1)
+    table.create_branch("b", snapshot_id=table.latest_snapshot().id)
+    branch = table.at_branch("b").alter([AddColumn("more", parse_type("INT"))])
+    write(branch, 9, [("+I", 1, "x", 3)])
+    assert document(newest(table.layout.root))["refs"].keys() == {"main"}
+    assert "not got its columns" in caplog.text
+
+
 def test_expired_snapshots_go_with_their_metadata_and_tagged_ones_stay(tmp_path):
     table = make(tmp_path, {**VECTORS, "metadata.iceberg.previous-versions-max": "0"})
     fill(table, 2)
@@ -126,9 +275,40 @@ def test_orphan_removal_leaves_the_metadata(tmp_path):
     table = make(tmp_path, VECTORS)
     fill(table)
     before = metadata_files(table)
-    table.clock.advance(10**9)
+    table.clock.advance(10**12)
     table.remove_orphan_files(older_than_ms=table.clock.now_ms() - 1)
     assert metadata_files(table) == before
+
+
+def test_orphan_removal_takes_what_no_version_needs(tmp_path):
+    table = make(tmp_path, VECTORS)
+    fill(table, 3)
+    before = metadata_files(table)
+    directory = pathlib.Path(table.layout.root) / "metadata"
+    lost = {
+        "00000000-0000-0000-0000-000000000001-m0.avro",
+        "snap-9-00000000-0000-0000-0000-000000000001.avro",
+        "dv-00000000-0000-0000-0000-000000000001.puffin",
+    }
+    for name in (*lost, "00001-of-a-server.metadata.json"):
+        (directory / name).write_bytes(b"left by a crash")
+    table.clock.advance(10**12)
+    removed = table.remove_orphan_files(older_than_ms=table.clock.now_ms() - 1)
+    assert {pathlib.Path(path).name for path in removed.paths} == lost
+    assert metadata_files(table) == before | {"00001-of-a-server.metadata.json"}
+    for snapshot_id in table.snapshots.ids():
+        expected = rows_of(table, snapshot=snapshot_id)
+        assert rows(newest(table.layout.root), snapshot_id) == expected
+
+
+def test_old_versions_name_what_orphan_removal_keeps(tmp_path):
+    table = make(tmp_path, VECTORS)
+    fill(table, 3)
+    old = sorted((pathlib.Path(table.layout.root) / "metadata").glob("v*.metadata.json"))
+    table.clock.advance(10**12)
+    table.remove_orphan_files(older_than_ms=table.clock.now_ms() - 1)
+    for path in old:
+        assert rows(path) == rows_of(table, snapshot=document(path)["current-snapshot-id"])
 
 
 @pytest.mark.parametrize(
@@ -137,7 +317,13 @@ def test_orphan_removal_leaves_the_metadata(tmp_path):
         ({"deletion-vectors.enabled": "true"}, InvalidOptionError, "format version"),
         ({"metadata.iceberg.format-version": "4"}, InvalidOptionError, "2 or 3"),
         ({"file.format": "orc"}, UnsupportedFeatureError, "Parquet"),
-        ({"metadata.iceberg.storage": "hive-catalog"}, UnsupportedFeatureError, "hive-catalog"),
+        ({"metadata.iceberg.storage": "hive-catalog"}, InvalidOptionError, "address"),
+        ({"metadata.iceberg.storage": "rest-catalog"}, InvalidOptionError, "address"),
+        (
+            {"metadata.iceberg.storage": "rest-catalog", "metadata.iceberg.rest.url": "x"},
+            InvalidOptionError,
+            "rest.uri",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused(tmp_path, options, error, text):
@@ -183,16 +369,32 @@ def _story(table: FileStoreTable) -> None:
 
 def _operations(directory: pathlib.Path) -> int:
     store = FaultyFileIO(LocalFileIO(durable=False))
-    _story(make(directory, VECTORS, file_io=store))
+    _story(reopened(make(directory, VECTORS), file_io=store))
     return len(store.operations)
+
+
+def _named(path: pathlib.Path) -> set[str]:
+    """Names of the metadata files that some version in the log of a version names, and the hint."""
+    logged = [pathlib.Path(one["metadata-file"]) for one in document(path)["metadata-log"]]
+    found = {"version-hint.text"}
+    for one in (path, *(each for each in logged if each.exists())):
+        for snapshot in document(one)["snapshots"]:
+            found |= files_of(snapshot)
+    return found
+
+
+def _versions(table: FileStoreTable) -> set[str]:
+    logged = document(newest(table.layout.root))["metadata-log"]
+    return {pathlib.Path(one["metadata-file"]).name for one in logged} | {
+        newest(table.layout.root).name
+    }
 
 
 def _check_after_death(directory: pathlib.Path, fault: Fault) -> None:
     table = make(directory, VECTORS)
     store = FaultyFileIO(LocalFileIO(durable=False), fault)
-    dying = reopened(table, file_io=store)
     with pytest.raises(SimulatedCrash):
-        _story(dying)
+        _story(reopened(table, file_io=store))
     survivor = reopened(table)
     hint = pathlib.Path(table.layout.root) / "metadata" / "version-hint.text"
     if hint.exists():
@@ -203,6 +405,14 @@ def _check_after_death(directory: pathlib.Path, fault: Fault) -> None:
     fill(survivor, 1, first=20)
     assert seen(survivor) == rows_of(survivor)
     assert survivor.sync_iceberg() == 0
+    survivor.clock.advance(10**12)
+    survivor.remove_orphan_files(older_than_ms=survivor.clock.now_ms() - 1)
+    for one in document(newest(survivor.layout.root))["snapshots"]:
+        if one["snapshot-id"] in survivor.snapshots.ids():
+            expected = rows_of(survivor, snapshot=one["snapshot-id"])
+            assert rows(newest(survivor.layout.root), one["snapshot-id"]) == expected
+    needed = _named(newest(survivor.layout.root))
+    assert metadata_files(survivor) - needed <= _versions(survivor)
 
 
 @pytest.mark.parametrize("mode", ["before", "after", "torn"])

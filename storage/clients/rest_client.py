@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests of Paimon's REST protocol, and what their failures mean."""
+"""Requests of Paimon's and Iceberg's REST protocols, and what their failures mean."""
 
 import dataclasses
 import http.client
@@ -20,8 +20,6 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 
-_TIMEOUT_S = 60.0
-_TRIES = 4
 _FIRST_WAIT_S = 0.2
 _UNAVAILABLE = frozenset({429, 500, 502, 503, 504})
 
@@ -45,12 +43,16 @@ class RestClient:
         token: of the client; "": none.
         headers: of every request, besides.
         prefix: what the server puts before its resources.
+        timeout_s: of one request.
+        tries: of one read.
     """
 
     uri: str
     token: str = dataclasses.field(repr=False)
     headers: Mapping[str, str] = dataclasses.field(repr=False)
     prefix: str
+    timeout_s: float = 60.0
+    tries: int = 4
 
     def get(self, resource: str, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Read a resource; repeated while the server does not answer.
@@ -60,11 +62,11 @@ class RestClient:
             StorageUnavailableError: the server does not answer.
             InvalidRequestError: it refuses.
         """
-        for number in range(_TRIES):
+        for number in range(self.tries):
             try:
                 return self._send("GET", resource, None, query)
             except StorageUnavailableError:
-                if number == _TRIES - 1:
+                if number == self.tries - 1:
                     raise
                 time.sleep(_FIRST_WAIT_S * 2**number)  # noqa: TID251 - no table, no clock of it
         raise AssertionError("unreachable")
@@ -120,12 +122,22 @@ class RestClient:
         if query:
             url += f"?{urlencode(query)}"
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json", **self.headers}
+        return self._exchange(method, url, data, "application/json")
+
+    def form(self, url: str, fields: Mapping[str, str]) -> dict[str, Any]:
+        """Send a form to an address, as for a token. Raises as `post`."""
+        content_type = "application/x-www-form-urlencoded"
+        return self._exchange("POST", url, urlencode(fields).encode(), content_type)
+
+    def _exchange(
+        self, method: str, url: str, data: bytes | None, content_type: str
+    ) -> dict[str, Any]:
+        headers = {"Content-Type": content_type, **self.headers}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         try:
             request = urllib.request.Request(url, data, headers, method=method)
-            with _OPENER.open(request, timeout=_TIMEOUT_S) as answer:
+            with _OPENER.open(request, timeout=self.timeout_s) as answer:
                 text = answer.read()
         except urllib.error.HTTPError as error:
             raise self._failure(error.code, error.read(), url) from error
@@ -150,7 +162,8 @@ class RestClient:
 
     def _failure(self, code: int, body: bytes, url: str) -> Exception:
         try:
-            message = str(json.loads(body).get("message"))
+            found = json.loads(body)
+            message = str(found.get("error", found).get("message"))
         except (ValueError, AttributeError):
             message = body.decode(errors="replace")[:200]
         context: dict[str, Any] = {"detail": message, "url": url, "status": code}

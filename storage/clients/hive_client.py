@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to a Hive metastore, over thrift, and its lock.
+"""Requests to a Hive metastore, over thrift, and its locks.
 
 Every use has a connection of its own: requests to a catalog are rare, and so nothing is shared by
 threads or forks, and no connection is found closed by its idle timeout.
@@ -22,9 +22,7 @@ from thriftpy2.thrift import TApplicationException, TClient, TException
 from thriftpy2.transport import TSocket, TTransportException
 from thriftpy2.transport.buffered import TBufferedTransportFactory
 
-from storage.catalog.catalog import split_identifier
-from storage.catalog.locks import CatalogLock
-from storage.catalog.options import ACQUIRE_TIMEOUT, URI
+from storage.clock import Clock
 from storage.errors import (
     CommitConflictError,
     InvalidOptionError,
@@ -36,6 +34,7 @@ from storage.io.hadoop_conf import site_properties
 from storage.options import values
 
 CONF_DIR = "hive-conf-dir"
+URI = "uri"
 _CONNECT_MS = 10_000
 _SOCKET: Any = TSocket
 _PROTOCOL: Any = cast("Any", TBinaryProtocolFactory)()
@@ -154,6 +153,50 @@ class HiveMetastore:
         finally:
             client.close()
 
+    def lock(
+        self, database: str, table: str, *, clock: Clock, timeout_ms: int, max_sleep_ms: int
+    ) -> int:
+        """Take the exclusive lock of a table, which `unlock` gives back; its id.
+
+        The metastore drops a lock that is not renewed within `hive.txn.timeout` (300 s). A request
+        that waits keeps its place in the metastore's queue.
+
+        Raises:
+            CommitConflictError: others held it all the time.
+        """
+        found = thrift()
+        part = found.LockComponent(
+            type=found.LockType.EXCLUSIVE,
+            level=found.LockLevel.TABLE,
+            dbname=database,
+            tablename=table,
+        )
+        asked = found.LockRequest(component=[part], user=self.user, hostname=socket.gethostname())
+        with self.connect() as client:
+            answer = client.lock(asked)
+            try:
+                deadline_s = clock.monotonic_s() + timeout_ms / 1000
+                sleep_ms = 50
+                while answer.state == found.LockState.WAITING and clock.monotonic_s() < deadline_s:
+                    sleep_ms = min(2 * sleep_ms, max_sleep_ms)
+                    clock.sleep(sleep_ms / 1000)
+                    answer = client.check_lock(found.CheckLockRequest(lockid=answer.lockid))
+            finally:
+                if answer.state != found.LockState.ACQUIRED:
+                    client.unlock(found.UnlockRequest(lockid=answer.lockid))
+        if answer.state == found.LockState.ACQUIRED:
+            return int(answer.lockid)
+        raise CommitConflictError(
+            "the lock of the table could not be acquired",
+            hint="try again once its holder is done",
+            lock=f"{database}.{table}",
+        )
+
+    def unlock(self, lock: int) -> None:
+        """Give a lock back."""
+        with self.connect() as client:
+            client.unlock(thrift().UnlockRequest(lockid=lock))
+
     def _client(self) -> Any:
         failure: Exception | None = None
         for host, port in self.addresses:
@@ -185,61 +228,3 @@ def _address(text: str) -> tuple[str, int]:
             value=text,
         )
     return match[1].strip("[]"), int(match[2])
-
-
-class HiveLock(CatalogLock):
-    """An exclusive lock of a table in the metastore, as Paimon's `HiveCatalogLock` takes it.
-
-    The metastore drops a lock that is not renewed within `hive.txn.timeout` (300 s); a publication
-    holds it for much less.
-    """
-
-    def __init__(
-        self, identifier: str, options: Mapping[str, str], metastore: HiveMetastore
-    ) -> None:
-        super().__init__(identifier, options)
-        self._metastore = metastore
-
-    def acquire(self) -> str | None:
-        """See `CatalogLock`: a request that waits keeps its place in the metastore's queue."""
-        found = thrift()
-        database, table = split_identifier(self.name)
-        part = found.LockComponent(
-            type=found.LockType.EXCLUSIVE,
-            level=found.LockLevel.TABLE,
-            dbname=database,
-            tablename=table,
-        )
-        asked = found.LockRequest(
-            component=[part], user=self._metastore.user, hostname=socket.gethostname()
-        )
-        with self._metastore.connect() as client:
-            answer = client.lock(asked)
-            try:
-                answer = self._await(client, answer)
-            finally:
-                if answer.state != found.LockState.ACQUIRED:
-                    client.unlock(found.UnlockRequest(lockid=answer.lockid))
-        if answer.state == found.LockState.ACQUIRED:
-            return str(answer.lockid)
-        raise CommitConflictError(
-            "the lock of the table could not be acquired",
-            hint=f"try again, or raise `{ACQUIRE_TIMEOUT}`",
-            lock=self.name,
-        )
-
-    def _await(self, client: Any, answer: Any) -> Any:
-        """The last state of a lock: acquired, or what it is when the time has run out."""
-        found = thrift()
-        deadline_s = self.clock.monotonic_s() + self.timeout_ms / 1000
-        sleep_ms = 50
-        while answer.state == found.LockState.WAITING and self.clock.monotonic_s() < deadline_s:
-            sleep_ms = min(2 * sleep_ms, self.max_sleep_ms)
-            self.clock.sleep(sleep_ms / 1000)
-            answer = client.check_lock(found.CheckLockRequest(lockid=answer.lockid))
-        return answer
-
-    def release(self, token: str) -> None:
-        """See `CatalogLock`."""
-        with self._metastore.connect() as client:
-            client.unlock(thrift().UnlockRequest(lockid=int(token)))

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifests of one Iceberg snapshot, made from those of the snapshot before.
+
+What a commit costs follows from what it changed: entries of manifests and the names in them are
+kept per process, manifests hold a bounded number of files, those that lose none stay as they are,
+and small ones are merged once there are enough of them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from storage.format.metadata.snapshot import Snapshot
+from storage.io.file_io import FileIO
+from storage.lru import LruCache
+from storage.options.options import TableOptions
+from storage.table.iceberg.manifests import (
+    ADDED,
+    DATA,
+    DELETED,
+    DELETES,
+    EXISTING,
+    ManifestFormat,
+    decode,
+)
+
+Manifest = dict[str, Any]
+"""How a manifest list describes a manifest."""
+
+Entry = dict[str, Any]
+"""An entry of a manifest."""
+
+_FULL_ENTRIES = 1_000
+"""Files of one manifest; with fewer it is small."""
+
+_CACHED_ENTRIES = 200_000
+
+
+class _Held:
+    """Entries of a manifest, which never change; live ones by name, too."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.entries = entries
+        self.live = {entry_name(one): one for one in entries if one["status"] != DELETED}
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+_HELD: LruCache[str, _Held] = LruCache(_CACHED_ENTRIES, weigh=len)
+"""Entries of manifests by path."""
+
+
+def entry_name(entry: Entry) -> str:
+    """The data file that an entry is about: itself, or the one whose rows it deletes."""
+    file = entry["data_file"]
+    return str(file.get("referenced_data_file") or file["file_path"])
+
+
+class ManifestReader:
+    """Manifests of one table."""
+
+    def __init__(self, file_io: FileIO) -> None:
+        self._file_io = file_io
+
+    def _held(self, manifest: Manifest) -> _Held:
+        path = manifest["manifest_path"]
+        known = _HELD.get(path)
+        if known is None:
+            known = _Held(decode(self._file_io.read_bytes(path)))
+            _HELD.put(path, known)
+        return known
+
+    def entries(self, manifest: Manifest) -> list[Entry]:
+        """All entries of a manifest."""
+        return self._held(manifest).entries
+
+    def live(self, manifest: Manifest) -> dict[str, Entry]:
+        """The entries that are not removed, by `entry_name`; not to be changed."""
+        return self._held(manifest).live
+
+    def find(self, manifests: Sequence[Manifest], names: Iterable[str]) -> Iterator[Entry]:
+        """Live entries of some names."""
+        held = [self._held(one).live for one in manifests]
+        for name in names:
+            for live in held:
+                if name in live:
+                    yield live[name]
+                    break
+
+
+class SnapshotManifests:
+    """Writes the manifests of one Iceberg snapshot.
+
+    Attributes:
+        sequence: its sequence number.
+        next_row_id: first row id that is free.
+        counts: files and rows added and removed, by their names in a summary.
+        write_file: writes a new manifest; gives its path.
+    """
+
+    def __init__(
+        self,
+        reader: ManifestReader,
+        manifest_format: ManifestFormat,
+        options: TableOptions,
+        write_file: Callable[[bytes], str],
+        *,
+        snapshot: Snapshot,
+        sequence: int,
+        next_row_id: int,
+    ) -> None:
+        self.next_row_id = next_row_id
+        self.sequence = sequence
+        self.counts = dict.fromkeys(
+            (
+                "added-data-files",
+                "deleted-data-files",
+                "added-records",
+                "deleted-records",
+                "added-dvs",
+                "removed-dvs",
+            ),
+            0,
+        )
+        self.write_file = write_file
+        self._reader = reader
+        self._format = manifest_format
+        self._options = options
+        self._snapshot = snapshot
+
+    def added(self, file: dict[str, Any]) -> Entry:
+        """An entry for a new file."""
+        if file["content"] == DATA:
+            self.counts["added-data-files"] += 1
+            self.counts["added-records"] += file["record_count"]
+            file = {**file, "first_row_id": self.next_row_id}
+            self.next_row_id += file["record_count"]
+        else:
+            self.counts["added-dvs"] += 1
+        return {
+            "status": ADDED,
+            "snapshot_id": self._snapshot.id,
+            "sequence_number": self.sequence,
+            "file_sequence_number": self.sequence,
+            "data_file": file,
+        }
+
+    def _removed(self, entry: Entry) -> Entry:
+        file = entry["data_file"]
+        if file["content"] == DATA:
+            self.counts["deleted-data-files"] += 1
+            self.counts["deleted-records"] += file["record_count"]
+        else:
+            self.counts["removed-dvs"] += 1
+        return {**entry, "status": DELETED, "snapshot_id": self._snapshot.id}
+
+    def without(self, manifests: Iterable[Manifest], removed: set[str]) -> list[Manifest]:
+        """The manifests without some files: those that hold one are written anew."""
+        kept = []
+        for manifest in manifests:
+            if not live_files(manifest):
+                continue  # all its files were removed by an earlier snapshot
+            if not removed:
+                kept.append(manifest)
+                continue
+            live = self._reader.live(manifest)
+            if live.keys().isdisjoint(removed):
+                kept.append(manifest)
+                continue
+            entries = [
+                self._removed(one) if name in removed else {**one, "status": EXISTING}
+                for name, one in live.items()
+            ]
+            kept += self.write(entries, manifest["content"])
+        return kept
+
+    def merged(self, manifests: list[Manifest], content: int) -> list[Manifest]:
+        """Small manifests of earlier snapshots in few full ones, once there are many of them."""
+        small = [
+            one
+            for one in manifests
+            if one["added_snapshot_id"] != self._snapshot.id and live_files(one) < _FULL_ENTRIES
+        ]
+        options = self._options
+        fills = sum(map(live_files, small)) >= _FULL_ENTRIES
+        least = (
+            options.iceberg_compaction_min_files if fills else options.iceberg_compaction_max_files
+        )
+        if len(small) < least:
+            return manifests
+        entries = [
+            {**entry, "status": EXISTING}
+            for manifest in small
+            for entry in self._reader.live(manifest).values()
+        ]
+        paths = {one["manifest_path"] for one in small}
+        rest = [one for one in manifests if one["manifest_path"] not in paths]
+        return [*self.write(entries, content), *rest]
+
+    def write(self, entries: Sequence[Entry], content: int) -> list[Manifest]:
+        """Write manifests; how the list describes them."""
+        return [
+            self._written(entries[at : at + _FULL_ENTRIES], content)
+            for at in range(0, len(entries), _FULL_ENTRIES)
+        ]
+
+    def _written(self, entries: Sequence[Entry], content: int) -> Manifest:
+        data = self._format.encode(entries, content)
+        path = self.write_file(data)
+        _HELD.put(path, _Held(list(entries)))
+        live = [one["sequence_number"] for one in entries if one["status"] != DELETED]
+        found: Manifest = {
+            "manifest_path": path,
+            "manifest_length": len(data),
+            "partition_spec_id": 0,
+            "content": content,
+            "sequence_number": self.sequence,
+            "min_sequence_number": min(live, default=self.sequence),
+            "added_snapshot_id": self._snapshot.id,
+        }
+        for name, status in (("added", ADDED), ("existing", EXISTING), ("deleted", DELETED)):
+            rows = [one["data_file"]["record_count"] for one in entries if one["status"] == status]
+            found[f"{name}_files_count"] = len(rows)
+            found[f"{name}_rows_count"] = sum(rows)
+        if content == DATA:
+            # what a reader would give to files without row ids; all of ours have their own
+            found["first_row_id"] = min(
+                (one["data_file"].get("first_row_id") or 0 for one in entries), default=0
+            )
+        return found
+
+
+def live_files(manifest: Manifest) -> int:
+    """Files of a manifest that are not removed."""
+    return int(manifest["added_files_count"] + manifest["existing_files_count"])
+
+
+def totals(manifests: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Totals of a snapshot, as a summary has them."""
+    found = dict.fromkeys(("total-records", "total-data-files", "total-position-deletes"), 0)
+    found["total-delete-files"] = 0
+    for one in manifests:
+        rows = one["added_rows_count"] + one["existing_rows_count"]
+        names = ("total-data-files", "total-records")
+        if one["content"] == DELETES:
+            names = ("total-delete-files", "total-position-deletes")
+        found[names[0]] += live_files(dict(one))
+        found[names[1]] += rows
+    return {name: str(number) for name, number in found.items()}
