@@ -44,7 +44,10 @@ class _NotPushed(Exception):
 
 
 def used_columns(tree: exp.Expr, schema: pa.Schema, name: str) -> list[str]:
-    """Columns of a table that a statement may read, in the table's order."""
+    """Columns of a table that a statement may read, in the table's order.
+
+    Empty where only rows are counted.
+    """
     words = {identifier.name.lower() for identifier in tree.find_all(exp.Identifier)}
     for star in tree.find_all(exp.Star):
         if not isinstance(star.parent, exp.Count):
@@ -56,11 +59,10 @@ def used_columns(tree: exp.Expr, schema: pa.Schema, name: str) -> list[str]:
     natural = any(join.method for join in tree.find_all(exp.Join))
     if whole_row or natural:
         return list(schema.names)
-    used = [column for column in schema.names if column.lower() in words]
-    return used or [_narrowest(schema)]
+    return [column for column in schema.names if column.lower() in words]
 
 
-def _narrowest(schema: pa.Schema) -> str:
+def narrowest(schema: pa.Schema) -> str:
     """The column that is cheapest to read, where only rows are counted."""
 
     def width(field: pa.Field) -> int:
