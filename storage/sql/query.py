@@ -7,7 +7,7 @@ the query has for it (`storage.sql.pushdown`). Names of views become their queri
 
 import copy
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from storage.sql import engine
 from storage.sql.dialect import Lakeward, parse_query
 from storage.sql.errors import SqlError, locate, position, refuse
+from storage.sql.inherited import Conditions, conditions_on, inherited, positions
 from storage.sql.nodes import OPTIONS, ZONE_OPTIONS
 from storage.sql.parse.words import text_of
 from storage.sql.pushdown import filter_of, used_columns
@@ -141,7 +142,13 @@ def _name_columns(tree: exp.Query) -> None:
 
 
 def _expanded(
-    session: "SqlSession", tree: exp.Query, plan: Plan, numbers: Any, depth: int
+    session: "SqlSession",
+    tree: exp.Query,
+    plan: Plan,
+    numbers: Any,
+    depth: int,
+    given: Conditions = (),
+    names: Sequence[str] = (),
 ) -> exp.Query:
     if depth > _MOST_VIEWS:
         raise SqlError("views refer to each other in a circle")
@@ -152,22 +159,30 @@ def _expanded(
         scopes = traverse_scope(tree)
     except SqlglotError as error:
         raise SqlError("the query cannot be understood", detail=str(error)) from error
-    replaced: list[tuple[exp.Table, exp.Expr]] = []
-    selects: list[tuple[exp.Select, TypeOf]] = []
-    for scope in scopes:
-        found = {
+    relations = [
+        {
             name: session.resolve(source)
             for name, source in scope.sources.items()
             if isinstance(source, exp.Table)
             and _is_named(source)
             and source.parent_select is scope.expression
         }
+        for scope in scopes
+    ]
+    stars = [one for found in relations[-1:] for one in map(_columns_in_order, found.values())]
+    conditions = inherited(scopes, positions(tree, names, given, *stars[:1]))
+    replaced: list[tuple[exp.Table, exp.Expr]] = []
+    selects: list[tuple[exp.Select, TypeOf]] = []
+    for scope, found in zip(scopes, relations, strict=True):
         known = {name: _known_columns(relation) for name, relation in found.items()}
         for name, relation in found.items():
             source = scope.sources[name]
             assert isinstance(source, exp.Table)
             others = [known.get(other, set()) for other in scope.sources if other != name]
-            new = _replacement(session, tree, scope, name, relation, others, plan, numbers, depth)
+            besides = conditions.get(id(scope.expression), ())
+            new = _replacement(
+                session, tree, scope, name, relation, others, besides, plan, numbers, depth
+            )
             replaced.append((source, new))
         _strip_databases(scope)
         if isinstance(scope.expression, exp.Select):
@@ -238,10 +253,14 @@ def _is_named(source: exp.Table) -> bool:
 
 
 def _known_columns(relation: Any) -> set[str]:
+    return {name.lower() for name in _columns_in_order(relation)}
+
+
+def _columns_in_order(relation: Any) -> list[str]:
     if is_view(relation):
-        return {field.name.lower() for field in relation.fields}
+        return [field.name for field in relation.fields]
     schema = columns_of(relation)
-    return set() if schema is None else {name.lower() for name in schema.names}
+    return [] if schema is None else list(schema.names)
 
 
 def _replacement(
@@ -251,6 +270,7 @@ def _replacement(
     name: str,
     relation: Any,
     others: list[set[str]],
+    besides: Conditions,
     plan: Plan,
     numbers: Any,
     depth: int,
@@ -261,14 +281,15 @@ def _replacement(
         this=exp.to_identifier(source.name, quoted=True)
     )
     if is_view(relation):
-        return _view(session, source, relation, plan, numbers, depth)
+        given = conditions_on(scope, name, besides)
+        return _view(session, source, relation, plan, numbers, depth, given)
     schema = columns_of(relation)
     columns, predicate = None, None
     if schema is not None:
         _refuse_alike(schema, source)
         plan.columns.update(schema.names)
-        columns = used_columns(tree, schema, name)
-        predicate = filter_of(scope, name, schema, others)
+        columns = used_columns(tree, schema, name, scope.expression)
+        predicate = filter_of(scope, name, schema, others, besides)
     key = f"relation_{next(numbers)}"
     try:
         plan.relations[key] = rows_of(relation, columns, predicate)
@@ -290,17 +311,26 @@ def _replacement(
 
 
 def _view(
-    session: "SqlSession", source: exp.Table, view: Any, plan: Plan, numbers: Any, depth: int
+    session: "SqlSession",
+    source: exp.Table,
+    view: Any,
+    plan: Plan,
+    numbers: Any,
+    depth: int,
+    given: Conditions,
 ) -> exp.Expr:
     """The query of a view in the place of its name, with names as they are where the view is."""
     inside = copy.copy(session)
     inside.catalog_name = source.catalog or session.catalog_name
     inside.database = source.db or session.database
-    inner = _expanded(inside, parse_query(view.query), plan, numbers, depth + 1)
     alias = source.args.get("alias")
     name = alias.this if alias is not None else exp.to_identifier(source.name, quoted=True)
-    given = alias.args.get("columns") if alias is not None else None
-    columns = given or [exp.to_identifier(field.name, quoted=True) for field in view.fields]
+    columns = (alias.args.get("columns") if alias is not None else None) or [
+        exp.to_identifier(field.name, quoted=True) for field in view.fields
+    ]
+    names = [column.name for column in columns]
+    query = parse_query(view.query)
+    inner = _expanded(inside, query, plan, numbers, depth + 1, given, names)
     found = inner.subquery(alias=exp.TableAlias(this=name.copy(), columns=columns), copy=False)
     found.set("joins", source.args.get("joins"))
     return found

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from storage.catalog.options import shown_options
 from storage.catalog.system_tables import CATALOG_TABLES
 from storage.errors import NotFoundError
 from storage.format.metadata.schema import TableSchema
@@ -20,6 +19,7 @@ from storage.sql.engine import connect
 from storage.sql.errors import SqlError, locate, refuse, suggestion
 from storage.sql.query import plan_query, time_zone
 from storage.sql.relations import SYSTEM_DATABASE, CatalogTable, SystemTable, is_view, rows_of
+from storage.table.inspect.shown_options import shown_options
 from storage.table.inspect.system.registry import system_table
 from storage.table.materialized_table import MATERIALIZED_TABLE
 from storage.table.scan.predicate import (
