@@ -91,7 +91,7 @@ def _static_partition(
 def _source(node: exp.Insert) -> exp.Expr | None:
     """What is inserted: of `INSERT INTO t TABLE s` all rows of `s`."""
     table = node.args.get("source")
-    return node.expression if table is None else exp.select("*").from_(table.copy())
+    return exp.select("*").from_(table.copy()) if table else node.expression
 
 
 def _source_rows(
