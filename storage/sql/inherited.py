@@ -36,7 +36,7 @@ def inherited(scopes: Sequence[Scope], given: Conditions) -> Mapping[int, Condit
     for scope in reversed(scopes):
         outer = wanted.get(id(scope), [])
         if isinstance(scope.expression, exp.SetOperation):
-            for branch, part in zip(_branches(scope), _sides(scope, outer), strict=True):
+            for branch, part in zip(scope.set_operation_scopes, _sides(scope, outer), strict=True):
                 wanted.setdefault(id(branch), []).extend(part)
             continue
         if not isinstance(scope.expression, exp.Select):
@@ -93,17 +93,14 @@ def below(select: exp.Select, conditions: Conditions) -> Iterator[exp.Expr]:
 
 
 def positions(
-    query: exp.Query, names: Sequence[str], conditions: Conditions, star: Sequence[str] = ()
+    query: exp.Expr, names: Sequence[str], conditions: Conditions, star: Sequence[str] = ()
 ) -> list[exp.Expr]:
     """Conditions by new names of a query's columns, as conditions by its own; else left out.
 
     `star`: what `SELECT *` means, where it is the whole query's list.
     """
-    select = query
-    while isinstance(select, exp.SetOperation):
-        select = select.left
-    own = _output_names(select)
-    if select is query and isinstance(query, exp.Select) and _is_star(query):
+    own = _output_names(_leftmost(query))
+    if isinstance(query, exp.Select) and _is_star(query):
         own = list(star)
     if own is None or len(own) != len(names):
         return []
@@ -125,25 +122,21 @@ def _derived(scope: Scope) -> dict[str, Scope]:
     }
 
 
-def _branches(scope: Scope) -> list[Scope]:
-    return list(scope.set_operation_scopes)
+def _leftmost(query: exp.Expr) -> exp.Expr:
+    while isinstance(query, exp.SetOperation):
+        query = query.left
+    return query
 
 
 def _sides(scope: Scope, conditions: Conditions) -> Iterator[list[exp.Expr]]:
     """Conditions on the result of UNION and its like, as conditions on each of its sides."""
-    node = scope.expression
-    whole = not any(node.args.get(key) for key in (*_LIMITING, "by_name"))
-    left = node.left
-    while isinstance(left, exp.SetOperation):
-        left = left.left
-    names = _output_names(left)
-    for branch in _branches(scope):
-        if not whole or names is None:
+    whole = not any(scope.expression.args.get(key) for key in (*_LIMITING, "by_name"))
+    names = _output_names(_leftmost(scope.expression)) if whole else None
+    for place, branch in enumerate(scope.set_operation_scopes):
+        if names is None:
             yield []
-        elif branch.expression is node.left or branch is _branches(scope)[0]:
-            yield list(conditions)
         else:
-            yield positions(branch.expression, names, conditions)
+            yield positions(branch.expression, names, conditions) if place else list(conditions)
 
 
 def _holders(node: exp.Expr) -> Iterator[exp.Expr]:

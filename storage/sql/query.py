@@ -469,10 +469,10 @@ def adapt_casts(select: exp.Select, type_of: TypeOf) -> None:
             node.set("this", exp.Anonymous(this="trunc", expressions=[node.this]))
         elif node.to.this in exp.DataType.TEXT_TYPES and _is_instant(node.this, type_of):
             node.set("this", exp.cast(node.this, exp.DType.TIMESTAMPNTZ))
-    for node in reversed(list(select.find_all(exp.Add, exp.Sub, *_TO_DATES))):
-        sum_of_days = _is_whole_days(node.expression) and _is_date(node.this, type_of)
-        if sum_of_days or isinstance(node, _TO_DATES):
-            node.replace(exp.cast(node.copy(), exp.DType.DATE))
+    for day in reversed(list(select.find_all(exp.Add, exp.Sub, *_TO_DATES))):
+        sum_of_days = _is_whole_days(day.expression) and _is_date(day.this, type_of)
+        if sum_of_days or isinstance(day, _TO_DATES):
+            day.replace(exp.cast(day.copy(), exp.DType.DATE))
 
 
 def _is_whole_days(node: exp.Expr) -> bool:
