@@ -17,7 +17,7 @@ from sqlglot.optimizer.scope import traverse_scope
 from storage.catalog.catalog import Catalog
 from storage.sql.dialect import parse_query, statements
 from storage.sql.errors import SqlError
-from storage.sql.pushdown import used_columns
+from storage.sql.pushdown import narrowest, used_columns
 from storage.sql.relations import (
     SYSTEM_DATABASE,
     CatalogTable,
@@ -110,7 +110,7 @@ class SparkSql:
             marks = (f"$branch_{branch}" if branch else "") + (f"${system}" if system else "")
             schema = columns_of(relation)
             if schema is not None:
-                wanted = used_columns(tree, schema, alias.name)
+                wanted = used_columns(tree, schema, alias.name) or [narrowest(schema)]
                 reader = reader.option("columns", ",".join(wanted))
             catalog = self.session.catalog_of(source)
             store = {key: text for key, text in catalog.options.items() if key != _WAREHOUSE}

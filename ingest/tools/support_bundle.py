@@ -35,10 +35,10 @@ from ingest.daemon import checks
 from ingest.observe.metrics.telemetry import PAIMON_FORMAT, version_of
 from ingest.state.table_cache import Warehouse, catalog_of
 from ingest.tools.pipeline_status import pipeline_status
-from storage.catalog.options import shown_options
 from storage.clock import Clock, SystemClock
 from storage.format.types.type_text import type_name
 from storage.io.file_io import FileIO
+from storage.table.inspect.shown_options import shown_options
 from storage.table.inspect.system.registry import system_table
 from storage.table.table import FileStoreTable
 

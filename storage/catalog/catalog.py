@@ -58,6 +58,12 @@ __all__ = [
     "split_identifier",
 ]
 
+DEFAULT_DATABASE = "default"
+"""Where statements are without USE; made with its first table."""
+
+PATH = "path"
+"""Option of a table that lies outside of the warehouse."""
+
 BRANCH_MARK = "$branch_"
 """Stands between a table's name and that of a branch."""
 
@@ -328,6 +334,13 @@ class Catalog(abc.ABC):
 
         if schema.id != 0:
             raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
+        if PATH in schema.options:
+            raise UnsupportedFeatureError(
+                "tables of this catalog are stored in its warehouse",
+                hint="leave out LOCATION and the option `path`",
+                table=identifier,
+                path=schema.options[PATH],
+            )
         schema = completed_schema(schema)
         defaults = {
             key.removeprefix(TABLE_DEFAULT): value
@@ -581,7 +594,7 @@ class Catalog(abc.ABC):
             NotFoundError: there are no files of a table.
             UnsupportedFeatureError: this kind of catalog keeps nothing but files.
         """
-        raise self._unsupported("nothing to repair", table=identifier)
+        raise self._unsupported("entries to repair", table=identifier)
 
     def repair_database(self, name: str) -> None:
         """`repair_table` for every directory of a database that holds a table."""

@@ -68,6 +68,9 @@ _LOCK_WAIT_S = 30
 _VALUE_LENGTH = 1000
 """Longer values of table properties have no place in the catalog's table."""
 
+_RENAMING = "lakeward.renaming-to"
+"""Property of a table whose files are about to move, until its row has: its new name."""
+
 _DATA = sa.MetaData()
 
 
@@ -403,7 +406,13 @@ class JdbcCatalog(Catalog):
         return self._listed(_TABLES.c.table_name, database)
 
     def exists(self, identifier: str) -> bool:
-        """See `Catalog`."""
+        """See `Catalog`; a rename that was interrupted is undone first."""
+        if not self._has(_TABLES, identifier):
+            return False
+        new = self._renaming_to(identifier)
+        if new is None:
+            return True
+        self._undo_rename(identifier, new)
         return self._has(_TABLES, identifier)
 
     def file_io_of(self, identifier: str) -> FileIO:
@@ -443,6 +452,8 @@ class JdbcCatalog(Catalog):
             )
         if self._has(_VIEWS, identifier):
             raise AlreadyExistsError("a view of this name exists", view=identifier)
+        for old in self._renamed_from(identifier):
+            self._undo_rename(old, identifier)
 
     def _register(self, identifier: str, schema: TableSchema) -> None:
         with contextlib.suppress(IntegrityError), self._database.begin() as connection:
@@ -457,16 +468,71 @@ class JdbcCatalog(Catalog):
                 connection.execute(sa.delete(table).where(*_where(table, *place)))
 
     def _move(self, old: str, new: str, move_files: Callable[[], None]) -> None:
-        """See `Catalog`: the files move inside the transaction that moves the rows."""
+        """See `Catalog`: the files move inside the transaction that moves the rows.
+
+        A note is committed before that. If the process dies after the files have moved, and before
+        the rows have, whoever looks at either name next finds it, and moves the files back.
+        """
+        self._note_rename(old, new)
         try:
             with self._database.begin() as connection:
+                connection.execute(sa.delete(_TABLE_PROPERTIES).where(*self._note(old)))
                 for table in (_TABLES, _TABLE_PROPERTIES):
                     place = self._place(table, old).values()
                     update = sa.update(table).where(*_where(table, *place))
                     connection.execute(update.values(self._place(table, new)))
                 move_files()
-        except IntegrityError as error:
-            raise FileExistsError(new) from error
+        except BaseException as error:
+            self._undo_rename(old, new)
+            with self._database.begin() as connection:
+                connection.execute(sa.delete(_TABLE_PROPERTIES).where(*self._note(old)))
+            if isinstance(error, IntegrityError):
+                raise FileExistsError(new) from error
+            raise
+
+    def _note(self, identifier: str) -> list[Any]:
+        """The condition on the row of properties that says where a table is about to move."""
+        place = self._place(_TABLE_PROPERTIES, identifier).values()
+        return [*_where(_TABLE_PROPERTIES, *place), _TABLE_PROPERTIES.c.property_key == _RENAMING]
+
+    def _note_rename(self, old: str, new: str) -> None:
+        place = self._place(_TABLE_PROPERTIES, old)
+        with self._database.begin() as connection:
+            connection.execute(sa.delete(_TABLE_PROPERTIES).where(*self._note(old)))
+            _insert_texts(connection, _TABLE_PROPERTIES, place, {_RENAMING: new})
+
+    def _renaming_to(self, identifier: str) -> str | None:
+        wanted = sa.select(_TABLE_PROPERTIES.c.property_value).where(*self._note(identifier))
+        with self._database.begin() as connection:
+            found: str | None = connection.scalar(wanted)
+            return found
+
+    def _renamed_from(self, identifier: str) -> list[str]:
+        """Tables that are about to get this name."""
+        table = _TABLE_PROPERTIES
+        wanted = sa.select(table.c.database_name, table.c.table_name).where(
+            table.c.catalog_key == self._key,
+            table.c.property_key == _RENAMING,
+            table.c.property_value == identifier,
+        )
+        with self._database.begin() as connection:
+            return [f"{database}.{name}" for database, name in connection.execute(wanted)]
+
+    def _undo_rename(self, old: str, new: str) -> None:
+        """Take the files of a table whose row has not moved back to where the row says they are.
+
+        The row of the note is locked, so a rename that is under way ends first.
+        """
+        with self._database.begin() as connection:
+            note = sa.update(_TABLE_PROPERTIES).where(*self._note(old))
+            if not connection.execute(note.values(property_value=new)).rowcount:
+                return
+            there = _where(_TABLES, *self._place(_TABLES, new).values())
+            taken = connection.scalar(sa.select(sa.literal(1)).where(*there))
+            moved = not self.schemas(old).ids() and bool(self.schemas(new).ids())
+            if moved and not taken:
+                self.file_io.rename_directory(self.table_path(new), self.table_path(old))
+                connection.execute(sa.delete(_TABLE_PROPERTIES).where(*self._note(old)))
 
     def _location(self, identifier: str) -> str:
         path = self.table_path(identifier)

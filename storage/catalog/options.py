@@ -10,10 +10,7 @@ from collections.abc import Collection, Mapping
 
 from storage.errors import InvalidOptionError, UnsupportedFeatureError
 from storage.format.metadata.schema import TableSchema
-from storage.io.object_store.options import redacted_options
 from storage.options import values
-from storage.options.iceberg import REST_PREFIX
-from storage.options.options import find_option
 
 METASTORE = "metastore"
 WAREHOUSE = "warehouse"
@@ -89,15 +86,6 @@ def split_options(
         hint = f"did you mean `{near[0]}`?" if near else "see docs/guides/catalogs.md"
         raise InvalidOptionError("a catalog of this kind has no such option", hint=hint, key=key)
     return own, store
-
-
-def shown_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Options of a table fit to be shown: others than table options may be secrets of a store."""
-    hidden = redacted_options(options)
-    return {
-        key: text if find_option(key) and not key.startswith(REST_PREFIX) else hidden[key]
-        for key, text in options.items()
-    }
 
 
 def table_properties(schema: TableSchema) -> dict[str, str]:

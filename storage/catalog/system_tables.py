@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 
 from storage.catalog.catalog import Catalog
-from storage.catalog.options import shown_options
 from storage.clock import epoch_of_local_ms
 from storage.errors import NotFoundError
 from storage.io.object_store.options import redacted_options
 from storage.options.options import option_value
+from storage.table.inspect.shown_options import shown_options
 from storage.table.inspect.system.columns import schema_of, table_of
 from storage.table.inspect.system.registry import system_table
 from storage.table.table import FileStoreTable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
 
-from storage.catalog.catalog import Catalog
+from storage.catalog.catalog import DEFAULT_DATABASE, Catalog, split_identifier
 from storage.catalog.view import View
 from storage.errors import (
     InvalidRequestError,
@@ -97,8 +97,26 @@ def drop(session: "SqlSession", node: nodes.DropObject) -> None:
         refuse(
             "only whole tables are dropped", node, hint="CALL sys.delete_branch(…) drops a branch"
         )
-    remove = catalog.drop_view if node.args["kind"] == "view" else catalog.drop_table
-    remove(identifier, ignore_if_missing=node.args["exists"])
+    kind = node.args["kind"]
+    remove = catalog.drop_view if kind == "view" else catalog.drop_table
+    try:
+        remove(identifier, ignore_if_missing=node.args["exists"])
+    except NotFoundError as error:
+        error.hint = error.hint or _instead(catalog, identifier, kind)
+        raise
+
+
+def _instead(catalog: Catalog, identifier: str, kind: str) -> str:
+    """What may have been meant by the name of a table or view that is not there."""
+    database, name = split_identifier(identifier)
+    try:
+        tables, views = catalog.list_tables(database), catalog.list_views(database)
+    except (NotFoundError, UnsupportedFeatureError, NotImplementedError):
+        return ""
+    others, word = (tables, "TABLE") if kind == "view" else (views, "VIEW")
+    if name in others:
+        return f"it is a {word.lower()}: DROP {word}"
+    return suggestion(name, views if kind == "view" else tables)
 
 
 def analyze(session: "SqlSession", node: nodes.Analyze) -> None:
@@ -145,8 +163,10 @@ def create_table(session: "SqlSession", node: nodes.CreateTable) -> int | None:
 
 def _need_database(session: "SqlSession", table: exp.Table) -> None:
     database = table.db or session.database
-    known = session.catalog_of(table).list_databases()
-    if database not in known:
+    catalog = session.catalog_of(table)
+    if database == DEFAULT_DATABASE and database not in catalog.list_databases():
+        catalog.create_database(database, ignore_if_exists=True)  # every catalog of Paimon has it
+    elif database not in catalog.list_databases():
         hint = f"CREATE DATABASE {database}"
         error = InvalidRequestError("there is no such database", hint=hint, database=database)
         raise locate(error, table)
@@ -293,6 +313,10 @@ def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
             dataclasses.replace(field, name=name, description=comment)
             for field, name, comment in zip(fields, names, comments, strict=True)
         ]
+    given = [field.name.lower() for field in fields]
+    twice = next((name for name in given if given.count(name) > 1), None)
+    if twice is not None:
+        refuse("the view has two columns of a name", node, hint="give one an alias", name=twice)
     view = View(
         fields=tuple(fields),
         query=complete_text(session, node.args["query_text"]),

@@ -19,7 +19,8 @@ from storage.sql.errors import SqlError
 from storage.sql.parse.statements import StatementParser
 
 _TOKEN = re.compile(r" but got <Token .*>", re.DOTALL)
-_SWALLOWING = (TokenType.COMMAND, TokenType.EXECUTE, TokenType.FETCH, TokenType.RENAME)
+_MISSING = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]+\.(\w+)'>")
+_SWALLOWING = (TokenType.COMMAND, TokenType.EXECUTE, TokenType.RENAME)
 """Kinds of words after which sqlglot keeps the rest of the statement as one text."""
 
 
@@ -120,6 +121,7 @@ def parse_query(text: str) -> exp.Query:
 def _refused(error: ParseError) -> SqlError:
     facts: Mapping[str, Any] = error.errors[0] if error.errors else {}
     message = _TOKEN.sub("", str(facts.get("description") or error))
+    message = _MISSING.sub(lambda found: f"{found[1].upper()} is not complete", message)
     place: dict[str, Any] = {}
     if facts.get("line"):
         near = str(facts.get("highlight") or "")

@@ -21,12 +21,13 @@ from storage.sql import engine
 from storage.sql.errors import locate, refuse
 from storage.sql.inserting import column_of, insert, target_table
 from storage.sql.nodes import DropPartition, Truncate
-from storage.sql.query import plan_query, time_zone
-from storage.table.scan.predicate import And, Compare, IsNull, Op, Or, Predicate
+from storage.sql.pushdown import conjuncts
+from storage.sql.query import plan_query, query_rows, time_zone
+from storage.table.scan.predicate import And, Compare, IsNull, Op, Or, Predicate, both
 from storage.table.scan.scan import ChangeSplit
 from storage.table.table import FileStoreTable
 from storage.table.write.drop_partitions import chosen_partitions, live_partitions
-from storage.table.write.rows.merge_rows import When, check_clauses
+from storage.table.write.rows.merge_rows import When, check_clauses, partners_of
 from storage.table.write.rows.row_changes import ChangeResult
 from storage.table.write.rows.row_rules import require_deletable, require_updatable
 from storage.table.write.rows.target_rows import ACTION, ROW, RowAction
@@ -48,6 +49,11 @@ __all__ = [
 
 _TARGET = "$target"
 """Stands for the table that is changed in the text of a query; no table has this name."""
+
+_SOURCE = "$source"
+"""Stands for the rows of a MERGE's source that were read."""
+
+_MOST_SOURCE_ROWS = 1_000_000
 
 _GIVEN = "_LAKEWARD_GIVEN"
 """Column that only rows of the source have."""
@@ -186,8 +192,86 @@ def merge(session: "SqlSession", node: exp.Merge) -> int:
     columns = session.query(exp.select("*").from_(source.copy()).limit(0)).schema.names
     clauses = [_clause(table, node, source, one, columns) for one in node.args["whens"].expressions]
     check_clauses(table, [one.when for one in clauses], [one.action for one in clauses])
-    query = _merge_query(table, node, source, clauses)
-    return _run(session, node, table, query, [one.action for one in clauses]).row_count
+    query = _merge_query(table, node, source, source, clauses)
+    rows = None
+    if all(one.when is not When.NOT_MATCHED_BY_SOURCE for one in clauses):
+        keys = dict(_join_keys(table, node, source))
+        again = _merge_query(table, node, source, _source_node(source), clauses)
+        rows = _SourceRows(session, source, keys, again) if keys else None
+    actions = [one.action for one in clauses]
+    return _run(session, node, table, query, actions, source=rows).row_count
+
+
+def _join_keys(
+    table: FileStoreTable, node: exp.Merge, source: exp.Expr
+) -> Iterator[tuple[str, exp.Expr]]:
+    """Columns of the table that ON wants to be equal to a value of the source, with that value."""
+    by_fold = {name.lower(): name for name in table.schema.field_names}
+    target, other = node.this.alias_or_name.lower(), source.alias_or_name.lower()
+    condition = unqualified(node.args["on"], node.this, source)
+    for part in conjuncts(condition):
+        if not isinstance(part, exp.EQ):
+            continue
+        for own, value in ((part.this, part.expression), (part.expression, part.this)):
+            columns = list(value.find_all(exp.Column))
+            if (
+                isinstance(own, exp.Column)
+                and own.table.lower() == target
+                and own.name.lower() in by_fold
+                and columns
+                and all(column.table.lower() == other for column in columns)
+                and value.find(exp.Query) is None
+            ):
+                yield by_fold[own.name.lower()], value
+
+
+def _source_node(source: exp.Expr) -> exp.Table:
+    alias = exp.TableAlias(this=exp.to_identifier(source.alias_or_name, quoted=True))
+    return exp.Table(this=exp.to_identifier(_SOURCE, quoted=True), alias=alias)
+
+
+class _SourceRows:
+    """The rows of a MERGE's source, read once per attempt, say which files can have partners.
+
+    A source of many rows is read by the statement alone, and says nothing.
+    """
+
+    def __init__(
+        self,
+        session: "SqlSession",
+        source: exp.Expr,
+        keys: Mapping[str, exp.Expr],
+        query: exp.Select,
+    ) -> None:
+        self.query = query
+        self._session = session
+        self._source = source
+        self._keys = keys
+        self.rows: pa.Table | None = None
+
+    def take(self) -> pa.Table | None:
+        """Read the rows anew."""
+        self.rows = None
+        found: list[pa.RecordBatch] = []
+        with self._session.query(exp.select("*").from_(self._source.copy())) as reader:
+            if len(set(reader.schema.names)) < len(reader.schema.names):
+                return None
+            for batch in reader:
+                found.append(batch)
+                if sum(one.num_rows for one in found) > _MOST_SOURCE_ROWS:
+                    return None
+            self.rows = pa.Table.from_batches(found, reader.schema)
+        return self.rows
+
+    def partners(self, table: FileStoreTable) -> Predicate | None:
+        """Read the rows, and what every row of the table meets that one of them equals."""
+        rows = self.take()
+        if rows is None:
+            return None
+        names = (_named(value.copy(), name) for name, value in self._keys.items())
+        query = exp.select(*names).from_(_source_node(self._source))
+        found = query_rows(self._session, query, rows)
+        return partners_of(found, table.schema.arrow_schema)
 
 
 def _clause(
@@ -279,9 +363,16 @@ def _inserted(
 
 
 def _merge_query(
-    table: FileStoreTable, node: exp.Merge, source: exp.Expr, clauses: Sequence[_Clause]
+    table: FileStoreTable,
+    node: exp.Merge,
+    source: exp.Expr,
+    rows: exp.Expr,
+    clauses: Sequence[_Clause],
 ) -> exp.Select:
-    """One join; each row with its address, the number of its clause, and that clause's values."""
+    """One join; each row with its address, the number of its clause, and that clause's values.
+
+    `rows` are those of the source, or stand for them.
+    """
     target, name = node.this.alias_or_name, source.alias_or_name
     whens = {one.when for one in clauses}
     condition = unqualified(node.args["on"], node.this, source)
@@ -293,7 +384,7 @@ def _merge_query(
         side = "LEFT" if When.NOT_MATCHED in whens else "INNER"
         for part in split_target_only(condition, target):
             inner = inner.where(part)
-    marked = exp.select("*", exp.alias_(exp.true(), _GIVEN, quoted=True)).from_(source.copy())
+    marked = exp.select("*", exp.alias_(exp.true(), _GIVEN, quoted=True)).from_(rows.copy())
     joined = exp.select().from_(marked.subquery(name))
     joined = joined.join(inner.subquery(target), on=condition, join_type=side)
     there = _is_there(exp.column(ROW, table=target, quoted=True))
@@ -448,6 +539,7 @@ def _run(
     table: FileStoreTable,
     query: exp.Select,
     actions: Sequence[RowAction],
+    source: _SourceRows | None = None,
 ) -> ChangeResult:
     """Change the rows as a query over them and their addresses says."""
 
@@ -455,7 +547,11 @@ def _run(
         relation = _Relation(table, rows)
         inside = copy.copy(session)
         inside.relations = {_TARGET: relation}
-        return plan_query(inside, query), relation
+        wanted = query
+        if rows is not None and source is not None and source.rows is not None:
+            inside.relations[_SOURCE] = source.rows
+            wanted = source.query
+        return plan_query(inside, wanted), relation
 
     def change(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         ready, _ = plan(rows)
@@ -465,9 +561,11 @@ def _run(
             yield from _by_clause(batch, actions)
 
     _, relation = plan(None)
-    return table.change_rows(
-        change, actions, _USER, columns=relation.columns, predicate=relation.predicate
-    )
+
+    def predicate() -> Predicate | None:
+        return both(relation.predicate, None if source is None else source.partners(table))
+
+    return table.change_rows(change, actions, _USER, columns=relation.columns, predicate=predicate)
 
 
 def _by_clause(batch: pa.RecordBatch, actions: Sequence[RowAction]) -> Iterator[pa.RecordBatch]:

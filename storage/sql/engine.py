@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """DuckDB as it runs queries: alone in its process, without files, network or extensions."""
 
+import os
 import re
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -24,6 +26,10 @@ _MISSING_COLUMN = re.compile(r'Referenced (?:column|table) "([^"]+)" not found')
 _MISSING_FUNCTION = re.compile(r"Function with name ([\w.]+) does not exist")
 _SUGGESTED = re.compile(r'Did you mean "([^"]+)"|Candidate bindings: (.+)')
 _ROWS_PER_BATCH = 65_536
+_MOST_INSTANCES = 4
+_INSTANCES: dict[tuple[int, str | None], duckdb.DuckDBPyConnection] = {}
+"""By process and zone."""
+_STARTING = threading.Lock()
 _HUGEINT = pa.decimal128(38, 0)
 
 Relations = Mapping[str, Any]
@@ -77,18 +83,31 @@ class _Source:
 def connect(time_zone: str | None = None) -> duckdb.DuckDBPyConnection:
     """A connection that reaches nothing but what is registered in it.
 
+    Connections of a zone share an instance of DuckDB, which takes 20 ms to start, and nothing else:
+    what is registered in one is not seen in another. A forked process starts its own.
+
     Args:
         time_zone: of texts of instants; None: the machine's.
     """
-    connection = duckdb.connect(config=dict(_SAFE))
+    key = (os.getpid(), time_zone)
+    with _STARTING:
+        if key not in _INSTANCES:
+            if len(_INSTANCES) >= _MOST_INSTANCES:
+                _INSTANCES.clear()  # those in use live as long as their connections
+            _INSTANCES[key] = _start(time_zone)
+        return _INSTANCES[key].cursor()
+
+
+def _start(time_zone: str | None) -> duckdb.DuckDBPyConnection:
+    instance = duckdb.connect(config=dict(_SAFE))
     if time_zone is not None:
         try:
-            connection.execute("SET TimeZone = ?", [time_zone])
+            instance.execute("SET GLOBAL TimeZone = ?", [time_zone])
         except duckdb.Error as error:
-            connection.close()
+            instance.close()
             raise SqlError("there is no such time zone", zone=time_zone) from error
-    connection.execute("SET lock_configuration = true")
-    return connection
+    instance.execute("SET lock_configuration = true")
+    return instance
 
 
 def run(

@@ -88,6 +88,12 @@ def _static_partition(
     return found
 
 
+def _source(node: exp.Insert) -> exp.Expr | None:
+    """What is inserted: of `INSERT INTO t TABLE s` all rows of `s`."""
+    table = node.args.get("source")
+    return exp.select("*").from_(table.copy()) if table else node.expression
+
+
 def _source_rows(
     session: "SqlSession", table: FileStoreTable, node: exp.Insert, static: dict[str, pa.Scalar]
 ) -> tuple[list[str], Iterable[pa.RecordBatch]]:
@@ -100,7 +106,7 @@ def _source_rows(
             if name in taken:
                 refuse("a column is given twice", node.this, name=name)
             taken.add(name)
-    source, whole = node.expression, table.schema.arrow_schema
+    source, whole = _source(node), table.schema.arrow_schema
     wanted = pa.schema([whole.field(name) for name in names])
     if isinstance(source, exp.Values):
         if node.args.get("by_name"):
@@ -203,7 +209,10 @@ def target_table(
     found = session.resolve(node)
     plain = appending and hasattr(type(found), "append_rows")
     if not (plain or isinstance(found, FileStoreTable)):
-        refuse("rows of this cannot be changed", node, hint="name a table, not a view or t$…")
+        hint = "name a table, not a view or t$…"
+        if hasattr(type(found), "append_rows"):
+            hint = "a format table takes INSERT and INSERT OVERWRITE only"
+        refuse("rows of this cannot be changed", node, hint=hint)
     if not travel_of(found.schema.options).to_newest:
         refuse("a state of the past cannot be changed", node, hint="leave the scan options out")
     return found

@@ -5,7 +5,7 @@ Both are conservative: DuckDB filters and projects again, so what is not pushed 
 """
 
 import decimal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -43,11 +43,24 @@ class _NotPushed(Exception):
     """A condition that the scan cannot evaluate."""
 
 
-def used_columns(tree: exp.Expr, schema: pa.Schema, name: str) -> list[str]:
-    """Columns of a table that a statement may read, in the table's order."""
+def used_columns(
+    tree: exp.Expr, schema: pa.Schema, name: str, select: exp.Expr | None = None
+) -> list[str]:
+    """Columns of a table that a statement may read, in the table's order.
+
+    Empty where only rows are counted.
+
+    Args:
+        tree: of the statement.
+        schema: of the table.
+        name: under which the statement knows it.
+        select: the SELECT that reads it; `*` elsewhere is of other tables. None: not known.
+    """
     words = {identifier.name.lower() for identifier in tree.find_all(exp.Identifier)}
     for star in tree.find_all(exp.Star):
-        if not isinstance(star.parent, exp.Count):
+        owner = star.parent.table if isinstance(star.parent, exp.Column) else ""
+        own = select is None or star.parent_select is select or owner.lower() == name.lower()
+        if own and not isinstance(star.parent, exp.Count):
             return list(schema.names)
     whole_row = any(
         not column.table and column.name.lower() == name.lower()
@@ -56,11 +69,10 @@ def used_columns(tree: exp.Expr, schema: pa.Schema, name: str) -> list[str]:
     natural = any(join.method for join in tree.find_all(exp.Join))
     if whole_row or natural:
         return list(schema.names)
-    used = [column for column in schema.names if column.lower() in words]
-    return used or [_narrowest(schema)]
+    return [column for column in schema.names if column.lower() in words]
 
 
-def _narrowest(schema: pa.Schema) -> str:
+def narrowest(schema: pa.Schema) -> str:
     """The column that is cheapest to read, where only rows are counted."""
 
     def width(field: pa.Field) -> int:
@@ -73,7 +85,11 @@ def _narrowest(schema: pa.Schema) -> str:
 
 
 def filter_of(
-    scope: Scope, name: str, schema: pa.Schema, others: list[set[str]]
+    scope: Scope,
+    name: str,
+    schema: pa.Schema,
+    others: list[set[str]],
+    inherited: Sequence[exp.Expr] = (),
 ) -> Predicate | None:
     """The conditions of WHERE on one table of a SELECT.
 
@@ -82,11 +98,11 @@ def filter_of(
         name: under which it knows the table.
         schema: of the table.
         others: lower-cased column names of the other tables; empty sets of what is not known.
+        inherited: conditions that hold besides (`storage.sql.inherited`).
     """
     select = scope.expression
     where = select.args.get("where") if isinstance(select, exp.Select) else None
-    if where is None:
-        return None
+    conditions = [*(() if where is None else conjuncts(where.this)), *inherited]
     alone = all(others)
     by_fold = {column.lower(): column for column in schema.names}
 
@@ -101,7 +117,7 @@ def filter_of(
 
     outer = _may_be_null(select, name)
     parts = []
-    for part in _conjuncts(where.this):
+    for part in conditions:
         found = predicate_of(part, column_of, schema)
         if found is not None and (not outer or _rejects_null(found)):
             parts.append(found)
@@ -118,11 +134,12 @@ def _rejects_null(predicate: Predicate) -> bool:
     return isinstance(predicate, Compare | In | Between | Like)
 
 
-def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The parts of a conjunction, all of which must be true."""
     node = node.unnest()
     if isinstance(node, exp.And):
-        yield from _conjuncts(node.this)
-        yield from _conjuncts(node.expression)
+        yield from conjuncts(node.this)
+        yield from conjuncts(node.expression)
     else:
         yield node
 

@@ -7,7 +7,8 @@ the query has for it (`storage.sql.pushdown`). Names of views become their queri
 
 import copy
 import itertools
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -15,9 +16,11 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
+from storage.errors import LakewardError
 from storage.sql import engine
 from storage.sql.dialect import Lakeward, parse_query
 from storage.sql.errors import SqlError, locate, position, refuse
+from storage.sql.inherited import Conditions, conditions_on, inherited, positions
 from storage.sql.nodes import OPTIONS, ZONE_OPTIONS
 from storage.sql.parse.words import text_of
 from storage.sql.pushdown import filter_of, used_columns
@@ -34,8 +37,18 @@ _INCREMENTAL = {
     "paimon_incremental_between_timestamp": "incremental-between-timestamp",
     "paimon_incremental_to_auto_tag": "incremental-to-auto-tag",
 }
-_REFUSED = frozenset({"current_setting", "getenv", "getvariable", "query", "query_table"})
-"""Functions of DuckDB that show more than tables."""
+_REFUSED = re.compile(
+    "current_(setting|query|schemas|.*id)|getenv|.*variable|query|query_table|write_log|.*sleep.*|"
+    "nextval|currval|setval|setseed|txid_current|in_search_path|version|pg_.*|has_.*_privilege|"
+    "current_(user|role)|parse_duckdb.*"
+)
+"""Functions of DuckDB that show or change more than rows of tables."""
+_UNITS = {
+    **dict.fromkeys(("YYYY", "YY"), "YEAR"),
+    **dict.fromkeys(("MM", "MON"), "MONTH"),
+    "DD": "DAY",
+}
+"""Short names of units in Spark's TRUNC and DATE_TRUNC."""
 _TABLE_FUNCTIONS = (exp.GenerateSeries, exp.Unnest, exp.Explode)
 
 
@@ -141,33 +154,50 @@ def _name_columns(tree: exp.Query) -> None:
 
 
 def _expanded(
-    session: "SqlSession", tree: exp.Query, plan: Plan, numbers: Any, depth: int
+    session: "SqlSession",
+    tree: exp.Query,
+    plan: Plan,
+    numbers: Any,
+    depth: int,
+    given: Conditions = (),
+    names: Sequence[str] = (),
 ) -> exp.Query:
     if depth > _MOST_VIEWS:
         raise SqlError("views refer to each other in a circle")
     _name_incremental(tree)
     _refuse_functions(tree)
+    _name_session(session, tree)
     tree = cast("exp.Query", tree.transform(_for_duckdb, copy=False))
     try:
         scopes = traverse_scope(tree)
+        for scope in scopes:
+            _ = scope.selected_sources  # refuses a name that is given twice
     except SqlglotError as error:
         raise SqlError("the query cannot be understood", detail=str(error)) from error
-    replaced: list[tuple[exp.Table, exp.Expr]] = []
-    selects: list[tuple[exp.Select, TypeOf]] = []
-    for scope in scopes:
-        found = {
-            name: session.resolve(source)
+    relations = [
+        {
+            name: _resolved(session, source)
             for name, source in scope.sources.items()
             if isinstance(source, exp.Table)
             and _is_named(source)
             and source.parent_select is scope.expression
         }
+        for scope in scopes
+    ]
+    stars = [one for found in relations[-1:] for one in map(_columns_in_order, found.values())]
+    conditions = inherited(scopes, positions(tree, names, given, *stars[:1]))
+    replaced: list[tuple[exp.Table, exp.Expr]] = []
+    selects: list[tuple[exp.Select, TypeOf]] = []
+    for scope, found in zip(scopes, relations, strict=True):
         known = {name: _known_columns(relation) for name, relation in found.items()}
         for name, relation in found.items():
             source = scope.sources[name]
             assert isinstance(source, exp.Table)
             others = [known.get(other, set()) for other in scope.sources if other != name]
-            new = _replacement(session, tree, scope, name, relation, others, plan, numbers, depth)
+            besides = conditions.get(id(scope.expression), ())
+            new = _replacement(
+                session, tree, scope, name, relation, others, besides, plan, numbers, depth
+            )
             replaced.append((source, new))
         _strip_databases(scope)
         if isinstance(scope.expression, exp.Select):
@@ -213,6 +243,9 @@ def _for_duckdb(node: exp.Expr) -> exp.Expr:
                 return exp.cast(node.copy(), "BIGINT") if not _is_bigint(node) else node
             seconds = exp.Anonymous(this="epoch", expressions=[instant])
             return exp.cast(seconds, "BIGINT")
+        case exp.DateTrunc() | exp.TimestampTrunc() if node.text("unit").upper() in _UNITS:
+            node.set("unit", exp.var(_UNITS[node.text("unit").upper()]))
+            return node
         case exp.Select() if node.args.get("hint"):
             node.set("hint", None)  # how a query is carried out changes no result
             return node
@@ -238,10 +271,21 @@ def _is_named(source: exp.Table) -> bool:
 
 
 def _known_columns(relation: Any) -> set[str]:
+    return {name.lower() for name in _columns_in_order(relation)}
+
+
+def _resolved(session: "SqlSession", source: exp.Table) -> Any:
+    try:
+        return session.resolve(source)
+    except LakewardError as error:
+        raise locate(error, source) from error.__cause__
+
+
+def _columns_in_order(relation: Any) -> list[str]:
     if is_view(relation):
-        return {field.name.lower() for field in relation.fields}
+        return [field.name for field in relation.fields]
     schema = columns_of(relation)
-    return set() if schema is None else {name.lower() for name in schema.names}
+    return [] if schema is None else list(schema.names)
 
 
 def _replacement(
@@ -251,6 +295,7 @@ def _replacement(
     name: str,
     relation: Any,
     others: list[set[str]],
+    besides: Conditions,
     plan: Plan,
     numbers: Any,
     depth: int,
@@ -261,23 +306,20 @@ def _replacement(
         this=exp.to_identifier(source.name, quoted=True)
     )
     if is_view(relation):
-        return _view(session, source, relation, plan, numbers, depth)
+        given = conditions_on(scope, name, besides)
+        return _view(session, source, relation, plan, numbers, depth, given)
     schema = columns_of(relation)
     columns, predicate = None, None
     if schema is not None:
         _refuse_alike(schema, source)
         plan.columns.update(schema.names)
-        columns = used_columns(tree, schema, name)
-        predicate = filter_of(scope, name, schema, others)
+        columns = used_columns(tree, schema, name, scope.expression)
+        predicate = filter_of(scope, name, schema, others, besides)
     key = f"relation_{next(numbers)}"
     try:
         plan.relations[key] = rows_of(relation, columns, predicate)
-    except Exception as error:
-        from storage.errors import LakewardError
-
-        if isinstance(error, LakewardError):
-            raise locate(error, source) from error
-        raise
+    except LakewardError as error:
+        raise locate(error, source) from error
     plan.scans.append((source.sql(dialect=Lakeward), columns, predicate))
     return exp.Table(
         this=exp.to_identifier(key, quoted=True),
@@ -290,17 +332,26 @@ def _replacement(
 
 
 def _view(
-    session: "SqlSession", source: exp.Table, view: Any, plan: Plan, numbers: Any, depth: int
+    session: "SqlSession",
+    source: exp.Table,
+    view: Any,
+    plan: Plan,
+    numbers: Any,
+    depth: int,
+    given: Conditions,
 ) -> exp.Expr:
     """The query of a view in the place of its name, with names as they are where the view is."""
     inside = copy.copy(session)
     inside.catalog_name = source.catalog or session.catalog_name
     inside.database = source.db or session.database
-    inner = _expanded(inside, parse_query(view.query), plan, numbers, depth + 1)
     alias = source.args.get("alias")
     name = alias.this if alias is not None else exp.to_identifier(source.name, quoted=True)
-    given = alias.args.get("columns") if alias is not None else None
-    columns = given or [exp.to_identifier(field.name, quoted=True) for field in view.fields]
+    columns = (alias.args.get("columns") if alias is not None else None) or [
+        exp.to_identifier(field.name, quoted=True) for field in view.fields
+    ]
+    names = [column.name for column in columns]
+    query = parse_query(view.query)
+    inner = _expanded(inside, query, plan, numbers, depth + 1, given, names)
     found = inner.subquery(alias=exp.TableAlias(this=name.copy(), columns=columns), copy=False)
     found.set("joins", source.args.get("joins"))
     return found
@@ -366,12 +417,34 @@ def _refuse_functions(tree: exp.Query) -> None:
             function=name or "this",
             **position(table),
         )
-    for function in tree.find_all(exp.Anonymous):
-        if function.name.lower() in _REFUSED:
-            raise SqlError("there is no such function", name=function.name, **position(function))
+    for function in tree.find_all(exp.Func):
+        name = _function_name(function)
+        if _REFUSED.fullmatch(name):
+            raise SqlError("there is no such function", name=name, **position(function))
+
+
+def _function_name(function: exp.Func) -> str:
+    anonymous = isinstance(function, exp.Anonymous)
+    return (function.name if anonymous else function.sql_name()).lower()
+
+
+def _name_session(session: "SqlSession", tree: exp.Query) -> None:
+    """The functions that give where a session is."""
+    places = {
+        "current_database": session.database,
+        "current_schema": session.database,
+        "current_catalog": session.catalog_name,
+    }
+    for function in list(tree.find_all(exp.Func)):
+        place = places.get(_function_name(function))
+        if place is not None:
+            function.replace(exp.Literal.string(place))
 
 
 _WHOLE = frozenset({exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT})
+_TO_DATES = (exp.TsOrDsAdd, exp.AddMonths, exp.DateTrunc)
+"""DATE_ADD, DATE_SUB, ADD_MONTHS and TRUNC of Spark."""
+_WHOLE_DAYS = frozenset({"DAY", "WEEK", "MONTH", "QUARTER", "YEAR"})
 _FRACTIONS = frozenset({exp.DType.DECIMAL, exp.DType.FLOAT, exp.DType.DOUBLE})
 _OF_ARGUMENTS = (
     *(exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Neg, exp.Paren, exp.Abs, exp.Sum, exp.Min, exp.Max),
@@ -384,8 +457,8 @@ _ALWAYS = (exp.Div, exp.Avg, exp.Sqrt, exp.Pow, exp.Exp, exp.Ln, exp.Log)
 def adapt_casts(select: exp.Select, type_of: TypeOf) -> None:
     """Write casts so that DuckDB does what Flink and Spark do.
 
-    Fractions are cut off where DuckDB would round them to whole numbers, and the text of an instant
-    is its local time, without the zone's offset.
+    Fractions are cut off where DuckDB would round them to whole numbers, the text of an instant
+    is its local time, without the zone's offset, and a day plus days is a day.
 
     Args:
         select: changed in place.
@@ -396,6 +469,25 @@ def adapt_casts(select: exp.Select, type_of: TypeOf) -> None:
             node.set("this", exp.Anonymous(this="trunc", expressions=[node.this]))
         elif node.to.this in exp.DataType.TEXT_TYPES and _is_instant(node.this, type_of):
             node.set("this", exp.cast(node.this, exp.DType.TIMESTAMPNTZ))
+    for day in reversed(list(select.find_all(exp.Add, exp.Sub, *_TO_DATES))):
+        sum_of_days = _is_whole_days(day.expression) and _is_date(day.this, type_of)
+        if sum_of_days or isinstance(day, _TO_DATES):
+            day.replace(exp.cast(day.copy(), exp.DType.DATE))
+
+
+def _is_whole_days(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Interval) and node.text("unit").upper().rstrip("S") in _WHOLE_DAYS
+
+
+def _is_date(node: exp.Expr, type_of: TypeOf) -> bool:
+    match node.unnest():
+        case exp.Column() as column:
+            type_ = type_of(column)
+            return type_ is not None and pa.types.is_date(type_)
+        case exp.Cast() as cast_:
+            return cast_.to.this is exp.DType.DATE
+        case other:
+            return isinstance(other, exp.CurrentDate)
 
 
 def _is_instant(node: exp.Expr, type_of: TypeOf) -> bool:

@@ -20,8 +20,10 @@ from storage.options.options import TABLE_OPTIONS, find_option
 from storage.sql.errors import locate, refuse, suggestion
 from storage.sql.nodes import table_options
 from storage.sql.parse.words import text_of
+from storage.sql.pushdown import narrowest
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
 from storage.table.inspect.system.row_tables import read_optimized_table
+from storage.table.scan.engine_scan import EngineScan
 from storage.table.scan.predicate import Predicate
 from storage.table.table import FileStoreTable
 
@@ -198,8 +200,14 @@ def rows_of(
 ) -> Any:
     """The rows of a relation as an object with Arrow's stream interface.
 
-    It can be read any number of times; rows that do not satisfy the predicate may be among them.
+    It can be read any number of times; rows that do not satisfy the predicate may be among them,
+    and without columns there is one of no meaning.
     """
+    if isinstance(relation, FileStoreTable):
+        return EngineScan(relation, columns, predicate)
+    schema = columns_of(relation)
+    if columns == [] and schema is not None:
+        columns = [narrowest(schema)]
     match relation:
         case pa.Table():
             return relation if columns is None else relation.select(columns)

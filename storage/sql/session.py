@@ -17,14 +17,13 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from storage.catalog.catalog import Catalog
+from storage.catalog.catalog import DEFAULT_DATABASE, Catalog
 from storage.errors import LakewardError, NotFoundError
 from storage.sql import nodes
 from storage.sql.dialect import Statement, statements
 from storage.sql.errors import locate, refuse, suggestion
 
 DEFAULT_CATALOG = "paimon"
-DEFAULT_DATABASE = "default"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

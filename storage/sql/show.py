@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from storage.catalog.options import shown_options
+from storage.catalog.catalog import DEFAULT_DATABASE
 from storage.catalog.system_tables import CATALOG_TABLES
 from storage.errors import NotFoundError
 from storage.format.metadata.schema import TableSchema
@@ -20,6 +20,8 @@ from storage.sql.engine import connect
 from storage.sql.errors import SqlError, locate, refuse, suggestion
 from storage.sql.query import plan_query, time_zone
 from storage.sql.relations import SYSTEM_DATABASE, CatalogTable, SystemTable, is_view, rows_of
+from storage.table.format_table import FormatTable
+from storage.table.inspect.shown_options import shown_options
 from storage.table.inspect.system.registry import system_table
 from storage.table.materialized_table import MATERIALIZED_TABLE
 from storage.table.scan.predicate import (
@@ -36,6 +38,9 @@ from storage.table.scan.predicate import (
 
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
+
+_MISSPELT = 0.85
+"""How alike an option of SET must be to one that is known to be taken for it."""
 
 
 def show(session: "SqlSession", node: nodes.Show) -> pa.Table:
@@ -193,7 +198,10 @@ def _objects(session: "SqlSession", node: nodes.Show) -> list[str]:
     database = session.database if of is None else of.db
     if database == SYSTEM_DATABASE:
         return sorted(CATALOG_TABLES) if kind == "tables" else []
-    if database not in (known := catalog.list_databases()):
+    known = catalog.list_databases()
+    if database == DEFAULT_DATABASE and database not in known:
+        return []
+    if database not in known:
         hint = suggestion(database, known, f"there are {', '.join(known)}" if known else "")
         raise locate(NotFoundError("there is no such database", hint=hint, database=database), node)
     if kind == "views":
@@ -271,7 +279,10 @@ def _partitions(found: Any, node: nodes.Show) -> pa.Table:
     schema = _schema(found, node.this)
     if not schema.partition_keys:
         refuse("the table is not partitioned", node.this, table=node.this.name)
-    rows = system_table(found, "partitions").column("partition").to_pylist()
+    if isinstance(found, FormatTable):
+        rows = found.partition_names()
+    else:
+        rows = system_table(found, "partitions").column("partition").to_pylist()
     wanted = node.args.get("partition") or {}
     shown = []
     for row in rows:
@@ -349,13 +360,14 @@ def _create_database(session: "SqlSession", node: exp.Table) -> str:
 def use_catalog(session: "SqlSession", node: nodes.UseCatalog) -> None:
     """USE CATALOG."""
     session.named_catalog(node.this.name)
-    session.catalog_name, session.database = node.this.name, "default"
+    session.catalog_name, session.database = node.this.name, DEFAULT_DATABASE
 
 
 def use_database(session: "SqlSession", node: nodes.UseDatabase) -> None:
     """USE [catalog.]database."""
     name, catalog = node.this.db, session.catalog_of(node.this)
-    if name != SYSTEM_DATABASE and name not in (known := catalog.list_databases()):
+    always = (SYSTEM_DATABASE, DEFAULT_DATABASE)
+    if name not in always and name not in (known := catalog.list_databases()):
         hint = suggestion(name, known, f"there are {', '.join(known)}" if known else "")
         raise locate(NotFoundError("there is no such database", hint=hint, database=name), node)
     if node.this.catalog:
@@ -369,6 +381,8 @@ def set_option(session: "SqlSession", node: nodes.SetOption) -> pa.Table | None:
     if key is not None and value is not None:
         if key in nodes.ZONE_OPTIONS:
             _require_zone(node, value)
+        elif hint := suggestion(key, nodes.ZONE_OPTIONS, cutoff=_MISSPELT):
+            refuse("there is no such option of a session", node, hint=hint, option=key)
         session.options[key] = value
         return None
     shown = {name: text for name, text in session.options.items() if key in (None, name)}

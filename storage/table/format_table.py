@@ -312,6 +312,17 @@ class FormatTable:
                 )
         return FormatTable(self._core.with_options(options))
 
+    def partition_names(self) -> list[str]:
+        """The partitions that have a directory, as `dt=2024-01-31/hh=01`."""
+        keys = self.schema.partition_keys
+        found = []
+        for directory in directories(self._core, None):
+            names = directory.path.split("/")[-len(keys) :] if keys else []
+            pairs = zip(keys, names, strict=True)
+            parts = (name if "=" in name else f"{key}={name}" for key, name in pairs)
+            found.append("/".join(parts))
+        return found if keys else []
+
     def latest(self) -> "FormatTable":
         """The table at its newest schema."""
         return FormatTable(self._core.latest())

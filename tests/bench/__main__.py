@@ -24,6 +24,7 @@ from tests.bench import (
     pieces,
     planning,
     spark_scan,
+    sql_queries,
     storage,
     transforms,
 )
@@ -38,6 +39,7 @@ PARTS: dict[str, Callable[..., list[Figure]]] = {
     "planning": planning.run,
     "lookup": lookup.run,
     "transforms": transforms.run,
+    "sql": sql_queries.run,
     "spark_scan": spark_scan.run,
     "storage": storage.run,
     "floor": floor.run,

@@ -8,7 +8,7 @@ the value columns hold the same, also in thin files. Source: FORMAT.md §2.3, §
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -43,6 +43,7 @@ def read_rows(
     keep_row_group: RowGroupFilter | None = None,
     selection: RowSelection | None = None,
     system: Sequence[DataField] = (),
+    dictionaries: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Read a file of an append table, or only the value columns of a key-value file.
 
@@ -60,6 +61,7 @@ def read_rows(
             must not survive because a newer one was skipped.
         selection: which rows to read by their position in the file, None for all.
         system: columns besides those of the schema, given first.
+        dictionaries: columns that may be given as dictionaries, where the file has them so.
 
     Yields:
         Batches in file order, the asked columns in schema order. With no column asked, batches
@@ -72,7 +74,7 @@ def read_rows(
         UnsupportedFeatureError: an unknown format, or a type change that cannot be followed.
     """
     mapping = _Mapping(file_schema, read_schema, columns, meta, path)
-    schema = pa.schema([*(arrow_field(field) for field in system), *mapping.fields])
+    fields = [*(arrow_field(field) for field in system), *mapping.fields]
     rows = 0
     for batch in read_batches(
         format_of(path),
@@ -84,13 +86,16 @@ def read_rows(
         selection=selection,
         file_size=meta.file_size,
         options=file_schema.options,
+        dictionaries=mapping.unchanged(dictionaries),
     ):
         rows += batch.num_rows
-        if not schema.names:
+        if not fields:
             yield batch
             continue
         first = [_system_column(batch, field, path) for field in system]
-        yield pa.RecordBatch.from_arrays([*first, *mapping.apply(batch)], schema=schema)
+        arrays = [*first, *mapping.apply(batch)]
+        found = [field.with_type(one.type) for field, one in zip(fields, arrays, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(found))
     if rows != meta.row_count and keep_row_group is None and selection is None:
         raise CorruptDataError(
             "a data file has another number of rows than recorded",
@@ -132,6 +137,14 @@ class _Mapping:
         """The columns of the read schema; null where the file's schema has none."""
         positions = {name: i for i, name in enumerate(batch.schema.names)}
         return [self._column(batch, step, positions) for step in self._steps]
+
+    def unchanged(self, names: Collection[str]) -> set[str]:
+        """The file's names of those columns that are read as they are stored."""
+        return {
+            step.source.name
+            for step in self._steps
+            if step.source is not None and step.convert is None and step.target.name in names
+        }
 
     def _column(self, batch: pa.RecordBatch, step: "_Step", positions: dict[str, int]) -> pa.Array:
         if step.source is None:

@@ -48,7 +48,7 @@ def rows_without_columns(rows: int) -> pa.RecordBatch:
 def conform_batch(batch: pa.RecordBatch, columns: Sequence[DataField], path: str) -> pa.RecordBatch:
     """The wanted columns of a decoded batch, in the wanted order and types.
 
-    Columns that the batch lacks are left out.
+    Columns that the batch lacks are left out. A column that is dictionary-encoded stays so.
 
     Raises:
         CorruptDataError: a column holds something else than its field says.
@@ -59,11 +59,16 @@ def conform_batch(batch: pa.RecordBatch, columns: Sequence[DataField], path: str
     if not present:
         return batch.select([])
     arrays = [conform(batch.column(positions[f.name]), f.type, f.name, path) for f in present]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([arrow_field(f) for f in present]))
+    fields = [
+        arrow_field(f).with_type(array.type) for f, array in zip(present, arrays, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def conform(column: pa.Array, type_: DataType, name: str, path: str) -> pa.Array:
     """One column as an array of `arrow_type(type_)`; zero copy when it already is one.
+
+    A dictionary of values of that type stays one.
 
     Raises:
         CorruptDataError: the column holds something else.
@@ -71,6 +76,8 @@ def conform(column: pa.Array, type_: DataType, name: str, path: str) -> pa.Array
     """
     wanted = arrow_type(type_)
     if column.type == wanted:
+        return column
+    if pa.types.is_dictionary(column.type) and column.type.value_type == wanted:
         return column
     match type_:
         case AtomicType():

@@ -5,7 +5,7 @@ The format of a file follows from its name, never by the table's options (FORMAT
 may hold several at once. How each format encodes columns is in `parquet`, `orc` and `avro_rows`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -148,6 +148,7 @@ def read_batches(
     selection: RowSelection | None = None,
     file_size: int | None = None,
     options: Mapping[str, str] = _NO_OPTIONS,
+    dictionaries: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns of a data file.
 
@@ -164,6 +165,7 @@ def read_batches(
         file_size: recorded size [bytes], or None when it is unknown.
         options: of the file's schema; `orc.timestamp-ltz.legacy.type` says how Java stored
             TIMESTAMP_LTZ.
+        dictionaries: columns of text that may be given as dictionaries.
 
     Returns:
         Batches in file order, never empty; the columns in the order asked, absent ones left out,
@@ -184,6 +186,7 @@ def read_batches(
         selection=selection,
         file_size=file_size,
         options=options,
+        dictionaries=dictionaries,
     )
 
 

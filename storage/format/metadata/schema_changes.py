@@ -273,6 +273,9 @@ def _update_type(schema: TableSchema, change: UpdateType) -> TableSchema:
         if target != type_ and not can_cast(type_, target, explicit=explicit):
             raise InvalidSchemaChangeError(
                 "column cannot be converted to this type without losing information",
+                hint="set `disable-explicit-type-casting` to false, or add a column"
+                if can_cast(type_, target)
+                else "add a column of the type, and fill it",
                 column=path_text(path),
                 type=type_name(type_),
                 wanted=type_name(target),
@@ -537,6 +540,8 @@ def _check_changeable(
 ) -> None:
     if key == "type":
         raise _refused(_FIXED_MESSAGE.format(key), key, "the kind of a table never changes")
+    if key == "path":
+        raise _refused(_FIXED_MESSAGE.format(key), key, "a table stays where it is")
     if not has_snapshots:
         return
     if key in _FIXED or (key.startswith("blob") and key.endswith("-field")):

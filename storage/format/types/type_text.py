@@ -363,7 +363,12 @@ def _with_parameters(root: TypeRoot, numbers: list[int], nullable: bool, text: s
 
 def _require(condition: bool, text: str) -> None:
     if not condition:
-        raise InvalidRequestError("type parameters are out of range or not expected", text=text)
+        raise InvalidRequestError(
+            "type parameters are out of range or not expected",
+            hint=f"DECIMAL has 1 to {_MAX_DECIMAL_PRECISION} digits, TIME and TIMESTAMP at most "
+            f"{_MAX_TIME_PRECISION}, texts and bytes at least a length of 1",
+            text=text,
+        )
 
 
 def _with_zone(root: TypeRoot, numbers: list[int], text: str) -> UnsupportedFeatureError:

@@ -7,6 +7,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from storage.sql import nodes
+from storage.sql.errors import suggestion
 from storage.sql.parse.words import Words
 
 _FORMAT_PROVIDERS = frozenset({"csv", "json", "parquet", "orc", "text"})
@@ -183,7 +184,10 @@ class CreateParser(Words):
             if provider in _FORMAT_PROVIDERS:
                 parts["options"] |= {"type": "format-table", "file.format": provider}
             elif provider not in ("paimon", "lakeward"):
-                raise self.fail("paimon", hint="tables are made `USING paimon`", token=self._prev)
+                formats = ", ".join(sorted(_FORMAT_PROVIDERS))
+                hint = f"tables are made `USING paimon`, format tables with one of {formats}"
+                near = suggestion(provider, ("paimon", *_FORMAT_PROVIDERS), hint)
+                raise self.fail("paimon", hint=near, token=self._prev)
         elif self.take("LIKE"):
             parts["like"] = self.table()
             if self._match(TokenType.L_PAREN, advance=False):

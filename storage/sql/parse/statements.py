@@ -42,6 +42,8 @@ class StatementParser(CreateParser, AlterParser):
         if not token:
             return None
         word = token.text.upper()
+        if self.take("TABLE"):
+            return self._parse_query_modifiers(exp.select("*").from_(self.table()))
         if word in _PLAIN or token.token_type is TokenType.L_PAREN:
             return super()._parse_statement()
         read = _READERS.get(word)

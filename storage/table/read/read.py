@@ -20,11 +20,12 @@ import functools
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from storage.format.files.column_mapping import keeps_values
 from storage.format.files.data_file import read_key_values, read_rows
@@ -67,6 +68,8 @@ _WITH_ROW_GROUP_RANGES = frozenset(
 )
 """Types whose row group statistics have the form of decoded rows."""
 
+_TEXTS = pa.dictionary(pa.int32(), pa.string())
+
 _SYSTEM_FIELDS = {
     VALUE_KIND: pa.field(VALUE_KIND, pa.int8(), nullable=False),
     SEQUENCE_NUMBER: pa.field(SEQUENCE_NUMBER, pa.int64(), nullable=False),
@@ -98,6 +101,8 @@ class TableRead:
             their kinds, of a state +I. Without, only the rows that changes add are given.
         sequence_numbers: of a table with a primary key, give `_SEQUENCE_NUMBER` after the kind.
         retractions: of a state, give the kinds as they are stored, and retracted keys, too.
+        filtered: False: the predicate chooses files and row groups only, and the caller filters.
+        dictionaries: columns of text that are given as dictionaries; only where not `filtered`.
 
     Raises:
         InvalidRequestError: a column is unknown.
@@ -113,6 +118,8 @@ class TableRead:
         kinds: bool = False,
         sequence_numbers: bool = False,
         retractions: bool = False,
+        filtered: bool = True,
+        dictionaries: Collection[str] = (),
     ) -> None:
         require_readable(table.options)
         schema = table.schema
@@ -123,12 +130,12 @@ class TableRead:
         self._kinds: tuple[str, ...] = ()
         if kinds or sequence_numbers or retractions:
             self._kinds = (VALUE_KIND, SEQUENCE_NUMBER) if self._numbered else (VALUE_KIND,)
-        self._predicate = predicate
+        self._filter = predicate if filtered else None
+        self._dictionaries = frozenset(dictionaries)
         self._defaults = read_defaults(schema)
         pushed = [p for p in conjuncts(predicate) if not columns_of(p) & self._defaults.keys()]
         self._index = FileIndexFilter(table, And(tuple(pushed)) if pushed else None)
-        filtered = columns_of(predicate)
-        require_known(sorted(filtered | set(self._columns)), schema.field_names)
+        require_known(sorted(columns_of(predicate) | set(self._columns)), schema.field_names)
         self._types = {
             field.name: arrow_type(field.type)
             for field in schema.fields
@@ -138,7 +145,7 @@ class TableRead:
         keys = set(schema.trimmed_primary_keys if schema.primary_keys else ())
         self._key_conditions = tuple(p for p in conjuncts(predicate) if columns_of(p) <= keys)
         key_ranged = tuple(part for part in ranged if columns_of(part) <= keys)
-        needed = filtered | set(self._columns)
+        needed = columns_of(self._filter) | set(self._columns)
         raw_columns = tuple(name for name in schema.field_names if name in needed)
         merge_columns = raw_columns
         if schema.primary_keys:
@@ -156,7 +163,9 @@ class TableRead:
         """Arrow schema of the batches."""
         whole = self._table.schema.arrow_schema
         system = [_SYSTEM_FIELDS[name] for name in self._kinds]
-        return pa.schema([*system, *(whole.field(name) for name in self._columns)])
+        fields = [whole.field(name) for name in self._columns]
+        fields = [f.with_type(_TEXTS) if f.name in self._dictionaries else f for f in fields]
+        return pa.schema([*system, *fields])
 
     def to_batches(self, split: Split | ChangeSplit) -> Iterator[pa.RecordBatch]:
         """Rows of one split: merged, without deleted ones, filtered, projected.
@@ -189,16 +198,27 @@ class TableRead:
     def _finish(self, batch: pa.RecordBatch, *, inserts: bool) -> pa.RecordBatch:
         """The wanted rows and columns; `inserts`: all are of kind +I."""
         batch = fill_defaults(batch, self._defaults)
-        if self._predicate is not None:
-            batch = batch.filter(mask(self._predicate, batch))
+        if self._filter is not None:
+            batch = batch.filter(mask(self._filter, batch))
         if not self._kinds:
-            return batch.select(self._columns) if batch.num_columns else batch
+            rows = batch.select(self._columns) if batch.num_columns else batch
+            return self._with_dictionaries(rows) if self._dictionaries else rows
         columns = [batch.column(name) for name in (*self._kinds[1:], *self._columns)]
         if inserts or VALUE_KIND not in batch.schema.names:
             kinds = pa.array(np.full(batch.num_rows, RowKind.INSERT, np.int8))
         else:
             kinds = batch.column(VALUE_KIND)
         return pa.RecordBatch.from_arrays([kinds, *columns], schema=self.schema)
+
+    def _with_dictionaries(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with dictionaries also where the file has none."""
+        columns = [
+            pc.dictionary_encode(column)
+            if field.type == _TEXTS and column.type != _TEXTS
+            else column
+            for field, column in zip(self.schema, rows.columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _state(self, split: Split) -> Iterator[pa.RecordBatch]:
         left = selections(self._table.file_io, split.deletion_vectors)
@@ -325,6 +345,7 @@ class TableRead:
             batch_rows=_BATCH_ROWS[1],
             keep_row_group=self._row_groups(file, self._raw_push.conditions),
             selection=selection,
+            dictionaries=self._dictionaries,
         )
 
     def _read_key_values(

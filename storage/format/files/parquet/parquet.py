@@ -59,6 +59,10 @@ _READ_TOGETHER = 8 << 20
 """Column chunks of a distant file that are read before they are decoded [bytes]; as much as a
 reader of ranges holds otherwise, because a merge has dozens of files open."""
 
+_SMALL_DICTIONARY = 64 << 10
+"""A page of a dictionary of this size [compressed bytes] costs less than the texts it stands for,
+although each batch carries it anew."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ColumnRange:
@@ -107,6 +111,7 @@ def readers(
     groups: list[int],
     columns: Sequence[str],
     distant: bool,
+    dictionaries: Collection[str] = (),
 ) -> Iterator[tuple[pq.ParquetFile, list[int]]]:
     """Row groups in order, each run with the reader for it.
 
@@ -122,7 +127,8 @@ def readers(
         totals = itertools.accumulate(sizes)
         count = sum(1 for _ in itertools.takewhile(lambda total: total <= _READ_TOGETHER, totals))
         if count:
-            settings = {"page_checksum_verification": True, "metadata": file.metadata}
+            settings = {"read_dictionary": list(dictionaries), "metadata": file.metadata}
+            settings["page_checksum_verification"] = True
             yield pq.ParquetFile(source, pre_buffer=True, **settings), groups[:count]
         else:
             yield file, groups[:1]
@@ -428,15 +434,17 @@ def read_batches(
     keep_row_group: RowGroupFilter | None = None,
     selection: RowSelection | None = None,
     file_size: int | None = None,
+    dictionaries: Collection[str] = (),
     **_: object,
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns; arguments, batches and errors as in `file_formats.read_batches`."""
     with open_data_file(file_io, path, "a Parquet file", file_size) as source:
-        file = _opened(source, path)
+        file = _opened(source, path, dictionaries)
         names = set(file.schema_arrow.names)
         present = [field.name for field in columns if field.name in names]
         for start, groups in wanted_runs(file.metadata, keep_row_group, selection):
-            for reader, some in readers(file, source, groups, present, file_io.distant):
+            runs = readers(file, source, groups, present, file_io.distant, dictionaries)
+            for reader, some in runs:
                 for batch in reader.iter_batches(batch_rows, row_groups=some, columns=present):
                     chosen = selected(batch, start, selection)
                     start += batch.num_rows
@@ -444,8 +452,31 @@ def read_batches(
                         yield conform_batch(chosen, columns, path)
 
 
-def _opened(source: pa.NativeFile, path: str) -> pq.ParquetFile:
-    file = pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
+def small_dictionaries(
+    file_io: FileIO, path: str, columns: Collection[str], file_size: int | None = None
+) -> set[str]:
+    """Those columns of a file that its first row group keeps as small dictionaries.
+
+    Raises: as `read_batches`.
+    """
+    with open_data_file(file_io, path, "a Parquet file", file_size) as source:
+        metadata = pq.ParquetFile(source, pre_buffer=False).metadata
+    if not metadata.num_row_groups:
+        return set()
+    group = metadata.row_group(0)
+    return {
+        chunk.path_in_schema
+        for chunk in map(group.column, range(group.num_columns))
+        if chunk.path_in_schema in columns
+        and chunk.has_dictionary_page
+        and chunk.data_page_offset - chunk.dictionary_page_offset <= _SMALL_DICTIONARY
+    }
+
+
+def _opened(source: pa.NativeFile, path: str, dictionaries: Collection[str] = ()) -> pq.ParquetFile:
+    settings: dict[str, Any] = {"pre_buffer": False, "page_checksum_verification": True}
+    settings["read_dictionary"] = list(dictionaries)
+    file = pq.ParquetFile(source, **settings)
     schema = file.schema
     if all(schema.column(i).physical_type != "INT96" for i in range(len(schema))):
         return file
@@ -464,6 +495,4 @@ def _opened(source: pa.NativeFile, path: str) -> pq.ParquetFile:
         ) from error
     image = _MAGIC + footer + len(footer).to_bytes(4, "little") + _MAGIC
     metadata = pq.read_metadata(io.BytesIO(image))
-    return pq.ParquetFile(
-        source, metadata=metadata, pre_buffer=False, page_checksum_verification=True
-    )
+    return pq.ParquetFile(source, metadata=metadata, **settings)

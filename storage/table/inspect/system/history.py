@@ -21,6 +21,7 @@ from storage.format.types.type_text import field_to_json, type_name
 from storage.table.branches import branch_names
 from storage.table.commit.index_files import index_entries
 from storage.table.core import TableCore
+from storage.table.inspect.shown_options import shown_options
 from storage.table.inspect.statistics import read_statistics
 from storage.table.inspect.system.columns import (
     local_time,
@@ -208,7 +209,7 @@ def schemas_table(table: TableCore) -> pa.Table:
             "fields": _json([field_to_json(field) for field in schema.fields]),
             "partition_keys": _json(list(schema.partition_keys)),
             "primary_keys": _json(list(schema.primary_keys)),
-            "options": _json(dict(schema.options)),
+            "options": _json(shown_options(schema.options)),
             "comment": schema.comment,
             "update_time": local_time(schema.time_ms),
         }
@@ -218,9 +219,9 @@ def schemas_table(table: TableCore) -> pa.Table:
 
 
 def options_table(table: TableCore) -> pa.Table:
-    """The options that the newest schema sets."""
+    """The options that the newest schema sets, without secrets."""
     newest = table.schemas.latest() or table.schema
-    rows = [{"key": key, "value": value} for key, value in newest.options.items()]
+    rows = [{"key": key, "value": text} for key, text in shown_options(newest.options).items()]
     return table_of(_OPTIONS, rows)
 
 

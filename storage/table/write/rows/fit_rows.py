@@ -5,10 +5,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.errors import InvalidRequestError
+from storage.errors import InvalidRequestError, LakewardError
+from storage.format.types.arrow_types import type_from_arrow
+from storage.format.types.type_text import type_name
 
 _MOST_DIGITS = 76
 _ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+
+
+def _type_text(type_: pa.DataType) -> str:
+    try:
+        return type_name(type_from_arrow(type_))
+    except LakewardError:  # a type of the query that no column has
+        return str(type_)
 
 
 def fit_columns(
@@ -59,8 +68,8 @@ def _fitted(column: pa.Array, field: pa.Field, first_row: int, zone: str | None)
             column=field.name,
             row=first_row + row,
             value=column[row].as_py(),
-            expected=field.type,
-            found=column.type,
+            expected=_type_text(field.type),
+            found=_type_text(column.type),
         ) from error
 
 

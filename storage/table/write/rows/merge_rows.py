@@ -7,16 +7,19 @@ carried out. A row of the table must not have two partners while a clause change
 """
 
 import dataclasses
+import datetime
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from storage.errors import InvalidRequestError
 from storage.format.types.types import RowKind
 from storage.table.core import TableCore
+from storage.table.scan.predicate import And, Compare, In, Op, Predicate
 from storage.table.write.rows.fit_rows import fit_columns
 from storage.table.write.rows.row_changes import ChangeResult, change_rows
 from storage.table.write.rows.row_rules import (
@@ -58,6 +61,10 @@ class MergeClause:
     kind: RowKind
     columns: Mapping[str, str | JoinedRows] | None = None
     condition: JoinedRows | None = None
+
+
+_MOST_VALUES = 200
+"""Of a source with more values in a column only their range chooses files of the table."""
 
 
 def merge(
@@ -103,6 +110,9 @@ def merge(
     keys = pa.Table.from_batches(
         [fit_columns(batch, wanted) for batch in source.select(on).to_batches()], wanted
     ).append_column(_SOURCE_ROW, pa.array(np.arange(source.num_rows)))
+    predicate = None
+    if all(clause.when is not When.NOT_MATCHED_BY_SOURCE for clause in clauses):
+        predicate = partners_of(keys.select(on), schema.arrow_schema)
 
     def change(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         target = rows.read_all()
@@ -129,8 +139,46 @@ def merge(
                 yield _changes(joined.take(pa.array(left)), None, {})
 
     return change_rows(
-        table, change, actions, commit_user, columns=schema.field_names, identifier=identifier
+        table,
+        change,
+        actions,
+        commit_user,
+        columns=schema.field_names,
+        predicate=predicate,
+        identifier=identifier,
     )
+
+
+def partners_of(keys: pa.Table, schema: pa.Schema) -> Predicate | None:
+    """A condition that every row of a table meets which has a partner in a source.
+
+    Args:
+        keys: values of the source by the column of the table that they must equal.
+        schema: of the table. Columns of other types than whole numbers, texts and days, and those
+            that the source has in another kind of type, say nothing.
+    """
+    parts: list[Predicate] = []
+    for name, column in zip(keys.column_names, keys.columns, strict=True):
+        if not _alike(column.type, schema.field(name).type):
+            continue
+        values = pc.unique(column.drop_null())
+        if len(values):
+            bounds = pc.min_max(values).as_py()
+            parts.append(Compare(Op.GE, name, _literal(bounds["min"])))
+            parts.append(Compare(Op.LE, name, _literal(bounds["max"])))
+        if len(values) <= _MOST_VALUES:
+            parts.append(In(name, tuple(map(_literal, values.to_pylist()))))
+    return And(tuple(parts)) if parts else None
+
+
+def _alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether both are of a kind whose values are equal as they are written."""
+    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_date32)
+    return any(kind(one) and kind(other) for kind in kinds)
+
+
+def _literal(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime.date) else value
 
 
 def check_clauses(table: TableCore, whens: Sequence[When], actions: Sequence[RowAction]) -> None:

@@ -69,7 +69,7 @@ def change_rows(
     commit_user: str,
     *,
     columns: Sequence[str],
-    predicate: Predicate | None = None,
+    predicate: Predicate | Callable[[], Predicate | None] | None = None,
     identifier: int | None = None,
 ) -> ChangeResult:
     """Change rows of a table in one commit.
@@ -79,6 +79,7 @@ def change_rows(
         change: decides on the rows of a state; called again for every attempt.
         actions: what its changes refer to by number.
         predicate: a condition that every row to be changed meets; `change` may get others, too.
+            A function is called in every attempt, after its state was chosen.
         identifier: as for `FileStoreCommit.commit`: the changes are made at most once for a user
             and identifier. None: every call is a commit of its own.
 
@@ -99,7 +100,7 @@ def change_rows(
     def prepare() -> Attempt:
         nonlocal counts
         snapshot = table.latest_snapshot()
-        target = target_rows(table, snapshot, predicate)
+        target = target_rows(table, snapshot, predicate() if callable(predicate) else predicate)
         changes = _collected(table, change(target.read(columns)), actions)
         counts = _counted(changes, actions)
         messages: list[CommitMessage] = []

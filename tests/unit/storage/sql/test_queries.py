@@ -9,14 +9,21 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from storage.catalog.catalog import Catalog
 from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.view import View
 from storage.errors import NotFoundError
+from storage.format.metadata.schema_changes import SetOption
+from storage.format.types.type_text import parse_type
+from storage.format.types.types import DataField
 from storage.io.local import LocalFileIO
 from storage.sql import engine
 from storage.sql.dialect import parse_query, statements
 from storage.sql.errors import SqlError
 from storage.sql.query import plan_query, query_rows
 from storage.sql.session import SqlSession
+from storage.table.scan import engine_scan
+from storage.table.scan.engine_scan import EngineScan
 from storage.table.scan.predicate import And, Between, Compare, In, IsNull, Not, Op, Or
 from tests.faulty_io import FaultyFileIO
 from tests.table_kit import make_table, write
@@ -76,7 +83,8 @@ def test_a_cast_that_rounds_is_not_pushed(tmp_path: pathlib.Path, condition: str
 
 
 def test_only_columns_of_the_query_are_read(session) -> None:
-    assert scans(session, "SELECT count(*) FROM t")[0][0] == ["n"]
+    assert scans(session, "SELECT count(*) FROM t")[0][0] == []
+    assert scans(session, "SELECT * FROM (SELECT v FROM t) s")[0][0] == ["v"]
     assert scans(session, "SELECT v FROM t WHERE n > 1")[0][0] == ["v", "n"]
     assert scans(session, "SELECT t.* FROM t")[0][0] == ["k", "v", "n"]
     assert scans(session, "SELECT t FROM t")[0][0] == ["k", "v", "n"]
@@ -100,6 +108,153 @@ def test_conditions_of_a_subquery_leave_outer_tables_alone(session) -> None:
     assert sorted(counts) == [0] * 11 + [1]
     shadowed = "WITH t AS (SELECT k FROM t WHERE k < 2) SELECT k FROM t WHERE k = 1"
     assert session.last_rows(shadowed).to_pylist() == [{"k": 1}]
+
+
+@pytest.mark.parametrize(
+    ("text", "pushed"),
+    [
+        ("SELECT * FROM (SELECT k AS a FROM t) s WHERE a = 1", Compare(Op.EQ, "k", 1)),
+        ("SELECT * FROM (SELECT k, v FROM t) s(v, k) WHERE v = 1", Compare(Op.EQ, "k", 1)),
+        ("WITH c AS (SELECT * FROM t) SELECT v FROM c WHERE c.k = 1", Compare(Op.EQ, "k", 1)),
+        ("SELECT * FROM (SELECT v, max(k) FROM t GROUP BY 1) WHERE v = 'x'", ("v", "x")),
+        ("SELECT * FROM (SELECT v, max(k) AS k FROM t GROUP BY v) WHERE k = 1", None),
+        ("SELECT * FROM (SELECT k, rank() OVER (ORDER BY k) FROM t) WHERE k = 1", None),
+        ("SELECT * FROM (SELECT k FROM t LIMIT 1) WHERE k = 1", None),
+        ("SELECT * FROM (SELECT k + 1 AS k FROM t) WHERE k = 1", None),
+        ("SELECT * FROM (SELECT k FROM t TABLESAMPLE (50 PERCENT)) WHERE k + 0 = 1", None),
+        ("WITH RECURSIVE c AS (SELECT k FROM t) SELECT * FROM c WHERE k = 1", None),
+    ],
+)
+def test_conditions_reach_the_tables_of_subqueries(session, text, pushed) -> None:
+    wanted = Compare(Op.EQ, *pushed) if isinstance(pushed, tuple) else pushed
+    assert [predicate for _, predicate in scans(session, text)] == [wanted]
+
+
+def test_a_condition_reaches_both_sides_of_a_union_and_no_table_read_twice(session) -> None:
+    text = "SELECT * FROM (SELECT k FROM t UNION ALL SELECT n FROM t) s WHERE k = 1"
+    assert [str(one.column) for _, one in scans(session, text)] == ["k", "n"]
+    twice = "WITH c AS (SELECT k FROM t) SELECT a.k FROM c a, c b WHERE a.k = 1"
+    assert [predicate for _, predicate in scans(session, twice)] == [None]
+
+
+def test_counting_opens_no_file(tmp_path: pathlib.Path, session) -> None:
+    store = FaultyFileIO(LocalFileIO(durable=False))
+    counted = SqlSession(FileSystemCatalog(str(tmp_path), store), "db")
+    text = "SELECT count(*) AS c FROM t"
+    assert counted.last_rows(text).to_pylist() == [{"c": 12}]
+    assert not [path for kind, path in store.operations if "bucket-" in path and "open" in kind]
+    counted.last_rows("UPDATE t SET v = 'new' WHERE k = 1")  # two files hold the key now
+    assert counted.last_rows(text).to_pylist() == [{"c": 12}]
+    counted.last_rows("DELETE FROM t WHERE k = 1")
+    assert counted.last_rows(text).to_pylist() == [{"c": 11}]
+    assert counted.last_rows("SELECT 'x' AS x FROM t a, t b").num_rows == 121
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "orc"])
+def test_texts_may_come_as_dictionaries(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, file_format: str
+) -> None:
+    monkeypatch.setattr(engine_scan, "_WORTH_A_LOOK", 100)
+    catalog = FileSystemCatalog(str(tmp_path), LocalFileIO(durable=False))
+    session = SqlSession(catalog)
+    options = "'bucket' = '1', 'deletion-vectors.enabled' = 'true', 'file.format' = "
+    rows = "SELECT k, CASE k % 3 WHEN 0 THEN 'a' WHEN 1 THEN 'b' END, uuid() FROM range(300) r(k)"
+    for text in (
+        f"CREATE TABLE t (k INT, s STRING, u STRING) WITH ('primary-key' = 'k', {options}"
+        f"'{file_format}')",
+        f"INSERT INTO t {rows}",
+        "CALL sys.compact('t')",
+        "DELETE FROM t WHERE k < 30",
+        "ALTER TABLE t ADD w STRING",
+        "CALL sys.compact('t')",
+    ):
+        list(session.execute(text))
+    found = EngineScan(catalog.table("default.t"), ["k", "s", "u", "w"])
+    types = [pa.types.is_dictionary(field.type) for field in found.schema]
+    assert types[:3] == [False, file_format == "parquet", False]
+    assert all(batch.schema == found.schema for batch in found.to_batches())
+    text = "SELECT s, count(*) AS c, count(w) AS w FROM t {} GROUP BY s ORDER BY s"
+    expected = [{"s": None, "c": 90, "w": 0}, {"s": "a", "c": 90, "w": 0}]
+    assert session.last_rows(text.format("")).to_pylist()[:2] == expected
+    assert session.last_rows(text.format("WHERE s = 'a'")).to_pylist() == expected[1:]
+    assert session.last_rows("SELECT s FROM t LIMIT 1").schema.field("s").type == pa.string()
+    list(session.execute("INSERT INTO t VALUES (31, 'new', 'u', 'w')"))  # no dictionary there
+    assert session.last_rows("SELECT s FROM t WHERE w = 'w'").num_rows <= 1
+    list(session.execute("CALL sys.compact('t')"))
+    assert session.last_rows("SELECT s FROM t WHERE w = 'w'").to_pylist() == [{"s": "new"}]
+
+
+def test_connections_share_an_instance_and_nothing_else() -> None:
+    one, other = engine.connect("Asia/Tokyo"), engine.connect("Asia/Tokyo")
+    one.register("x", pa.table({"a": [1]}))
+    with pytest.raises(duckdb.CatalogException):
+        other.execute("SELECT * FROM x")
+    for connection in (one, engine.connect("UTC"), engine.connect()):
+        with pytest.raises(duckdb.InvalidInputException, match="locked"):
+            connection.execute("SET TimeZone = 'UTC'")
+        with pytest.raises(duckdb.PermissionException):
+            connection.execute("SELECT * FROM read_text('/etc/hostname')")
+    text = "SELECT strftime(TIMESTAMPTZ '2024-01-01 00:00:00+00', '%H')"
+    zones = (engine.connect("Asia/Tokyo"), engine.connect("UTC"))
+    assert [zone.execute(text).fetchall() for zone in zones] == [[("09",)], [("00",)]]
+
+
+def test_a_stored_view_reaches_no_file(tmp_path: pathlib.Path) -> None:
+    uri = f"jdbc:sqlite:{tmp_path}/c.db"
+    catalog = Catalog.open(str(tmp_path / "w"), {"metastore": "jdbc", "uri": uri})
+    catalog.create_database("db")
+    for number, query in enumerate(
+        ["SELECT * FROM read_text('/etc/hostname')", "SELECT getenv('HOME') AS h", "DROP TABLE x"]
+    ):
+        field = DataField(id=0, name="h", type=parse_type("STRING"))
+        catalog.create_view(f"db.v{number}", View(fields=(field,), query=query, dialects={}))
+        with pytest.raises(SqlError):
+            catalog.sql(f"SELECT * FROM db.v{number}")
+
+
+@pytest.mark.parametrize("key", [True, False])
+def test_merge_reads_files_that_may_have_partners(tmp_path: pathlib.Path, key: bool) -> None:
+    store = FaultyFileIO(LocalFileIO(durable=False))
+    session = SqlSession(FileSystemCatalog(str(tmp_path), store))
+    primary = "'primary-key' = 'p,k', 'bucket' = '1', " if key else ""
+    list(
+        session.execute(
+            "CREATE TABLE t (p STRING, k INT, v STRING) PARTITIONED BY (p)"
+            f" WITH ({primary}'write-only' = 'true')"
+        )
+    )
+    for number in range(6):
+        rows = ", ".join(f"('{p}', {10 * number + one}, 'old')" for p in "ab" for one in (0, 1))
+        list(session.execute(f"INSERT INTO t VALUES {rows}"))
+
+    def opened(text: str) -> tuple[int | None, int]:
+        store.operations.clear()
+        (result,) = session.execute(text)
+        return result.affected, len(
+            {path for kind, path in store.operations if "bucket-" in path and "open" in kind}
+        )
+
+    source = "(SELECT CAST('20' AS BIGINT) AS k, 'a' AS p UNION ALL SELECT 22, 'a')"
+    merge = "MERGE INTO t USING {} AS s ON t.k = s.k AND s.p = t.p"
+    merge += " WHEN MATCHED THEN UPDATE SET v = 'new'"
+    changed, files = opened(
+        merge.format(source) + " WHEN NOT MATCHED THEN INSERT (k, p) VALUES (s.k, s.p)"
+    )
+    assert (changed, files <= 3) == (2, True)
+    assert opened(merge.format("(SELECT 1 AS k, 'a' AS p WHERE FALSE)")) == (0, 0)
+    everything = merge.format(source) + " WHEN NOT MATCHED BY SOURCE THEN DELETE"
+    assert opened(everything)[1] >= 12
+    found = session.last_rows("SELECT k, v FROM t ORDER BY k").to_pylist()
+    assert found == [{"k": 20, "v": "new"}, {"k": 22, "v": "new"}]
+
+
+def test_secrets_among_options_are_not_shown(session) -> None:
+    catalog = session.catalog
+    catalog.alter_table("db.t", [SetOption("fs.s3a.secret.key", "hunter2")])
+    for text in ("SELECT * FROM t$options", "SELECT options FROM t$schemas", "SHOW CREATE TABLE t"):
+        shown = str(session.last_rows(text).to_pylist())
+        assert "hunter2" not in shown
+        assert "secret" in shown
 
 
 def test_a_key_opens_one_file(tmp_path: pathlib.Path, session) -> None:

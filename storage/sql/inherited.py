@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions on subqueries, CTEs and views, as conditions on the tables inside them.
+
+They choose what scans read; the query itself stays as it is, so a condition that is not followed
+costs time only. One is followed where a row that does not meet it can have no part in any row that
+does: not below LIMIT or a window, and below GROUP BY only on the keys of the groups.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope
+
+from storage.sql.pushdown import conjuncts
+
+Conditions = Sequence[exp.Expr]
+"""Conjuncts; the columns in them belong to the tables of one SELECT, or to its result."""
+
+_LIMITING = ("limit", "offset", "qualify", "sample", "connect", "match", "windows")
+
+
+def inherited(scopes: Sequence[Scope], given: Conditions) -> Mapping[int, Conditions]:
+    """What each SELECT of a statement inherits from those around it.
+
+    Args:
+        scopes: of the statement, inner ones first.
+        given: conditions on the result of the statement, by the names of its columns.
+
+    Returns:
+        By the id of the SELECT: conditions on the tables that it reads.
+    """
+    found: dict[int, list[exp.Expr]] = {}
+    users = Counter(id(source) for scope in scopes for source in _derived(scope).values())
+    wanted = {id(scopes[-1]): list(given)} if scopes else {}
+    for scope in reversed(scopes):
+        outer = wanted.get(id(scope), [])
+        if isinstance(scope.expression, exp.SetOperation):
+            for branch, part in zip(scope.set_operation_scopes, _sides(scope, outer), strict=True):
+                wanted.setdefault(id(branch), []).extend(part)
+            continue
+        if not isinstance(scope.expression, exp.Select):
+            continue
+        own = found[id(scope.expression)] = list(below(scope.expression, outer))
+        for name, source in _derived(scope).items():
+            holders = list(_holders(scope.selected_sources[name][0]))
+            changed = any(one.args.get("pivots") or one.args.get("sample") for one in holders)
+            if users[id(source)] > 1 or source.is_udtf or changed:
+                continue
+            conditions = conditions_on(scope, name, own)
+            wanted.setdefault(id(source), []).extend(_named_as(source, holders, conditions))
+    return found
+
+
+def conditions_on(scope: Scope, name: str, inherited: Conditions) -> list[exp.Expr]:
+    """The conditions of a SELECT on one of its tables alone, by the names of its columns."""
+    select = scope.expression
+    where = select.args.get("where") if isinstance(select, exp.Select) else None
+    parts = [*(conjuncts(where.this) if where is not None else ()), *inherited]
+    joins = select.args.get("joins") or []
+    if any(str(join.side).upper() in ("LEFT", "RIGHT", "FULL") for join in joins):
+        parts = [part for part in parts if _rejects_null(part)]
+    alone = len(scope.selected_sources) == 1 and not joins and not select.args.get("laterals")
+    names = (name.lower(), "") if alone else (name.lower(),)
+    found = []
+    for part in parts:
+        columns = list(part.find_all(exp.Column))
+        if (
+            columns
+            and part.find(exp.Query) is None
+            and all(
+                column.table.lower() in names and not column.args.get("db") for column in columns
+            )
+        ):
+            found.append(_renamed(part, {}))
+    return found
+
+
+def below(select: exp.Select, conditions: Conditions) -> Iterator[exp.Expr]:
+    """Conditions on the result of a SELECT as conditions on the tables that it reads."""
+    if not conditions or _is_limiting(select):
+        return
+    keys = _keys(select)
+    for condition in conditions:
+        columns: dict[str, exp.Column] = {}
+        for column in condition.find_all(exp.Column):
+            source = _source_of(select, column.name)
+            if source is None or (keys is not None and not _is_key(source, select, keys)):
+                break
+            columns[column.name.lower()] = source
+        else:
+            yield _renamed(condition, columns)
+
+
+def positions(
+    query: exp.Expr, names: Sequence[str], conditions: Conditions, star: Sequence[str] = ()
+) -> list[exp.Expr]:
+    """Conditions by new names of a query's columns, as conditions by its own; else left out.
+
+    `star`: what `SELECT *` means, where it is the whole query's list.
+    """
+    own = _output_names(_leftmost(query))
+    if isinstance(query, exp.Select) and _is_star(query):
+        own = list(star)
+    if own is None or len(own) != len(names):
+        return []
+    by_name = {
+        new.lower(): exp.column(old, quoted=True) for new, old in zip(names, own, strict=True)
+    }
+    return [
+        _renamed(one, by_name)
+        for one in conditions
+        if all(column.name.lower() in by_name for column in one.find_all(exp.Column))
+    ]
+
+
+def _derived(scope: Scope) -> dict[str, Scope]:
+    return {
+        name: source
+        for name, (_, source) in scope.selected_sources.items()
+        if isinstance(source, Scope)
+    }
+
+
+def _leftmost(query: exp.Expr) -> exp.Expr:
+    while isinstance(query, exp.SetOperation):
+        query = query.left
+    return query
+
+
+def _sides(scope: Scope, conditions: Conditions) -> Iterator[list[exp.Expr]]:
+    """Conditions on the result of UNION and its like, as conditions on each of its sides."""
+    whole = not any(scope.expression.args.get(key) for key in (*_LIMITING, "by_name"))
+    names = _output_names(_leftmost(scope.expression)) if whole else None
+    for place, branch in enumerate(scope.set_operation_scopes):
+        if names is None:
+            yield []
+        else:
+            yield positions(branch.expression, names, conditions) if place else list(conditions)
+
+
+def _holders(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The name of a CTE, or a subquery with the brackets around it."""
+    if isinstance(node, exp.Table):
+        yield node
+    while isinstance(node.parent, exp.Subquery):
+        node = node.parent
+        yield node
+
+
+def _named_as(source: Scope, holders: Sequence[exp.Expr], conditions: Conditions) -> list[exp.Expr]:
+    """Conditions by the names that an alias gives the columns of a subquery or CTE."""
+    expression = source.expression
+    given = next(filter(None, map(_alias_columns, holders)), [])
+    cte = expression.find_ancestor(exp.CTE)
+    if cte is not None and cte.this is expression:
+        if cte.parent is not None and cte.parent.args.get("recursive"):
+            return []
+        given = given or _alias_columns(cte)
+    return positions(expression, given, conditions) if given else list(conditions)
+
+
+def _alias_columns(node: exp.Expr) -> list[str]:
+    alias = node.args.get("alias")
+    return [one.name for one in alias.args.get("columns") or []] if alias is not None else []
+
+
+def _is_limiting(select: exp.Select) -> bool:
+    """Whether rows that are left out may change which other rows there are."""
+    if any(select.args.get(key) for key in _LIMITING):
+        return True
+    distinct = select.args.get("distinct")
+    if distinct is not None and distinct.args.get("on"):
+        return True
+    return any(window.parent_select is select for window in select.find_all(exp.Window))
+
+
+def _keys(select: exp.Select) -> list[exp.Expr] | None:
+    """What a SELECT groups by; None: it has no groups."""
+    group = select.args.get("group")
+    if group is not None:
+        sets = any(group.args.get(key) for key in ("grouping_sets", "cube", "rollup", "all"))
+        return [] if sets else list(group.expressions)
+    aggregates = (
+        one for part in select.expressions for one in part.find_all(exp.AggFunc, exp.Anonymous)
+    )
+    having = select.args.get("having") is not None
+    grouped = having or any(one.parent_select is select for one in aggregates)
+    return [] if grouped else None
+
+
+def _is_key(column: exp.Column, select: exp.Select, keys: Iterable[exp.Expr]) -> bool:
+    for key in keys:
+        if isinstance(key, exp.Literal) and not key.is_string and key.this.isdigit():
+            place = int(key.this) - 1
+            if place < len(select.expressions):
+                key = select.expressions[place].unalias()
+        if not isinstance(key, exp.Column) or key.name.lower() != column.name.lower():
+            continue
+        if key.table.lower() == column.table.lower() or not key.table or not column.table:
+            return True
+    return False
+
+
+def _source_of(select: exp.Select, name: str) -> exp.Column | None:
+    """The column of a table that a column of the result is; None: it is computed, or not known."""
+    stars, found = [], []
+    for one in select.expressions:
+        if one.is_star:
+            stars.append(one)
+        elif one.output_name.lower() == name.lower():
+            found.append(one.unalias())
+    if len(found) == 1 and not stars:
+        return found[0] if isinstance(found[0], exp.Column) else None
+    if found or len(stars) != 1:
+        return None
+    star = stars[0].this if isinstance(stars[0], exp.Column) else stars[0]
+    if any(star.args.get(key) for key in ("except_", "except", "replace", "rename")):
+        return None
+    table = stars[0].table if isinstance(stars[0], exp.Column) else None
+    return exp.column(name, table=table or None, quoted=True)
+
+
+def _is_star(select: exp.Select) -> bool:
+    """Whether a SELECT gives all columns of its only table, and nothing else."""
+    (first, *others) = select.expressions
+    plain = isinstance(first, exp.Star) and not any(first.args.values())
+    return plain and not others and not select.args.get("joins") and not select.args.get("laterals")
+
+
+def _output_names(select: exp.Expr) -> list[str] | None:
+    if not isinstance(select, exp.Select) or any(one.is_star for one in select.expressions):
+        return None
+    return [one.output_name for one in select.expressions]
+
+
+def _renamed(condition: exp.Expr, columns: Mapping[str, exp.Column]) -> exp.Expr:
+    """A copy with other columns; those without another lose the name of their table."""
+
+    def change(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column):
+            return node
+        other = columns.get(node.name.lower())
+        return exp.column(node.name, quoted=True) if other is None else other.copy()
+
+    return condition.copy().transform(change)
+
+
+def _rejects_null(condition: exp.Expr) -> bool:
+    """Whether a condition is never true of a null."""
+    return isinstance(
+        condition.unnest(), exp.EQ | exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.Between
+    ) or (isinstance(condition.unnest(), exp.In) and condition.find(exp.Query) is None)
