@@ -174,11 +174,29 @@ def awkward_messages(block):
     return values
 
 
+def telling_modes(type_):
+    """The default mode, and those that say how values of a type are written."""
+    text = str(type_)
+    word = "time_precision" if text.startswith(("DATE", "TIME")) else None
+    if "DECIMAL" in text or "BYTES" in text or "BINARY" in text:
+        word = "binary_handling"
+    return [mode for mode in MODES if not mode or (word and f"{word}_mode" in mode)]
+
+
 @pytest.mark.parametrize("type_", TYPES, ids=str)
 def test_every_awkward_value_without_schema_block(type_):
     table = schema(("id", "BIGINT"), ("v", type_))
-    for options in MODES:
+    for options in telling_modes(type_):
         assert_paths_agree(table, options, True, awkward_messages(None))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("type_", TYPES, ids=str)
+def test_every_awkward_value_in_modes_for_other_types(type_):
+    table = schema(("id", "BIGINT"), ("v", type_))
+    for options in MODES:
+        if options not in telling_modes(type_):
+            assert_paths_agree(table, options, True, awkward_messages(None))
 
 
 @pytest.mark.full
