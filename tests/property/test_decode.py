@@ -5,11 +5,12 @@ import base64
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.decode.types.semantic_types import TypeMapping
 from tests.property.awkward_values import AWKWARD
+from tests.property.profiles import profile
 from tests.unit.ingest.debezium_events import (
     batch,
     connect_block,
@@ -142,7 +143,7 @@ def assert_paths_agree(table, options, evolvable, values):
 
 
 @pytest.mark.parametrize("type_", TYPES, ids=str)
-@settings(max_examples=20, deadline=None)
+@profile(short=8, long=100)
 @given(data=st.data())
 def test_without_schema_block(type_, data):
     table = schema(("id", "BIGINT"), ("v", type_))
@@ -154,7 +155,7 @@ def test_without_schema_block(type_, data):
 @pytest.mark.parametrize(
     "field", BLOCK_FIELDS, ids=lambda field: field.get("name") or field["type"]
 )
-@settings(max_examples=12, deadline=None)
+@profile(short=8, long=50)
 @given(data=st.data())
 def test_with_schema_block(field, data):
     block = connect_block(connect_field("id", "int64"), field)
