@@ -69,6 +69,16 @@ _PREFIXES = ("parquet.", "orc.", "avro.", "lakeward.")
 """Keys that are passed on or belong to us; never worth a warning."""
 
 
+@functools.cache
+def _default_values() -> Mapping[str, Any]:
+    """By attribute; parsed once, since tables are opened far more often than options change."""
+    return {
+        row.attribute: None if row.default is None else row.value(row.default)
+        for row in TABLE_OPTIONS
+        if row.attribute
+    }
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableOptions(
     PlacementOptions,
@@ -139,11 +149,7 @@ class TableOptions(
         Raises:
             InvalidOptionError: a value does not parse, or two of them contradict each other.
         """
-        values: dict[str, Any] = {
-            row.attribute: None if row.default is None else row.value(row.default)
-            for row in TABLE_OPTIONS
-            if row.attribute
-        }
+        values = dict(_default_values())
         field_stats_modes: dict[str, str] = {}
         by_key: dict[str, dict[str, str]] = {name: {} for name in _BY_WHOLE_KEY}
         for key, value in raw.items():

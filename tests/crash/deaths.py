@@ -320,15 +320,14 @@ def enumerate_crashes(directory: pathlib.Path, history: History) -> Enumerated:
 
 
 def sample_crashes(directory: pathlib.Path, history: History, count: int) -> Enumerated:
-    """Fail at some operations, spread over the history: in each way at others."""
+    """Fail at some operations: each time in another way, and elsewhere in each history."""
 
     def chosen(faults: Sequence[tuple[int, Fault]]) -> Iterator[tuple[int, Fault]]:
-        by_mode = [[one for one in faults if one[1].mode == mode] for mode in MODES]
-        share = -(-count // len(MODES))
-        for number, one in enumerate(by_mode):
-            step = max(1, len(one) // share)
-            first = step * number // len(MODES) + len(faults)  # histories differ, too
-            yield from one[first % step :: step]
+        turn = len(faults)  # histories differ, too
+        for number in range(count):
+            mode = MODES[(turn + number) % len(MODES)]
+            of_mode = [one for one in faults if one[1].mode == mode]
+            yield of_mode[(turn + len(of_mode) * number // count) % len(of_mode)]
 
     return _enumerate(Run(directory, history), chosen)
 

@@ -15,7 +15,7 @@ from tests.crash import stories
 from tests.crash.deaths import enumerate_crashes, sample_crashes
 from tests.crash.histories import History
 
-SAMPLES = 5
+SAMPLES = 3
 
 
 def _histories() -> dict[str, History]:

@@ -126,8 +126,8 @@ def commit_many(root, options, number, rounds, start, failures):
         raise
 
 
-def test_racing_committers_lose_nothing(s3_server, root):
-    rounds = 50
+@pytest.mark.parametrize("rounds", [20, pytest.param(50, marks=pytest.mark.full)])
+def test_racing_committers_lose_nothing(s3_server, root, rounds):
     table = table_at(root, s3_server.options, options={"commit.max-retries": "100"})
     context = multiprocessing.get_context("spawn")
     start, failures = context.Event(), context.Queue()

@@ -107,40 +107,52 @@ def run_campaign(
     """
     campaign = Campaign()
     chance = random.Random(seed)
-    for number, subject in enumerate(subjects):
-        share = count // len(subjects) + (number < count % len(subjects))
-        copy = folder / subject.name
-        shutil.copytree(subject.table, copy)
-        planned = list(damages(subject.name, copy, share, chance))
-        campaign.findings.extend(_findings(subject, copy, planned))
-        shutil.rmtree(copy)
+    with _reader() as reader:
+        for number, subject in enumerate(subjects):
+            share = count // len(subjects) + (number < count % len(subjects))
+            copy = folder / subject.name
+            shutil.copytree(subject.table, copy)
+            planned = damages(subject.name, copy, share, chance)
+            campaign.findings.extend(_findings(reader, subject, copy, list(planned)))
+            shutil.rmtree(copy)
     return campaign
 
 
-def _findings(subject: Subject, copy: pathlib.Path, planned: Sequence[Damage]) -> Iterator[Finding]:
-    remaining = list(planned)
-    while remaining:
-        with _reader(subject, copy) as reader:
-            while remaining:
-                damage = remaining.pop(0)
-                sound = (copy / damage.path).read_bytes()
-                content = damage.apply(sound)
-                answer = reader.ask({"path": damage.path, "content": content.hex()})
-                if answer is None:
-                    (copy / damage.path).write_bytes(sound)
-                    yield Finding(damage, KILLED, f"exit {reader.stop()}")
-                    break
-                yield Finding(damage, *answer)
+def _findings(
+    reader: "_Reader", subject: Subject, copy: pathlib.Path, planned: Sequence[Damage]
+) -> Iterator[Finding]:
+    reader.open(subject, copy)
+    for damage in planned:
+        sound = (copy / damage.path).read_bytes()
+        answer = reader.ask({"path": damage.path, "content": damage.apply(sound).hex()})
+        if answer is None:
+            (copy / damage.path).write_bytes(sound)
+            answer = [KILLED, f"exit {reader.stop()}"]
+            reader.open(subject, copy)
+        yield Finding(damage, *answer)
 
 
 class _Reader:
-    """The child that reads."""
+    """The child that reads; started when there is none."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def open(self, subject: Subject, copy: pathlib.Path) -> None:
+        """Let it read a table, before it is damaged."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fuzz.reading"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        if self.ask({"table": str(copy), "filters": list(subject.filters)}) is None:
+            raise RuntimeError(f"{subject.name} cannot be read without any damage")
 
     def ask(self, message: object) -> list[str] | None:
         """The answer, or None when the child died or does not answer."""
+        assert self._process is not None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -152,29 +164,23 @@ class _Reader:
         line = self._process.stdout.readline() if ready else b""
         return json.loads(line) if line.endswith(b"\n") else None
 
-    def stop(self) -> int:
-        """End the child; its exit status."""
-        self._process.kill()
-        return self._process.wait()
-
-
-@contextlib.contextmanager
-def _reader(subject: Subject, copy: pathlib.Path) -> Iterator[_Reader]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.fuzz.reading"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    reader = _Reader(process)
-    try:
-        truth = reader.ask({"table": str(copy), "filters": list(subject.filters)})
-        if truth is None:
-            raise RuntimeError(f"{subject.name} cannot be read without any damage")
-        yield reader
-    finally:
-        reader.stop()
+    def stop(self) -> int | None:
+        """End the child; its exit status, None if there is no child."""
+        if self._process is None:
+            return None
+        process, self._process = self._process, None
+        process.kill()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
+        return process.wait()
+
+
+@contextlib.contextmanager
+def _reader() -> Iterator[_Reader]:
+    reader = _Reader()
+    try:
+        yield reader
+    finally:
+        reader.stop()

@@ -5,6 +5,7 @@ Run as a child process, so that a reader which brings the interpreter down is se
 one damage per line on the standard input, one outcome per line on the standard output.
 """
 
+import functools
 import hashlib
 import json
 import logging
@@ -13,6 +14,7 @@ import pathlib
 import sys
 from collections.abc import Callable
 
+import pandas as pd  # noqa: F401 - pyarrow would import it in each forked child
 import pyarrow as pa
 
 from storage.errors import LakewardError
@@ -90,22 +92,23 @@ def outcome(directory: pathlib.Path, filters: list[str], truth: dict[str, str]) 
 
 
 def _main() -> None:
-    """Protocol: first line {"table", "filters"}; the truth comes back. Then one damage per line.
+    """Protocol: {"table", "filters"} names a table; its truth comes back. Then one damage per line.
 
     Every reading is made by a forked child, so that nothing it would remember hides the damage.
     """
     logging.disable()
-    first = json.loads(sys.stdin.readline())
-    directory, filters = pathlib.Path(first["table"]), first["filters"]
-    truth = json.loads(_apart(lambda: everything(directory, filters)))
-    _say(json.dumps(truth))
     for line in sys.stdin:
         told = json.loads(line)
+        if "table" in told:
+            directory, filters = pathlib.Path(told["table"]), told["filters"]
+            truth = json.loads(_apart(functools.partial(everything, directory, filters)))
+            _say(json.dumps(truth))
+            continue
         path = directory / told["path"]
         sound = path.read_bytes()
         try:
             path.write_bytes(bytes.fromhex(told["content"]))
-            answer = _apart(lambda: outcome(directory, filters, truth))
+            answer = _apart(functools.partial(outcome, directory, filters, truth))
         finally:
             path.write_bytes(sound)
         _say(answer)

@@ -91,7 +91,13 @@ def schema(options: dict[str, str]) -> TableSchema:
     )
 
 
-@pytest.fixture(scope="module", params=["Asia/Shanghai", "America/New_York", "GMT-03:30"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "America/New_York",
+        *(pytest.param(zone, marks=pytest.mark.full) for zone in ("Asia/Shanghai", "GMT-03:30")),
+    ],
+)
 def abroad(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JavaPeer]:

@@ -7,14 +7,16 @@ from hypothesis import HealthCheck, settings
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
-settings.register_profile(
-    "short", max_examples=50, deadline=None, print_blob=True, suppress_health_check=_SLOW
-)
-settings.register_profile(
-    "long", max_examples=1000, deadline=None, print_blob=True, suppress_health_check=_SLOW
-)
+_BASE = settings(deadline=None, print_blob=True, suppress_health_check=_SLOW)
 
 
-def profile() -> settings:
-    """The settings for property tests of whole tables."""
-    return settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
+def profile(short: int = 50, long: int = 1000) -> settings:
+    """The settings for property tests, with so many examples in the profile of these names.
+
+    Raises:
+        ValueError: HYPOTHESIS_PROFILE is neither.
+    """
+    name = os.environ.get("HYPOTHESIS_PROFILE", "short")
+    if name not in ("short", "long"):
+        raise ValueError(f"HYPOTHESIS_PROFILE is short or long, not {name}")
+    return settings(_BASE, max_examples=short if name == "short" else long)

@@ -5,11 +5,12 @@ import base64
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.decode.types.semantic_types import TypeMapping
 from tests.property.awkward_values import AWKWARD
+from tests.property.profiles import profile
 from tests.unit.ingest.debezium_events import (
     batch,
     connect_block,
@@ -142,7 +143,7 @@ def assert_paths_agree(table, options, evolvable, values):
 
 
 @pytest.mark.parametrize("type_", TYPES, ids=str)
-@settings(max_examples=20, deadline=None)
+@profile(short=8, long=100)
 @given(data=st.data())
 def test_without_schema_block(type_, data):
     table = schema(("id", "BIGINT"), ("v", type_))
@@ -154,7 +155,7 @@ def test_without_schema_block(type_, data):
 @pytest.mark.parametrize(
     "field", BLOCK_FIELDS, ids=lambda field: field.get("name") or field["type"]
 )
-@settings(max_examples=12, deadline=None)
+@profile(short=8, long=50)
 @given(data=st.data())
 def test_with_schema_block(field, data):
     block = connect_block(connect_field("id", "int64"), field)
@@ -174,11 +175,29 @@ def awkward_messages(block):
     return values
 
 
+def telling_modes(type_):
+    """The default mode, and those that say how values of a type are written."""
+    text = str(type_)
+    word = "time_precision" if text.startswith(("DATE", "TIME")) else None
+    if "DECIMAL" in text or "BYTES" in text or "BINARY" in text:
+        word = "binary_handling"
+    return [mode for mode in MODES if not mode or (word and f"{word}_mode" in mode)]
+
+
 @pytest.mark.parametrize("type_", TYPES, ids=str)
 def test_every_awkward_value_without_schema_block(type_):
     table = schema(("id", "BIGINT"), ("v", type_))
-    for options in MODES:
+    for options in telling_modes(type_):
         assert_paths_agree(table, options, True, awkward_messages(None))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("type_", TYPES, ids=str)
+def test_every_awkward_value_in_modes_for_other_types(type_):
+    table = schema(("id", "BIGINT"), ("v", type_))
+    for options in MODES:
+        if options not in telling_modes(type_):
+            assert_paths_agree(table, options, True, awkward_messages(None))
 
 
 @pytest.mark.full

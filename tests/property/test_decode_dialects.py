@@ -5,11 +5,12 @@ import json
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.decode.events import Toast
 from ingest.decode.json import envelope_decoder
+from tests.property.profiles import profile
 from tests.property.test_decode import KEYS, TOKENS, TYPES
 from tests.unit.ingest.debezium_events import batch, schema
 from tests.unit.ingest.dialect_decoders import dialect_decoder
@@ -149,7 +150,7 @@ def assert_paths_agree(name, table, options, values):
 
 
 @pytest.mark.parametrize("type_", TYPES, ids=str)
-@settings(max_examples=12, deadline=None)
+@profile(short=6, long=50)
 @given(data=st.data())
 def test_values_of_every_type(type_, data):
     table = schema(("id", "BIGINT"), ("v", type_))
@@ -160,7 +161,7 @@ def test_values_of_every_type(type_, data):
 
 
 @pytest.mark.parametrize("name", DIALECT_NAMES)
-@settings(max_examples=40, deadline=None)
+@profile(short=25, long=200)
 @given(data=st.data())
 def test_messages_of_every_dialect(name, data):
     key = () if name == "json" and data.draw(st.booleans()) else ("id",)

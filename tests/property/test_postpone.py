@@ -10,7 +10,7 @@ import pathlib
 import tempfile
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.format.metadata.layout import POSTPONE_BUCKET
@@ -75,7 +75,7 @@ def histories(draw: st.DrawFn) -> tuple[str, dict[str, str], list[Any]]:
 
 
 @given(histories())
-@settings(profile(), max_examples=profile().max_examples // 4)
+@profile(short=8, long=250)
 def test_a_postponed_table_equals_its_twin(history: tuple[str, dict[str, str], list[Any]]) -> None:
     engine, options, steps = history
     with tempfile.TemporaryDirectory() as directory:

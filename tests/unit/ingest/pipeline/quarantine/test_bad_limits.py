@@ -165,9 +165,12 @@ def test_a_death_at_any_step_of_a_batch_that_parks_loses_and_repeats_nothing(str
     assert stream.quarantined() == {("a", 0, n) for n in range(4, 9)}
 
 
-def test_histories_with_parking_for_bad_records(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "seeds", [range(2), pytest.param(range(2, 20), marks=pytest.mark.full)], ids=str
+)
+def test_histories_with_parking_for_bad_records(tmp_path, monkeypatch, seeds):
     """Random traffic, deaths and resumes under a ratio; every row once, every bad record kept."""
-    for seed in range(4):
+    for seed in seeds:
         rng = random.Random(seed)
         directory = tmp_path / str(seed)
         directory.mkdir()

@@ -435,7 +435,9 @@ def _die_in_repair(pair, scratch, step, after):
 
 
 @pytest.mark.parametrize("step", ["_change", "_check", "_write", "_check_result"])
-@pytest.mark.parametrize("after", [0, 1, 2])
+@pytest.mark.parametrize(
+    "after", [pytest.param(0, marks=pytest.mark.full), 1, pytest.param(2, marks=pytest.mark.full)]
+)
 def test_a_repair_that_is_killed_is_completed_by_the_next_run(pair, capsys, tmp_path, step, after):
     broken(pair)
     context = multiprocessing.get_context("fork")
