@@ -92,9 +92,9 @@ format: setup ## rewrite the sources in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test-tools: $(PEERS)/.ready $(JAVA_PEER) image-tools # what tests use, or are skipped without
+test-tools: $(PEERS)/.ready $(ICEBERG)/.ready $(JAVA_PEER) image-tools # what tests use, or are skipped without
 
-test: setup $(PEERS)/.ready $(JAVA_PEER) ## what CI runs: unit, golden, conformance, short property, crash and end-to-end runs
+test: setup $(PEERS)/.ready $(ICEBERG)/.ready $(JAVA_PEER) ## what CI runs: unit, golden, conformance, short property, crash and end-to-end runs
 	$(BIN)/python -m pytest -m "not full" -n $(JOBS) $(PYTEST_ARGS)
 
 test-all: setup peers ## everything, long profiles included

@@ -2,8 +2,8 @@
 """Read Iceberg tables with engines that are Python packages; run by the interpreter that has them.
 
 Takes one JSON object a line: `engine`, `way` (how the engine finds the table), `place` (`metadata`:
-path of the newest metadata file; `directory` that holds `metadata`; `url` of a REST catalog, its
-`token` and the `name` of the table in it), `at` (empty, or one of `snapshot`: id, `timestamp` [ms],
+path of the newest metadata file; `directory` that holds `metadata`; `url` of a catalog, its `token`
+and the `name` of the table in it), `at` (empty, or one of `snapshot`: id, `timestamp` [ms],
 `ref`: a tag) and `output`, which becomes an Arrow IPC file with the rows. The answer is a line
 `{"error": null or a text}`. Nothing of Lakeward is imported here.
 """
@@ -24,12 +24,10 @@ ZONE = "SET timezone = 'UTC'"
 
 
 @functools.cache
-def _rest_catalog(url: str, token: str) -> Any:
-    from pyiceberg.catalog.rest import (  # type: ignore[import-not-found] # noqa: PLC0415
-        RestCatalog,
-    )
+def _catalog(kind: str, url: str, token: str) -> Any:
+    from pyiceberg.catalog import load_catalog  # type: ignore[import-not-found] # noqa: PLC0415
 
-    return RestCatalog("lake", uri=url, token=token)
+    return load_catalog("lake", type=kind, uri=url, token=token)
 
 
 def _pyiceberg_table(way: str, place: dict[str, str]) -> Any:
@@ -37,7 +35,7 @@ def _pyiceberg_table(way: str, place: dict[str, str]) -> Any:
 
     if way == "file":
         return StaticTable.from_metadata(place["metadata"])
-    return _rest_catalog(place["url"], place["token"]).load_table(place["name"])
+    return _catalog(way, place["url"], place["token"]).load_table(place["name"])
 
 
 def _snapshot_of(table: Any, at: dict[str, Any]) -> int | None:

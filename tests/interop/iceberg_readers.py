@@ -43,9 +43,9 @@ class Place:
     Attributes:
         metadata: the newest metadata file.
         directory: what holds `metadata`.
-        url: of the Iceberg REST catalog.
+        url: of the catalog.
         name: `database.table`.
-        token: for the REST catalog.
+        token: for the catalog.
     """
 
     metadata: str
@@ -90,7 +90,7 @@ def read(engine: str, way: str, place: Place, at: Mapping[str, Any]) -> pa.Table
 
     Args:
         engine: `pyiceberg`, `duckdb`, `polars` or `clickhouse`.
-        way: `file`, `directory` or `rest`.
+        way: `file`, `directory`, `rest`, or, PyIceberg alone, `hive`.
         at: empty, or one of `snapshot`, `timestamp` [ms], `ref`.
 
     Raises:

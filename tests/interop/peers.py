@@ -7,11 +7,9 @@ versions of `requirements-peers.txt`. Without it tests are skipped; under CI=tru
 
 import atexit
 import functools
-import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Mapping
 
 import pyarrow as pa
 import pytest
@@ -23,8 +21,6 @@ __all__ = [
     "PEERS",
     "ROOT",
     "PeerFailedError",
-    "iceberg_catalog_rows",
-    "iceberg_rows",
     "missing",
     "peer_rows",
     "peers_python",
@@ -70,24 +66,6 @@ def _reader(python: str) -> Child:
     child = Child([python, str(SCRIPT)])
     atexit.register(child.close)
     return child
-
-
-def iceberg_rows(engine: str, metadata: pathlib.Path, reference: str) -> pa.Table:
-    """What an Iceberg engine reads at a snapshot id or a tag of a metadata file.
-
-    Raises:
-        PeerFailedError: it could not.
-    """
-    return _rows(engine, str(metadata), reference)
-
-
-def iceberg_catalog_rows(properties: Mapping[str, str], name: str, reference: str) -> pa.Table:
-    """What PyIceberg reads of a table of an Iceberg catalog: now, or at a snapshot id or a tag.
-
-    Raises:
-        PeerFailedError: it could not.
-    """
-    return _rows("pyiceberg-catalog", json.dumps(dict(properties)), f"{name} {reference}")
 
 
 def peer_rows(peer: str, warehouse: pathlib.Path, name: str) -> pa.Table:

@@ -7,6 +7,7 @@ The REST catalog is Iceberg's reference implementation; the metastore is Hive's.
 import pathlib
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,7 +25,7 @@ from storage.table.table import FileStoreTable
 from tests.e2e.availability import had
 from tests.e2e.hive_metastore import hive_metastore
 from tests.e2e.iceberg_rest_server import iceberg_rest_server
-from tests.interop.peers import iceberg_catalog_rows
+from tests.interop.iceberg_readers import Place, read
 from tests.table_kit import make_table, reopened, write
 
 pytestmark = [pytest.mark.interop, pytest.mark.full]
@@ -66,19 +67,19 @@ def rows(first: int, width: int) -> list[tuple[object, ...]]:
     return made
 
 
-def live(table: FileStoreTable, read: Callable[[str], pa.Table]) -> None:
+def live(table: FileStoreTable, seen: Callable[[dict[str, Any]], pa.Table]) -> None:
     """A history; after each step the catalog's readers see what ours see."""
 
     def check() -> None:
         found = reopened(table)
-        assert plain(read("")) == plain(found.to_arrow())
+        assert plain(seen({})) == plain(found.to_arrow())
 
     for number in range(1, 5):
         write(table, number, rows(number, 4), full=number == 3)
         check()
     table.create_tag("kept")
     tagged = plain(table.to_arrow())
-    middle = str(table.latest_snapshot().id)
+    middle = table.latest_snapshot().id
     table = table.alter([SetOption("snapshot.num-retained.max", "60")])
     table = table.alter([AddColumn("more", parse_type("BIGINT"))])
     write(table, 5, rows(9, 5), full=True)
@@ -96,14 +97,14 @@ def live(table: FileStoreTable, read: Callable[[str], pa.Table]) -> None:
     table = reopened(table)
     write(table, 9, rows(30, 4), full=True)
     check()
-    assert plain(read("kept")) == plain(read(middle)) == tagged
+    assert plain(seen({"ref": "kept"})) == plain(seen({"snapshot": middle})) == tagged
     table.expire_snapshots(retain_min=1, retain_max=1, time_retained_ms=0)
     check()
-    assert plain(read("kept")) == tagged
+    assert plain(seen({"ref": "kept"})) == tagged
     table.create_branch("line", snapshot_id=table.latest_snapshot().id)
     branch = table.at_branch("line")
     write(branch, 11, rows(40, 4), full=True)
-    assert plain(read("line")) == plain(branch.to_arrow())
+    assert plain(seen({"ref": "line"})) == plain(branch.to_arrow())
     check()
     write(table, 10, rows(31, 4), full=True)
     check()
@@ -128,12 +129,11 @@ def test_readers_of_the_catalog_see_our_rows(
         options={**options, **where, "metadata.iceberg.table": name},
         clock=ManualClock(time.time_ns() // 1_000_000),  # servers compare times with their own
     )
-    properties = {"type": service, "uri": where.get("metadata.iceberg.uri", "")}
-    properties["uri"] = properties["uri"] or where["metadata.iceberg.rest.uri"]
+    url = where.get("metadata.iceberg.uri") or where["metadata.iceberg.rest.uri"]
+    place = Place("", "", url, f"db.{name}")
     if not keyed:
         for number in range(1, 4):
             write(table, number, [("+I", f"part {number}", number, number, None)])
-            found = iceberg_catalog_rows(properties, f"db.{name}", "")
-            assert plain(found) == plain(table.to_arrow())
+            assert plain(read("pyiceberg", service, place, {})) == plain(table.to_arrow())
         return
-    live(table, lambda reference: iceberg_catalog_rows(properties, f"db.{name}", reference))
+    live(table, lambda at: read("pyiceberg", service, place, at))
