@@ -22,7 +22,9 @@ _SAFE = {
     "allow_unsigned_extensions": "false",
     "python_enable_replacements": "false",
 }
-_MISSING_COLUMN = re.compile(r'Referenced (?:column|table) "([^"]+)" not found')
+_MISSING_COLUMN = re.compile(
+    r'(?:Referenced (?:column|table)|does not have a column named) "([^"]+)"'
+)
 _MISSING_FUNCTION = re.compile(r"Function with name ([\w.]+) does not exist")
 _SUGGESTED = re.compile(r'Did you mean "([^"]+)"|Candidate bindings: (.+)')
 _ROWS_PER_BATCH = 65_536

@@ -223,9 +223,8 @@ def _source_of(select: exp.Select, name: str) -> exp.Column | None:
 
 def _is_star(select: exp.Select) -> bool:
     """Whether a SELECT gives all columns of its only table, and nothing else."""
-    (first, *others) = select.expressions
-    plain = isinstance(first, exp.Star) and not any(first.args.values())
-    return plain and not others and not select.args.get("joins") and not select.args.get("laterals")
+    plain = [isinstance(one, exp.Star) and not any(one.args.values()) for one in select.expressions]
+    return plain == [True] and not select.args.get("joins") and not select.args.get("laterals")
 
 
 def _output_names(select: exp.Expr) -> list[str] | None:
