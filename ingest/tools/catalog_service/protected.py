@@ -131,8 +131,9 @@ def _status_of(error: LakewardError) -> int:
             return 409
         case RetryableError():
             return 503
-    _LOG.error("a request failed", extra={"event": "request_failed"}, exc_info=error)
-    return 500
+        case _:
+            _LOG.error("a request failed", extra={"event": "request_failed"}, exc_info=error)
+            return 500
 
 
 Handler = Callable[[Call], Any]
