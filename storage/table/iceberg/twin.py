@@ -178,11 +178,6 @@ class IcebergTwin:
             table=self._table.layout.root,
         )
 
-    def behind(self) -> int:
-        """Snapshots that the metadata files lack. Costs a listing."""
-        latest = self._table.snapshots.latest_id() or 0
-        return max(0, latest - max(self.versions(), default=0))
-
     def candidates(self) -> list[FileStatus]:
         """Metadata files there are, but for the hint and files of others."""
         found = self._table.file_io.list(self.directory)
