@@ -624,10 +624,10 @@ class IcebergTwin:
         before = document.get("metadata-log", [])
         last = document["snapshot-log"][-2:-1]
         if last:
-            previous = last[0]["snapshot-id"]
+            path = self._path(last[0]["snapshot-id"])
             before = [
-                *(one for one in before if one["metadata-file"] != self._path(previous)),
-                {"timestamp-ms": last[0]["timestamp-ms"], "metadata-file": self._path(previous)},
+                *(one for one in before if one["metadata-file"] != path),
+                {"timestamp-ms": last[0]["timestamp-ms"], "metadata-file": path},
             ]
         return {**document, "metadata-log": before[len(before) - kept :] if kept else []}
 
