@@ -144,7 +144,7 @@ def catch_up_iceberg(table: TableCore) -> None:
 def iceberg_leftovers(table: TableCore) -> tuple[list[FileStatus], Callable[[], set[str]]]:
     """Metadata files of a table, and what gives the names of those that readers may need.
 
-    None while a catalog service lags: it may show what only earlier versions name.
+    There are none while a catalog service lags: it may show what only earlier versions name.
     """
     from storage.table.iceberg.twin import IcebergTwin  # noqa: PLC0415 - most tables have none
 

@@ -277,9 +277,6 @@ class RestIcebergCatalog(IcebergCatalog):
             self._commit(held, updates)
 
     def _created(self, wanted: Document) -> Document:
-        with contextlib.suppress(AlreadyExistsError):
-            namespace = {"namespace": [self.database], "properties": {}}
-            self._client().post("namespaces", namespace)
         schema = min(wanted["schemas"], key=lambda one: int(one["schema-id"]))
         version = wanted["format-version"]
         first = [
@@ -298,7 +295,13 @@ class RestIcebergCatalog(IcebergCatalog):
             {"action": "set-location", "location": wanted["location"]},
             {"action": "set-properties", "updates": wanted["properties"]},
         ]
-        return self._send([{"type": "assert-create"}], first)
+        absent = [{"type": "assert-create"}]
+        try:
+            return self._send(absent, first)
+        except NotFoundError:  # of the database; some catalogs let nobody make what is there
+            namespace = {"namespace": [self.database], "properties": {}}
+            self._client().create("namespaces", namespace)
+            return self._send(absent, first)
 
     def _commit(self, held: Document, updates: list[Document]) -> Document:
         main = held.get("refs", {}).get("main", {}).get("snapshot-id")

@@ -80,7 +80,8 @@ class ManifestReader:
 
     def find(self, manifests: Sequence[Manifest], names: Iterable[str]) -> Iterator[Entry]:
         """Live entries of some names."""
-        held = [self._held(one).live for one in manifests]
+        names = list(names)
+        held = [self._held(one).live for one in manifests] if names else []
         for name in names:
             for live in held:
                 if name in live:

@@ -190,13 +190,13 @@ class ManifestFormat:
 def _parsed_entry(partition: str, version: int) -> tuple[Any, Any]:
     """Schemas of data files and entries, of a partition tuple as JSON."""
     file = _file_schema(json.loads(partition), version)
-    parsed = fastavro.parse_schema(file, _write_hint=False)
-    return parsed, fastavro.parse_schema(_entry_schema(file), _write_hint=False)
+    parsed = fastavro.parse_schema(file)
+    return parsed, fastavro.parse_schema(_entry_schema(file))
 
 
 @functools.cache
 def _parsed_list(version: int) -> Any:
-    return fastavro.parse_schema(_list_schema(version), _write_hint=False)
+    return fastavro.parse_schema(_list_schema(version))
 
 
 _SYNC = b"lakeward manifest"[:16]

@@ -178,11 +178,6 @@ class IcebergTwin:
             table=self._table.layout.root,
         )
 
-    def behind(self) -> int:
-        """Snapshots that the metadata files lack. Costs a listing."""
-        latest = self._table.snapshots.latest_id() or 0
-        return max(0, latest - max(self.versions(), default=0))
-
     def candidates(self) -> list[FileStatus]:
         """Metadata files there are, but for the hint and files of others."""
         found = self._table.file_io.list(self.directory)
@@ -629,10 +624,10 @@ class IcebergTwin:
         before = document.get("metadata-log", [])
         last = document["snapshot-log"][-2:-1]
         if last:
-            previous = last[0]["snapshot-id"]
+            path = self._path(last[0]["snapshot-id"])
             before = [
-                *(one for one in before if one["metadata-file"] != self._path(previous)),
-                {"timestamp-ms": last[0]["timestamp-ms"], "metadata-file": self._path(previous)},
+                *(one for one in before if one["metadata-file"] != path),
+                {"timestamp-ms": last[0]["timestamp-ms"], "metadata-file": path},
             ]
         return {**document, "metadata-log": before[len(before) - kept :] if kept else []}
 
