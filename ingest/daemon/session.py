@@ -105,7 +105,11 @@ nothing else."""
 _STACK = "-Xss16m"
 """stop() during a running action overflows the default stack (SPARK.md §9)."""
 
-JAVA_DEFAULTS = f"{_STACK} -XX:+UseParallelGC -XX:TieredStopAtLevel=1"
+_YOUNG = "-XX:InitialHeapSize=96m -XX:MaxNewSize=64m"
+"""Rows pass the heap by (docs/adr/ingest/0039), and what does pass dies young; a heap that begins
+with a share of the machine's memory is touched from one end to the other all the same."""
+
+JAVA_DEFAULTS = f"{_STACK} -XX:+UseParallelGC -XX:TieredStopAtLevel=1 {_YOUNG}"
 """Options of the driver's JVM, if the settings give none."""
 
 _OUTPUT_TIMEOUT_S = 5.0

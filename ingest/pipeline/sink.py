@@ -435,8 +435,7 @@ class MicroBatchSink:
         )
         if records <= MIN_TASK_RECORDS and self._buckets <= 2 * self._slots:
             return frame.coalesce(1)
-        slots = frame.withColumn("slot", self._slot())
-        return slots.repartitionById(self._slots, F.col("slot")).drop("slot")
+        return frame.repartitionById(self._slots, self._slot())
 
     def _slot(self) -> Column:
         """Return the reduce task of a chunk; neighbouring buckets and heavy tables are spread.

@@ -72,12 +72,12 @@ _DEFAULTS: dict[str, str | int | bool] = {
     "client.id": "lakeward",
     "isolation.level": "read_committed",
     # One partition is read at a time, so one partition's fetch is the unit of transfer: 4 MiB is
-    # about 10 ms of decoding. What is queued when a range ends is discarded, so the queue
-    # is 16 MiB: no slower than 64 MiB on a local broker (0.66-0.80 million messages of 650 bytes
-    # a second). A full queue is checked again after 1 ms; librdkafka's 1 s starves the consumer
-    # (0.2 million/s).
+    # about 10 ms of decoding. What is queued when a range ends is discarded, up to the size of the
+    # queue and one fetch, so the queue is 4 MiB: with 16 MiB, reading ranges of 36 MB took a
+    # quarter more CPU. A full queue is checked again after 1 ms; librdkafka's 1 s starves the
+    # consumer (0.2 million messages of 650 bytes a second instead of 0.7).
     "max.partition.fetch.bytes": 4 << 20,
-    "queued.max.messages.kbytes": 16 << 10,
+    "queued.max.messages.kbytes": 4 << 10,
     "fetch.queue.backoff.ms": 1,
     # How long a broker delays its answer at the end of the log, which ends most ranges; the next
     # range waits for that answer (4 partitions of 250 records: 158 ms with 50, 25 ms with 5).
