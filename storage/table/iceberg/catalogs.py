@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from storage.clients.rest_client import AlreadyExistsError, RestClient
+from storage.clients.rest_client import RestClient
 from storage.clock import Clock
 from storage.errors import (
+    AlreadyExistsError,
     CommitConflictError,
     InvalidOptionError,
     InvalidRequestError,
