@@ -194,6 +194,8 @@ def _inside(before: DataField, after: DataField) -> Iterator[tuple[DataField, Da
             MapType(value=second),
         ):
             yield dataclasses.replace(before, type=first), dataclasses.replace(after, type=second)
+        case _:
+            pass
 
 
 def partition_spec(schema: TableSchema) -> dict[str, Any]:
