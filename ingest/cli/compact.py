@@ -20,7 +20,6 @@ from ingest.cli.parameters import (
     partitions,
     selected_catalog,
 )
-from ingest.cli.progress import ProgressLine, StopSignal, open_progress
 from ingest.daemon.maintenance.compact_runs import (
     Selection,
     SortBy,
@@ -32,6 +31,7 @@ from ingest.daemon.maintenance.compact_runs import (
     worker_pool,
 )
 from ingest.observe.text_table import aligned, human_size, json_line
+from ingest.tools.progress import ProgressLine, StopSignal, open_progress
 from storage.catalog.catalog import Catalog
 from storage.errors import NotFoundError
 from storage.table.compaction.compact_plan import BucketWork, CompactRequest

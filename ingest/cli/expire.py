@@ -23,11 +23,11 @@ from ingest.cli.parameters import (
     emit,
     selected_catalog,
 )
-from ingest.cli.progress import ProgressLine, StopSignal, open_progress
 from ingest.daemon.maintenance.compact_runs import selected
 from ingest.errors import exit_code_of, kind_of
 from ingest.observe.text_table import human_size
 from ingest.state.rolled_back import streams_of
+from ingest.tools.progress import ProgressLine, StopSignal, open_progress
 from storage.errors import InvalidRequestError, LakewardError
 from storage.table.retention.auto_tags import expire_tags, outlived_tags
 from storage.table.retention.consumers import expire_consumers, idle_consumers

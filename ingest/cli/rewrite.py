@@ -31,8 +31,8 @@ from ingest.cli.parameters import (
     partitions,
     table_of,
 )
-from ingest.cli.progress import ProgressLine, open_progress
 from ingest.observe.text_table import human_size
+from ingest.tools.progress import ProgressLine, open_progress
 from storage.errors import InvalidRequestError, LakewardError
 from storage.table.compaction.rescale import RescaleProgress, rescaled_partitions
 from storage.table.compaction.rescale import rescale as rescale_rows

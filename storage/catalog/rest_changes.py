@@ -151,7 +151,7 @@ def changes_from_json(document: Mapping[str, Any]) -> list[SchemaChange]:
 def _changes(kind: type[SchemaChange], document: Mapping[str, Any]) -> list[SchemaChange]:
     attributes: dict[str, Any] = {}
     for member, attribute in _CHANGES[kind][1].items():
-        value = document.get(member) if attribute in _NULLABLE else document[member]
+        value: Any = document.get(member) if attribute in _NULLABLE else document[member]
         attributes[attribute] = parse_type(value) if attribute == "type" else value
         if attribute == "name":
             attributes[attribute] = tuple(value)
@@ -180,11 +180,12 @@ def _place(move: Mapping[str, Any]) -> dict[str, Any]:
             return {"before": move["referenceFieldName"]}
         case "LAST":
             return {}
-    raise InvalidRequestError(
-        "there is no move of a column of this type",
-        hint="there are FIRST, AFTER, BEFORE, LAST",
-        type=move["type"],
-    )
+        case other:
+            raise InvalidRequestError(
+                "there is no move of a column of this type",
+                hint="there are FIRST, AFTER, BEFORE, LAST",
+                type=other,
+            )
 
 
 def changed_view(view: View, changes: Sequence[Mapping[str, Any]]) -> View:

@@ -19,7 +19,6 @@ from starlette.types import Receive, Scope, Send
 from ingest.tools.catalog_service.access import Access, Principal
 from storage.errors import (
     AlreadyExistsError,
-    CommitConflictError,
     InvalidRequestError,
     LakewardError,
     NotFoundError,
@@ -127,12 +126,11 @@ def _status_of(error: LakewardError) -> int:
             return 501
         case InvalidRequestError():
             return 400
-        case CommitConflictError():
-            return 409
         case RetryableError():
             return 503
-    _LOG.error("a request failed", extra={"event": "request_failed"}, exc_info=error)
-    return 500
+        case _:
+            _LOG.error("a request failed", extra={"event": "request_failed"}, exc_info=error)
+            return 500
 
 
 Handler = Callable[[Call], Any]

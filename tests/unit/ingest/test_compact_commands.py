@@ -12,10 +12,10 @@ import yaml
 from ingest.cli import compact as compact_command
 from ingest.cli.compact import progress_text, show_progress
 from ingest.cli.main import main
-from ingest.cli.progress import ProgressLog, TerminalLine
 from ingest.daemon.maintenance import compact_runs
 from ingest.daemon.maintenance.compact_runs import Selection, TableRun, exit_code, selected
 from ingest.errors import ExitCode
+from ingest.tools.progress import ProgressLog, TerminalLine
 from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.errors import (
