@@ -61,7 +61,7 @@ class Lake:
             "/data/warehouse": self.warehouse,
             "2026-11-23 12:00:00": then.strftime("%Y-%m-%d %H:%M:%S.%f"),
             "12": str(number),
-            "TOKEN": TOKEN,
+            "MY_TOKEN": TOKEN,
         }
 
 

@@ -19,7 +19,6 @@ from starlette.types import Receive, Scope, Send
 from ingest.tools.catalog_service.access import Access, Principal
 from storage.errors import (
     AlreadyExistsError,
-    CommitConflictError,
     InvalidRequestError,
     LakewardError,
     NotFoundError,
@@ -127,8 +126,6 @@ def _status_of(error: LakewardError) -> int:
             return 501
         case InvalidRequestError():
             return 400
-        case CommitConflictError():
-            return 409
         case RetryableError():
             return 503
         case _:

@@ -100,7 +100,7 @@ def guarded(tmp_path: pathlib.Path) -> Iterator[Service]:
 
 def test_config_names_the_prefix_and_only_paths_that_are_there(service):
     commit(make(service.catalog, "shop.orders", TWIN), 1)
-    found = service.ask("GET", "/iceberg/v1/config", "warehouse=any").document
+    found = service.ask("GET", "/iceberg/v1/config?warehouse=any").document
     assert found["overrides"] == {"prefix": "lakeward"}
     for endpoint in found["endpoints"]:
         method, _, path = endpoint.partition(" ")
