@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from storage.catalog.catalog import split_identifier
 from storage.catalog.locks import CatalogLock
+from storage.catalog.options import ACQUIRE_TIMEOUT
 from storage.clients.hive_client import HiveMetastore
 
 
@@ -24,6 +25,7 @@ class HiveLock(CatalogLock):
             clock=self.clock,
             timeout_ms=self.timeout_ms,
             max_sleep_ms=self.max_sleep_ms,
+            hint=f"try again, or raise `{ACQUIRE_TIMEOUT}`",
         )
         return str(token)
 

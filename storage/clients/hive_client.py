@@ -154,7 +154,14 @@ class HiveMetastore:
             client.close()
 
     def lock(
-        self, database: str, table: str, *, clock: Clock, timeout_ms: int, max_sleep_ms: int
+        self,
+        database: str,
+        table: str,
+        *,
+        clock: Clock,
+        timeout_ms: int,
+        max_sleep_ms: int,
+        hint: str = "try again once its holder is done",
     ) -> int:
         """Take the exclusive lock of a table, which `unlock` gives back; its id.
 
@@ -188,7 +195,7 @@ class HiveMetastore:
             return int(answer.lockid)
         raise CommitConflictError(
             "the lock of the table could not be acquired",
-            hint="try again once its holder is done",
+            hint=hint,
             lock=f"{database}.{table}",
         )
 
