@@ -178,7 +178,7 @@ class TargetRows:
         self,
         columns: Sequence[pa.Array],
         ops: str,
-        offsets: Sequence[int],
+        offsets: Sequence[int] | np.ndarray,
         stamps: Sequence[int | None] | np.ndarray,
         refused: np.ndarray,
         unavailable: Mapping[int, np.ndarray] | None = None,
@@ -194,6 +194,8 @@ class TargetRows:
             unavailable: see `ConvertedRows`.
         """
         kinds = np.frombuffer(ops.encode().translate(_KIND_OF_OP), np.int8)
+        if isinstance(offsets, range):
+            offsets = np.arange(offsets.start, offsets.stop)
         arrays = [*columns, pa.array(kinds), pa.array(offsets, pa.int64())]
         fields = list(self._arrow)
         keep = np.ones(len(ops), bool)

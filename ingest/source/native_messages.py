@@ -119,13 +119,13 @@ class MessageBlock:
     """What one call to the client brought.
 
     Attributes:
-        offsets: of the records, ascending.
+        offsets: of the records, ascending; a `range` where none is missing.
         keys, values: their contents.
         messages: their headers and timestamps.
         events: (error, offset) of what is no record: the end of the log, a failure.
     """
 
-    offsets: list[int]
+    offsets: Sequence[int]
     keys: Sequence[bytes | None]
     values: list[bytes | None] | Payloads
     messages: Sequence[RecordExtras]
@@ -244,12 +244,19 @@ class PartitionQueue:
             rows = [messages[at] for at in np.flatnonzero(~failed).tolist()]
             table = np.ascontiguousarray(table[:, ~failed])
         return MessageBlock(
-            offsets=table[_OFFSET].tolist(),
+            offsets=_ascending(table[_OFFSET]),
             keys=Payloads(buffer, table[_KEY_AT], table[_KEY_SIZE]),
             values=Payloads(buffer, table[_VALUE_AT], table[_VALUE_SIZE]),
             messages=rows,
             events=events,
         )
+
+
+def _ascending(offsets: npt.NDArray[np.int64]) -> Sequence[int]:
+    """Strictly ascending numbers without an object for each, where none is missing."""
+    if len(offsets) and offsets[-1] - offsets[0] == len(offsets) - 1:
+        return range(int(offsets[0]), int(offsets[-1]) + 1)
+    return offsets.tolist()
 
 
 class _Record:

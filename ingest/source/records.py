@@ -108,7 +108,7 @@ class RawBatch:
     Attributes:
         topic: source topic.
         partition: partition number (0 for files).
-        offsets: strictly increasing int64; not necessarily dense.
+        offsets: strictly increasing int64, not necessarily dense; a list or a `range`.
         keys: record keys, to be indexed; None where the record has none.
         values: record values as a list, made when first asked for; None is a tombstone.
         payloads: record values in one buffer, made when first asked for.
@@ -132,7 +132,7 @@ class RawBatch:
         self,
         topic: str,
         partition: int,
-        offsets: list[int],
+        offsets: Sequence[int],
         keys: Sequence[bytes | None],
         values: list[bytes | None] | Payloads,
         *,
