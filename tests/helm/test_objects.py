@@ -83,7 +83,11 @@ def test_ports_have_names_that_kubernetes_takes(case):
         if each["kind"] == "Service":
             names = [port["name"] for port in each["spec"]["ports"]]
             assert all(len(name) <= 15 for name in names)
-            targets = {port["name"] for port in lakeward(render(case))["ports"]}
+            container = lakeward(render(case))
+            if each["spec"]["selector"]["app.kubernetes.io/component"] == "catalog":
+                deployment = one(render(case), "Deployment")
+                container = deployment["spec"]["template"]["spec"]["containers"][0]
+            targets = {port["name"] for port in container["ports"]}
             assert {port["targetPort"] for port in each["spec"]["ports"]} == targets
 
 
