@@ -9,7 +9,7 @@ from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_store import SchemaStore
 from storage.io.file_io import FileIO
 from storage.lru import LruCache
-from storage.table.iceberg.twin import IcebergTwin
+from storage.table.iceberg.twin import metadata_directory
 from storage.table.table import FileStoreTable
 
 _HINT = "version-hint.text"
@@ -104,10 +104,7 @@ class PublishedTables:
         table = self._catalog.table(identifier)
         if not isinstance(table, FileStoreTable) or table.options.iceberg_storage == "disabled":
             return None
-        try:
-            return IcebergTwin(table).directory
-        except LakewardError:  # what Iceberg lacks: nothing was ever published
-            return None
+        return metadata_directory(table)
 
 
 def _without_metadata(identifier: str) -> NotFoundError:
