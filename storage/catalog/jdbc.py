@@ -471,7 +471,7 @@ class JdbcCatalog(Catalog):
         """See `Catalog`: the files move inside the transaction that moves the rows.
 
         A note is committed before that. If the process dies after the files have moved, and before
-        the rows have, whoever looks at either name next finds it, and moves the files back.
+        the rows have, the next look at either name, by any process, moves the files back.
         """
         self._note_rename(old, new)
         try:

@@ -123,8 +123,8 @@ def clickhouse(way: str, place: dict[str, str], at: dict[str, Any]) -> Any:
         settings["iceberg_snapshot_id"] = at["snapshot"]
     elif "timestamp" in at:
         settings["iceberg_timestamp_ms"] = at["timestamp"]
-    told = ", ".join(f"{key} = {value}" for key, value in settings.items())
-    text = f"SELECT * FROM icebergLocal('{place['directory']}') SETTINGS {told}"
+    given = ", ".join(f"{key} = {value}" for key, value in settings.items())
+    text = f"SELECT * FROM icebergLocal('{place['directory']}') SETTINGS {given}"
     found = chdb.query(text, "Arrow")
     with pa.ipc.open_file(pa.py_buffer(found.bytes())) as file:
         return file.read_all()

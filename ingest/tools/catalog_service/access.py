@@ -99,7 +99,7 @@ class Tokens:
         self._checked_s = now_s()
 
     def principal(self, token: str) -> Principal | None:
-        """Who has this token; None: nobody. Takes the same time whichever token matches."""
+        """Who has this token; None: it is unknown. Takes the same time whichever token matches."""
         self._refresh()
         digest = hashlib.sha256(token.encode()).digest()
         found: Principal | None = None

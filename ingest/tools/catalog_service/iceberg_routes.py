@@ -62,7 +62,7 @@ _ENDPOINTS = (
     f"POST {_TABLE}/metrics",
     f"GET {_NAMESPACE}/views",
 )
-"""What clients are told that they can call."""
+"""Endpoints that the configuration lists."""
 
 _WRITES = (
     ("/namespaces", ("POST",)),

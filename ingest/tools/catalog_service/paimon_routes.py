@@ -13,12 +13,19 @@ from starlette.routing import Route
 
 from ingest.tools.catalog_service.access import Access
 from ingest.tools.catalog_service.paging import matching, page
-from ingest.tools.catalog_service.paimon_tables import Tables, about, member, name_in
+from ingest.tools.catalog_service.paimon_tables import (
+    DatabaseObjects,
+    Tables,
+    about,
+    member,
+    name_in,
+    require_database,
+)
 from ingest.tools.catalog_service.protected import Call, Databases, Failure, Handler, protected
 from storage.catalog.catalog import Catalog
 from storage.catalog.rest_changes import changed_view
 from storage.catalog.view import COMMENT, LOCATION, View
-from storage.errors import CorruptDataError, NotFoundError
+from storage.errors import CorruptDataError
 
 if TYPE_CHECKING:
     from ingest.tools.catalog_service.service import CatalogService
@@ -203,7 +210,7 @@ def _none(list_: str) -> Handler:
 def _none_in(catalog: Catalog) -> Callable[[str], Handler]:
     def of(list_: str) -> Handler:
         def names(call: Call) -> Any:
-            _require_database(catalog, call.path["database"])
+            require_database(catalog, call.path["database"])
             return {list_: [], "nextPageToken": None}
 
         return names
@@ -214,11 +221,6 @@ def _none_in(catalog: Catalog) -> Callable[[str], Handler]:
 def _no_function(call: Call) -> Any:
     name = call.path["function"]
     raise Failure(404, "there are no functions in this catalog", resource="FUNCTION", name=name)
-
-
-def _require_database(catalog: Catalog, name: str) -> None:
-    with about("DATABASE", name):
-        catalog.database(name)
 
 
 class _Databases:
@@ -274,50 +276,13 @@ class _Databases:
             self._catalog.drop_database(call.path["database"], cascade=True)
 
 
-class _Views:
+class _Views(DatabaseObjects):
     """Handlers of the paths of views."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    kind = "view"
 
-    def _names(self, call: Call, database: str) -> Iterable[str]:
-        _require_database(self._catalog, database)
-        wanted = matching(call.query.get("viewNamePattern"))
-        return filter(wanted, self._catalog.list_views(database))
-
-    def names(self, call: Call) -> Any:
-        """Names of the views of a database."""
-        found, token = page(call, self._names(call, call.path["database"]))
-        return {"views": found, "nextPageToken": token}
-
-    def details(self, call: Call) -> Any:
-        """Views of a database; one that is dropped meanwhile is left out."""
-        database = call.path["database"]
-        names, token = page(call, self._names(call, database))
-        found = []
-        for name in names:
-            try:
-                found.append(self._document(database, name))
-            except NotFoundError:
-                continue
-        return {"viewDetails": found, "nextPageToken": token}
-
-    def names_everywhere(self, call: Call) -> Any:
-        """Names of the views of all databases that may be read."""
-        wanted = matching(call.query.get("databaseNamePattern"))
-        databases = call.principal.readable(self._catalog.list_databases())
-        everything = (
-            {"database": database, "object": name}
-            for database in filter(wanted, databases)
-            for name in self._names(call, database)
-        )
-        found, token = page(call, everything, lambda one: f"{one['database']}.{one['object']}")
-        return {"views": found, "nextPageToken": token}
-
-    def load(self, call: Call) -> Any:
-        """One view."""
-        with about("VIEW", call.path["view"]):
-            return self._document(call.path["database"], call.path["view"])
+    def _listed(self, call: Call, database: str) -> Iterable[str]:
+        return self._catalog.list_views(database)
 
     def _document(self, database: str, name: str) -> Any:
         view = self._catalog.view(f"{database}.{name}")
@@ -332,7 +297,7 @@ class _Views:
             view = View.from_json(member(call.body, "schema", dict), name)
         except CorruptDataError as error:
             raise Failure(400, str(error)) from error
-        _require_database(self._catalog, database)
+        require_database(self._catalog, database)
         with about("VIEW", name):
             self._catalog.create_view(f"{database}.{name}", view)
 
@@ -358,6 +323,6 @@ class _Views:
         old, new = name_in(call.body, "source"), name_in(call.body, "destination")
         with about("VIEW", old[1]):
             self._catalog.view(".".join(old))
-        _require_database(self._catalog, new[0])
+        require_database(self._catalog, new[0])
         with about("VIEW", new[1]):
             self._catalog.rename_view(".".join(old), ".".join(new))

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Paimon's REST protocol does with tables: schemas, snapshots, commits, branches, tags."""
 
+import abc
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ingest.tools.catalog_service.paging import matching, page
 from ingest.tools.catalog_service.protected import Call, Failure
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ingest.tools.catalog_service.service import CatalogService
     from storage.table.table import FileStoreTable
 
-__all__ = ["Tables", "about", "member", "name_in"]
+__all__ = ["DatabaseObjects", "Tables", "about", "member", "name_in", "require_database"]
 
 _TOKEN_MS = 24 * 3_600_000
 """How long credentials are said to live; clients ask again an hour before [ms]."""
@@ -72,15 +73,78 @@ def name_in(document: Any, name: str) -> tuple[str, str]:
     return member(identifier, "database", str), member(identifier, "object", str)
 
 
-class Tables:
+def require_database(catalog: Catalog, name: str) -> None:
+    """Answer 404 about a database that is not there."""
+    with about("DATABASE", name):
+        catalog.database(name)
+
+
+class DatabaseObjects(abc.ABC):
+    """Handlers of the paths that list and load what databases hold: tables, or views.
+
+    Attributes:
+        kind: `table` or `view`: the word of paths and answers.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    @abc.abstractmethod
+    def _listed(self, call: Call, database: str) -> Iterable[str]:
+        """Names in a database that the call asks for."""
+
+    @abc.abstractmethod
+    def _document(self, database: str, name: str) -> Any:
+        """One of them, as the protocol has it."""
+
+    def _names(self, call: Call, database: str) -> Iterable[str]:
+        require_database(self._catalog, database)
+        wanted = matching(call.query.get(f"{self.kind}NamePattern"))
+        return filter(wanted, self._listed(call, database))
+
+    def names(self, call: Call) -> Any:
+        """Names in one database."""
+        found, token = page(call, self._names(call, call.path["database"]))
+        return {f"{self.kind}s": found, "nextPageToken": token}
+
+    def details(self, call: Call) -> Any:
+        """All of one database; what is dropped meanwhile is left out."""
+        database = call.path["database"]
+        names, token = page(call, self._names(call, database))
+        found = []
+        for name in names:
+            with contextlib.suppress(NotFoundError):
+                found.append(self._document(database, name))
+        return {f"{self.kind}Details": found, "nextPageToken": token}
+
+    def names_everywhere(self, call: Call) -> Any:
+        """Names in all databases that may be read."""
+        wanted = matching(call.query.get("databaseNamePattern"))
+        databases = call.principal.readable(self._catalog.list_databases())
+        everything = (
+            {"database": database, "object": name}
+            for database in filter(wanted, databases)
+            for name in self._names(call, database)
+        )
+        found, token = page(call, everything, lambda one: f"{one['database']}.{one['object']}")
+        return {f"{self.kind}s": found, "nextPageToken": token}
+
+    def load(self, call: Call) -> Any:
+        """One of them."""
+        with about(self.kind.upper(), call.path[self.kind]):
+            return self._document(call.path["database"], call.path[self.kind])
+
+
+class Tables(DatabaseObjects):
     """Handlers of the paths of tables."""
 
-    def __init__(self, service: "CatalogService") -> None:
-        self._service = service
+    kind = "table"
 
-    @property
-    def _catalog(self) -> Catalog:
-        return self._service.catalog
+    def __init__(self, service: "CatalogService") -> None:
+        super().__init__(service.catalog)
+        self._service = service
 
     def _table(self, call: Call) -> "FileStoreTable | Any":
         return self._open(call.path["database"], call.path["table"])
@@ -91,49 +155,14 @@ class Tables:
 
     # ---- names and schemas
 
-    def _names(self, call: Call, database: str) -> Iterable[str]:
-        with about("DATABASE", database):
-            self._catalog.database(database)
-        wanted, kind = matching(call.query.get("tableNamePattern")), call.query.get("tableType")
-        for name in self._catalog.list_tables(database):
-            if wanted(name) and (not kind or self._kind(database, name) == kind):
-                yield name
+    def _listed(self, call: Call, database: str) -> Iterable[str]:
+        kind = call.query.get("tableType")
+        names = self._catalog.list_tables(database)
+        return (name for name in names if not kind or self._kind(database, name) == kind)
 
     def _kind(self, database: str, name: str) -> str:
         schema = self._catalog.schemas(f"{database}.{name}").latest()
         return "" if schema is None else schema.options.get("type", "table")
-
-    def names(self, call: Call) -> Any:
-        """Names of the tables of a database."""
-        found, token = page(call, self._names(call, call.path["database"]))
-        return {"tables": found, "nextPageToken": token}
-
-    def details(self, call: Call) -> Any:
-        """Tables of a database; one that is dropped meanwhile is left out."""
-        database = call.path["database"]
-        names, token = page(call, self._names(call, database))
-        found = []
-        for name in names:
-            with contextlib.suppress(NotFoundError):
-                found.append(self._document(database, name))
-        return {"tableDetails": found, "nextPageToken": token}
-
-    def names_everywhere(self, call: Call) -> Any:
-        """Names of the tables of all databases that may be read."""
-        wanted = matching(call.query.get("databaseNamePattern"))
-        databases = call.principal.readable(self._catalog.list_databases())
-        everything = (
-            {"database": database, "object": name}
-            for database in filter(wanted, databases)
-            for name in self._names(call, database)
-        )
-        found, token = page(call, everything, lambda one: f"{one['database']}.{one['object']}")
-        return {"tables": found, "nextPageToken": token}
-
-    def load(self, call: Call) -> Any:
-        """One table."""
-        with about("TABLE", call.path["table"]):
-            return self._document(call.path["database"], call.path["table"])
 
     def load_by_id(self, call: Call) -> Any:
         """The table of an id, by looking through all that may be read."""

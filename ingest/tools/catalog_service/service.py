@@ -62,7 +62,7 @@ class Limits:
 
     Attributes:
         body_bytes: largest body; beyond 413.
-        seconds: longest time of a request; beyond 504, while a commit that was begun goes on.
+        seconds: longest time of a request; beyond 504, while a commit that was begun continues.
         threads: calls of the catalog at a time.
         waiting: requests that wait for a thread; beyond 503.
     """
@@ -117,7 +117,7 @@ class CatalogService:
         """Who asks.
 
         Raises:
-            Failure: nobody with a token.
+            Failure: the request has no valid token.
         """
         if self.tokens is None:
             return EVERYBODY
@@ -131,7 +131,7 @@ class CatalogService:
         """Run a call of the catalog in a thread.
 
         Raises:
-            Failure: too many wait for one (503), or it takes too long (504): it goes on.
+            Failure: too many wait for one (503), or it takes too long (504) and continues.
         """
         if len(self._running) >= self.limits.threads + self.limits.waiting:
             raise Failure(503, "the service is busy: try again later")

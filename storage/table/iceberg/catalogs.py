@@ -203,7 +203,7 @@ class RestIcebergCatalog(IcebergCatalog):
 
     One commit makes the table or brings it on, with its identity and the snapshot that it is at as
     requirements. Servers number schemas their own way, so new schemas go ahead in a commit of their
-    own, and snapshots are told by the numbers that come back.
+    own, and snapshots are recognized by the numbers in its answers.
     """
 
     def __init__(self, table: TableCore) -> None:
@@ -299,7 +299,7 @@ class RestIcebergCatalog(IcebergCatalog):
         absent = [{"type": "assert-create"}]
         try:
             return self._send(absent, first)
-        except NotFoundError:  # of the database; some catalogs let nobody make what is there
+        except NotFoundError:  # of the database; some catalogs refuse to create what exists
             namespace = {"namespace": [self.database], "properties": {}}
             self._client().create("namespaces", namespace)
             return self._send(absent, first)

@@ -158,7 +158,7 @@ class IcebergTwin:
 
         Args:
             hidden: ids of snapshots that are about to expire, which are left out.
-            added: the newest snapshot, where it was just added and nothing was taken back.
+            added: the newest snapshot, where it was just added and nothing was rolled back.
 
         Returns:
             Number of versions published.
@@ -215,7 +215,7 @@ class IcebergTwin:
             after = self._restarted(latest, document, head)
             published = 1
         elif base["snapshot-id"] < latest.id <= head:
-            # versions of snapshots that were taken back are in the way
+            # versions of snapshots that were rolled back are in the way
             self._replace(self._refreshed(document, base, latest, hidden), base["snapshot-id"])
             return None
         elif base["snapshot-id"] == latest.id:
