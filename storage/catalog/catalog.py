@@ -77,6 +77,7 @@ _KINDS = {
 }
 """Module and class by kind."""
 
+_ICEBERG, _DISABLED = "metadata.iceberg.storage", "disabled"
 _DROP_TRIES = 3
 """Times that files are listed; they are removed after all but the one that finds none."""
 
@@ -384,12 +385,14 @@ class Catalog(abc.ABC):
 
         Raises:
             NotFoundError: there is no such table.
-            StorageUnavailableError: files are left; drop it again.
+            StorageUnavailableError: files are left, or the Iceberg catalog of the table does not
+                answer; drop it again.
         """
         if _may_miss(lambda: self._require(identifier), ignore_if_missing):
             return
         path = self.table_path(identifier)
         if self._owns_files(identifier):
+            self._retract(identifier)
             self._remove_all(path, but=TableLayout(path).schema_dir + "/")
             self._remove_all(path)
         self._unregister(identifier)
@@ -423,6 +426,7 @@ class Catalog(abc.ABC):
             NotFoundError: there is no such table, or no such database.
             InvalidRequestError: the new name is taken or not allowed.
             UnsupportedFeatureError: the table lies in an object store, which cannot move it.
+            StorageUnavailableError: the Iceberg catalog of the table does not answer.
         """
         new_path = self.table_path(new)
         if _may_miss(lambda: self._require(old), ignore_if_missing):
@@ -431,11 +435,30 @@ class Catalog(abc.ABC):
         taken = AlreadyExistsError("the table exists already", table=new)
         if self.exists(new):
             raise taken
+        moves = self._owns_files(old) and self._retract(old)
         try:
             old_path, file_io = self.table_path(old), self.file_io_of(old)
             self._move(old, new, lambda: file_io.rename_directory(old_path, new_path))
         except FileExistsError as error:
             raise taken from error
+        finally:
+            if moves:
+                self._publish_iceberg(new if self.exists(new) else old)
+
+    def _retract(self, identifier: str) -> bool:
+        """Remove a table from the Iceberg catalog that its options name; False: they name none."""
+        schema = self.schemas(identifier).latest()
+        if schema is None or schema.options.get(_ICEBERG, _DISABLED) == _DISABLED:
+            return False
+        from storage.table.iceberg import retract_iceberg
+
+        retract_iceberg(self.table(identifier))
+        return True
+
+    def _publish_iceberg(self, identifier: str) -> None:
+        from storage.table.iceberg import publish_iceberg
+
+        publish_iceberg(self.table(identifier))
 
     def _move(self, old: str, new: str, move_files: Callable[[], None]) -> None:
         """Move a table's files and its entry: both or none."""

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.format.metadata.schema_changes import (
     AddColumn,
@@ -26,6 +27,7 @@ from tests.e2e.availability import had
 from tests.e2e.hive_metastore import hive_metastore
 from tests.e2e.iceberg_rest_server import iceberg_rest_server
 from tests.interop.iceberg_readers import Place, read
+from tests.interop.peers import PeerFailedError
 from tests.table_kit import make_table, reopened, write
 
 pytestmark = [pytest.mark.interop, pytest.mark.full]
@@ -137,3 +139,12 @@ def test_readers_of_the_catalog_see_our_rows(
             assert plain(read("pyiceberg", service, place, {})) == plain(table.to_arrow())
         return
     live(table, lambda at: read("pyiceberg", service, place, at))
+    catalog = FileSystemCatalog(str(tmp_path), clock=table.clock)
+    catalog.rename_table("db.t", "db.other")
+    table = catalog.table("db.other")
+    assert plain(read("pyiceberg", service, place, {})) == plain(table.to_arrow())
+    write(table, 20, rows(50, 4), full=True)
+    assert plain(read("pyiceberg", service, place, {})) == plain(reopened(table).to_arrow())
+    catalog.drop_table("db.other")
+    with pytest.raises(PeerFailedError, match="NoSuchTable"):
+        read("pyiceberg", service, place, {})

@@ -34,6 +34,7 @@ __all__ = [
     "iceberg_leftovers",
     "publish_branch",
     "publish_iceberg",
+    "retract_iceberg",
     "sync_iceberg",
 ]
 
@@ -139,6 +140,19 @@ def catch_up_iceberg(table: TableCore) -> None:
     """Publish the Iceberg metadata of a table if this process failed to when it last tried."""
     if iceberg_figures(table.layout.root).behind:
         publish_iceberg(table)
+
+
+def retract_iceberg(table: TableCore) -> None:
+    """Remove a table that is about to be dropped or renamed from where its directory is named.
+
+    That is its entry in a catalog service, and metadata files outside of the directory.
+
+    Raises:
+        RetryableError, InvalidRequestError: the catalog service does not answer, or refuses.
+    """
+    from storage.table.iceberg.twin import IcebergTwin  # noqa: PLC0415 - most tables have none
+
+    IcebergTwin(table).retract()
 
 
 def iceberg_leftovers(table: TableCore) -> tuple[list[FileStatus], Callable[[], set[str]]]:

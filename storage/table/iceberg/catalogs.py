@@ -76,6 +76,15 @@ class IcebergCatalog(abc.ABC):
             InvalidRequestError: it refuses, or has another table of this name.
         """
 
+    @abc.abstractmethod
+    def drop(self) -> None:
+        """Remove the table from the catalog, without its files; not a table of others.
+
+        Raises:
+            RetryableError: the service does not answer.
+            InvalidRequestError: it refuses.
+        """
+
     def _foreign(self, detail: str) -> InvalidRequestError:
         return InvalidRequestError(
             "the Iceberg catalog has another table of this name",
@@ -223,7 +232,7 @@ class RestIcebergCatalog(IcebergCatalog):
                 if held is not None:
                     self._check(held, wanted)
                 if held is not None and _ahead(held, wanted):
-                    self._client().delete(f"{self._resource}?purgeRequested=false")
+                    self._delete()
                     held = None
                 self._bring(held, wanted)
                 if newest() == (path, wanted):
@@ -231,6 +240,16 @@ class RestIcebergCatalog(IcebergCatalog):
             except AlreadyExistsError:
                 continue  # others changed the table meanwhile
         raise self._contended()
+
+    def drop(self) -> None:
+        """See `IcebergCatalog`."""
+        held = self._load()
+        if held is not None and held.get("properties", {}).get(OWNER) == self._root:
+            with contextlib.suppress(NotFoundError):
+                self._delete()
+
+    def _delete(self) -> None:
+        self._client().delete(f"{self._resource}?purgeRequested=false")
 
     def _client(self) -> RestClient:
         client = _CLIENTS.get(self._key)
@@ -425,6 +444,23 @@ class HiveIcebergCatalog(IcebergCatalog):
 
     def follow(self, newest: Newest) -> None:
         """See `IcebergCatalog`."""
+        with self._locked():
+            self._follow(newest)
+
+    def drop(self) -> None:
+        """See `IcebergCatalog`."""
+        from storage.clients.hive_client import thrift  # noqa: PLC0415 - as above
+
+        with (
+            self._locked(),
+            contextlib.suppress(thrift().NoSuchObjectException),
+            self._metastore.connect() as client,
+        ):
+            if client.get_table(self.database, self.name).parameters.get(OWNER) == self._root:
+                client.drop_table(self.database, self.name, False)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
         lock = self._metastore.lock(
             self.database,
             self.name,
@@ -433,7 +469,7 @@ class HiveIcebergCatalog(IcebergCatalog):
             max_sleep_ms=_LOCK_SLEEP_MS,
         )
         try:
-            self._follow(newest)
+            yield
         finally:
             with contextlib.suppress(RetryableError, InvalidRequestError):
                 self._metastore.unlock(lock)

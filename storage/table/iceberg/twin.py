@@ -178,6 +178,19 @@ class IcebergTwin:
             table=self._table.layout.root,
         )
 
+    def retract(self) -> None:
+        """Remove the table from the catalog service, and metadata files outside of its directory.
+
+        Raises:
+            RetryableError, InvalidRequestError: of the catalog service, see `IcebergCatalog`.
+        """
+        if self._catalog is not None:
+            self._catalog.drop()
+        if not self.directory.startswith(f"{self._table.layout.root}/"):
+            paths = [one.path for one in self.candidates()]
+            self._table.file_io.delete_many([*paths, f"{self.directory}/{_HINT}"])
+            self._table.file_io.prune(self.directory.removesuffix("/metadata"))
+
     def candidates(self) -> list[FileStatus]:
         """Metadata files there are, but for the hint and files of others."""
         found = self._table.file_io.list(self.directory)
@@ -308,7 +321,9 @@ class IcebergTwin:
             found = msgspec.json.decode(self._table.file_io.read_bytes(self._path(version)))
         except FileNotFoundError:
             return None
-        return found if isinstance(found, dict) else None
+        if not isinstance(found, dict) or found["location"] != self._table.layout.root:
+            return None  # the directory was renamed: the document names files of the old one
+        return found
 
     def _common(self, document: _Document, latest: Snapshot) -> _Document | None:
         """The newest Iceberg snapshot whose snapshot, and all later ones, the table has."""
