@@ -2,6 +2,7 @@
 """Configurations of pipelines, and the real daemon in a process of its own, to be killed."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -17,6 +19,8 @@ from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
 
 ROOT = Path(__file__).resolve().parents[2]
+
+_WHEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 def kafka_config(
@@ -145,6 +149,19 @@ class DaemonProcess:
         """The last lines of the log, for failure messages."""
         lines = self.log_path.read_text(errors="replace").splitlines()
         return "\n".join(lines[-count:])
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        """Every line of a JSON log; all of them have the same first fields."""
+        found: list[dict[str, Any]] = [
+            json.loads(line) for line in self.log_path.read_text().splitlines()
+        ]
+        for line in found:
+            assert list(line)[:3] == ["ts", "level", "logger"], line
+            assert _WHEN.fullmatch(line["ts"]), line
+            assert line["level"] in {"debug", "info", "warning", "error", "critical"}, line
+            assert line["msg"], line
+            assert "\n" not in line["msg"], line
+        return found
 
     def __enter__(self) -> "DaemonProcess":
         return self

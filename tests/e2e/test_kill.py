@@ -142,11 +142,15 @@ def _produce(stream: ShopStream, stop: threading.Event, kills: int) -> None:
         stop.wait(0.3)
 
 
-def test_sigterm_finishes_the_batch_and_exits_clean(kafka_broker, spark, tmp_path):
+def test_sigterm_finishes_the_batch_and_exits_clean_without_a_warning(
+    kafka_broker, spark, tmp_path
+):
     stream = ShopStream(kafka_broker, seed=22)
     stream.snapshot(500)
     stream.changes(20_000)
     config = kafka_config(tmp_path, kafka_broker, PATTERN, max_records=2_000, interval="100ms")
+    with config.open("a") as file:
+        file.write("log: {format: json}\n")
     warehouse = tmp_path / "warehouse"
     with DaemonProcess(config) as daemon:
         eventually(
@@ -156,6 +160,9 @@ def test_sigterm_finishes_the_batch_and_exits_clean(kafka_broker, spark, tmp_pat
         )
         assert daemon.alive, daemon.log_tail()
         assert daemon.terminate() == 0, daemon.log_tail()
+    lines = daemon.log_lines()
+    assert [line for line in lines if line["level"] not in {"debug", "info"}] == []
+    assert {"starting", "running", "batch"} <= {line.get("event") for line in lines}
     offsets, commits = (
         max(
             int(path.name)

@@ -7,12 +7,10 @@ import re
 import pytest
 
 from tests.e2e.daemon_process import DaemonProcess, eventually, files_config, kafka_config
-from tests.e2e.shop_stream import open_tables
 from tests.free_ports import free_port
 from tests.soak.soak import Load
 
 FAILING = {"conf": {"spark.python.daemon.module": "tests.e2e.failing_worker"}}
-WHEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 def with_events(tmp_path, **sections):
@@ -22,44 +20,15 @@ def with_events(tmp_path, **sections):
     return files_config(tmp_path, **sections)
 
 
-def lines_of(daemon):
-    """Every line, parsed; all of them have the same first fields."""
-    found = [json.loads(line) for line in daemon.log_path.read_text().splitlines()]
-    for line in found:
-        assert list(line)[:3] == ["ts", "level", "logger"], line
-        assert WHEN.fullmatch(line["ts"]), line
-        assert line["level"] in {"debug", "info", "warning", "error", "critical"}, line
-        assert line["msg"], line
-        assert "\n" not in line["msg"], line
-    return found
-
-
 def ended(config, timeout=300.0):
     daemon = DaemonProcess(config, "--once")
     return daemon, daemon.wait(timeout)
 
 
 @pytest.mark.spark
-def test_a_run_in_which_nothing_goes_wrong_warns_of_nothing(tmp_path):
-    config = with_events(tmp_path, log={"format": "json"}, trigger={"interval": "100ms"})
-    with DaemonProcess(config) as daemon:
-        eventually(
-            lambda: '"event": "batch"' in daemon.log_path.read_text(),
-            timeout=240,
-            what="a batch",
-        )
-        code = daemon.terminate()
-    lines = lines_of(daemon)
-    assert code == 0, daemon.log_tail()
-    assert [line for line in lines if line["level"] not in {"debug", "info"}] == []
-    assert {"starting", "running", "batch"} <= {line.get("event") for line in lines}
-    assert open_tables(tmp_path / "warehouse")["customers"].to_arrow().num_rows == 20
-
-
-@pytest.mark.spark
 def test_a_failing_task_is_one_error_with_its_cause(tmp_path):
     daemon, code = ended(with_events(tmp_path, log={"format": "json"}, spark=FAILING))
-    lines = lines_of(daemon)
+    lines = daemon.log_lines()
     assert code == 69, daemon.log_tail()
 
     (error,) = [line for line in lines if line["level"] in {"error", "critical"}]
@@ -98,7 +67,7 @@ def test_what_kafkas_client_says_is_in_the_log(tmp_path):
         )
         eventually(lambda: '"outage"' in daemon.log_path.read_text(), timeout=60, what="ours")
         daemon.terminate()
-    lines = lines_of(daemon)
+    lines = daemon.log_lines()
     assert {line["level"] for line in lines} <= {"info", "warning"}
     refused = next(line for line in lines if line["logger"] == "librdkafka")
     assert "Connection refused" in refused["msg"]

@@ -128,6 +128,7 @@ def wait_until(daemon, check, what, timeout=120):
         raise AssertionError(f"{error}\n{daemon.log_tail(30)}") from error
 
 
+@pytest.mark.full
 def test_a_paused_table_is_resumed_and_killed_while_it_catches_up(
     kafka_broker, spark, tmp_path, capsys
 ):

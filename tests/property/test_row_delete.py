@@ -145,5 +145,5 @@ class DeletionMachine(RuleBasedStateMachine):
 
 
 def test_deletions_against_the_model() -> None:
-    short = settings(profile(short=25), stateful_step_count=25)
+    short = settings(profile(short=15), stateful_step_count=25)
     run_state_machine_as_test(DeletionMachine, settings=short)

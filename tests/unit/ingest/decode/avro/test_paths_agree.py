@@ -31,7 +31,7 @@ from tests.unit.ingest.debezium_events import TOPIC, connect_block, dumps, event
 from tests.unit.ingest.every_way import avro_row, avro_type, by_reference
 from tests.unit.ingest.odd_events import COLUMNS, FIELDS, OddEvents
 
-BATCH = 2_000
+BATCH = 1_200
 TABLE = new_schema(
     [(name, parse_type(type_)) for name, (type_, _) in COLUMNS.items()],
     primary_keys=("id", "region"),
