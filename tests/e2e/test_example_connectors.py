@@ -51,6 +51,7 @@ def test_rows_arrive(example, database, kafka_broker, connect_worker, request, t
     unknown = {name for name in connector if name not in known and not PASSED_THROUGH.match(name)}
     assert unknown == set()
     admin = AdminClient({"bootstrap.servers": kafka_broker})
+    remove_topics(admin)  # other tests of this broker have a shop, too
     admin.create_topics([NewTopic("shop-signals", 1, 1)])["shop-signals"].result()
     topics = TopicReader(kafka_broker, "shop")
     with server.connect() as connection, connection.cursor() as cursor:
@@ -113,7 +114,7 @@ def pipeline(directory: Path, bootstrap: str) -> tuple[Any, ...]:
 
 
 def remove_topics(admin: AdminClient) -> None:
-    """Leave no topic of the example to the next one."""
+    """Remove the topics of a shop, which the next test would read."""
     names = [name for name in admin.list_topics(timeout=20).topics if "shop" in name]
     for done in admin.delete_topics(names).values():
         done.result()
