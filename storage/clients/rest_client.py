@@ -41,7 +41,7 @@ class RestClient:
     Attributes:
         uri: of the server.
         token: of the client; "": none.
-        headers: of every request, besides.
+        headers: additional ones of every request.
         prefix: what the server puts before its resources.
         timeout_s: of one request.
         tries: of one read.
@@ -60,7 +60,7 @@ class RestClient:
         Raises:
             NotFoundError: there is none.
             StorageUnavailableError: the server does not answer.
-            InvalidRequestError: it refuses.
+            InvalidRequestError: it refuses the request.
         """
         for number in range(self.tries):
             try:
@@ -72,7 +72,7 @@ class RestClient:
         raise AssertionError("unreachable")
 
     def has(self, resource: str) -> bool:
-        """Whether a resource is there."""
+        """Whether a resource exists."""
         try:
             self.get(resource)
         except NotFoundError:
@@ -80,7 +80,7 @@ class RestClient:
         return True
 
     def pages(self, resource: str, member: str) -> Iterator[str]:
-        """All names in a list that the server gives in pages."""
+        """All names in a list that the server returns in pages."""
         token = ""
         while True:
             page = self.get(resource, {"pageToken": token} if token else None)
@@ -93,13 +93,13 @@ class RestClient:
         """Change a resource.
 
         Raises:
-            AlreadyExistsError: something of the name is there.
+            AlreadyExistsError: something of the name exists.
             As of `get`.
         """
         return self._send("POST", resource, body, None)
 
     def create(self, resource: str, body: Mapping[str, Any]) -> bool:
-        """As `post`; False when something of the name is there."""
+        """As `post`; False when something of the name exists."""
         try:
             self.post(resource, body)
         except AlreadyExistsError:
@@ -162,8 +162,8 @@ class RestClient:
 
     def _failure(self, code: int, body: bytes, url: str) -> Exception:
         try:
-            found = json.loads(body)
-            message = str(found.get("error", found).get("message"))
+            document = json.loads(body)
+            message = str(document.get("error", document).get("message"))
         except (ValueError, AttributeError):
             message = body.decode(errors="replace")[:200]
         context: dict[str, Any] = {"detail": message, "url": url, "status": code}

@@ -62,7 +62,7 @@ class Levels:
 
         Args:
             files: in any order.
-            num_levels: levels wanted, level 0 included; raised if a file sits higher.
+            num_levels: levels required, level 0 included; raised if a file sits higher.
             key_of: comparable form of a framed key.
 
         Raises:

@@ -2,7 +2,7 @@
 """What defines a materialized table, as Paimon keeps it in the options of its schema. Pure.
 
 Source: SEMANTICS.md §L.2, Apache Paimon's `materialized-table.*` options and Flink's rules on
-periods. Refreshes are due at whole multiples of the freshness (from 1970 in the zone asked for).
+periods. Refreshes are due at whole multiples of the freshness (from 1970 in the given zone).
 Where `partition.fields.<column>.date-formatter` says which time a partition holds, the refresh that
 is due at a time writes the partition of the period that ends then.
 """
@@ -21,7 +21,7 @@ MATERIALIZED_TABLE = "materialized-table"
 """Value of the option `type`."""
 
 REFRESH_USER = "materialized-table-refresh"
-"""Users whose names begin so commit refreshes; their snapshots say when there was one."""
+"""Prefix of the users that commit refreshes; their snapshots record when one took place."""
 
 _PREFIX = "materialized-table."
 _UNITS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
@@ -38,10 +38,10 @@ class MaterializedTable:
     """The definition of a materialized table.
 
     Attributes:
-        query: whose result the table holds; its names are complete.
+        query: whose result the table holds; its names are fully qualified.
         freshness: number and unit (`second`, `minute`, `hour`, `day`).
         declared_mode: `automatic` or `full`.
-        suspended: whether it is not refreshed by the clock.
+        suspended: whether scheduled refreshes are off.
     """
 
     query: str
@@ -58,7 +58,7 @@ class MaterializedTable:
             mode: `full`, `continuous` or None.
 
         Raises:
-            InvalidRequestError: the freshness or the mode is none.
+            InvalidRequestError: the freshness or the mode is invalid.
             UnsupportedFeatureError: continuous refreshes.
         """
         if mode == "continuous":
@@ -177,10 +177,10 @@ def check_formatters(schema: TableSchema) -> None:
 
 
 def _formatters(schema: TableSchema) -> dict[str, str]:
-    found = {}
+    patterns = {}
     for key, text in schema.options.items():
-        named = _FORMATTER.fullmatch(key)
-        if named is None:
+        match = _FORMATTER.fullmatch(key)
+        if match is None:
             continue
         pattern = re.sub("|".join(_PATTERNS), lambda part: _PATTERNS[part[0]], text)
         if re.search(r"[A-Za-z]", re.sub(r"%[YmdHMS]", "", pattern)):
@@ -190,8 +190,8 @@ def _formatters(schema: TableSchema) -> dict[str, str]:
                 option=key,
                 value=text,
             )
-        found[named[1]] = pattern
-    return found
+        patterns[match[1]] = pattern
+    return patterns
 
 
 def last_refresh_ms(snapshots: SnapshotStore) -> int | None:

@@ -196,12 +196,12 @@ def partition_path(
 
 def escape(text: str) -> str:
     """Replace characters that are unsafe in a path element by `%XX`."""
-    return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def unescape(text: str) -> str:
     """Undo `escape`; a `%` not followed by two hex digits stays."""
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def _blank(text: str) -> bool:

@@ -162,8 +162,8 @@ def _decimal_text(column: pa.Array, scale: int) -> pa.Array:
 def _timestamp_text(column: pa.Array, precision: int) -> pa.Array:
     texts = column.cast(pa.timestamp(column.type.unit)).cast(pa.string())
     length = _SECONDS_CHARACTERS + (1 + precision if precision else 0)
-    given = {"ms": 3, "us": 6, "ns": 9}[column.type.unit]
-    surplus = _SECONDS_CHARACTERS + 1 + given - length
+    digits = {"ms": 3, "us": 6, "ns": 9}[column.type.unit]
+    surplus = _SECONDS_CHARACTERS + 1 + digits - length
     return pc.utf8_slice_codeunits(texts, 0, -surplus) if surplus > 0 else texts
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`rbm32`, `rbm64`, `hll_sketch`, `theta_sketch`: unions of serialized sets.
 
-Source: SEMANTICS.md §B.3, detail 9. A single value passes as it is. Only segments of more than
+Source: SEMANTICS.md §B.3, detail 9. A single value passes unchanged. Only segments of more than
 one value are opened, one after the other: each is worth a set, not a number.
 """
 
@@ -26,12 +26,12 @@ _SMALLEST_HLL_UNION = 7
 _PREAMBLE_LONGS = 0x3F
 _WHOLE = struct.pack("<f", 1.0)
 _THETA_UNION = 12
-"""log2 of the nominal entries of a union, as Java's builder sets it when nothing is said."""
+"""log2 of the nominal entries of a union, Java's default."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SetUnion(AggregateFunction):
-    """The union of the sets that are not null; the name of the function says what the bytes are."""
+    """The union of the sets that are not null; the function's name determines the encoding."""
 
     turns_late: ClassVar[bool] = False
 
@@ -94,9 +94,9 @@ class _Bitmap64:
 
 
 def _bitmap_64(total: _Bitmap64 | bytes, data: bytes) -> _Bitmap64:
-    union, other = _Bitmap64.read(total), _Bitmap64.read(data)
-    union.values |= other.values
-    union.java |= other.java
+    union, operand = _Bitmap64.read(total), _Bitmap64.read(data)
+    union.values |= operand.values
+    union.java |= operand.java
     return union
 
 
@@ -121,7 +121,7 @@ def _theta(total: bytes, data: bytes) -> bytes:
 
 
 def _with_sampling(data: bytes) -> bytes:
-    """The bytes of a theta sketch with the sampling rate 1 where Java notes it, and C++ does not.
+    """The bytes of a theta sketch with the sampling rate 1 where Java stores it, and C++ does not.
 
     No reader uses it in a compact sketch; with it the bytes are those of Java.
     """
@@ -221,7 +221,7 @@ def _decoded(data: bytes) -> np.ndarray:
 
 
 def _containers(data: bytes, offset: int) -> tuple[dict[int, np.ndarray], int]:
-    found = {}
+    containers = {}
     (arrays,) = struct.unpack_from("<I", data, offset)
     offset += 4
     for array in range(arrays):
@@ -230,8 +230,8 @@ def _containers(data: bytes, offset: int) -> tuple[dict[int, np.ndarray], int]:
         for place in range(size):
             offset += 1
             if data[offset - 1]:
-                found[array << 32 | place], offset = _content(data, offset)
-    return found, offset + 16
+                containers[array << 32 | place], offset = _content(data, offset)
+    return containers, offset + 16
 
 
 def _content(data: bytes, offset: int) -> tuple[np.ndarray, int]:
