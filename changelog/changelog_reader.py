@@ -130,7 +130,7 @@ def _start_options(start: str | int | datetime.datetime) -> dict[str, str]:
     if isinstance(start, datetime.datetime):
         if start.tzinfo is None:
             raise InvalidRequestError(
-                "a time to start from needs a zone",
+                "the start time needs a time zone",
                 hint="datetime.datetime(..., tzinfo=datetime.UTC)",
                 start=start,
             )

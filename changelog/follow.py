@@ -196,10 +196,10 @@ class Follower:
         if snapshot_id < ids[0] and self._find(snapshot_id) is None:
             raise DataLossError(
                 f"The wanted read snapshot with id {snapshot_id} has expired.",
-                detail=f"snapshots {ids[0]} to {ids[-1]} are left",
+                detail=f"snapshots {ids[0]} to {ids[-1]} are available",
                 hint="start again with `scan.mode`; to prevent it, keep snapshots or changelogs "
                 "longer (`snapshot.time-retained`, `changelog.time-retained`), or read with a "
-                "`consumer-id`, which keeps what it has not read",
+                "`consumer-id`, which keeps unread snapshots",
                 table=self._table.layout.root,
             )
 
@@ -257,7 +257,7 @@ class StreamPosition:
         next_id = found.get("snapshot")
         if not isinstance(next_id, int):
             raise InvalidRequestError(
-                "this is no position in a stream of a table",
+                "not a position in a stream of a table",
                 hint="the checkpoint belongs to another query; give this one its own",
                 found=dict(found),
             )

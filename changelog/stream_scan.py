@@ -218,7 +218,7 @@ class StreamScan:
         positions = {position for position in next_snapshots if position is not None}
         if len(positions) > 1 and self._table.options.consumer_mode == "exactly-once":
             raise InvalidRequestError(
-                "readers of an exactly-once consumer have come to different snapshots",
+                "readers of an exactly-once consumer are at different snapshots",
                 hint="let all read the same plans, or set `consumer.mode` to at-least-once",
                 consumer=consumer,
                 next_snapshots=sorted(positions),

@@ -100,8 +100,8 @@ def batch_scan(
     if isinstance(table, FormatTable):
         if system is not None or kinds:
             raise UnsupportedFeatureError(
-                "a format table has neither system tables nor kinds of rows",
-                hint="read its rows",
+                "a format table has neither system tables nor row kinds",
+                hint="read the table itself",
                 table=table.location,
             )
         return table.scan(predicate, columns)

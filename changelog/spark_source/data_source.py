@@ -222,8 +222,8 @@ class CommitName:
             return self.user, self.identifier
         if report.query is None or report.batch is None:
             raise InvalidOptionError(
-                "a commit is named by its user and its number",
-                hint="give `commit.identifier`, too; only in a `foreachBatch` it is known",
+                "a commit needs a user and an identifier",
+                hint="set `commit.identifier`, too; it is known only in a `foreachBatch`",
                 user=self.user,
             )
         return f"{self.user}-{report.query}", report.batch
@@ -282,7 +282,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return
         query = reports[0].query
         if query is None:
-            raise InternalError("Spark does not say which query writes")
+            raise InternalError("Spark did not report which query writes")
         files = [report.files for report in reports]
         self._sink.commit(files, _USER_PREFIX + query, batchId, batch=False)
 
@@ -419,7 +419,7 @@ class LakewardDataSource(DataSource):
             number = parsed.number("commit.identifier")
         if number is not None and not user:
             raise InvalidOptionError(
-                "a commit is named by its user and its number", missing="commit.user"
+                "a commit needs a user and an identifier", missing="commit.user"
             )
         name = CommitName(user, number) if user else None
         sink = self._sink(schema, overwrite)

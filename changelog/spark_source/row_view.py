@@ -183,9 +183,9 @@ class StreamView(RowView):
         view = _followed(table, system)
         if kinds is None and table.schema.primary_keys and view is None:
             raise UnsupportedFeatureError(
-                "a stream of a table with a primary key needs the kinds of its rows",
-                hint='.option("read.changelog", "true") adds the column `_row_kind`; "false" shows '
-                "only the rows that come, without those that they replace",
+                "a stream of a primary key table needs row kinds",
+                hint='.option("read.changelog", "true") adds the column `_row_kind`; "false" emits '
+                "only new rows, not those that they replace",
                 table=table.layout.root,
             )
         if view is None:
@@ -202,8 +202,8 @@ def _followed(table: FileStoreTable, system: str | None) -> str | None:
     if name is None or is_view(name):
         return name
     raise UnsupportedFeatureError(
-        "this system table cannot be followed as a stream",
-        hint="read it in batches; `audit_log` and `binlog` can be followed",
+        "this system table cannot be read as a stream",
+        hint="read it as a batch; `audit_log` and `binlog` can be streamed",
         name=system,
         table=table.layout.root,
     )

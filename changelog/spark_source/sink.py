@@ -82,7 +82,7 @@ class RowSink:
         _check_columns(table, columns)
         if partition is not None and not overwrite:
             raise InvalidOptionError(
-                "only an overwrite replaces a partition",
+                "`overwrite.partition` needs overwrite mode",
                 hint='write with mode("overwrite")',
                 option="overwrite.partition",
             )
@@ -157,8 +157,8 @@ class RowSink:
         if self._mode is BucketMode.CROSS_PARTITION and len(writers) > 1:
             self.remove(files)
             raise UnsupportedFeatureError(
-                "a table whose keys move between partitions has one writer, and Spark does not "
-                "bring the rows of a Python sink together",
+                "a table whose keys move between partitions needs a single writer, and Spark does "
+                "not shuffle the rows of a Python sink",
                 hint="write `df.coalesce(1)`, or give the table a fixed number of buckets",
                 tasks=len(writers),
             )
@@ -166,7 +166,7 @@ class RowSink:
             for bucket in _crossing(writers):
                 self.remove(files)
                 raise UnsupportedFeatureError(
-                    "a task wrote more rows to one bucket than the sequence numbers left to it",
+                    "a task wrote more rows to one bucket than it has sequence numbers",
                     hint="use more partitions or buckets, or write in several steps",
                     where=bucket,
                     rows=_TASK_NUMBERS,
@@ -197,7 +197,7 @@ def partition_values(text: str) -> dict[str, str]:
         name, equals, value = part.partition("=")
         if not equals or not name.strip():
             raise InvalidOptionError(
-                "a partition cannot be read",
+                "malformed partition",
                 hint="write it as `dt=2026-01-31,hh=10`",
                 key="overwrite.partition",
                 value=text,
@@ -252,9 +252,7 @@ def _check_columns(table: FileStoreTable, columns: pa.Schema) -> None:
     needed = {*table.schema.primary_keys, *table.schema.partition_keys}
     for field in schema:
         if field.name not in columns.names and (not field.nullable or field.name in needed):
-            raise InvalidRequestError(
-                "a column is missing that must not be null", column=field.name
-            )
+            raise InvalidRequestError("a required column is missing", column=field.name)
         if field.name in columns.names:
             _check_zone(columns.field(field.name), field)
 
@@ -265,7 +263,7 @@ def _check_zone(found: pa.Field, own: pa.Field) -> None:
         return
     if (found.type.tz is None) is not (own.type.tz is None):
         raise InvalidRequestError(
-            "a time with a zone and one without are not the same",
+            "a timestamp with a time zone does not match one without",
             hint="cast it with `cast(… as timestamp_ntz)` or `cast(… as timestamp)`",
             column=own.name,
             type=own.type,

@@ -103,7 +103,7 @@ class SourceOptions:
         _check_place(path, warehouse, table)
         if path and catalog:
             raise InvalidOptionError(
-                "a table by its path has no catalog",
+                "a table opened by path has no catalog",
                 hint="give `warehouse` and `table` instead of `path`",
                 key=min(catalog),
             )
@@ -192,7 +192,7 @@ class SourceOptions:
             return None
         number = self.number(key)
         if number < 1:
-            raise InvalidOptionError("option is not above zero", key=key, value=number)
+            raise InvalidOptionError("option is not positive", key=key, value=number)
         return number
 
     def number(self, key: str) -> int:
@@ -203,21 +203,21 @@ class SourceOptions:
         """
         text = self.own[key].strip()
         if not text.isdecimal():
-            raise InvalidOptionError("option is not a number from zero", key=key, value=text)
+            raise InvalidOptionError("option is not a non-negative integer", key=key, value=text)
         return int(text)
 
 
 def _check_place(path: str | None, warehouse: str | None, table: str | None) -> None:
     if path and (warehouse or table):
         raise InvalidOptionError(
-            "a table is named in two ways",
+            "conflicting options for the table",
             hint="give `path` alone, or `warehouse` and `table`",
             path=path,
         )
     if path or (warehouse and table):
         return
     raise InvalidOptionError(
-        "no table is named",
+        "no table given",
         hint='give its directory, load("/lake/db.db/orders"), or the options `warehouse` and '
         "`table` (`db.orders`)",
         missing="table" if warehouse else "path",
@@ -235,7 +235,7 @@ def _unmarked(name: str) -> tuple[str, str | None, str | None]:
         system = marks.pop(0)
     if marks or branch == "" or system == "" or not base:
         raise InvalidOptionError(
-            "this is no name of a table",
+            "not a table name",
             hint="write `db.t`, `db.t$branch_dev`, `db.t$snapshots` or `db.t$branch_dev$snapshots`",
             table=name,
         )
@@ -246,7 +246,7 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(part.strip().strip("`") for part in text.split(","))
     if not all(names) or len(set(names)) != len(names):
         raise InvalidOptionError(
-            "columns are named twice or not at all", hint="write `id,name`", columns=text
+            "empty or duplicate column names", hint="write `id,name`", columns=text
         )
     return names
 

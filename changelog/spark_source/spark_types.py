@@ -180,7 +180,7 @@ def chosen_columns(schema: spark.StructType, there: pa.Schema) -> tuple[str, ...
         column_type = _spark_field(there.field(field.name)).dataType
         if column_type.simpleString() != field.dataType.simpleString():
             raise InvalidRequestError(
-                "a column has another type than the one asked for",
+                "a column's type differs from the requested one",
                 hint="leave `.schema(…)` out, and cast",
                 column=field.name,
                 type=column_type.simpleString(),

@@ -94,7 +94,7 @@ def resnapshot(arguments: Arguments) -> int:
         return 0
     if not isinstance(settings.source, KafkaSourceSettings):
         raise InvalidRequestError(
-            "signals go through Kafka", hint="leave out source.debezium.signal.topic"
+            "a signal topic needs Kafka", hint="leave out source.debezium.signal.topic"
         )
     answers = settings.events.notification_topic
     if arguments.no_wait or answers is None:
@@ -134,16 +134,16 @@ def _notifications(tail: TopicTail, value: JsonValue) -> Iterator[Notification]:
 
 def _signal(settings: Settings, arguments: Arguments) -> SnapshotSignal:
     if settings.format not in _FORMATS:
-        raise InvalidRequestError(
-            "only Debezium makes snapshots on request", format=settings.format
-        )
+        raise InvalidRequestError("only Debezium supports ad hoc snapshots", format=settings.format)
     if len(arguments.tables) > 1 and (arguments.filter or arguments.collection):
-        raise InvalidRequestError("--filter and --collection go with one table")
+        raise InvalidRequestError("--filter and --collection need a single table")
     names = [_named(settings, table, arguments) for table in dict.fromkeys(arguments.tables)]
     servers = sorted({name.server for name in names})
     if len(servers) > 1:
         raise InvalidRequestError(
-            "the tables come from several connectors", hint="ask one at a time", servers=servers
+            "the tables come from several connectors",
+            hint="send one request per connector",
+            servers=servers,
         )
     return SnapshotSignal(
         id=f"lakeward-{RandomIds().uuid()}",

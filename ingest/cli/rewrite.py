@@ -408,7 +408,7 @@ def refresh(arguments: Arguments) -> int:
         rows = _refreshed(catalog, arguments.table, arguments.partition)
         return emit(arguments, ["table", "rows"], [[arguments.table, rows]], "")
     if arguments.partition is not None:
-        raise InvalidRequestError("a partition of which table", hint="name the table")
+        raise InvalidRequestError("`--partition` needs a table", hint="name the table")
     refreshes: list[list[Any]] = []
     failed = 0
     for name in catalog.tables_of_type(MATERIALIZED_TABLE):
@@ -434,7 +434,7 @@ def _refreshed(catalog: "Catalog", name: str, partition: Any) -> int:
     if table.schema.options.get("type") == MATERIALIZED_TABLE:
         return materialized.refresh(SqlSession(catalog, name.partition(".")[0]), table, partition)
     raise InvalidRequestError(
-        "only object tables and materialized tables are refreshed, these without partition",
+        "only materialized tables, and object tables without --partition, can be refreshed",
         table=name,
         type=table.schema.options.get("type", "table"),
     )

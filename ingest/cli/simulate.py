@@ -75,7 +75,7 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise ValueError("not a share from 0 to 1")
+        raise ValueError("not a ratio from 0 to 1")
     return share
 
 
@@ -83,7 +83,7 @@ def _producers(text: str) -> list[str]:
     names = [part.strip() for part in text.split(",")]
     for name in names:
         if name not in ("none", "input", "lookup", "full-compaction"):
-            raise ValueError(f"no changelog producer: {name}")
+            raise ValueError(f"unknown changelog producer: {name}")
     return names
 
 

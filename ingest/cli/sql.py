@@ -117,7 +117,7 @@ def _catalogs(path: Path) -> list[tuple[str, dict[str, str]]]:
             catalogs.setdefault(name, {})[option] = value
     if any("" in entry for entry in catalogs.values()) or not options:
         raise InvalidRequestError(
-            "the file does not hold the options of a catalog",
+            "the file does not contain catalog options",
             hint="write `warehouse: DIR` and `metastore: …`, or several under `catalogs:` by name",
             file=path,
         )

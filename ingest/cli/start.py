@@ -94,7 +94,7 @@ def _run_configured(arguments: Arguments, given: "Resolved") -> int:
         },
     )
     if arguments.dry_run and not arguments.recover_offsets:
-        raise InvalidRequestError("--dry-run goes with --recover-offsets only")
+        raise InvalidRequestError("--dry-run requires --recover-offsets")
     if arguments.recover_offsets:
         from ingest.cli.stream import recover_offsets
 
@@ -266,7 +266,9 @@ def doctor(arguments: Arguments) -> int:
     default = Path(f"lakeward-{cfg.settings.pipeline.name}-{now:%Y%m%dT%H%M%SZ}.tar.gz")
     target: Path = arguments.output or default
     if target.exists():
-        raise InvalidRequestError("there is such a file already", hint="name another", path=target)
+        raise InvalidRequestError(
+            "the file already exists", hint="choose another name", path=target
+        )
     parts = write_bundle(
         target,
         cfg,

@@ -212,20 +212,18 @@ def _check_repair(arguments: Arguments) -> None:
 
     if not arguments.repair:
         if arguments.dry_run:
-            raise InvalidRequestError("--dry-run goes with --repair only")
+            raise InvalidRequestError("--dry-run requires --repair")
         return
     incompatible = ("against", "where", "where_lake", "key", "exclude")
     conflicts = [name for name in incompatible if getattr(arguments, name)]
     if conflicts:
         raise InvalidRequestError(
-            "--repair compares whole rows of a table with its source database",
-            hint="choose rows with --key-range alone",
+            "--repair does not support this option: it compares whole rows",
+            hint="choose rows with --key-range only",
             option=f"--{conflicts[0].replace('_', '-')}",
         )
     if not arguments.rechecks and arguments.rechecks is not None:
-        raise InvalidRequestError(
-            "--repair reads keys that differ again: --rechecks must be above 0"
-        )
+        raise InvalidRequestError("--repair rechecks keys that differ: --rechecks must be above 0")
 
 
 def _print(outcome: "TableOutcome", *, as_json: bool) -> None:

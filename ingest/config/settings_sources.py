@@ -209,7 +209,7 @@ def _catalog_options(value: object, key: str, options: dict[str, str]) -> None:
     elif isinstance(value, str | int | float):
         options[key] = str(value)
     else:
-        raise InvalidOptionError("an option of a catalog is not a text", key=key, value=value)
+        raise InvalidOptionError("a catalog option is not a string", key=key, value=value)
 
 
 def shown(value: object) -> str:

@@ -219,7 +219,7 @@ def _source(settings: SourceSettings) -> str:
 def _files(settings: FileSourceSettings) -> str:
     if not Path(settings.path).is_dir():
         raise NotFoundError(
-            "the source directory is not there", hint="set `source.path`", path=settings.path
+            "the source directory does not exist", hint="set `source.path`", path=settings.path
         )
     listing = list_files(settings)
     count = sum(len(files) for files in listing.values())

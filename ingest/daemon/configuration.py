@@ -63,7 +63,7 @@ def check_labels(settings: Settings) -> None:
     for name in settings.metrics.labels:
         if name in _TAKEN_LABELS:
             raise InvalidOptionError(
-                "metrics have a label of this name already",
+                "metrics already have a label of this name",
                 hint="choose another name",
                 key=f"metrics.labels.{name}",
             )
@@ -79,7 +79,7 @@ def check_ordering(settings: Settings) -> None:
         return
     if settings.format not in _ORDERED_FORMATS:
         raise InvalidOptionError(
-            f"records in format {settings.format} do not say where in the source a change stands",
+            f"records in format {settings.format} carry no source position",
             hint="set it to `kafka`, or use debezium-json, debezium-avro or debezium-flat",
             key=_ORDERING,
             value=SOURCE,
@@ -88,7 +88,7 @@ def check_ordering(settings: Settings) -> None:
         reason = unordered(properties)
         if reason:
             raise InvalidOptionError(
-                f"a table cannot be in the order of the source: {reason}",
+                f"a table cannot be ordered by source position: {reason}",
                 hint=f"change `{key}`, or set `{_ORDERING}: kafka`",
                 key=_ORDERING,
                 value=SOURCE,
@@ -141,7 +141,7 @@ def _check(settings: Settings, rule: TableRule, where: str) -> None:
             )
         if name in whole.mask and not parse_mask(whole.mask[name]).keeps_apart:
             raise InvalidOptionError(
-                "a mask would make one key of different ones",
+                "a mask would map different keys to one",
                 hint="use sha256, or another primary key",
                 key=f"{where}.mask.{name}",
             )
@@ -161,7 +161,7 @@ def _check_partitions(settings: Settings, rule: TableRule, where: str) -> None:
         _at(f"{where}.partition.by", _refuse, moving, properties.get("bucket", ""))
     if moving and "sequence.field" in properties:
         raise InvalidOptionError(
-            "sequence.field and keys that move between partitions exclude each other",
+            "sequence.field cannot be combined with keys that move between partitions",
             hint=f"add {', '.join(moving)} to `primary.key`, or remove sequence.field",
             key=f"{where}.partition.by",
         )

@@ -260,7 +260,7 @@ class Daemon:
         """The batch in progress has exceeded its time limit."""
         self._given_up = GivenUpError(
             "the running batch did not end within `pipeline.stop.timeout`",
-            hint="it is done again at the next start",
+            hint="it is retried at the next start",
         )
 
     def request_reload(self) -> None:
@@ -511,7 +511,7 @@ class Daemon:
         back_s = self._calendar.went_back()
         if back_s:
             _LOG.warning(
-                "the machine's clock went back: the query is restarted",
+                "the system clock was set back: restarting the query",
                 extra={"event": "clock_set_back", "seconds": round(back_s, 1)},
             )
         return bool(back_s)
@@ -536,7 +536,7 @@ class Daemon:
         faulthandler.dump_traceback(all_threads=True)
         self._given_up = GivenUpError(
             "the batch takes longer than `pipeline.batch.timeout`",
-            hint="it is done again after the restart; the stacks above say what it waited for",
+            hint="it is retried after the restart; the thread dump above shows what it waited for",
             seconds=round(took_s),
         )
 

@@ -138,7 +138,7 @@ class JvmLog:
                 try:
                     lines.take(data)
                 except Exception:  # noqa: BLE001 - without a reader the JVM blocks
-                    _LOG.exception("lines of the JVM are lost", extra={"event": "jvm_log"})
+                    _LOG.exception("JVM log lines are lost", extra={"event": "jvm_log"})
         lines.end()
         os.close(self._reads)
 

@@ -80,8 +80,8 @@ def _disk_full(text: str) -> DiskFullError:
     return DiskFullError(
         "a disk is full",
         detail=" ".join(text.split())[:300],
-        hint="make room where the path is: warehouse, checkpoint, or the workers' TMPDIR and "
-        "SPARK_LOCAL_DIRS; nothing is half written, and the daemon continues by itself",
+        hint="free disk space at the path: warehouse, checkpoint, or the workers' TMPDIR and "
+        "SPARK_LOCAL_DIRS; nothing is half written, and the daemon resumes by itself",
         **({"path": path} if path else {}),
     )
 
@@ -104,7 +104,7 @@ def _memory(text: str) -> MemoryLimitError | None:
     if _WORKER_KILLED.search(text):
         return MemoryLimitError(
             "a Python worker was killed",
-            detail="mostly by the system for lack of memory; see its log",
+            detail="usually by the kernel for lack of memory; see its log",
             hint="raise the memory limit of the machine or pod, or lower "
             "`pipeline.trigger.max.bytes` or `spark.parallelism`; with "
             "`spark.executor.pyspark.memory` a worker reports it before the system kills it",

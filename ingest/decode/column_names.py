@@ -278,9 +278,7 @@ def _parsed(texts: Sequence[str]) -> ColumnNames:
             {name: (topic, part, offset) for name, (topic, part, offset) in heard.items()},
         )
     except (ValueError, AttributeError, TypeError) as error:
-        raise CorruptDataError(
-            "a table's options about its columns cannot be read", value=texts
-        ) from error
+        raise CorruptDataError("a table's column options cannot be read", value=texts) from error
 
 
 def _text(names: Mapping[str, object]) -> str:

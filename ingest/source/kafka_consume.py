@@ -205,7 +205,7 @@ class _RangeReader:
         """No progress until the deadline."""
         if self.log_end is None:
             raise RetryableError(
-                "kafka delivered nothing of a range",
+                "kafka delivered no records of a range",
                 detail=self.pooled.complaint,
                 hint="check that the brokers and the topic's partition leader are up",
                 topic=self.piece.topic,

@@ -202,7 +202,7 @@ class PartitionQueue:
         if polled is not None:
             error = polled.error()
             if error is None:
-                raise InternalError("a record came past the queue of its partition")
+                raise InternalError("a record bypassed the queue of its partition")
             block.events.append((error, polled.offset()))
         return block
 

@@ -353,4 +353,4 @@ def send_record(settings: KafkaSourceSettings, topic: str, key: bytes, value: by
     if failures:
         raise failures[0]
     if unsent:
-        raise RetryableError("kafka did not take the record in time", topic=topic)
+        raise RetryableError("kafka did not acknowledge the record in time", topic=topic)

@@ -349,7 +349,7 @@ def resolve_in_flight(book: TableRegistry, ownership: Ownership) -> tuple[str, .
     ownership.mark_resolved()
     if fenced:
         _LOG.warning(
-            "an earlier owner of the stream may still live: its in-flight batch is fenced off",
+            "an earlier owner of the stream may still run: its in-flight batch is fenced off",
             extra={"event": "fenced", "epoch": ownership.epoch, "tables": list(fenced)},
         )
     return fenced

@@ -247,7 +247,7 @@ def first_format_note(file_io: FileIO, warehouse: str, stream: str) -> StateFile
         f"{stream_folder(warehouse, stream)}/progress.json",
         BatchNote,
         title="the stream's progress file",
-        hint="remove it: the stream then starts over and drops what its tables hold",
+        hint="remove it: the stream then starts over and drops the rows of its tables",
     )
 
 
@@ -415,8 +415,8 @@ class Ownership:
             facts |= {"owner": str(newest.owner), "epoch": newest.epoch}
         return FencedError(
             "another process owns the stream",
-            hint="two daemons run one stream: this one ends; nothing of its last batch is lost or "
-            "doubled",
+            hint="two daemons run one stream: this one ends; its last batch is neither lost "
+            "nor duplicated",
             **facts,
         )
 
@@ -475,7 +475,7 @@ def require_epoch(
         raise FencedError(
             "another process owns the stream",
             detail="it has committed to this table",
-            hint="two daemons run one stream: this one ends; nothing is lost or doubled",
+            hint="two daemons run one stream: this one ends; nothing is lost or duplicated",
             table=table.layout.root,
             epoch=newest,
             own_epoch=epoch,

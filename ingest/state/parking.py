@@ -135,7 +135,7 @@ class Parking:
             f"{stream_folder(warehouse, stream)}/parked.json",
             _Content,
             title="the list of parked tables",
-            hint="restore it; without it parked tables would continue and lack what they missed",
+            hint="restore it; without it parked tables would resume without the rows they missed",
         )
         self._lock = threading.Lock()
         self._content = _Content()

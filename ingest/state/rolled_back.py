@@ -200,7 +200,7 @@ def _note_of(options: Mapping[str, str]) -> _Note:
         return msgspec.json.decode(text, type=_Note)
     except msgspec.DecodeError as error:
         raise CorruptDataError(
-            "the note on a table that was rolled back cannot be read",
+            "the rollback note of a table cannot be read",
             hint=_HINT,
             option=ROLLBACK_OPTION,
             value=text,

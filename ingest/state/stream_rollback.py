@@ -123,7 +123,7 @@ def _require_level(book: TableRegistry) -> None:
     waiting = sorted({*book.parking.parked(), *book.parking.behind})
     if waiting:
         raise InvalidRequestError(
-            "a table is parked, or has not caught up since",
+            "a table is parked or has not caught up yet",
             hint="resume it and let it catch up first: it resumes from other offsets than the rest",
             table=waiting[0],
         )
@@ -149,9 +149,9 @@ def _table_plan(book: TableRegistry, name: str, stream: str, point: Point) -> Ta
     first = later[0] if later else len(history)
     if first == 0:
         raise NotFoundError(
-            "a table has no snapshot of that batch's time",
-            detail="it was made later, or the snapshot has expired",
-            hint="drop the table if it was made later: it is made again; else choose a later batch",
+            "a table has no snapshot as old as that batch",
+            detail="it was created later, or the snapshot has expired",
+            hint="if created later, drop the table: it is created again; else choose a later batch",
             table=name,
             oldest=history[0].id,
         )

@@ -63,7 +63,7 @@ def source_name(
         raise InvalidRequestError(
             "several source tables fill the table"
             if address
-            else "the table does not say its source table",
+            else "the table does not name its source table",
             hint="name it: --server PREFIX --collection schema.table",
             table=table,
         )
@@ -74,7 +74,7 @@ def source_name(
     if not collection:
         if len(parts) not in (2, 3):
             raise InvalidRequestError(
-                "the name of the source table is not plain",
+                "the name of the source table is ambiguous",
                 hint="name it: --server PREFIX --collection schema.table",
                 table=table,
                 source=address,

@@ -67,7 +67,7 @@ class Mask:
             )
         if self.name != "redact" and not is_bytes(source) and not can_cast(source, STRING):
             raise InvalidRequestError(
-                "a column of this type cannot be masked so",
+                "this mask does not support the column's type",
                 hint="use redact or null",
                 type=type_name(source),
                 mask=self.name,
@@ -126,7 +126,7 @@ def parse_mask(text: str) -> Mask:
 
 
 def _wrong(name: str, hint: str) -> InvalidRequestError:
-    return InvalidRequestError("a mask has a wrong argument", hint=hint, mask=name)
+    return InvalidRequestError("invalid mask argument", hint=hint, mask=name)
 
 
 def _texts(column: pa.Array, source: DataType) -> pa.Array:

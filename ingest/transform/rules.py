@@ -252,7 +252,7 @@ def _check_names(
     for name in rule.derived_names:
         if name in source and name not in rule.exclude:
             raise InvalidRequestError(
-                "a column that the pipeline makes has the name of a source column",
+                "a derived column has the name of a source column",
                 hint="choose another name, or exclude the source column",
                 column=name,
             )
@@ -322,7 +322,7 @@ def stored_type(rule: TransformRule, name: str, source: DataType) -> DataType | 
         return None
     if name in rule.derived_names:
         raise InvalidRequestError(
-            "a column that the pipeline makes has the name of a source column",
+            "a derived column has the name of a source column",
             hint="choose another name, or exclude the source column",
             column=name,
         )
@@ -366,8 +366,8 @@ def refuse_timed(planned: PlannedRule, name: str) -> None:
     if name in planned.timed:
         raise InvalidRequestError(
             "a key or partition column depends on now() or on metadata that differ between the "
-            "changes of a row, so that they would not meet",
-            hint="use a column of the source, such as when the row was made",
+            "changes of a row, so they would not reach the same row",
+            hint="use a column of the source, such as the row's creation time",
             column=name,
         )
 
@@ -385,7 +385,7 @@ def check_key_masks(planned: PlannedRule, primary_key: Sequence[str]) -> tuple[s
             continue
         if not mask.keeps_apart:
             raise InvalidRequestError(
-                "a mask would make one key of different ones",
+                "a mask would map different keys to one",
                 hint="use sha256, or another primary key",
                 column=name,
                 mask=mask.name,

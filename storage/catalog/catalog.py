@@ -370,7 +370,7 @@ class Catalog(abc.ABC):
                 return
             self.clock.sleep(_REGISTRATION_WAIT_S)
         raise InvalidRequestError(
-            "files of a table of this name are there, but it is not in the catalog",
+            "table files exist, but the table is not in the catalog",
             hint="register it with `repair_table`, or remove its directory",
             table=identifier,
             path=self.table_path(identifier),
@@ -763,7 +763,7 @@ def split_identifier(identifier: str) -> tuple[str, str]:
     database, dot, name = identifier.partition(".")
     if not dot:
         raise InvalidRequestError(
-            "a table is named by database and table",
+            "the table name has no database",
             hint="write it as `database.table`",
             table=identifier,
         )

@@ -107,8 +107,8 @@ class _HiveEnvironment(CatalogEnvironment):
             self._enter(table, snapshot)
         except (LakewardError, OSError) as error:
             _LOG.warning(
-                "partitions were committed but not entered in the Hive metastore; "
-                "`repair_table` enters them",
+                "partitions were committed but not added to the Hive metastore; "
+                "`repair_table` adds them",
                 extra={"table": self._identifier, "snapshot": snapshot.id},
                 exc_info=error,
             )
@@ -317,7 +317,7 @@ class HiveCatalog(Catalog):
 
     def _location(self, identifier: str) -> str:
         if not self.exists(identifier):
-            raise NotFoundError("it is not in the catalog", table=identifier)
+            raise NotFoundError("the table is not in the catalog", table=identifier)
         return self.table_path(identifier)
 
     def _check_free(self, identifier: str) -> None:
@@ -435,7 +435,7 @@ class HiveCatalog(Catalog):
         schema = self.schemas(identifier).latest()
         if schema is None:
             raise NotFoundError(
-                "there are no files of a table", table=identifier, path=self.table_path(identifier)
+                "no table files found", table=identifier, path=self.table_path(identifier)
             )
         self.create_database(split_identifier(identifier)[0], ignore_if_exists=True)
         self._check_free(identifier)

@@ -110,7 +110,7 @@ def from_hive(text: str) -> DataType:
         if sized[1] == "decimal":
             return AtomicType(TypeRoot.DECIMAL, precision=size, scale=int(sized[3] or 0))
         return AtomicType(TypeRoot(sized[1].upper()), length=size)
-    raise UnsupportedFeatureError("a type of Hive has no counterpart here", type=text)
+    raise UnsupportedFeatureError("no Paimon type for this Hive type", type=text)
 
 
 def _split(text: str) -> list[str]:

@@ -144,7 +144,7 @@ class _Connection:
             raise
         except DBAPIError as error:
             raise StorageUnavailableError(
-                "the database of the catalog failed",
+                "the catalog's database failed",
                 detail=str(error.orig),
                 hint="check `uri`, `jdbc.user` and `jdbc.password`, and that the database runs",
                 database=self.url.render_as_string(hide_password=True),
@@ -164,9 +164,9 @@ class _Connection:
                 with self.begin() as connection:  # another process made it
                     if table.name not in sa.inspect(connection).get_table_names():
                         raise StorageUnavailableError(
-                            "a table of the catalog cannot be made",
+                            "a catalog table cannot be created",
                             detail=str(error.orig),
-                            hint="give the user the right to create tables, or create it",
+                            hint="allow the user to create tables, or create it yourself",
                             table=table.name,
                         ) from error
 
@@ -191,7 +191,7 @@ def _url(uri: str, user: str, password: str) -> sa.URL:
     kind = rest.partition(":")[0].lower()
     if prefix != "jdbc" or not kind:
         raise InvalidOptionError(
-            "the address of the catalog's database is not one of JDBC",
+            "the address of the catalog's database is not a JDBC URL",
             hint="write `jdbc:sqlite:/path/file.db`, `jdbc:postgresql://host:5432/database` or "
             "`jdbc:mysql://host:3306/database`",
             key=URI,
@@ -200,7 +200,7 @@ def _url(uri: str, user: str, password: str) -> sa.URL:
     if kind not in _DRIVERS:
         raise UnsupportedFeatureError(
             "there is no driver for this kind of database",
-            hint="there are sqlite, postgresql, mysql and mariadb",
+            hint="use sqlite, postgresql, mysql or mariadb",
             option=URI,
             value=kind,
         )
@@ -208,7 +208,7 @@ def _url(uri: str, user: str, password: str) -> sa.URL:
         path = rest.partition(":")[2].removeprefix("file:").partition("?")[0]
         if not path or path == ":memory:":
             raise InvalidOptionError(
-                "a catalog in memory would be lost with its process",
+                "an in-memory catalog would be lost with its process",
                 hint="write jdbc:sqlite:/path/to/file.db",
                 key=URI,
             )
@@ -220,7 +220,7 @@ def _url(uri: str, user: str, password: str) -> sa.URL:
     unknown = sorted(set(query) - _URI_OPTIONS.get(kind, frozenset()))
     if unknown:
         raise InvalidOptionError(
-            "this parameter of a driver is not supported", hint="remove it", parameter=unknown[0]
+            "this JDBC URL parameter is not supported", hint="remove it", parameter=unknown[0]
         )
     return sa.URL.create(
         _DRIVERS[kind],
@@ -537,7 +537,7 @@ class JdbcCatalog(Catalog):
     def _location(self, identifier: str) -> str:
         path = self.table_path(identifier)
         if not self.exists(identifier):
-            raise NotFoundError("it is not in the catalog", table=identifier)
+            raise NotFoundError("the table is not in the catalog", table=identifier)
         return path
 
     def repair_table(self, identifier: str) -> None:
@@ -545,7 +545,7 @@ class JdbcCatalog(Catalog):
         schema = self.schemas(identifier).latest()
         if schema is None:
             raise NotFoundError(
-                "there are no files of a table", table=identifier, path=self.table_path(identifier)
+                "no table files found", table=identifier, path=self.table_path(identifier)
             )
         self.create_database(split_identifier(identifier)[0], ignore_if_exists=True)
         self._register(identifier, schema)

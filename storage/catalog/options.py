@@ -84,7 +84,7 @@ def split_options(
             )
         near = difflib.get_close_matches(key, [*known, *_COMMON], 1)
         hint = f"did you mean `{near[0]}`?" if near else "see docs/guides/catalogs.md"
-        raise InvalidOptionError("a catalog of this kind has no such option", hint=hint, key=key)
+        raise InvalidOptionError("unknown option for this kind of catalog", hint=hint, key=key)
     return settings, store
 
 

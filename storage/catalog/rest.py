@@ -71,7 +71,7 @@ class RestFileIO(ForwardingFileIO):
         if snapshot is None:
             if "/schema/schema-" in path:
                 raise UnsupportedFeatureError(
-                    "the schemas of this table are the server's", table=self._identifier
+                    "the catalog server manages this table's schemas", table=self._identifier
                 )
             return self.inner.put_if_absent(path, data)
         if self.inner.is_file(path):
@@ -193,11 +193,11 @@ class RestCatalog(Catalog):
         settings, store = split_options(options, keys, (_HEADER,))
         if flag(settings, LOCK_ENABLED, False):
             raise UnsupportedFeatureError(
-                "a REST catalog has no lock: its server publishes", option=LOCK_ENABLED
+                "a REST catalog has no lock: its server commits", option=LOCK_ENABLED
             )
         if settings.get(_PROVIDER, "bear") != "bear":
             raise UnsupportedFeatureError(
-                "this way of authentication is not supported",
+                "this authentication method is not supported",
                 hint="use `token.provider` = `bear` with `token`",
                 option=_PROVIDER,
                 value=settings[_PROVIDER],
@@ -210,7 +210,7 @@ class RestCatalog(Catalog):
             )
         if redacted_text(settings[URI]) != settings[URI]:
             raise InvalidOptionError(
-                "the address of a server holds no credentials",
+                "credentials are not allowed in the server address",
                 hint=f"give them as `{_TOKEN}`, or as `{_HEADER}Authorization`",
                 key=URI,
             )
@@ -300,7 +300,7 @@ class RestCatalog(Catalog):
             raise NotFoundError("there is no such table", table=identifier) from error
         if not answer.get("path"):
             raise UnsupportedFeatureError(
-                "the server does not say where the table lies", table=identifier
+                "the catalog server returned no table path", table=identifier
             )
         file_io, path = self._store_of(answer["path"])
         return _Entry(path.rstrip("/"), str(answer.get("id") or ""), file_io)

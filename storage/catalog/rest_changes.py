@@ -136,7 +136,7 @@ def changes_from_json(document: Mapping[str, Any]) -> list[SchemaChange]:
     change_type = next((kind for kind, (name, _) in _CHANGES.items() if name == action), None)
     if change_type is None:
         raise UnsupportedFeatureError(
-            "there is no change of a table of this action",
+            "unknown action of a table change",
             hint=f"there are {', '.join(name for name, _ in _CHANGES.values())}",
             action=action,
         )
@@ -144,7 +144,7 @@ def changes_from_json(document: Mapping[str, Any]) -> list[SchemaChange]:
         return _changes(change_type, document)
     except (KeyError, TypeError, IndexError) as error:
         raise InvalidRequestError(
-            "a change of a table lacks a member", detail=repr(error), action=action
+            "a field of a table change is missing", detail=repr(error), action=action
         ) from error
 
 
@@ -182,8 +182,8 @@ def _place(move: Mapping[str, Any]) -> dict[str, Any]:
             return {}
         case kind:
             raise InvalidRequestError(
-                "there is no move of a column of this type",
-                hint="there are FIRST, AFTER, BEFORE, LAST",
+                "unknown type of column move",
+                hint="use FIRST, AFTER, BEFORE or LAST",
                 type=kind,
             )
 
@@ -210,12 +210,10 @@ def changed_view(view: View, changes: Sequence[Mapping[str, Any]]) -> View:
                 case "addDialect" | "updateDialect" | "dropDialect" as action:
                     _change_dialect(dialects, action, change)
                 case action:
-                    raise UnsupportedFeatureError(
-                        "there is no change of a view of this action", action=action
-                    )
+                    raise UnsupportedFeatureError("unknown action of a view change", action=action)
         except KeyError as error:
             raise InvalidRequestError(
-                "a change of a view lacks a member", detail=repr(error)
+                "a field of a view change is missing", detail=repr(error)
             ) from error
     return dataclasses.replace(view, options=options, dialects=dialects, comment=comment)
 

@@ -142,10 +142,10 @@ class RestClient:
         except urllib.error.HTTPError as error:
             raise self._failure(error.code, error.read(), url) from error
         except ValueError as error:
-            raise InvalidOptionError("not an address of a server", key="uri", value=url) from error
+            raise InvalidOptionError("not a server address", key="uri", value=url) from error
         except (OSError, http.client.HTTPException) as error:
             raise StorageUnavailableError(
-                "the server of the catalog does not answer",
+                "the catalog server does not answer",
                 detail=str(error),
                 hint="check `uri`, and that the server runs",
                 url=url,
@@ -154,7 +154,7 @@ class RestClient:
             return dict(json.loads(text)) if text.strip() else {}
         except (ValueError, TypeError) as error:
             raise InvalidRequestError(
-                "the server of the catalog does not answer with a JSON object",
+                "the catalog server does not answer with a JSON object",
                 detail=text[:200].decode(errors="replace"),
                 hint="check `uri`",
                 url=url,
@@ -168,21 +168,21 @@ class RestClient:
             message = body.decode(errors="replace")[:200]
         context: dict[str, Any] = {"detail": message, "url": url, "status": code}
         if code == 404:
-            return NotFoundError("the server of the catalog knows no such thing", **context)
+            return NotFoundError("the catalog server does not know this resource", **context)
         if code == 409:
-            return AlreadyExistsError("it exists already", **context)
+            return AlreadyExistsError("the resource exists already", **context)
         if code in (401, 403):
             return InvalidRequestError(
-                "the server of the catalog refuses access", hint="check `token`", **context
+                "the catalog server refuses access", hint="check `token`", **context
             )
         if code in (301, 302, 303, 307, 308):
             return InvalidRequestError(
-                "the server of the catalog redirects",
+                "the catalog server redirects",
                 hint="set `uri` to the address of the server itself",
                 **context,
             )
         if code == 501:
-            return UnsupportedFeatureError("the server of the catalog cannot do this", **context)
+            return UnsupportedFeatureError("the catalog server does not support this", **context)
         if code in _UNAVAILABLE:
-            return StorageUnavailableError("the server of the catalog failed", **context)
-        return InvalidRequestError("the server of the catalog refused the request", **context)
+            return StorageUnavailableError("the catalog server failed", **context)
+        return InvalidRequestError("the catalog server refused the request", **context)

@@ -173,4 +173,4 @@ def read_present(file_io: FileIO, paths: Sequence[str]) -> Iterator[bytes | None
 
 def note_undeleted(path: str, error: Exception) -> None:
     """Log that an unneeded file stays."""
-    _LOG.debug("an unneeded file stays", extra={"path": path}, exc_info=error)
+    _LOG.debug("an unneeded file was not deleted", extra={"path": path}, exc_info=error)

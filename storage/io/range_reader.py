@@ -118,7 +118,7 @@ class RangeReader(io.RawIOBase):
         self._expected = start + count
         if data is None:
             raise CorruptDataError(
-                "the store gave fewer bytes than the object has",
+                "the store returned fewer bytes than the object has",
                 path=self._path,
                 offset=start,
                 expected=count,

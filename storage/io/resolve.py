@@ -3,7 +3,7 @@
 
 A location is a local path (relative ones are made absolute, `~` is the home directory), a URI
 `file:/path`, `file:///path`, `file://localhost/path`, or an object store's URL
-(`object_store_options`), or `hdfs://host:port/path`. As in Paimon, the path of a URI is taken
+(`object_store.options`), or `hdfs://host:port/path`. As in Paimon, the path of a URI is taken
 literally: `%20` stays three characters, because table paths hold percent signs of their own.
 """
 

@@ -143,7 +143,7 @@ def _run(level: int, files: list[DataFileMeta] | None, key_of: KeyOf) -> SortedR
     for left, right in itertools.pairwise(files):
         if key_of(left.max_key) >= key_of(right.min_key):
             raise CorruptDataError(
-                "two files of one level overlap in their keys",
+                "the key ranges of two files of one level overlap",
                 hint="compact the bucket with the writer that made them",
                 level=level,
                 left=left.file_name,

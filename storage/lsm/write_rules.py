@@ -42,7 +42,7 @@ def accept_rows(
     """
     position = batch.schema.get_field_index(VALUE_KIND)
     if position < 0:
-        raise InternalError("rows without kinds came to a writer", column=VALUE_KIND)
+        raise InternalError("a writer received rows without row kinds", column=VALUE_KIND)
     kinds = batch.column(position)
     columns = [
         _column(batch, field, target)

@@ -64,7 +64,7 @@ def drop_catalog(session: "SqlSession", node: nodes.DropCatalog) -> None:
         return
     session.named_catalog(name)
     if name == session.catalog_name:
-        refuse("the current catalog cannot be dropped", node, hint="USE CATALOG another one first")
+        refuse("the current catalog cannot be dropped", node, hint="switch with USE CATALOG first")
     del session.catalogs[name]
 
 
@@ -193,7 +193,9 @@ def _schema(session: "SqlSession", node: nodes.CreateTable) -> TableSchema:
     query = node.args.get("query")
     if query is not None:
         if columns:
-            refuse("columns of CREATE TABLE AS come from its query", node, hint="leave them out")
+            refuse(
+                "columns of CREATE TABLE AS come from its query", node, hint="remove the columns"
+            )
         columns = query_fields(session, query)
     if not columns and "type" in options:  # the type of the table defines its columns
         return TableSchema(id=0, fields=(), highest_field_id=-1, options=options)
@@ -306,7 +308,7 @@ def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
     if names:
         if len(names) != len(fields):
             refuse(
-                "the view does not name as many columns as its query has",
+                "the view and its query differ in the number of columns",
                 node,
                 names=len(names),
                 columns=len(fields),
@@ -318,7 +320,12 @@ def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
     lower_names = [field.name.lower() for field in fields]
     duplicate = next((name for name in lower_names if lower_names.count(name) > 1), None)
     if duplicate is not None:
-        refuse("the view has two columns of a name", node, hint="give one an alias", name=duplicate)
+        refuse(
+            "two columns of the view have the same name",
+            node,
+            hint="give one an alias",
+            name=duplicate,
+        )
     view = View(
         fields=tuple(fields),
         query=complete_text(session, node.args["query_text"]),
@@ -392,7 +399,7 @@ def complete_text(session: "SqlSession", text: str, *, own_catalog: bool = False
             edits.append((table.args["catalog"].meta["start"], table.args["db"].meta["start"], ""))
         elif table.catalog and own_catalog:
             refuse(
-                "a materialized table reads tables of its own catalog",
+                "a materialized table can read only tables of its own catalog",
                 table,
                 catalog=table.catalog,
             )

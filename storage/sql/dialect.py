@@ -92,9 +92,9 @@ def statements(text: str) -> Iterator[Statement]:
         tokens = Lakeward().tokenize(text)
     except TokenError as error:
         raise SqlError(
-            "the text cannot be split into words",
+            "the text cannot be split into tokens",
             detail=str(error).partition("\n")[0],
-            hint="a quotation or a comment may not be closed",
+            hint="look for an unclosed quote or comment",
         ) from error
     current: list[Token] = []
     for token in [*tokens, None]:
@@ -128,4 +128,4 @@ def _refused(error: ParseError) -> SqlError:
         place = {"line": facts["line"], "column": max(1, int(str(facts["col"])) - len(near) + 1)}
         if near:
             place["near"] = near
-    return SqlError("the statement cannot be understood", detail=message.rstrip("."), **place)
+    return SqlError("the statement cannot be parsed", detail=message.rstrip("."), **place)

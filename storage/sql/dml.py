@@ -144,10 +144,10 @@ def _assignment(table: FileStoreTable, node: exp.Expr, name: str) -> tuple[str, 
             hint=f"set the whole row: {column.table} = named_struct(…)",
         )
     if isinstance(node.expression, exp.Column) and node.expression.name.upper() == "DEFAULT":
-        refuse("DEFAULT is not known here", node, hint="write the value itself")
+        refuse("DEFAULT is not supported here", node, hint="write the value itself")
     for aggregate in node.expression.find_all(exp.AggFunc):
         if aggregate.find_ancestor(exp.Query, exp.Window) is None:
-            refuse("an aggregate is of many rows", aggregate, hint="write (SELECT … FROM …)")
+            refuse("aggregates are not allowed here", aggregate, hint="write (SELECT … FROM …)")
     return column_of(table, column), node.expression
 
 
@@ -308,7 +308,11 @@ def _clause(
         absent_sides = sides - {side.lower()}
         for column in part.find_all(exp.Column):
             if column.table.lower() in absent_sides and column.find_ancestor(exp.Query) is None:
-                refuse("this clause has no row of that side", column, hint=f"it has {side} only")
+                refuse(
+                    "that table is not available in this clause",
+                    column,
+                    hint=f"only {side} is available",
+                )
         return source_only(unqualified(part, node.this, source), side)
 
     return _Clause(
@@ -327,7 +331,7 @@ def _all_columns(
     missing = [name for name in table.schema.field_names if name.lower() not in by_fold]
     if missing:
         refuse(
-            "the source has not all columns of the table",
+            "the source lacks columns of the table",
             node,
             hint=f"name the columns to set; the source has {', '.join(source_columns)}",
             name=missing[0],
@@ -353,7 +357,7 @@ def _inserted(
     values = then.expression.expressions if then.expression is not None else []
     if len(values) != len(names):
         refuse(
-            f"{len(values)} values are given, and {len(names)} are wanted",
+            f"{len(values)} values given, {len(names)} expected",
             when,
             hint=f"INSERT ({', '.join(names)}) VALUES (…)",
         )

@@ -73,7 +73,7 @@ def _static_partition(
         name = column_of(table, part.this if isinstance(part, exp.EQ) else part)
         if name not in table.schema.partition_keys:
             keys = ", ".join(table.schema.partition_keys) or "nothing"
-            refuse("no partition column", part, hint=f"the table is partitioned by {keys}")
+            refuse("not a partition column", part, hint=f"the table is partitioned by {keys}")
         if not isinstance(part, exp.EQ):
             continue
         value = constant(session, part.expression)
@@ -110,7 +110,7 @@ def _source_rows(
     schema = pa.schema([arrow_schema.field(name) for name in names])
     if isinstance(source, exp.Values):
         if node.args.get("by_name"):
-            refuse("VALUES have no names", source, hint="leave BY NAME out")
+            refuse("VALUES has no column names", source, hint="remove BY NAME")
         return names, _value_rows(session, source, schema)
     if not isinstance(source, exp.Query):
         refuse("there are no rows to insert", node, hint="write VALUES (…) or a query")
@@ -162,7 +162,7 @@ def _alike(column: Iterable[exp.Expr]) -> bool:
 def _require_width(node: exp.Expr, count: int, wanted: pa.Schema) -> None:
     if count != len(wanted):
         refuse(
-            f"{count} columns are given, and {len(wanted)} are wanted",
+            f"{count} columns given, {len(wanted)} expected",
             node,
             hint=f"give {', '.join(wanted.names)}, or name the columns: INSERT INTO t (…)",
         )
@@ -214,7 +214,7 @@ def target_table(
             hint = "a format table takes INSERT and INSERT OVERWRITE only"
         refuse("rows of this cannot be changed", node, hint=hint)
     if not travel_of(table.schema.options).to_newest:
-        refuse("a state of the past cannot be changed", node, hint="leave the scan options out")
+        refuse("a past snapshot cannot be changed", node, hint="remove the scan options")
     return table
 
 

@@ -45,9 +45,11 @@ def create(session: SqlSession, node: nodes.CreateTable) -> int:
         return 0
     query = node.args.get("query")
     if query is None:
-        refuse("a materialized table is defined by a query", node, hint="add AS SELECT …")
+        refuse("a materialized table needs a query", node, hint="add AS SELECT …")
     if node.args["columns"]:
-        refuse("columns of a materialized table come from its query", node, hint="leave them out")
+        refuse(
+            "columns of a materialized table come from its query", node, hint="remove the columns"
+        )
     definition = MaterializedTable.of(
         complete_text(session, node.args["query_text"], own_catalog=True),
         node.args.get("freshness"),
@@ -79,7 +81,9 @@ def alter(session: SqlSession, node: nodes.AlterMaterializedTable) -> int | None
     definition = MaterializedTable.from_schema(table.schema)
     if action == "refresh":
         if node.args.get("options"):
-            refuse("REFRESH takes no options", node, hint="put them into the query as a hint")
+            refuse(
+                "REFRESH takes no options", node, hint="put them into the query as an OPTIONS hint"
+            )
         return refresh(session, table, node.args.get("partition"))
     if action == "as":
         table.alter(_new_query(session, table, node))
@@ -116,7 +120,9 @@ def refresh(
     unknown = sorted(set(partition or {}) - set(table.schema.partition_keys))
     if unknown:
         keys = ", ".join(table.schema.partition_keys) or "nothing"
-        refuse("no such partition column", hint=f"it is partitioned by {keys}", name=unknown[0])
+        refuse(
+            "no such partition column", hint=f"the table is partitioned by {keys}", name=unknown[0]
+        )
     if partition:
         query = _restricted(query, partition)
     names = list(table.schema.field_names)
@@ -187,7 +193,7 @@ def _new_query(
             refuse(
                 "the new query changes a column",
                 node,
-                hint="new columns stand behind the old ones; drop the table for others",
+                hint="put new columns after the old ones; for other changes drop the table",
                 name=column.name,
                 type=type_name(column.type),
                 found=f"{field.name} {type_name(field.type)}",

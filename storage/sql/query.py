@@ -108,7 +108,7 @@ def plan_query(session: "SqlSession", node: exp.Query) -> Plan:
             dialect="duckdb", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE
         )
     except SqlglotError as error:
-        raise SqlError("the query cannot be carried out", detail=str(error)) from error
+        raise SqlError("the query cannot be executed", detail=str(error)) from error
     return plan
 
 
@@ -173,7 +173,7 @@ def _expanded(
         for scope in scopes:
             _ = scope.selected_sources  # raises on a duplicate name
     except SqlglotError as error:
-        raise SqlError("the query cannot be understood", detail=str(error)) from error
+        raise SqlError("the query cannot be resolved", detail=str(error)) from error
     relations = [
         {
             name: _resolved(session, source)
@@ -400,7 +400,7 @@ def _refuse_leftovers(tree: exp.Query, plan: Plan) -> None:
     names = {cte.alias.lower() for cte in tree.find_all(exp.CTE)} | set(plan.relations)
     for table in tree.find_all(exp.Table):
         if _is_named(table) and (table.db or table.name.lower() not in names):
-            refuse("a table cannot stand here", table, table=table.name)
+            refuse("a table is not allowed here", table, table=table.name)
 
 
 def _refuse_functions(tree: exp.Query) -> None:
@@ -412,8 +412,8 @@ def _refuse_functions(tree: exp.Query) -> None:
             continue
         name = table.this.name or table.this.sql(dialect=Lakeward)
         raise SqlError(
-            "this function cannot stand for a table",
-            hint="there are UNNEST, EXPLODE and RANGE",
+            "this function cannot be used as a table",
+            hint="supported are UNNEST, EXPLODE and RANGE",
             function=name or "this",
             **position(table),
         )

@@ -72,7 +72,7 @@ def resolve(session: "SqlSession", node: exp.Table) -> Any:
         view = None if branch or system else _view(catalog, f"{database}.{base}")
         if view is not None:
             if options:
-                refuse("a view has no options and no states", node)
+                refuse("a view takes no options and no time travel", node)
             return view
         if branch and catalog.exists(f"{database}.{base}"):
             rows = system_table(catalog.table(f"{database}.{base}"), "branches")

@@ -382,7 +382,7 @@ def set_option(session: "SqlSession", node: nodes.SetOption) -> pa.Table | None:
         if key in nodes.ZONE_OPTIONS:
             _require_zone(node, value)
         elif hint := suggestion(key, nodes.ZONE_OPTIONS, cutoff=_MISSPELT):
-            refuse("there is no such option of a session", node, hint=hint, option=key)
+            refuse("there is no such session option", node, hint=hint, option=key)
         session.options[key] = value
         return None
     options = {name: text for name, text in session.options.items() if key in (None, name)}

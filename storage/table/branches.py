@@ -64,7 +64,7 @@ def create_branch(
         table.snapshot_owner.create_branch(name, tag)
     else:
         raise UnsupportedFeatureError(
-            "a branch of a table of a REST catalog starts at a tag, or empty",
+            "in a REST catalog a branch starts at a tag or empty",
             hint="create a tag of the snapshot, then the branch at the tag",
             snapshot=snapshot_id,
             table=table.layout.root,
@@ -109,7 +109,7 @@ def drop_branch(table: TableCore, name: str) -> None:
     """
     _require(table, name)
     if name == table.layout.branch:
-        raise InvalidRequestError("a branch cannot be dropped from itself", branch=name)
+        raise InvalidRequestError("a branch cannot be dropped while it is open", branch=name)
     if table.snapshot_owner is not None:
         table.snapshot_owner.drop_branch(name)
         return
@@ -173,7 +173,7 @@ def fast_forward(table: TableCore, name: str) -> None:
     if table.layout.branch != _MAIN or name == _MAIN:
         raise InvalidRequestError(
             f"Branch name '{name}' do not use in fast-forward.",
-            detail="main is moved to a branch, not a branch to another",
+            detail="only main can be fast-forwarded, to another branch",
         )
     _require(table, name)
     layout = dataclasses.replace(table.layout, branch=name)
@@ -231,4 +231,4 @@ def _check_name(name: str) -> None:
             f"Branch name cannot be pure numeric string but is '{name}'.", name=name
         )
     if "/" in name or "$" in name or any(ord(letter) < 32 for letter in name):
-        raise InvalidRequestError("this name of a branch is not allowed", name=name)
+        raise InvalidRequestError("invalid branch name", name=name)

@@ -215,7 +215,7 @@ def _accepted(batch: pa.RecordBatch, schema: TableSchema, options: TableOptions)
     kinds, columns = accept_rows(batch, schema, options)
     if pc.any(pc.not_equal(kinds, 0)).as_py():
         raise InvalidRequestError(
-            "a format table takes inserts alone", hint="overwrite the table or a partition"
+            "a format table accepts only inserts", hint="overwrite the table or a partition"
         )
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
 
@@ -235,7 +235,7 @@ class _Kept(io.RawIOBase):
 
 def _put(file_io: FileIO, path: str, data: bytes) -> None:
     if not file_io.put_if_absent(path, data):
-        raise InternalError("a new file has the name of another", path=path)
+        raise InternalError("a new file has the name of an existing one", path=path)
 
 
 _PORTS = ("layout", "file_io", "clock", "ids", "schemas")

@@ -65,7 +65,7 @@ class MaterializedTable:
             raise UnsupportedFeatureError(
                 "REFRESH_MODE = CONTINUOUS is not supported",
                 detail="a continuous refresh is a separate streaming job, which does not end",
-                hint="write REFRESH_MODE = FULL, or leave it out: the clock refreshes the table",
+                hint="write REFRESH_MODE = FULL, or leave it out: refreshes are then scheduled",
             )
         if mode not in (None, "full"):
             raise InvalidRequestError(
@@ -74,7 +74,7 @@ class MaterializedTable:
         number, unit = freshness or (str(_DEFAULT_FRESHNESS[0]), _DEFAULT_FRESHNESS[1])
         if unit.removesuffix("s") not in _UNITS_MS or not number.strip().isdecimal():
             raise InvalidRequestError(
-                "not a freshness",
+                "invalid freshness",
                 hint="write FRESHNESS = INTERVAL '<n>' SECOND, MINUTE, HOUR or DAY",
                 value=f"{number} {unit}",
             )
@@ -94,17 +94,17 @@ class MaterializedTable:
         options = schema.options
         query = option_value(options, f"{_PREFIX}definition-query")
         if option_value(options, "type") != MATERIALIZED_TABLE or not query:
-            raise InvalidRequestError("this is no materialized table")
+            raise InvalidRequestError("not a materialized table")
         if option_value(options, f"{_PREFIX}refresh-mode") == "continuous":
             raise UnsupportedFeatureError(
                 "the table is refreshed continuously by another engine",
-                hint="refresh it there, or make it again with REFRESH_MODE = FULL",
+                hint="refresh it there, or create it again with REFRESH_MODE = FULL",
             )
         number = str(option_value(options, f"{_PREFIX}interval-freshness") or "1")
         unit = option_value(options, f"{_PREFIX}interval-freshness.time-unit") or "hour"
         if not number.isdecimal() or int(number) == 0:
             raise InvalidOptionError(
-                "not a freshness", option=f"{_PREFIX}interval-freshness", value=number
+                "invalid freshness", option=f"{_PREFIX}interval-freshness", value=number
             )
         return MaterializedTable(
             query=query,
@@ -171,7 +171,7 @@ def check_formatters(schema: TableSchema) -> None:
     for column in _formatters(schema):
         if column not in texts:
             raise InvalidOptionError(
-                "the time of a partition is in a partition column of type STRING",
+                "a date formatter needs a partition column of type STRING",
                 option=f"partition.fields.{column}.date-formatter",
             )
 
@@ -185,7 +185,7 @@ def _formatters(schema: TableSchema) -> dict[str, str]:
         pattern = re.sub("|".join(_PATTERNS), lambda part: _PATTERNS[part[0]], text)
         if re.search(r"[A-Za-z]", re.sub(r"%[YmdHMS]", "", pattern)):
             raise InvalidOptionError(
-                "a pattern of times has a letter without meaning",
+                "a date pattern contains an unsupported letter",
                 hint=f"it may contain {', '.join(_PATTERNS)} and other characters",
                 option=key,
                 value=text,

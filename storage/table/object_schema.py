@@ -58,7 +58,7 @@ def check_object_table(schema: TableSchema) -> None:
     """
     if not option_value(schema.options, LOCATION):
         raise InvalidOptionError(
-            "an object table needs the directory that it lists",
+            "an object table needs a directory to list",
             hint="set `object-location`",
             option=LOCATION,
         )

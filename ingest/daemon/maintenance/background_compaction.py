@@ -272,4 +272,4 @@ class BackgroundCompaction:
 def report_bug(done: "Future[None]") -> None:
     """Log the failure of a task of a pool."""
     if not done.cancelled() and (error := done.exception()) is not None:
-        _LOG.error("maintenance stopped on a bug", exc_info=error)
+        _LOG.error("maintenance stopped: internal error", exc_info=error)

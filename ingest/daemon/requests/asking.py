@@ -107,8 +107,8 @@ def _wait(
         if waited >= options.timeout_s:
             raise RetryableError(
                 "the daemon has not answered in time",
-                hint="the request stays: the daemon handles it after its batch, or at its next "
-                "start; `lakeward status` shows it",
+                hint="the request stays queued: the daemon handles it after its batch, or at its "
+                "next start; `lakeward status` shows it",
                 request=request.id,
                 waited_s=round(waited),
             )

@@ -290,7 +290,7 @@ class _Replay:
             yield raw
             if self._pipeline.stopping():
                 raise RetryableError(
-                    "the daemon stops", hint="nothing was changed; replay again when it runs"
+                    "the daemon is stopping", hint="nothing was changed; replay again when it runs"
                 )
             if len(raw) and time.monotonic() - self._reported_s >= _REPORT_EVERY_S:
                 self._reported_s = time.monotonic()

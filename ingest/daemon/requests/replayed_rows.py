@@ -438,7 +438,7 @@ def decoded(
             )
         changes += applied.applied
         frozen |= applied.refused
-    raise InternalError("schema changes of a replay do not come to an end")
+    raise InternalError("schema changes of a replay do not converge")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

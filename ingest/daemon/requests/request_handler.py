@@ -93,7 +93,7 @@ def reload(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
     if fixed:
         raise InvalidOptionError(
             "these settings cannot change while the pipeline runs",
-            hint="restart the daemon, or take the change back; until then it continues as before",
+            hint="restart the daemon, or revert the change; until then the old settings apply",
             keys=", ".join(fixed),
         )
     _check(old, new)
@@ -112,9 +112,9 @@ def _check(old: Settings, new: Settings) -> None:
     for finding in findings:
         if not finding.ok:
             raise InvalidOptionError(
-                f"the new settings do not work: {finding.name}",
+                f"the new settings fail a check: {finding.name}",
                 detail=finding.finding,
-                hint="until they do the pipeline continues as before",
+                hint="until they pass the old settings apply",
             )
 
 

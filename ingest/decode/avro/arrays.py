@@ -102,7 +102,7 @@ def plain(tree: Any, node: Node, raw: Sequence[pa.Array]) -> pa.Array:
         case MapNode(key=key, value=value) if key is not None and value is not None:
             pairs = [plain("string", key, raw), plain(inner["values"], value, raw)]
             return _lists(array, pa.StructArray.from_arrays(pairs, names=["key", "value"]))
-    raise InternalError("a node of an Avro schema without its parts")
+    raise InternalError("an Avro schema node without its children")
 
 
 def _leaf(tree: Any, raw: pa.Array) -> pa.Array:
@@ -210,7 +210,7 @@ def _array(codec: Codec, tree: Any, array: pa.ListArray) -> pa.Array:
 
 def _variable_decimal(codec: Codec, array: pa.Array) -> pa.Array:
     if not pa.types.is_struct(array.type) or {f.name for f in array.type} != {"scale", "value"}:
-        raise ConversionError("no struct of scale and value")
+        raise ConversionError("not a struct of scale and value")
     texts = [
         None if value is None else unscaled_digits(value["value"], value["scale"])
         for value in array.to_pylist()

@@ -165,7 +165,7 @@ class _Names:
                 raise SchemaTextError(f"{full} contains itself")
             if full in self._known:
                 return self._known[full]
-        raise SchemaTextError(f"nothing is named {name}")
+        raise SchemaTextError(f"unknown type name {name}")
 
 
 def _connect(name: str, tree: Any) -> BlockField:

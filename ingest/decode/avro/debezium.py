@@ -378,7 +378,7 @@ class _Decoding:
     def _value(self, at: int) -> bytes:
         value = self._raw.values[at]
         if value is None:
-            raise InternalError("a tombstone was not set aside")
+            raise InternalError("a tombstone was not filtered out")
         return value
 
     # --- which schema

@@ -90,7 +90,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     while byte > 0x7F:
         at += 1
         if at - start >= _MOST_VARINT_BYTES:
-            raise AvroValueError(f"a number of more than ten bytes at byte {start}")
+            raise AvroValueError(f"a varint of more than ten bytes at byte {start}")
         byte = data[at]
         raw |= (byte & 0x7F) << shift
         shift += 7
@@ -100,7 +100,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 def _size(data: bytes, at: int) -> tuple[int, int]:
     size, begin = _varint(data, at)
     if not 0 <= size <= len(data) - begin:
-        raise AvroValueError(f"a size of {size} at byte {at}")
+        raise AvroValueError(f"invalid size {size} at byte {at}")
     return size, begin
 
 
@@ -161,7 +161,7 @@ def _fixed(size: int) -> ValueReader:
     def read(data: bytes, at: int) -> tuple[str, int]:
         end = at + size
         if end > len(data):
-            raise AvroValueError(f"{size} bytes do not fit at byte {at}")
+            raise AvroValueError(f"{size} bytes at byte {at} exceed the value")
         return base64.b64encode(data[at:end]).decode(), end
 
     return read
@@ -184,7 +184,7 @@ def _union(parts: list[Any]) -> ValueReader:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         index, begin = _varint(data, at)
         if not 0 <= index < len(readers):
-            raise AvroValueError(f"a union has no member {index} at byte {at}")
+            raise AvroValueError(f"a union has no branch {index} at byte {at}")
         value, end = readers[index](data, begin)
         return ({names[index]: value} if names[index] else value), end
 
@@ -214,7 +214,7 @@ def _block(data: bytes, at: int) -> tuple[int, int]:
         count = -count
         _, begin = _varint(data, begin)
     if count > len(data):
-        raise AvroValueError(f"{count} items at byte {at}")
+        raise AvroValueError(f"invalid item count {count} at byte {at}")
     return count, begin
 
 

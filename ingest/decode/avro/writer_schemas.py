@@ -73,7 +73,7 @@ class Framing:
 
     def __init__(self, id_bytes: int) -> None:
         if id_bytes not in (_CONFLUENT_BYTES, _APICURIO_BYTES):
-            raise ValueError(f"ids of {id_bytes} bytes")
+            raise ValueError(f"invalid id size: {id_bytes} bytes")
         self._id_bytes = id_bytes
 
     @property
@@ -196,7 +196,9 @@ class WriterSchema:
         try:
             return to_json(self.read, data, start)
         except AvroValueError as error:
-            raise EventRefusedError("avro", f"not a value of its schema: {error}") from None
+            raise EventRefusedError(
+                "avro", f"the value does not match its schema: {error}"
+            ) from None
 
 
 class WriterSchemas:

@@ -171,11 +171,11 @@ def _control(message: _Message, value: bytes) -> str:
     if message.type == "QUERY" and not message.data:
         return "notification"
     hint = said_of(value, _FORMAT)
-    raise EventRefusedError("envelope", f"type {message.type[:40]} is no change of rows{hint}")
+    raise EventRefusedError("envelope", f"type {message.type[:40]} is not a row change{hint}")
 
 
 def _why_no_rows(message: _Message) -> str:
-    hint = ": a statement and not its rows, binlog_format has to be ROW" if message.sql else ""
+    hint = ": a statement instead of its rows, set binlog_format=ROW" if message.sql else ""
     return f"{message.type} without data or table{hint}"
 
 
@@ -183,6 +183,6 @@ def _refuse_key_alone(tidb: _TiDB) -> None:
     if tidb.only_handle_key or tidb.claim_check:
         raise EventRefusedError(
             "unavailable_value",
-            "TiCDC sent the key alone, for the message was too large: raise max-message-bytes of "
+            "TiCDC sent only the key, as the message was too large: raise max-message-bytes of "
             "the changefeed and the topic, or compress",
         )

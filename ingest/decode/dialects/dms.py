@@ -110,7 +110,8 @@ class DmsJson(Dialect):
         op, row = _OPS.get(metadata.operation), image(message.data)
         if metadata.record_type != "data" or op is None:
             raise EventRefusedError(
-                "envelope", f"{metadata.record_type[:40]} record of {metadata.operation[:40]}"
+                "envelope",
+                f"unsupported {metadata.record_type[:40]} record of {metadata.operation[:40]}",
             )
         if row is None or not metadata.table_name:
             raise EventRefusedError("envelope", f"{metadata.operation} without data or table")

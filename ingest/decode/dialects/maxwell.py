@@ -118,7 +118,7 @@ def _control(type_: str, value: bytes) -> str:
     if type_.startswith(_DDL):
         return "schema_change"
     hint = said_of(value, _FORMAT)
-    raise EventRefusedError("envelope", f"type {type_[:40]} is no change of rows{hint}")
+    raise EventRefusedError("envelope", f"type {type_[:40]} is not a row change{hint}")
 
 
 def _key_names(key: bytes | None) -> list[str]:

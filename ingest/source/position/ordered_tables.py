@@ -91,7 +91,7 @@ def ordering_refused(schema: TableSchema, ordering: str) -> str:
     except InvalidRequestError as error:
         return f"{error}; {error.hint}"
     reason = unordered(schema.options) or _unordered_keys(schema)
-    return f"the table cannot be in the order of the source: {reason}" if reason else ""
+    return f"the table cannot be ordered by source position: {reason}" if reason else ""
 
 
 def _unordered_keys(schema: TableSchema) -> str:

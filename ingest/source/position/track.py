@@ -268,5 +268,5 @@ class Track:
             return Highest(epoch, None, 0, ts_ms)
         position_epoch, *parts = (column[at].as_py() for column in stacked)
         if len(parts) != 3:
-            raise InternalError("a position of another size")
+            raise InternalError("a source position of the wrong size")
         return Highest(epoch, (parts[0], parts[1], parts[2]), int(position_epoch), ts_ms)

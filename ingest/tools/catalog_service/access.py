@@ -122,14 +122,14 @@ class Tokens:
                 self._load()
             except LakewardError as error:
                 _LOG.error(
-                    "the tokens cannot be read again, the earlier ones stay in force: %s",
+                    "the tokens cannot be reloaded, the previous ones stay valid: %s",
                     error,
                     extra={"event": "tokens_unreadable", "path": self._path},
                 )
                 return
             self._seen = self._versions()
             count = len(self._entries)
-            _LOG.info("tokens read again", extra={"event": "tokens_read", "tokens": count})
+            _LOG.info("tokens reloaded", extra={"event": "tokens_read", "tokens": count})
 
     def _versions(self) -> tuple[object, ...]:
         return tuple(_version(path) for path in (self._path, *self._files))
@@ -139,7 +139,7 @@ class Tokens:
             document = yaml.safe_load(self._path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise InvalidOptionError(
-                "the file of tokens cannot be read", detail=str(error), path=self._path
+                "the token file cannot be read", detail=str(error), path=self._path
             ) from error
         rows = document.get("tokens") if isinstance(document, dict) else None
         if not isinstance(rows, list) or not rows or document.keys() != {"tokens"}:
@@ -199,7 +199,7 @@ class Tokens:
 
     def _refused(self, hint: str, **context: str) -> InvalidOptionError:
         return InvalidOptionError(
-            "the file of tokens is wrong", hint=hint, path=self._path, **context
+            "the token file is invalid", hint=hint, path=self._path, **context
         )
 
 

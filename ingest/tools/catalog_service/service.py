@@ -271,7 +271,7 @@ def _failed(scope: Scope, failure: Failure) -> Response:
 
 async def _http_failed(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
-        raise InternalError("not an error of HTTP", detail=repr(error))
+        raise InternalError("not an HTTP error", detail=repr(error))
     return _failed(request.scope, Failure(error.status_code, error.detail, resource="RESOURCE"))
 
 
@@ -294,7 +294,7 @@ def create_app(service: CatalogService) -> Starlette:
     ]
     for route in routes:
         if not isinstance(route.endpoint, Protected):
-            raise InternalError("a route does not say what it needs of a token", path=route.path)
+            raise InternalError("a route does not declare its required access", path=route.path)
         route.endpoint.template = route.path
     return Starlette(
         routes=routes,

@@ -89,7 +89,7 @@ def _clear(directory: Path) -> None:
     if directory.exists() and any(directory.iterdir()):
         if not (directory / _MARK).exists():
             raise InvalidRequestError(
-                "the directory holds something else",
+                "the directory contains other files",
                 hint="name an empty or new one with --dir",
                 path=directory,
             )

@@ -85,7 +85,7 @@ def topic_samples(
     if isinstance(settings, FileSourceSettings):
         if not Path(settings.path).is_dir():
             raise NotFoundError(
-                "the source directory is not there", hint="set `source.path`", path=settings.path
+                "the source directory does not exist", hint="set `source.path`", path=settings.path
             )
         listing = list_files(settings)
         return [_of_files(settings, topic, files, records) for topic, files in listing.items()]

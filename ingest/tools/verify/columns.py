@@ -141,7 +141,7 @@ def plan_columns(
     keys = [name for name in key_names if name in compared]
     if key_names and (not keys or (key and len(keys) < len(key))):
         raise InvalidRequestError(
-            "the source does not have the key of the table",
+            "the source lacks the table's key columns",
             hint="name columns that identify a row in both with --key",
             key=", ".join(key_names),
         )

@@ -141,7 +141,7 @@ class Database:
             ) from error
         except (sqlalchemy.exc.ArgumentError, ValueError) as error:
             raise InvalidRequestError(
-                "the source is no URL of a database",
+                "the source is not a database URL",
                 hint="write it like postgresql+psycopg://user:${file:/run/pw}@host/database",
                 detail=url.cleared(str(error).split("'", maxsplit=1)[0]),
             ) from None
@@ -193,10 +193,10 @@ class Database:
         number = original.args[0] if original.args else None
         if state in _DENIED_STATES or number in _DENIED_NUMBERS or _DENIED.search(message):
             return AccessDeniedError(
-                "the source database refused us", detail=message, source=self.url.shown
+                "the source database denied access", detail=message, source=self.url.shown
             )
         if _MISSING.search(message):
-            return NotFoundError("not in the source", detail=message, source=self.url.shown)
+            return NotFoundError("not found in the source", detail=message, source=self.url.shown)
         driver = self.engine.dialect.loaded_dbapi
         refused = driver.OperationalError, driver.InterfaceError
         if isinstance(original, refused) and self.dialect != "sqlite":
@@ -498,7 +498,9 @@ class DatabaseSide:
                 return
             key_values = dict(zip(last, rows[-1], strict=False))
             if key_values.items() <= values.items():
-                raise InternalError("the source gives the same page again", table=self._table.name)
+                raise InternalError(
+                    "the source returned the same page again", table=self._table.name
+                )
             values |= key_values
             where = [after]
 

@@ -232,7 +232,7 @@ def _integer(value: Any) -> int:
         return _microseconds(value) if ":" in value else int(value)
     number = int(value)
     if number != value:
-        raise ValueError("not whole")
+        raise ValueError("not an integer")
     return number
 
 
@@ -323,7 +323,7 @@ def _time(value: Any) -> datetime.time:
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         millis = seconds * 1000 + value.microsecond // 1000
     if not 0 <= millis < _MS_PER_DAY:
-        raise ValueError("outside of a day")
+        raise ValueError("not within a day")
     return (_EPOCH + datetime.timedelta(milliseconds=millis)).time()
 
 

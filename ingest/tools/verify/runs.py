@@ -305,7 +305,7 @@ class _Comparison:
             return
         if self._settings is None:
             raise InvalidRequestError(
-                "a repair applies the pipeline's transforms and waits for its daemon",
+                "a repair needs the pipeline's transforms and its daemon",
                 hint="give the configuration of the pipeline with -c",
                 table=self._name,
             )

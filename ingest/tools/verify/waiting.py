@@ -177,7 +177,7 @@ class StatusLag:
                 address=self._url,
             ) from error
         if not isinstance(document, dict):
-            raise RetryableError("the status page is of something else", address=self._url)
+            raise RetryableError("not the status page of a pipeline", address=self._url)
         return document
 
 

@@ -91,9 +91,7 @@ class Site:
     def _constant(self, index: int, wanted: str) -> Any:
         scalar = self.arguments[index].constant
         if scalar is None or not scalar.is_valid:
-            raise self.error(
-                f"`{self.name}` takes {wanted} here, not a value of each row", at=index
-            )
+            raise self.error(f"`{self.name}` takes {wanted} here, not a value per row", at=index)
         return scalar.as_py()
 
     def result(
@@ -118,7 +116,7 @@ class Site:
             kernel(*row)
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             types = ", ".join(shown(part.type) for part in parts)
-            raise self.error(f"`{self.name}` cannot be done for {types}") from error
+            raise self.error(f"`{self.name}` does not support {types}") from error
 
     def try_choice(self, type_: DataType) -> None:
         """Check that values of a type can be chosen row by row."""
@@ -127,7 +125,7 @@ class Site:
             pc.if_else(pa.array([True]), nulls, nulls)
             pc.coalesce(nulls, nulls)
         except pa.ArrowNotImplementedError as error:
-            raise self.error(f"values of {shown(type_)} cannot be chosen by row") from error
+            raise self.error(f"values of {shown(type_)} cannot be selected per row") from error
 
     def lazy(
         self,

@@ -174,7 +174,7 @@ def _cast_rest(cast: CastColumn, column: pa.Array, failed: Mask) -> tuple[pa.Arr
         except pa.ArrowInvalid:
             more = failed | _failing(cast, remaining, None)
         if (more == failed).all():
-            raise InternalError("a cast fails, but for no row")
+            raise InternalError("a cast failed without a failing row")
         failed = more
 
 

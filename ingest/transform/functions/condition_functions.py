@@ -244,7 +244,7 @@ def choice(
     values = [value for _, value in branches]
     aligned, type_ = site.aligned(values if otherwise is None else [*values, otherwise])
     if type_ is None:
-        raise site.error("no branch says what the type is", "write CAST(NULL AS …)")
+        raise site.error("no branch determines the type", "write CAST(NULL AS …)")
     last = aligned[-1] if otherwise is not None else None
     pairs = list(zip(conditions, aligned, strict=False))
     target = arrow_type(type_)

@@ -98,7 +98,7 @@ def _interval(site: Site) -> Planned | None:
     elif marks[0] is None and site.name in ("+", "-"):
         part, mark = site.arguments[0], marks[1]
     else:
-        raise site.error("an interval is added to a date or taken from it")
+        raise site.error("an interval can only be added to or subtracted from a date")
     assert mark is not None
     steps, unit = mark
     return shifted(site, part, -steps if site.name == "-" else steps, unit)

@@ -153,7 +153,7 @@ def date_pattern(text: str) -> DatePattern:
 
 def _refused(text: str, detail: str) -> InvalidRequestError:
     hint = f"letters are {_SUPPORTED}; write it like: yyyy-MM-dd HH:mm:ss"
-    return InvalidRequestError("a date pattern is refused", detail=detail, hint=hint, pattern=text)
+    return InvalidRequestError("invalid date pattern", detail=detail, hint=hint, pattern=text)
 
 
 def _quoted(text: str, start: int) -> tuple[str, int]:
@@ -273,7 +273,7 @@ def _local(site: Site, index: int, precision: int | None) -> tuple[Planned, bool
         ), False
     if precision is not None:
         last = len(site.arguments) - 1
-        raise site.error("a precision only goes with whole numbers", at=last)
+        raise site.error("a precision applies only to integers", at=last)
     if isinstance(type_, AtomicType):
         if type_.root is _R.TIMESTAMP_LTZ:
             zone = site.zone
@@ -299,7 +299,7 @@ def _precision(site: Site, index: int) -> int | None:
     precision = site.whole_number(index)
     if precision not in _UNITS:
         raise site.error(
-            f"precision {precision}",
+            f"unknown precision {precision}",
             "use 0 (seconds), 3 (milli-), 6 (micro-) or 9 (nanoseconds)",
             index,
         )
@@ -367,7 +367,7 @@ def _to(target: AtomicType) -> Callable[[Site], Planned]:
             return site.coerced(part, target)
         kernel = strict_cast(part.type, target, site.zone)
         if kernel is None:
-            raise site.error(f"{shown(part.type)} cannot become {type_name(target)}", at=0)
+            raise site.error(f"{shown(part.type)} cannot be cast to {type_name(target)}", at=0)
         return site.result(target, kernel)
 
     return plan

@@ -111,7 +111,7 @@ def column_of(node: Node | None, raw: Raw) -> pa.Array:
             map_type = arrow_type(node.type)
             keys, items = column_of(node.key, raw), column_of(node.value, raw)
             if items.null_count and not map_type.item_field.nullable:
-                raise ValueError("a value is null where none may be")
+                raise ValueError("null value in a NOT NULL type")
             entries = pa.Array.from_buffers(
                 pa.struct([map_type.key_field, map_type.item_field]),
                 len(keys),

@@ -138,7 +138,7 @@ def _entry(
     else:
         entry, _ = nullable(schema["items"])
         if kind_of(entry) != "record" or len(entry["fields"]) != 2:
-            raise ValueError("a map is stored as an array of something else than entries")
+            raise ValueError("a map is stored as an array whose items are not entries")
         kinds = [field["type"] for field in entry["fields"]]
     return _node(kinds[0], key, indexes), _node(kinds[1], value, indexes)
 
@@ -235,7 +235,7 @@ class BlockDecoder(LaneDecoder):
                     position += 1
                     if mark != present:
                         if mark != null:
-                            raise ValueError("a union has no such member")
+                            raise ValueError("unknown branch of a union")
                         continue
                 if nested is not None:
                     position = nested(position)

@@ -222,7 +222,7 @@ def _encoded(
 ) -> pa.BinaryArray:
     """Bytes of each row's value; `below_null` when some rows are inside of a ROW that is null."""
     if column.null_count and not type_.nullable and not below_null:
-        raise InternalError("a column that may not be null holds nulls", column=name)
+        raise InternalError("a NOT NULL column holds nulls", column=name)
     if isinstance(type_, AtomicType):
         return _atomic(column, type_)
     body = _body(column, type_, name)

@@ -138,7 +138,7 @@ def _atomic(type_: AtomicType) -> Any:
     limit = _MAX_TIME if root is TypeRoot.TIME else _MAX_TIMESTAMP
     if type_.precision > limit:
         raise UnsupportedFeatureError(
-            "Avro files cannot hold a type this precise",
+            "the precision is too high for an Avro file",
             hint=f"use a precision of at most {limit}, or set `file.format` to parquet",
             type=type_name(type_),
         )
@@ -199,7 +199,7 @@ def nullable(schema: Any) -> tuple[Any, int | None]:
         return schema, None
     rest = [part for part in schema if part != "null"]
     if len(rest) != 1 or len(schema) != 2:
-        raise UnsupportedFeatureError("an Avro file has a union other than with null")
+        raise UnsupportedFeatureError("an Avro file has a union that is not type and null")
     return rest[0], schema.index("null")
 
 

@@ -57,7 +57,7 @@ def conversion(source: DataType, target: DataType, name: str) -> Conversion | No
             return column_cast(source, target)
         case _:
             raise UnsupportedFeatureError(
-                "a data file has a column whose type cannot be read as its present type",
+                "a data file has a column that cannot be read as its current type",
                 hint="rewrite the old files with the version that changed the type",
                 column=name,
                 stored=type_name(source),

@@ -98,7 +98,7 @@ def read_rows(
         yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(layout))
     if rows != meta.row_count and keep_row_group is None and selection is None:
         raise CorruptDataError(
-            "a data file has another number of rows than recorded",
+            "a data file's row count differs from its manifest",
             path=path,
             expected=meta.row_count,
             found=rows,
@@ -152,7 +152,7 @@ class _Mapping:
         position = positions.get(step.source.name)
         if position is None:
             raise CorruptDataError(
-                "a data file has no column that its schema has",
+                "a data file lacks a column of its schema",
                 column=step.source.name,
                 path=self._path,
             )
@@ -163,9 +163,9 @@ class _Mapping:
             return step.convert(column)
         except CastError as error:
             raise CorruptDataError(
-                "a stored value cannot become one of the column's present type",
+                "a stored value cannot be cast to the column's current type",
                 detail=str(error),
-                hint="take the column back to its old type, or correct the value with that type",
+                hint="change the column back to its old type, or correct the value under that type",
                 column=step.target.name,
                 value=error.value,
                 stored=_type_text(step.source),

@@ -232,7 +232,7 @@ def _mismatch(
     column: pa.Array, type_: DataType, name: str, path: str, detail: str = ""
 ) -> CorruptDataError:
     return CorruptDataError(
-        "a data file holds another type than its schema says",
+        "a data file's column type differs from its schema",
         detail=detail,
         column=name,
         expected=type_name(type_),

@@ -2,7 +2,7 @@
 """The three formats of data files behind one sink and one reader.
 
 The format of a file follows from its name, never by the table's options (FORMAT.md §7.2): a table
-may hold several at once. How each format encodes columns is in `parquet`, `orc` and `avro_rows`.
+may hold several at once. How each format encodes columns is in `parquet`, `orc` and `avro.rows`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

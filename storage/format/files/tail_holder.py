@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An output that can hold the last bytes of a file back, so that a footer can be changed.
 
-pyarrow writes footers with other declarations than Paimon needs (`parquet_footer`, `orc_tail`).
+pyarrow writes footers with other declarations than Paimon needs (`parquet.footer`, `orc.tail`).
 """
 
 import io

@@ -184,7 +184,7 @@ class _Csv:
     ) -> Iterator[pa.RecordBatch]:
         if self.line_end not in ("\n", "\r\n"):
             raise UnsupportedFeatureError(
-                "CSV with this end of lines is not read",
+                "this CSV line delimiter is not supported",
                 hint=r"files must end lines with `\n` or `\r\n`",
                 option="csv.line-delimiter",
                 value=repr(self.line_end),
@@ -346,7 +346,7 @@ def _values(
 
 def _malformed(field: DataField, value: str, path: str) -> CorruptDataError:
     return CorruptDataError(
-        "a value in a file is none of its column",
+        "a value in the file does not fit its column's type",
         column=field.name,
         type=type_name(field.type),
         value=value[:200],
@@ -413,7 +413,9 @@ def _atoms(texts: pa.Array, type_: AtomicType, broken: list[tuple[pa.Array, pa.A
         except CastError as error:
             if error.failed is None:
                 raise CorruptDataError(
-                    "a value in a file is none of its column", detail=str(error), value=error.value
+                    "a value in the file does not fit its column's type",
+                    detail=str(error),
+                    value=error.value,
                 ) from error
             rest = _without(rest, error.failed, broken)
 

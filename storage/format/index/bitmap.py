@@ -133,7 +133,7 @@ class BitmapBuilder:
     ) -> None:
         if version not in VERSIONS:
             raise InvalidOptionError(
-                "there is no such version of the bitmap index", hint="give 1 or 2", version=version
+                "unknown version of the bitmap index", hint="give 1 or 2", version=version
             )
         self._codec = KeyCodec(type_)
         self._version = version

@@ -62,7 +62,7 @@ class FileIndexSpec:
             kind = key.removeprefix("file-index.").removesuffix(".columns")
             if kind not in INDEX_TYPES:
                 raise InvalidOptionError(
-                    "there is no such type of file index",
+                    "unknown type of file index",
                     hint=f"one of {', '.join(INDEX_TYPES)}",
                     option=key,
                     found=kind,
@@ -134,7 +134,7 @@ def _settle(wanted: dict[tuple[str, str], dict[str, Any]], raw: Mapping[str, str
         ]
         if not targets:
             raise InvalidOptionError(
-                "a setting is of a column that has no such file index",
+                "setting for a column without this file index",
                 hint=f"name the column in `file-index.{kind}.columns`, a map key as `map[key]`",
                 option=match[0],
                 column=column,
@@ -181,7 +181,7 @@ def _indexed_columns(
     for spec in specs:
         if spec.column not in by_name:
             raise InvalidOptionError(
-                "a file index is wanted of a column that is not there",
+                "file index on a column that does not exist",
                 hint=f"the table has {', '.join(by_name)}",
                 option=f"file-index.{spec.index_type}.columns",
                 column=spec.column,
@@ -232,7 +232,7 @@ class FileIndexBuilder:
             payload = builder.finish() if self._rows or spec.map_key is None else None
             if payload is None and self._rows:
                 _log.warning(
-                    "a file gets no %s index of this column: it holds -2^63 column=`%s`",
+                    "no %s index was written for this column: it holds -2^63 column=`%s`",
                     spec.index_type,
                     spec.name,
                 )

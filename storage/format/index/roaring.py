@@ -94,7 +94,7 @@ def _checked_size(data: memoryview) -> int:
         at += 4 * count
     for i in range(count):
         if offsets is not None and offsets[i] != at:
-            raise ValueError("offset of a container")
+            raise ValueError("wrong offset of a container")
         runs = bool(flags) and flags[i >> 3] >> (i & 7) & 1 == 1
         at += _container_size(data, at, descriptors[2 * i + 1] + 1, runs=runs)
     return at
@@ -107,16 +107,16 @@ def _container_size(data: memoryview, at: int, cardinality: int, *, runs: bool) 
         starts, ends = pairs[::2], pairs[::2] + pairs[1::2]
         in_order = count > 0 and ends[-1] < _MAX_CONTAINERS and (starts[1:] > ends[:-1]).all()
         if not in_order or int((ends - starts + 1).sum()) != cardinality:
-            raise ValueError("a container of runs")
+            raise ValueError("damaged run container")
         return 2 + 4 * count
     if cardinality <= _MAX_ARRAY:
         values = _shorts(data, at, cardinality)
         if not (values[1:] > values[:-1]).all():
-            raise ValueError("a container of values")
+            raise ValueError("damaged array container")
         return 2 * cardinality
     bits = np.frombuffer(_there(data, at, _BITSET_BYTES), np.uint64)
     if int(np.bitwise_count(bits).sum(dtype=np.int64)) != cardinality:
-        raise ValueError("a container of bits")
+        raise ValueError("damaged bitmap container")
     return _BITSET_BYTES
 
 

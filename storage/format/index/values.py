@@ -195,7 +195,7 @@ def _text_entries(
             keys.append(bytes(data[start:at]))
             at += numbers.size
             if length < 0:
-                raise ValueError("a text of negative length")
+                raise ValueError("a text has a negative length")
     except struct.error as error:
         raise ValueError("ends too early") from error
     return keys, records, at

@@ -69,8 +69,8 @@ class FileSource:
                 self._blocks = [(0, bytes(stream.read(min(_BLOCK, self.size))))]
         except FileNotFoundError as error:
             raise CorruptDataError(
-                "a data file names a file index that is not there",
-                hint="write it again with `rewrite_file_index`, or set "
+                "the file index of a data file is missing",
+                hint="rebuild it with `rewrite_file_index`, or set "
                 "`file-index.read.enabled` to false",
                 path=path,
             ) from error

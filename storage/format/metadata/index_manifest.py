@@ -71,7 +71,7 @@ def _entry(record: dict[str, Any], shared: dict[bytes, bytes], source: str) -> I
         )
     if kind != FileKind.ADD:
         raise CorruptDataError(
-            "an index manifest holds an entry that is not an addition",
+            "an index manifest holds an entry that is not ADD",
             path=source,
             expected=FileKind.ADD.value,
             found=kind,

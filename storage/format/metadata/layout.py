@@ -212,7 +212,7 @@ def value_text(value: RowValue, field: DataField, legacy: bool) -> str:  # noqa:
     """One value as in the name of its directory, before escaping; not of null."""
     type_ = field.type
     if not isinstance(type_, AtomicType):
-        raise InternalError("partition key of a nested type", column=field.name)
+        raise InternalError("partition key has a nested type", column=field.name)
     match type_.root:
         case TypeRoot.BOOLEAN:
             return "true" if value else "false"

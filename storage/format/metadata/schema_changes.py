@@ -406,7 +406,7 @@ def _placed(
 ) -> tuple[DataField, ...]:
     if place.first + (place.after is not None) + (place.before is not None) > 1:
         raise InvalidSchemaChangeError(
-            "a column is placed first, before or after another, not several", column=field.name
+            "only one of FIRST, BEFORE and AFTER can place a column", column=field.name
         )
     if place.first:
         return (field, *siblings)
@@ -439,7 +439,7 @@ def _check_name(name: str) -> None:
         check_column_name(name)
     except InvalidRequestError as error:
         raise InvalidSchemaChangeError(
-            "not a name for a column", column=name, detail=str(error)
+            "invalid column name", column=name, detail=str(error)
         ) from error
 
 

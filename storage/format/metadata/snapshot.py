@@ -120,7 +120,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             return msgspec.convert({**members, "extra": extra}, cls)
         except msgspec.ValidationError as error:
             raise CorruptDataError(
-                "a member of a snapshot file is missing or wrong", detail=str(error)
+                "a field of a snapshot file is missing or invalid", detail=str(error)
             ) from error
 
 

@@ -83,7 +83,7 @@ def assign_buckets(
     """
     if bucket_count <= 0:
         raise InvalidRequestError(
-            "rows can be assigned to a fixed count of buckets only", bucket=bucket_count
+            "rows can be assigned to a fixed number of buckets only", bucket=bucket_count
         )
     arrays = _normalized(columns, types)
     if bucket_count == 1:
@@ -247,7 +247,7 @@ def _value_hash(column: pa.Array, type_: DataType) -> Hashes:
     if root is TypeRoot.DECIMAL and isinstance(type_, AtomicType):
         return _decimal_hash(column, type_)
     raise UnsupportedFeatureError(
-        "bucket function hive does not take this type", type=type_name(type_)
+        "bucket function hive does not support this type", type=type_name(type_)
     )
 
 

@@ -120,7 +120,9 @@ def decode_row(framed: bytes, types: Sequence[DataType]) -> tuple[RowValue, ...]
     """
     field_count = arity(framed)
     if field_count != len(types):
-        raise CorruptDataError("row has another arity", expected=len(types), found=field_count)
+        raise CorruptDataError(
+            "row has a wrong number of fields", expected=len(types), found=field_count
+        )
     try:
         return _decode_record(memoryview(framed)[_FRAME.size :], types)
     except (struct.error, IndexError, UnicodeDecodeError) as error:

@@ -115,7 +115,7 @@ def type_from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
         return AtomicType(TypeRoot.TIME, nullable, precision=_UNIT_PRECISION[type_.unit])
     if type_ in _ROOTS:
         return AtomicType(_ROOTS[type_], nullable)
-    raise UnsupportedFeatureError("no Paimon type holds this Arrow type", arrow_type=type_)
+    raise UnsupportedFeatureError("no Paimon type for this Arrow type", arrow_type=type_)
 
 
 def normalize(column: pa.Array | pa.ChunkedArray, type_: DataType) -> pa.Array:

@@ -144,7 +144,7 @@ def _decimal_from_float(column: pa.Array, target: AtomicType) -> pa.Array:
     column = column.cast(pa.float64())
     broken = pc.index(pc.is_finite(column), pa.scalar(False)).as_py()
     if broken >= 0:
-        raise CastError("no decimal number", str(column[broken].as_py()))
+        raise CastError("not a decimal number", str(column[broken].as_py()))
     return decimal_from_text(column.cast(pa.string()), target)
 
 

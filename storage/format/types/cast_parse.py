@@ -191,7 +191,9 @@ def _epoch_steps(
         return pa.nulls(len(numbers), wanted)
     if target.precision not in _EPOCH_UNITS:
         first = pc.index(numbers.is_valid(), pa.scalar(True)).as_py()
-        raise CastError("a number needs precision 0, 3, 6 or 9", str(texts[first].as_py()))
+        raise CastError(
+            "a cast from number needs precision 0, 3, 6 or 9", str(texts[first].as_py())
+        )
     factor = _EPOCH_UNITS[target.precision] // nanos_of_unit(wanted)
     return rebuilt(numbers_of(numbers) * factor, numbers, wanted)
 

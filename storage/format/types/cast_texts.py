@@ -54,7 +54,7 @@ def to_text(column: pa.Array, source: DataType, target: AtomicType = _STRING) ->
         case AtomicType():
             return _atomic_text(column, source, target)
         case _:
-            raise CastError("a MULTISET has no text", "")
+            raise CastError("a MULTISET has no text form", "")
 
 
 def fit_text(texts: pa.Array, target: AtomicType) -> pa.Array:
@@ -93,7 +93,7 @@ def _decoded(column: pa.Array) -> pa.Array:
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid as error:
-        raise CastError("bytes that are no UTF-8 text", str(error)) from error
+        raise CastError("bytes are not UTF-8 text", str(error)) from error
 
 
 def _float_text(column: pa.Array) -> pa.Array:

@@ -97,5 +97,5 @@ def _scaled(values: Numbers, step_nanos: int, like: pa.Array, target: AtomicType
     outside = (values > limits.max // factor) | (values < -(limits.max // factor))
     if outside.any():
         first = int(np.argmax(outside))
-        raise CastError(f"a time that does not fit {kind}", str(like[first]), pa.array(outside))
+        raise CastError(f"the time does not fit {kind}", str(like[first]), pa.array(outside))
     return rebuilt(values * factor, like, kind)

@@ -45,7 +45,7 @@ def default_of(text: str, type_: DataType, column: str) -> pa.Array:
         return _parsed(text[1:-1] if quoted else text, type_)
     except CastError as error:
         raise InvalidRequestError(
-            "the default of a column is no value of its type",
+            "the column's default does not fit its type",
             detail=str(error),
             hint="change the default of the column",
             column=column,

@@ -185,7 +185,7 @@ def _field_sql(field: DataField) -> str:
 def _parse_object(value: Mapping[str, Any]) -> DataType:
     text = value.get("type")
     if not isinstance(text, str) or not text.strip():
-        raise InvalidRequestError("a type is a text or an object with `type`", found=value)
+        raise InvalidRequestError("a type must be a string or an object with `type`", found=value)
     word = text.split()[0].upper()
     nullable = "NOT NULL" not in text.upper()
     if word in _NEWER_TYPES:
@@ -201,9 +201,9 @@ def _parse_object(value: Mapping[str, Any]) -> DataType:
             case "ROW":
                 return RowType(tuple(field_from_json(f) for f in value["fields"]), nullable)
             case _:
-                raise InvalidRequestError("unknown constructed type", type=text)
+                raise InvalidRequestError("unknown nested type", type=text)
     except KeyError as error:
-        raise InvalidRequestError("a constructed type lacks a member", member=error) from error
+        raise InvalidRequestError("a field of a nested type is missing", member=error) from error
 
 
 def _parse_text(text: str) -> DataType:

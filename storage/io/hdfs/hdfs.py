@@ -93,8 +93,10 @@ class Refusal(Exception):
             return FileExistsError(errno.EEXIST, "the file exists", path)
         if self.exception in _DENIED:
             advice = "check `hdfs.webhdfs.user` or `hdfs.webhdfs.delegation-token`, and its rights"
-            return PermissionError(errno.EACCES, f"HDFS refuses this ({detail}); {advice}", path)
-        return InvalidRequestError("HDFS refuses this", detail=detail, path=path)
+            return PermissionError(
+                errno.EACCES, f"HDFS refused the request ({detail}); {advice}", path
+            )
+        return InvalidRequestError("HDFS refused the request", detail=detail, path=path)
 
 
 class _Elsewhere(Exception):
@@ -117,7 +119,7 @@ def cluster_of(authority: str, options: Mapping[str, str]) -> Cluster:
         addresses = _configured_addresses(authority, conf_dir)
     else:
         raise InvalidOptionError(
-            "HDFS is reached through WebHDFS, whose address is not known",
+            "HDFS is reached through WebHDFS, and its address is not set",
             hint="set it to http://namenode:9870 (several by comma) or to an HttpFS gateway's "
             "http://host:14000; or name the directory of hdfs-site.xml in `hadoop-conf-dir`",
             key="hdfs.webhdfs.address",
@@ -125,7 +127,7 @@ def cluster_of(authority: str, options: Mapping[str, str]) -> Cluster:
     token = settings.get("delegation_token", "")
     if token and "user" in settings:
         raise InvalidOptionError(
-            "a delegation token names its user itself",
+            "the delegation token already names its user",
             hint="remove `hdfs.webhdfs.user`",
             key="hdfs.webhdfs.user",
         )
@@ -434,7 +436,7 @@ class HdfsFileIO(FileIO):
         except FileNotFoundError:
             if not self._holds(path, data):
                 raise StorageUnavailableError(
-                    "a file vanished before it had its name", hint="try again", path=path
+                    "a temporary file disappeared before its rename", hint="try again", path=path
                 ) from None
         return True
 

@@ -148,7 +148,7 @@ def connect(
 
     Args:
         location: any location in the bucket.
-        options: see `object_store_options`.
+        options: see `options`.
         environ: None: the process's.
 
     Returns:
@@ -504,7 +504,7 @@ class ObjectStoreFileIO(FileIO):
                 with contextlib.suppress(AlreadyExistsError):
                     obstore.put(store, key, b"2", mode="create")
                     raise UnsupportedFeatureError(
-                        "the store ignores the condition of a put, so commits could be lost",
+                        "the store ignores `If-None-Match` on a put, so commits could be lost",
                         hint="use a store, or a version of it, that honours `If-None-Match: *`",
                         location=self.root,
                     )
@@ -626,7 +626,7 @@ def store_error(operation: str, path: str, error: Exception) -> Exception:
     if refused or status in (401, 403) or code in _REFUSED:
         advice = "check `s3.access-key`, `s3.secret-key` (or the AWS_… variables) and the policy"
         return PermissionError(
-            errno.EACCES, f"the store refused our credentials ({_detail(text)}); {advice}", path
+            errno.EACCES, f"the store refused the credentials ({_detail(text)}); {advice}", path
         )
     return _other(operation, path, error, status, code)
 
@@ -641,10 +641,10 @@ def _other(operation: str, path: str, error: Exception, status: int | None, code
             path=path,
         )
     if isinstance(error, UnknownConfigurationKeyError):
-        return InvalidOptionError("the store does not know an option", detail=_detail(text))
+        return InvalidOptionError("unknown option of the object store", detail=_detail(text))
     if isinstance(error, NotSupportedError) or status == 501:
         return UnsupportedFeatureError(
-            "the store cannot do this", detail=_detail(text), operation=operation, path=path
+            "the store does not support this", detail=_detail(text), operation=operation, path=path
         )
     passing = status is None or status >= 500 or status in _PASSING_STATUS or code in _PASSING
     if isinstance(error, ValueError) or not passing:

@@ -7,7 +7,7 @@ Locations: `s3://bucket/…` (`s3a://` is the same), `gs://bucket/…`, `az://co
 Options of S3 may begin with `s3.`, `s3a.` or `fs.s3a.`; words are separated by `.` or `-`. What is
 not given comes from the standard variables (`AWS_ACCESS_KEY_ID`, `AWS_REGION`,
 `AWS_ENDPOINT_URL`, …) or from the machine's role. Options of the other two begin with `gs.` and
-`az.`; they are those of the client library. Options of HDFS (`storage.io.webhdfs`) begin with
+`az.`; they are those of the client library. Options of HDFS (`storage.io.hdfs`) begin with
 `hdfs.webhdfs.`. Limits of requests begin with `store.`.
 """
 
@@ -114,7 +114,7 @@ def locate(location: str) -> StoreLocation:
     authority = match[2]
     if scheme != "abfss" and ("@" in authority or ":" in authority):
         raise InvalidRequestError(
-            "a bucket name with `@` or `:`",
+            "a bucket name contains `@` or `:`",
             hint="give credentials and the endpoint as options, not in the location",
         )
     return StoreLocation(scheme, f"{scheme}://{authority}", (match[3] or "").strip("/"))
@@ -131,7 +131,7 @@ def require_leave(location: StoreLocation, options: Mapping[str, str]) -> None:
     condition = {"gs": "x-goog-if-generation-match: 0"}.get(location.scheme, "If-None-Match: *")
     raise UnsupportedFeatureError(
         "commits on this kind of store have never been tested",
-        detail=f"they would rest on its conditional put (`{condition}`)",
+        detail=f"they would depend on its conditional put (`{condition}`)",
         hint=f"use S3 or a mounted directory, or set `{_ALLOW_UNTESTED}` to true at your own risk",
         location=location.root,
     )
@@ -188,7 +188,7 @@ def _value(name: str, value: str, parse: Callable[[str], Any]) -> Any:
     except ValueError as error:
         masked = redacted_options({name: value})[name]
         raise InvalidOptionError(
-            "a store option has a value it cannot have", detail=str(error), key=name, value=masked
+            "invalid value of a store option", detail=str(error), key=name, value=masked
         ) from None
 
 

@@ -426,7 +426,7 @@ class Merging:
             return None
         if self._context.lookup is None:
             raise InternalError(
-                "a table that looks up is compacted without lookups",
+                "a table with lookup compaction has no lookup",
                 table=self._context.layout.root,
             )
         return self._context.lookup.find(keys, self._above, values=values)

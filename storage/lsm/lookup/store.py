@@ -214,7 +214,7 @@ class LookupStore:
                     raise _local_failure(error, path) from error
                 if full:
                     self._remove(self._stored())
-        raise InternalError("more attempts than there are")
+        raise InternalError("all attempts failed without an error")
 
     def _build(self, path: pathlib.Path, source: CopySource, limits: CopyLimits) -> LocalCopy:
         with self._turn_to_build(path) as unfinished:
@@ -386,7 +386,7 @@ def _usual_directory() -> str:
     facts = directory.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
         raise InvalidRequestError(
-            "the directory for local copies of data files is not this user's alone",
+            "other users may have access to the directory for local copies of data files",
             hint=f"remove it, or set {DIRECTORY_VARIABLE}",
             path=directory,
         )

@@ -106,7 +106,7 @@ class Procedure:
                     refuse(
                         f"{self.name} takes {len(places)} arguments",
                         expression,
-                        hint=f"they are {self.signature}",
+                        hint=f"the arguments are {self.signature}",
                     )
                 argument = self._named(places[place], expression)
             if argument.name in nodes:

@@ -82,7 +82,9 @@ def compact(call: Call) -> None:
         _require_done(_compacted(table, request), table)
         return
     if order not in {kind.value for kind in SortOrder}:
-        refuse("no such order", call.node, hint="order, zorder, hilbert or none", value=order)
+        refuse(
+            "unknown order strategy", call.node, hint="order, zorder, hilbert or none", value=order
+        )
     if request.idle_ms is not None:
         refuse("partition_idle_time cannot be used with order compact", call.node)
     columns = [name.strip() for name in (call["order_by"] or "").split(",") if name.strip()]
@@ -101,8 +103,8 @@ def _require_done(report: CompactReport, table: FileStoreTable) -> None:
         raise report.failures[0].error
     if report.lost:
         raise CommitConflictError(
-            "some buckets lost every race against other writers",
-            hint="call it again",
+            "some buckets not compacted: other writers won every attempt",
+            hint="call the procedure again",
             table=table.layout.root,
             buckets=report.lost,
         )
@@ -326,7 +328,7 @@ def refresh_object_table(call: Call) -> pa.Table:
     """Lists the objects of an object table anew; gives their number."""
     table = call.session.resolve(table_node(call, call.text("table")))
     if not hasattr(table, "refresh"):
-        refuse("this is no object table", call.node, table=call.text("table"))
+        refuse("not an object table", call.node, table=call.text("table"))
     return result_rows(result=[table.refresh()])
 
 
@@ -362,7 +364,9 @@ def merge_into(call: Call) -> pa.Table:
     source = call["source_table"]
     if call["source_sqls"]:
         refuse(
-            "source_sqls are not run", call.node, hint="create a view, and name it as source_table"
+            "source_sqls is not supported",
+            call.node,
+            hint="create a view and give it as source_table",
         )
     if source is None:
         refuse("merge_into needs source_table", call.node)

@@ -145,7 +145,7 @@ def rollback_to(call: Call) -> pa.Table:
     version, snapshot, tag = call["version"], call["snapshot_id"], call["tag"]
     targets = [value for value in (version, snapshot, tag) if value is not None]
     if len(targets) != 1:
-        refuse("one of snapshot_id, tag and version is wanted", call.node)
+        refuse("give one of snapshot_id, tag and version", call.node)
     if version is not None:
         snapshot = int(version) if version.isdigit() else None
         tag = None if version.isdigit() else version
@@ -178,7 +178,7 @@ def rollback_to_watermark(call: Call) -> pa.Table:
     ]
     if not ids:
         raise NotFoundError(
-            "no snapshot has a watermark as small as this",
+            "no snapshot at or below this watermark",
             table=call.text("table"),
             watermark=limit,
         )
@@ -286,7 +286,7 @@ def alter_view_dialect(call: Call) -> None:
     if action not in ("add", "update", "drop"):
         refuse("no such action", call.node, hint="add, update or drop", value=action)
     if (engine in dialects) == (action == "add"):
-        state = "has" if action == "add" else "has not"
+        state = "already has" if action == "add" else "does not have"
         raise InvalidRequestError(f"the view {state} this dialect", view=identifier, engine=engine)
     if action == "drop":
         del dialects[engine]

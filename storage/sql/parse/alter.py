@@ -100,9 +100,7 @@ class AlterParser(Words):
                 )
             return nodes.AlterTable(this=table, exists=exists, **self._drops(if_exists))
         if self.at("ADD") and self._next and self._next.text.upper() in ("PARTITION", "IF"):
-            raise self.fail(
-                "a column", hint="partitions come into being with their first row: INSERT it"
-            )
+            raise self.fail("a column", hint="a partition is created with its first row: INSERT it")
         return nodes.AlterTable(this=table, exists=exists, **self._changes())
 
     def _partitions(self) -> tuple[dict[str, str | None], ...]:

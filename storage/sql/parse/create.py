@@ -151,7 +151,7 @@ class CreateParser(Words):
                 hint="watermarks belong to a streaming job; leave the clause out",
             )
         if self.at("UNIQUE") or self.at("FOREIGN", "KEY") or self.at("CHECK"):
-            raise self.fail("a column or PRIMARY KEY", hint="there are no other constraints")
+            raise self.fail("a column or PRIMARY KEY", hint="other constraints are not supported")
         return self.column()
 
     def _clause(self, parts: dict[str, Any]) -> bool:
@@ -192,7 +192,7 @@ class CreateParser(Words):
             parts["like"] = self.table()
             if self._match(TokenType.L_PAREN, advance=False):
                 raise self.fail(
-                    "the end of LIKE", hint="all is taken over, and options are set by WITH (…)"
+                    "the end of LIKE", hint="LIKE copies everything; set options by WITH (…)"
                 )
         elif self.take("AS") or self.at("SELECT"):
             parts["query"], parts["query_text"] = self.query()
@@ -226,5 +226,5 @@ class CreateParser(Words):
         if following in (TokenType.COMMA, TokenType.R_PAREN):
             return nodes.ColumnDefinition(name=(self.name("a column").name,))
         if following is TokenType.L_PAREN:
-            raise self.fail("a column", hint="partitions are by columns, not by functions of them")
+            raise self.fail("a column", hint="partition by columns; functions are not supported")
         return self.column()

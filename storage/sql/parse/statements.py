@@ -162,9 +162,7 @@ class StatementParser(CreateParser, AlterParser):
         names = [part.name for part in parts]
         name = names[-1].lower()
         if len(names) < 2 or names[-2].lower() != "sys":
-            raise self.fail(
-                "sys.", hint=f"procedures are called CALL sys.{name}(…)", token=self._prev
-            )
+            raise self.fail("sys.", hint=f"call procedures as CALL sys.{name}(…)", token=self._prev)
         return nodes.CallProcedure(this=path, name=name, arguments=arguments)
 
     def _argument(self) -> tuple[str | None, exp.Expr]:
@@ -183,7 +181,7 @@ class StatementParser(CreateParser, AlterParser):
         self.need("TABLE")
         table = self.table()
         if self.at("PARTITION"):
-            raise self.fail("COMPUTE STATISTICS", hint="statistics are of the whole table")
+            raise self.fail("COMPUTE STATISTICS", hint="statistics cover the whole table")
         self.need("COMPUTE", "STATISTICS")
         self.take("NOSCAN")
         columns: tuple[str, ...] | None = None

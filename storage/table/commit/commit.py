@@ -339,7 +339,7 @@ class FileStoreCommit:
     ) -> CommitResult:
         """The compaction is certainly lost: its files are deleted, the append stays."""
         _LOG.info(
-            "a compaction is dropped, another writer was faster",
+            "a compaction is dropped, another writer won",
             extra={"table": self._table.layout.root, "reason": str(reason)},
         )
         delete_files(self._table, compact_files(messages), compact_index_files(messages))

@@ -84,9 +84,9 @@ class CommitHistory:
             return CommitRecord(search.append, search.compact)
         if search.larger is not None:
             raise InvalidRequestError(
-                "a commit identifier goes back",
+                "a commit identifier is too small",
                 detail="the user has committed a larger identifier, but not this one",
-                hint="identifiers of a commit user must grow",
+                hint="identifiers of a commit user must increase",
                 user=self._user,
                 identifier=identifier,
                 newest=search.larger,

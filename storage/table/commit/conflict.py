@@ -25,7 +25,7 @@ def check_delta(delta: Iterable[ManifestEntry]) -> None:
     for entry in delta:
         if entry.identity in identities:
             raise FileConflictError(
-                "a commit adds or removes one file twice",
+                "a commit adds or removes the same file twice",
                 file=entry.file.file_name,
                 bucket=entry.bucket,
                 level=entry.file.level,
@@ -182,7 +182,7 @@ def _check_levels(after: Sequence[ManifestEntry], key_of: KeyOf, touched: set[in
             if key_of(left.file.max_key) >= key_of(right.file.min_key):
                 raise FileConflictError(
                     "LSM conflicts detected! give up committing",
-                    detail="files of one level would overlap in their keys",
+                    detail="key ranges of files in one level would overlap",
                     level=level,
                     left=left.file.file_name,
                     right=right.file.file_name,

@@ -117,7 +117,7 @@ def read_hash_index(
     hashes = hash_index.decode(table.file_io.read_bytes(path), path)
     if len(hashes) != file.row_count:
         raise CorruptDataError(
-            "a hash index file is not as long as recorded",
+            "a hash index file does not have the recorded length",
             path=path,
             expected=file.row_count,
             found=len(hashes),

@@ -65,7 +65,7 @@ def _check(table: TableCore, snapshot: Snapshot) -> None:
         table.schemas.read(snapshot.schema_id)
     except NotFoundError as error:
         raise InvalidRequestError(
-            "the snapshot names a schema that is not there",
+            "the snapshot names a missing schema",
             schema=snapshot.schema_id,
             table=table.layout.root,
         ) from error
@@ -74,7 +74,7 @@ def _check(table: TableCore, snapshot: Snapshot) -> None:
     for name in names:
         if not table.file_io.is_file(table.layout.manifest(name)):
             raise InvalidRequestError(
-                "the snapshot names a file that is not there",
+                "the snapshot names a missing file",
                 hint="write the manifests into the table's own directory first",
                 file=name,
                 table=table.layout.root,

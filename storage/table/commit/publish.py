@@ -104,7 +104,7 @@ class Outcome:
         existing = snapshots.read_again(snapshot.id)
         if existing is None:
             raise StorageUnavailableError(
-                "a snapshot is there and is not",
+                "a snapshot exists but cannot be read",
                 snapshot=snapshot.id,
                 table=self._table.layout.root,
             )
@@ -432,7 +432,7 @@ class Publisher:
                 if not isinstance(error, StorageUnavailableError) or number == last:
                     self._forget(attempt.all_names())
                     raise
-                _LOG.warning("a commit attempt failed, trying again", exc_info=error)
+                _LOG.warning("a commit attempt failed, retrying", exc_info=error)
                 published = None
                 self._forget(attempt.names)
             delta = attempt.delta
@@ -443,7 +443,7 @@ class Publisher:
         if delta is not None:
             self._forget(delta.names())
         raise CommitConflictError(
-            "commit failed: other writers were faster each time",
+            "commit failed: other writers won every attempt",
             hint="commit again, or raise `commit.max-retries`",
             table=self._table.layout.root,
             user=self._user,

@@ -416,7 +416,7 @@ class _Job:
     def _again(self, task: _Task) -> None:
         self._report.dropped += 1
         _LOG.info(
-            "a compaction lost its race",
+            "a compaction lost to another writer",
             extra={
                 "event": "compaction_dropped",
                 "table": self._table.layout.root,

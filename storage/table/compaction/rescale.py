@@ -81,7 +81,7 @@ def rescaled_partitions(
     mode = bucket_mode(table.schema, table.options)
     if mode not in (BucketMode.FIXED, BucketMode.POSTPONE):
         raise InvalidRequestError(
-            "only a table with a fixed number of buckets can have another one",
+            "only a table with a fixed number of buckets can be rescaled",
             hint="dynamic buckets grow by themselves; append tables without buckets have none",
             table=table.layout.root,
             buckets=mode.value,
@@ -185,8 +185,8 @@ class PartitionRewrite:
             )
         except _ChangedError as error:
             raise CommitConflictError(
-                "others changed the partition each time it was read",
-                hint="let its writers pause (`lakeward pause`), then rescale again",
+                "other writers changed the partition during every attempt",
+                hint="pause its writers (`lakeward pause`), then rescale again",
                 table=self._table.layout.root,
                 partition=one.name,
             ) from error
@@ -206,7 +206,7 @@ class PartitionRewrite:
         table = self._table
         snapshot = self._snapshot or self._plan()
         if not self._seen_by_compaction(snapshot, partition):
-            raise _ChangedError("rows came that compaction has not seen")
+            raise _ChangedError("received rows that are not compacted yet")
         user = f"rescale-{table.ids.uuid()}"
         with table.new_write(user, overwrite=True) as writer:
             for batch in self._rows_of(self._splits.get(partition, ())):
@@ -219,7 +219,7 @@ class PartitionRewrite:
             if latest is None or (
                 latest.id != snapshot.id and _state(table, latest, partition) != state
             ):
-                raise _ChangedError("the partition is not the one that was read")
+                raise _ChangedError("the partition changed after it was read")
 
         return messages, lambda: FileStoreCommit(table, user).overwrite(
             messages,

@@ -70,7 +70,7 @@ def check_sortable(table: FileStoreTable, columns: Sequence[str]) -> None:
     if bucket_mode(table.schema, table.options) not in (BucketMode.UNAWARE, BucketMode.DYNAMIC):
         raise InvalidRequestError(
             "only tables with `bucket` = -1 can be sorted",
-            hint="where a hash gives the bucket, files are in the order of keys, or of arrival",
+            hint="with hash buckets, files are in the order of keys or of arrival",
             table=table.layout.root,
         )
     fields = {field.name: field for field in table.schema.fields}
@@ -80,7 +80,7 @@ def check_sortable(table: FileStoreTable, columns: Sequence[str]) -> None:
                 "no such column to sort by", hint=f"the table has {', '.join(fields)}", column=name
             )
     if not columns:
-        raise InvalidRequestError("no column is named to sort by")
+        raise InvalidRequestError("no sort columns given")
 
 
 def plan_sort(

@@ -97,7 +97,7 @@ class IcebergCatalog(abc.ABC):
 
     def _contended(self) -> CommitConflictError:
         return CommitConflictError(
-            "the table is published in the Iceberg catalog by others again and again",
+            "other writers published to the Iceberg catalog at every attempt",
             hint="run `lakeward table iceberg-sync`",
             table=self._root,
         )
@@ -163,7 +163,7 @@ def rest_properties(options: Mapping[str, str]) -> dict[str, str]:
         if key not in _KNOWN and not key.startswith((_HEADER, *_OF_ITS_CLIENT)):
             near = difflib.get_close_matches(key, _KNOWN, 1)
             raise InvalidOptionError(
-                "Iceberg REST catalogs have no such property here",
+                "this Iceberg REST catalog property is not supported",
                 hint=f"did you mean `{REST_PREFIX}{near[0]}`?"
                 if near
                 else "bearer tokens and OAuth2 client credentials are supported",
@@ -490,7 +490,7 @@ class HiveIcebergCatalog(IcebergCatalog):
                 return
             parameters = entry.parameters
             if parameters.get("table_type", "").upper() != "ICEBERG":
-                raise self._foreign("it is no table of Iceberg")
+                raise self._foreign("it is not an Iceberg table")
             if parameters.get(OWNER, self._root) != self._root:
                 raise self._foreign(parameters[OWNER])
             columns = self._columns(document)

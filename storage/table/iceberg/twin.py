@@ -173,7 +173,7 @@ class IcebergTwin:
             if published is not None:
                 return published
         raise CommitConflictError(
-            "the Iceberg metadata is published by others again and again",
+            "other writers published the Iceberg metadata at every attempt",
             hint="run `lakeward table iceberg-sync`",
             table=self._table.layout.root,
         )
@@ -314,7 +314,7 @@ class IcebergTwin:
             document = self._read(head)
             if document is not None:
                 return self._path(head), document
-        raise CorruptDataError("the newest Iceberg metadata is gone", path=self.directory)
+        raise CorruptDataError("the newest Iceberg metadata is missing", path=self.directory)
 
     def _read(self, version: int) -> _Document | None:
         try:
@@ -593,7 +593,7 @@ class IcebergTwin:
             same = [schema["schema-id"] for schema in schemas if schema["fields"] == fields]
             if not same:
                 _LOG.warning(
-                    "a branch is not shown to Iceberg readers: the table has not got its columns",
+                    "a branch is not shown to Iceberg readers: the table lacks its columns",
                     extra={"table": table.layout.root, "branch": name},
                 )
                 continue

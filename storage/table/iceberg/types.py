@@ -172,7 +172,7 @@ def check_promotion(before: DataField, after: DataField) -> None:
         if grows and before.type.scale == after.type.scale:
             return
     raise UnsupportedFeatureError(
-        "Iceberg readers cannot read the old files of a column after this change of its type",
+        "Iceberg readers cannot read old files after this type change",
         hint="add a column of the new type, or set `metadata.iceberg.storage` to disabled",
         column=after.name,
         type=type_name(before.type),

@@ -79,7 +79,7 @@ def write_consumer(table: TableCore, consumer_id: str, next_snapshot: int) -> No
         InvalidRequestError: an argument is bad.
     """
     if not consumer_id.strip() or "/" in consumer_id:
-        raise InvalidRequestError("this name of a consumer is not allowed", name=consumer_id)
+        raise InvalidRequestError("invalid consumer name", name=consumer_id)
     if next_snapshot < 1:
         raise InvalidRequestError("snapshots are numbered from 1", next_snapshot=next_snapshot)
     before = read_consumer(table, consumer_id)

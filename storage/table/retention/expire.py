@@ -336,7 +336,7 @@ def _hidden_from_iceberg(table: TableCore, expired: Sequence[int]) -> bool:
     if table.options.iceberg_storage not in CATALOG_STORAGES:
         return True
     _LOG.warning(
-        "snapshots stay until the Iceberg catalog follows: its readers may need them",
+        "snapshots are kept until the Iceberg catalog is up to date: its readers may need them",
         extra={"table": table.layout.root, "snapshots": len(expired)},
     )
     return False

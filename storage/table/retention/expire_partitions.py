@@ -219,7 +219,7 @@ def _expression(formatter: str) -> str:
             text += {"[": "(?:", "]": ")?"}.get(literal, re.escape(literal))
         elif not _known(letter, len(token.group(0)), text):
             raise InvalidOptionError(
-                "this pattern of times is not known",
+                "this timestamp pattern is not supported",
                 hint="use y, M, d, H, m, s and S, each once",
                 option="partition.timestamp-formatter",
                 value=formatter,

@@ -65,8 +65,8 @@ def mark_partitions_done(
     keys = table.schema.partition_keys
     if not partitions or not keys:
         raise InvalidRequestError(
-            "no partition is named to be marked as done",
-            hint=f"name values of {', '.join(keys)}" if keys else "the table has no partitions",
+            "no partitions given to mark as done",
+            hint=f"give values of {', '.join(keys)}" if keys else "the table has no partitions",
             table=table.layout.root,
         )
     default = table.options.partition_default_name
@@ -77,7 +77,7 @@ def mark_partitions_done(
     for values in partitions:
         if set(values) != set(keys):
             raise InvalidRequestError(
-                "a partition is marked as done by the values of all partition columns",
+                "marking a partition as done needs values of all partition columns",
                 hint=f"give {', '.join(keys)}",
                 given=", ".join(values),
             )

@@ -96,7 +96,7 @@ def remove_orphan_files(
     if limit_ms >= now_ms:
         raise InvalidRequestError(
             "The arg olderThan must be less than now",
-            detail="files of writes that are under way would go",
+            detail="files of in-flight writes would be deleted",
             older_than_ms=limit_ms,
             now_ms=now_ms,
         )
@@ -197,7 +197,7 @@ def _incomplete(table: TableCore, snapshot: Snapshot, error: FileNotFoundError) 
     return CorruptDataError(
         "a snapshot names a file that is missing, so nothing may be removed",
         detail=str(error),
-        hint="restore the file, or roll back to a snapshot that is whole",
+        hint="restore the file, or roll back to a complete snapshot",
         snapshot=snapshot.id,
         table=table.layout.root,
     )

@@ -8,13 +8,13 @@ int; MULTISET is a map, as Java stores it; blanks at the end of a CHAR do not co
 TIMESTAMP_LTZ is stored as the true instant. That is also what `orc.timestamp-ltz.legacy.type` =
 true gives in a JVM that runs in UTC, the only zone in which Java's legacy rule keeps instants. A
 table that JVMs of other zones write or read should set false: otherwise such a JVM reads our files,
-like those of a JVM in UTC, shifted. Its files are read correctly either way (`orc_zones`).
+like those of a JVM in UTC, shifted. Its files are read correctly either way (`zones`).
 
 The zstd level cannot be set, in the library as in Java's `orc.compress`: the library's applies.
 
 The library decodes timestamps to 64-bit nanoseconds and refuses a stripe that holds one outside the
-years 1677 to 2262; such stripes are decoded another way (`orc_wide`). Instants before 1970 with a
-fraction of a second are corrected after the library has written them (`orc_instants`).
+years 1677 to 2262; such stripes are decoded another way (`wide`). Instants before 1970 with a
+fraction of a second are corrected after the library has written them (`instants`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -317,7 +317,7 @@ def _check_nulls(table: pa.Table) -> None:
     """ORC has no required columns, so no other check rejects nulls."""
     for field, column in zip(table.schema, table.columns, strict=True):
         if not field.nullable and column.null_count:
-            raise InternalError("a column that may not be null holds nulls", column=field.name)
+            raise InternalError("a NOT NULL column holds nulls", column=field.name)
 
 
 # ------------------------------------------------------------------------------------ read
@@ -388,7 +388,7 @@ def _with_tail(source: pa.NativeFile, tail: Tail, content: bytes) -> pyarrow.orc
 
 
 class _WideStripes:
-    """Reads stripes with timestamps that 64-bit nanoseconds cannot hold, see `orc_wide`."""
+    """Reads stripes with timestamps that 64-bit nanoseconds cannot hold, see `wide`."""
 
     def __init__(self, source: pa.NativeFile, tail: Tail, path: str) -> None:
         self._source = source

@@ -140,7 +140,7 @@ def _type_node(types: Sequence[Message], column: int) -> TypeNode:
                 child, at = read_varint(value, at)
                 below.append(child)
     if any(child <= column for child in below):
-        raise ValueError(f"type {column} of the file holds one that comes before it")
+        raise ValueError(f"type {column} of the file has a child that precedes it")
     return TypeNode(
         column,
         number_of(fields, _TYPE_KIND),
@@ -374,7 +374,7 @@ def decompressed(data: bytes, postscript: Message) -> bytes:
     if codec not in _DECOMPRESS:
         raise UnsupportedFeatureError(
             "an ORC file has a compression that cannot be read",
-            hint="known are none, zlib, snappy, lz4 and zstd",
+            hint="supported are none, zlib, snappy, lz4 and zstd",
             codec=codec,
         )
     parts = []

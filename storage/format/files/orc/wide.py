@@ -3,7 +3,7 @@
 
 The library decodes every timestamp to nanoseconds and refuses a stripe that holds an earlier or a
 later one. Stored are two numbers: seconds since 2015 and nanoseconds. So the library is given the
-file with its timestamps declared BIGINT (`orc_tail.all_longs`), which makes it decode the seconds
+file with its timestamps declared BIGINT (`tail.all_longs`), which makes it decode the seconds
 with their nulls and their nesting; the nanoseconds are decoded here. Only stripes that the library
 refused are decoded this way.
 
@@ -93,7 +93,7 @@ def _timestamps(column: pa.Array, stored: _Longs, name: str, path: str) -> pa.Ti
         raise UnsupportedFeatureError(
             "a timestamp with nanoseconds lies outside the years 1677 to 2262"
             if fine
-            else "a timestamp lies outside the years that microseconds hold",
+            else "a timestamp is out of range for microseconds",
             hint="read this file with Apache Paimon, or use TIMESTAMP(6)",
             column=name,
             value=f"{int(seconds[outside][0])} s since 1970",

@@ -15,7 +15,7 @@ clocks that a zone skips, when its clocks go forward, were changed by the writer
 
 Java's rules: no transition before 1900, only the offset that is standard today. The file library
 has other rules for that time, and takes the second before 1970 that Java stores one too high
-for one of the wall clock; so it is made to return the stored numbers (`orc_tail.all_instants`).
+for one of the wall clock; so it is made to return the stored numbers (`tail.all_instants`).
 Source: ORC specification v1, "Timestamp Columns"; FORMAT.md §7.4.
 """
 
@@ -88,7 +88,7 @@ def zone_of(name: str) -> Zone | None:
             info = zoneinfo.ZoneInfo(name)
         except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
             raise UnsupportedFeatureError(
-                "an ORC file was written in a time zone that is not known here",
+                "an ORC file was written in a time zone unknown on this machine",
                 hint="install tzdata, or rewrite the file with a JVM that runs in UTC",
                 zone=name,
             ) from error
@@ -162,7 +162,7 @@ def in_utc(
     """Timestamps of a stripe that was written in another zone than UTC.
 
     Args:
-        batch: decoded from a file whose tail went through `orc_tail.all_instants`.
+        batch: decoded from a file whose tail went through `tail.all_instants`.
         columns: the batch's fields.
         zone: of the writer.
         legacy: whether TIMESTAMP_LTZ was stored by the legacy rule.

@@ -46,7 +46,7 @@ class SetUnion(AggregateFunction):
                 return union(total, value)
             except (ValueError, RuntimeError, IndexError) as error:
                 raise CorruptDataError(
-                    f"a value of a column with aggregate function '{self.name}' is no such set",
+                    f"a value of a column with aggregate function '{self.name}' is invalid",
                     detail=str(error),
                     field=self.field.name,
                     expected=_CONTENT[self.name],
@@ -191,7 +191,7 @@ def decode_java(data: bytes) -> np.ndarray:
     try:
         return _decoded(data)
     except (struct.error, IndexError, ValueError, KeyError) as error:
-        raise CorruptDataError("not a 64-bit bitmap of Java", detail=str(error)) from error
+        raise CorruptDataError("not a 64-bit Java roaring bitmap", detail=str(error)) from error
 
 
 def _decoded(data: bytes) -> np.ndarray:
@@ -210,10 +210,10 @@ def _decoded(data: bytes) -> np.ndarray:
             offset += _BODIES[kind]
             open_nodes += count
     if len(leaves) != keys:
-        raise ValueError(f"{len(leaves)} keys, not {keys}")
+        raise ValueError(f"{len(leaves)} keys, {keys} expected")
     containers, offset = _containers(data, offset)
     if offset != len(data):
-        raise ValueError(f"{len(data) - offset} bytes behind the end")
+        raise ValueError(f"{len(data) - offset} bytes after the end")
     parts = [
         containers[place].astype(np.uint64) | np.uint64(upper << 16) for upper, place in leaves
     ]
@@ -243,7 +243,7 @@ def _content(data: bytes, offset: int) -> tuple[np.ndarray, int]:
     if kind == _LIST:
         return np.frombuffer(data, "<u2", cardinality, offset), offset + 2 * cardinality
     if kind != _RUNS:
-        raise ValueError(f"container of type {kind}")
+        raise ValueError(f"unknown container type {kind}")
     (runs,) = struct.unpack_from("<H", data, offset)
     pairs = np.frombuffer(data, "<u2", 2 * runs, offset + 2).astype(np.int64).reshape(-1, 2)
     lengths = pairs[:, 1] + 1
