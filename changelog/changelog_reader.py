@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes of a table for a Python program, snapshot by snapshot.
 
-`stream_scan` with the kinds `+I`, `-U`, `+U`, `-D` in a column `_row_kind`, as in Spark, and with a
-position that the table keeps under a consumer, or the caller.
+`stream_scan` with the kinds `+I`, `-U`, `+U`, `-D` in a column `_row_kind`, as in Spark. The
+position is kept by the table under a consumer, or by the caller.
 """
 
 import datetime
@@ -19,29 +19,30 @@ from storage.table.table import FileStoreTable
 
 
 class ChangelogReader:
-    """Reads the changes of a table, those of one snapshot at a time. Not thread-safe.
+    """Reads the changes of a table, one snapshot at a time. Not thread-safe.
 
-    1. Iterate: what is there now (`for changes in reader`), or for ever (`reader.follow()`).
-    2. Taking the next changes acknowledges the ones before: only then does the progress of the
-       `consumer` move on. After a crash in between the same changes come again.
-    3. Without a consumer keep `position` together with the results, and give it to the next
+    1. Iterate: over the available changes (`for changes in reader`), or endlessly
+       (`reader.follow()`).
+    2. Reading the next changes acknowledges the previous ones: only then does the position of the
+       `consumer` advance. After a crash in between the same changes are read again.
+    3. Without a consumer store `position` together with the results, and pass it to the next
        reader.
 
     Args:
-        table: the table; a `changelog-producer` makes its changes whole (rows before and after).
+        table: the table; a `changelog-producer` makes its changes complete (before and after).
         start: `latest-full` (all rows as +I, then changes), `latest` (changes from now on), any
-            other `scan.mode`; the id of the first snapshot whose changes are wanted; or a time
-            since which they are wanted, with its zone.
-        position: of an earlier reader; comes before `start`.
-        consumer: name under which the table keeps this reader's position, which comes before
-            `start`; what it has not read yet does not expire.
-        filter: rows wanted, as text or as a predicate; None = all. Of an update only one half may
-            be among them.
-        columns: in the order wanted; None = all.
+            other `scan.mode`; the id of the first snapshot to read changes of; or a start time,
+            with its zone.
+        position: of an earlier reader; takes precedence over `start`.
+        consumer: name under which the table stores this reader's position, which takes precedence
+            over `start`; unread snapshots do not expire.
+        filter: row filter, as text or as a predicate; None = all rows. It may match only one half
+            of an update.
+        columns: projection, in order; None = all.
         options: further options of the table, such as `scan.bounded.watermark`.
 
     Raises:
-        InvalidOptionError: options contradict each other, or choose what no stream can begin with.
+        InvalidOptionError: options contradict each other, or choose an unsupported start.
         InvalidRequestError: a column is unknown, the filter cannot be parsed, or the time has no
             zone.
         UnsupportedFeatureError: the table merges rows and has no changelog producer.
@@ -73,36 +74,35 @@ class ChangelogReader:
 
     @property
     def position(self) -> int | None:
-        """The first snapshot that has not been read; None before the beginning."""
+        """The first unread snapshot; None before the start."""
         return self._scan.checkpoint()
 
     @property
     def snapshot_id(self) -> int | None:
-        """The snapshot of the changes that were read last."""
+        """Snapshot of the last changes read."""
         return self._scan.last_snapshot_id
 
     def read(self) -> pa.Table | None:
         """The changes of the next snapshot that has any.
 
         Returns:
-            Rows of `schema`, all changes of a key in the order in which they happened; None:
-            nothing new now.
+            Rows of `schema`, all changes of a key in commit order; None: no new snapshot yet.
 
         Raises:
             DataLossError: the next snapshot has expired or was rolled back; says what to do.
             CorruptDataError: metadata or a file is damaged.
         """
         self._scan.notify_checkpoint_complete(self.position)
-        found = self._scan.next_batch()
-        if found is None:
-            # snapshots without changes were passed over: they need not be kept for a consumer
+        changes = self._scan.next_batch()
+        if changes is None:
+            # snapshots without changes were skipped: a consumer need not retain them
             self._scan.notify_checkpoint_complete(self.position)
             return None
-        batches = [with_row_kinds(batch) for batch in found.to_batches()]
+        batches = [with_row_kinds(batch) for batch in changes.to_batches()]
         return pa.Table.from_batches(batches, schema=self.schema)
 
     def __iter__(self) -> Iterator[pa.Table]:
-        """The changes that are there now, snapshot by snapshot. Raises: as `read`."""
+        """The changes available now, snapshot by snapshot. Raises: as `read`."""
         while (changes := self.read()) is not None:
             if changes.num_rows:
                 yield changes
@@ -110,7 +110,7 @@ class ChangelogReader:
     def follow(
         self, *, every_s: float | None = None, until: Callable[[], bool] | None = None
     ) -> Iterator[pa.Table]:
-        """The changes that are there and those that come, for ever, or while a stream is bounded.
+        """Existing and future changes, endlessly or up to the end of a bounded stream.
 
         Args:
             every_s: how often to poll for more [s]; None: `continuous.discovery-interval`.
@@ -130,7 +130,7 @@ def _start_options(start: str | int | datetime.datetime) -> dict[str, str]:
     if isinstance(start, datetime.datetime):
         if start.tzinfo is None:
             raise InvalidRequestError(
-                "a time to start from needs a zone",
+                "the start time needs a time zone",
                 hint="datetime.datetime(..., tzinfo=datetime.UTC)",
                 start=start,
             )

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Following a table: how its stream begins, which snapshot comes next, and what it brought.
+"""Following a table: how its stream starts, which snapshot is next, and what it changed.
 
-Source: SEMANTICS.md §C.8, §F.12. Which changes a snapshot brought:
+Source: SEMANTICS.md §C.8, §F.12. The changes of a snapshot:
 
 * without a changelog producer the files that an APPEND snapshot added, as they were flushed;
-* with one its changelog files, whatever kind of snapshot has them;
-* where `streaming-read-overwrite` says so, what an OVERWRITE removed and added.
+* with one its changelog files, of any kind of snapshot;
+* with `streaming-read-overwrite`, the rows that an OVERWRITE removed and added.
 
-A snapshot that has expired may live on as a long-lived changelog (§F.8). `stream_scan` and
-`StreamRange` keep the position; everything else about a stream is decided by `Follower`.
+An expired snapshot may remain as a long-lived changelog (§F.8). `stream_scan` and `StreamRange`
+keep the position; `Follower` decides everything else about a stream.
 """
 
 import dataclasses
@@ -28,17 +28,17 @@ from storage.table.table import FileStoreTable
 
 _NO_PRODUCER = "none"
 _CHECK_EVERY = 16
-"""Of how many empty polls one checks whether the snapshot can still come; it takes a listing."""
+"""One in so many empty polls checks, by a listing, that the snapshot can still be committed."""
 
 
 class Follower:
-    """Follows the snapshots of a table, perhaps to an end. Keeps no position. Picklable.
+    """Follows the snapshots of a table, bounded or not. Keeps no position. Picklable.
 
     Args:
         table: with the options of the stream: `scan.bounded`, `scan.bounded.watermark`,
             `streaming-read-…`.
-        predicate: rows wanted; None = all.
-        buckets: buckets wanted; None = all.
+        predicate: row filter; None = all.
+        buckets: buckets to read; None = all.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class Follower:
 
     @property
     def ended(self) -> bool:
-        """Whether `snapshots` has come to the end of a bounded stream."""
+        """Whether `snapshots` has reached the end of a bounded stream."""
         return self._ended
 
     def end_at_newest(self) -> None:
-        """From now on follow no snapshot that is not there yet."""
+        """Bound the stream at the newest existing snapshot."""
         newest = self._table.snapshots.latest_id() or 0
         self._last_id = newest if self._last_id is None else min(newest, self._last_id)
 
     def snapshots(self, next_id: int) -> Iterator[Snapshot]:
-        """The snapshots that are there from one on, up to the end and to the delay of reads.
+        """The existing snapshots from an id on, up to the end and to the read delay.
 
         Raises:
             DataLossError: the next snapshot has expired or was rolled back; says what to do.
@@ -93,12 +93,12 @@ class Follower:
         self._ended = True
 
     def past_watermark(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot comes after the watermark that bounds the stream."""
+        """Whether a snapshot is past the watermark that bounds the stream."""
         bound = self._table.options.scan_bounded_watermark
         return bound is not None and snapshot.watermark is not None and snapshot.watermark > bound
 
     def require(self, snapshot_id: int) -> Snapshot:
-        """A snapshot that was there before.
+        """A snapshot that existed before.
 
         Raises:
             DataLossError: it has expired, or the table was rolled back before it.
@@ -111,7 +111,7 @@ class Follower:
         return snapshot
 
     def state(self, beginning: Beginning) -> tuple[Split, ...]:
-        """The files of the state that a stream begins with.
+        """The files of a stream's initial state.
 
         Raises:
             CorruptDataError: metadata is damaged.
@@ -125,10 +125,10 @@ class Follower:
         """The files that hold the changes of a snapshot; none for most compactions and overwrites.
 
         Raises:
-            CorruptDataError: a manifest cannot be decoded, or is missing of the newest snapshot.
+            CorruptDataError: a manifest is malformed, or one of the newest snapshot is missing.
             FileNotFoundError: a manifest is missing, as after expiry.
             NotFoundError: the snapshot has expired, or the one before an overwrite, whose deletion
-                vectors count.
+                vectors are needed.
         """
         keyed = bool(self._table.schema.primary_keys)
         with explain_missing_files(self._table, snapshot.id):
@@ -142,7 +142,7 @@ class Follower:
             return ()
 
     def change_count(self, snapshot: Snapshot) -> int:
-        """About how many changes a snapshot brought [rows], without manifests; 0: none."""
+        """Approximate number of changes of a snapshot [rows], without manifests; 0: none."""
         if self._reads_overwrite(snapshot):
             return max(1, abs(snapshot.delta_record_count))
         if self._produces:
@@ -166,7 +166,7 @@ class Follower:
         return delay is not None and snapshot.time_ms > self._table.clock.now_ms() - delay
 
     def _poll(self, snapshot_id: int) -> Snapshot | None:
-        """A snapshot, or the long-lived changelog that is left of it; None: it is not there yet."""
+        """A snapshot, or its long-lived changelog; None: not committed yet."""
         snapshot = self._find(snapshot_id)
         if snapshot is not None:
             self._empty_polls = 0
@@ -196,10 +196,10 @@ class Follower:
         if snapshot_id < ids[0] and self._find(snapshot_id) is None:
             raise DataLossError(
                 f"The wanted read snapshot with id {snapshot_id} has expired.",
-                detail=f"snapshots {ids[0]} to {ids[-1]} are left",
+                detail=f"snapshots {ids[0]} to {ids[-1]} are available",
                 hint="start again with `scan.mode`; to prevent it, keep snapshots or changelogs "
                 "longer (`snapshot.time-retained`, `changelog.time-retained`), or read with a "
-                "`consumer-id`, which keeps what it has not read",
+                "`consumer-id`, which keeps unread snapshots",
                 table=self._table.layout.root,
             )
 
@@ -214,22 +214,22 @@ class Follower:
 
 
 _BEGINNING = "-beginning"
-"""Follows the name of a consumer in that of another, which keeps the state a stream begins with."""
+"""Suffix of the name of the second consumer, which retains a stream's initial state."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPosition:
-    """How far a stream has come that readers cut into ranges of snapshots.
+    """Position of a stream that is read in ranges of snapshots.
 
-    It says how the stream began until the first range has been read, so that this range can be read
-    again and be the same, whatever the table has become.
+    Until the first range has been read it contains how the stream started, so that the range can be
+    read again with the same result, even if the table has changed.
 
     Attributes:
-        next_id: first snapshot that has not been read; 0: it has not begun.
-        first_id: of the position that ends the first range: the first snapshot whose changes are in
-            it; None elsewhere.
-        whole_state: of the same position: whether the state before that snapshot is in it.
-        files_since_ms: of the same position: only files of that state made since [epoch ms].
+        next_id: first unread snapshot; 0: the stream has not started.
+        first_id: at the end of the first range: the first snapshot whose changes are in it; None
+            elsewhere.
+        whole_state: at the same position: whether the state before that snapshot is in it.
+        files_since_ms: at the same position: only files of that state created since [epoch ms].
     """
 
     next_id: int = 0
@@ -238,26 +238,26 @@ class StreamPosition:
     files_since_ms: int | None = None
 
     def to_json(self) -> dict[str, int | bool]:
-        """The members that say something, always in the same order."""
-        found: dict[str, int | bool] = {"snapshot": self.next_id}
+        """The members that are set, always in the same order."""
+        document: dict[str, int | bool] = {"snapshot": self.next_id}
         if self.first_id is not None:
-            found["first"] = self.first_id
-            found["state"] = self.whole_state
+            document["first"] = self.first_id
+            document["state"] = self.whole_state
         if self.files_since_ms is not None:
-            found["since"] = self.files_since_ms
-        return found
+            document["since"] = self.files_since_ms
+        return document
 
     @staticmethod
     def from_json(found: Mapping[str, int | bool]) -> "StreamPosition":
-        """Read what `to_json` gave.
+        """Parse the result of `to_json`.
 
         Raises:
-            InvalidRequestError: it is something else.
+            InvalidRequestError: malformed.
         """
         next_id = found.get("snapshot")
         if not isinstance(next_id, int):
             raise InvalidRequestError(
-                "this is no position in a stream of a table",
+                "not a position in a stream of a table",
                 hint="the checkpoint belongs to another query; give this one its own",
                 found=dict(found),
             )
@@ -271,16 +271,16 @@ class StreamPosition:
 
 
 START = StreamPosition()
-"""Before the beginning."""
+"""Before the start of a stream."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RangeLimit:
-    """How much one range takes in; at least one snapshot that brings something.
+    """Size limit of one range, which has at least one snapshot with changes.
 
     Attributes:
-        snapshots: that bring something; None: any number.
-        rows: changes after which no further snapshot is taken in; None: any number.
+        snapshots: snapshots with changes; None: any number.
+        rows: changes after which no further snapshot is added; None: any number.
     """
 
     snapshots: int | None = None
@@ -290,16 +290,16 @@ class RangeLimit:
 class StreamRange:
     """Ranges of the stream of a table. Not thread-safe.
 
-    Protocol: `advance` from a position, beginning with `START`, gives the end of the next range
-    (the same: nothing new); `splits` says what lies between two positions, as often as
-    asked, also in a new process. `hold` keeps the table from expiring what was not read yet.
+    Protocol: `advance` from a position, at first `START`, returns the end of the next range (the
+    same position: nothing new); `splits` returns the splits between two positions, repeatably,
+    also in a new process. `hold` protects unread snapshots from expiry.
 
     Args:
-        table: with the options that say where the stream begins.
-        predicate: rows wanted; None = all.
+        table: with the options that determine the start of the stream.
+        predicate: row filter; None = all.
 
     Raises:
-        InvalidOptionError: options contradict each other, or choose what no stream can begin with.
+        InvalidOptionError: options contradict each other, or choose an unsupported start.
     """
 
     def __init__(self, table: FileStoreTable, predicate: Predicate | None = None) -> None:
@@ -310,17 +310,17 @@ class StreamRange:
             self.end_at_newest()
 
     def end_at_newest(self) -> None:
-        """From now on take nothing in that is not there yet."""
+        """Bound the stream at the newest existing snapshot."""
         self._follower.end_at_newest()
 
     def newest(self) -> StreamPosition:
-        """The position at the end of what is there now."""
+        """The position after the newest snapshot."""
         return StreamPosition(next_id=(self._table.snapshots.latest_id() or 0) + 1)
 
     def advance(self, position: StreamPosition, limit: RangeLimit | None = None) -> StreamPosition:
-        """Where the range that begins at a position ends; the same if nothing is to be read now.
+        """End of the range that starts at a position; the same position if there is nothing new.
 
-        A range with a whole state holds nothing else.
+        A range with an initial state contains nothing else.
 
         Raises:
             DataLossError: the next snapshot has expired or was rolled back; says what to do.
@@ -345,15 +345,15 @@ class StreamRange:
     def splits(
         self, start: StreamPosition, end: StreamPosition
     ) -> list[tuple[Split | ChangeSplit, ...]]:
-        """What lies between two positions.
+        """The splits between two positions.
 
         Returns:
-            Groups that can be read apart from each other, the splits of each in order: all changes
-            of a key are in one group, in the order in which they happened.
+            Groups that can be read independently, the splits of each in order: all changes of a key
+            are in one group, in commit order.
 
         Raises:
             DataLossError: a snapshot has expired or was rolled back.
-            NotFoundError: the snapshot of the whole state has expired.
+            NotFoundError: the snapshot of the initial state has expired.
             CorruptDataError: metadata is damaged.
         """
         groups: list[tuple[Split | ChangeSplit, ...]] = []
@@ -373,10 +373,10 @@ class StreamRange:
         return groups + [tuple(splits) for splits in by_bucket.values()]
 
     def hold(self, position: StreamPosition) -> None:
-        """Record the progress of the table's `consumer-id`; nothing without one.
+        """Record the progress of the table's `consumer-id`; no-op without one.
 
         Args:
-            position: everything before it will not be read again.
+            position: snapshots before it will not be read again.
         """
         consumer = self._table.options.consumer_id
         if consumer and position.next_id:
@@ -384,10 +384,10 @@ class StreamRange:
             delete_consumer(self._table, consumer + _BEGINNING)
 
     def hold_beginning(self, end: StreamPosition) -> None:
-        """The same before the first range, which ends at a position, has been read.
+        """As `hold`, before the first range, which ends at a position, has been read.
 
-        A whole state is kept under a name of its own until the range has been read: under the
-        stream's, one that begins anew would continue after the state instead of beginning with it.
+        An initial state is protected by a second consumer until the range has been read: with the
+        stream's own, a restarted stream would continue after the state instead of reading it.
         """
         consumer = self._table.options.consumer_id
         if consumer and end.first_id is not None:
@@ -399,11 +399,11 @@ class StreamRange:
     def _begin(self) -> Beginning | None:
         beginning = self._starting()
         if beginning is None and scan_mode_of(self._table.schema.options)[0] is ScanMode.LATEST:
-            return Beginning(1)  # whatever comes, however long it takes
+            return Beginning(1)  # wait for the first snapshot
         return beginning
 
     def _follow_from(self, next_id: int, limit: RangeLimit) -> int:
-        """The end of a range that begins with a snapshot; snapshots without changes are free."""
+        """End of a range that starts with a snapshot; snapshots without changes do not count."""
         snapshots = rows = 0
         for snapshot in self._follower.snapshots(next_id):
             count = self._follower.change_count(snapshot)

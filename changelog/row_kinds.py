@@ -36,7 +36,7 @@ def with_stored_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
     kinds = pc.index_in(texts, value_set=kind_texts())
     if kinds.null_count:
         raise InvalidRequestError(
-            "a row has no kind",
+            "a row has no valid row kind",
             hint=f"`{ROW_KIND}` is one of {', '.join(kind.short for kind in sorted(RowKind))}",
             found=texts.filter(pc.is_null(kinds)).slice(0, 1),
         )

@@ -70,12 +70,11 @@ def require_whole_changes(table: TableCore) -> None:
     if engine is None or options.changelog_producer != "none" or options.streaming_read_unmerged:
         return
     raise UnsupportedFeatureError(
-        "a stream of this table would give the rows as they were written, not as the table "
-        "merges them",
+        "a stream of this table would emit rows as written, not as merged by the table",
         detail=f"{engine} continuous reading is not supported without a changelog producer",
-        hint="set `changelog-producer` to lookup or full-compaction (`input` gives the rows that "
-        f"were written), follow `$audit_log`, or read with `{_UNMERGED}` = true to get them as "
-        "they are",
+        hint="set `changelog-producer` to lookup or full-compaction (`input` emits rows as "
+        f"written), follow `$audit_log`, or read with `{_UNMERGED}` = true to get "
+        "unmerged rows",
         table=table.layout.root,
         merge_engine=options.merge_engine,
     )
@@ -113,7 +112,7 @@ def starting_point(table: TableCore) -> StartingPoint:
             return partial(_from_snapshot, table, travel.snapshot_id, full=True)
     raise InvalidOptionError(
         f"Cannot scan from {(key or mode.value).removeprefix('scan.')} in streaming mode.",
-        hint="begin a stream with a snapshot id, a time, or a whole state",
+        hint="start a stream at a snapshot id, at a time, or with a full snapshot",
         option=key or "scan.mode",
         mode=mode.value,
     )

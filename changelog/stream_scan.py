@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stream of the changes of a table: a beginning, then one snapshot after the other.
+"""A stream of the changes of a table: an initial state, then one snapshot after the other.
 
-Snapshots that bring no changes are passed over. The position is a single number, so a reader keeps
-it (`checkpoint`), or lets the table keep it under a `consumer-id`; what a consumer has not read
-does not expire.
+Snapshots without changes are skipped. The position is a single number: a reader stores it
+(`checkpoint`), or the table does under a `consumer-id`; snapshots that a consumer has not read do
+not expire.
 """
 
 import dataclasses
@@ -25,13 +25,13 @@ from storage.table.table import FileStoreTable
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPlan:
-    """What one step of a stream reads.
+    """The read plan of one step of a stream.
 
     Attributes:
-        snapshot_id: whose state or changes it is.
-        starting: whether it is the whole state at the beginning; all its rows are +I.
-        splits: independent of each other, all changes of a key in one of them. Picklable;
-            `StreamScan.reader` reads them anywhere.
+        snapshot_id: of the state or changes.
+        starting: whether it is the initial state; all its rows are +I.
+        splits: independent, all changes of a key in one of them. Picklable; `StreamScan.reader`
+            reads them in any process.
     """
 
     snapshot_id: int
@@ -44,8 +44,8 @@ class ChangelogBatch:
     """Some changes of one snapshot.
 
     Attributes:
-        snapshot_id: that brought them.
-        starting: whether they are part of the whole state at the beginning.
+        snapshot_id: that made them.
+        starting: whether they are part of the initial state.
         rows: `_VALUE_KIND` (int8, `RowKind`), then the columns; at least one row.
     """
 
@@ -61,24 +61,24 @@ class StreamScan:
         1. Open it on a table whose options say where to begin:
            `StreamScan(table.with_options({"scan.snapshot-id": "2"}))`.
         2. Call `next_batch()` (everything at once, for tests and small tables) or `plan()` and
-           `reader` for its splits, again and again. None: nothing to read now, ask later; `ended`
-           says that nothing will come any more.
-        3. Keep `checkpoint()` when all that was planned has been read. `restore()` it in a new
-           scan to continue there; or, with a `consumer-id`, `notify_checkpoint_complete()` it, and
-           the next scan of that consumer continues by itself.
+           `reader` for its splits, repeatedly. None: nothing new, poll again later; `ended` means
+           that the stream is complete.
+        3. Store `checkpoint()` when all planned splits have been read. `restore()` it in a new scan
+           to resume there; or, with a `consumer-id`, `notify_checkpoint_complete()` it, and the
+           next scan of that consumer resumes by itself.
 
-    The first answer is the whole state where the mode begins with one (`last_starting`), even if
-    it is empty; every other one has at least one split.
+    The first result is the initial state if the mode has one (`last_starting`), even if it is
+    empty; every other one has at least one split.
 
     Args:
-        table: the table with its options; rows are given in its schema.
-        columns: columns wanted, in the order wanted; None = all.
-        predicate: rows wanted; None = all. Of an update only one half may be among them.
-        buckets: buckets wanted, to share a stream among readers; None = all.
-        sequence_numbers: of a table with a primary key, also give `_SEQUENCE_NUMBER`.
+        table: the table with its options; rows have its schema.
+        columns: projection, in order; None = all.
+        predicate: row filter; None = all. It may match only one half of an update.
+        buckets: buckets to read, to share a stream among readers; None = all.
+        sequence_numbers: of a table with a primary key, also return `_SEQUENCE_NUMBER`.
 
     Raises:
-        InvalidOptionError: options contradict each other, or choose what no stream can begin with.
+        InvalidOptionError: options contradict each other, or choose an unsupported start.
         InvalidRequestError: a column is unknown.
         UnsupportedFeatureError: the table merges rows and has no changelog producer.
     """
@@ -111,7 +111,7 @@ class StreamScan:
     def schema(self) -> pa.Schema:
         """Arrow schema of the rows: `_VALUE_KIND` (int8), then the columns.
 
-        The sequence number (int64) stands between them where it is wanted.
+        The sequence number (int64) is between them if requested.
         """
         return self._reader.schema
 
@@ -122,12 +122,12 @@ class StreamScan:
 
     @property
     def ended(self) -> bool:
-        """Whether the stream was bounded and is over."""
+        """Whether the stream is bounded and complete."""
         return self._ended
 
     @property
     def watermark(self) -> int | None:
-        """Watermark of the snapshot that was planned last [epoch ms]; None if it has none."""
+        """Watermark of the last planned snapshot [epoch ms]; None if it has none."""
         return self._watermark
 
     @property
@@ -137,11 +137,11 @@ class StreamScan:
 
     @property
     def last_starting(self) -> bool:
-        """Whether the last plan was the whole state at the beginning."""
+        """Whether the last plan was the initial state."""
         return self._last is not None and self._last.starting
 
     def plan(self) -> StreamPlan | None:
-        """What is to be read next; None when there is nothing (yet), see `ended`.
+        """The next step; None if there is nothing (yet), see `ended`.
 
         Raises:
             DataLossError: the next snapshot has expired or was rolled back; says what to do.
@@ -154,9 +154,9 @@ class StreamScan:
                 self._ended = self._follower.bounded
                 return None
             self._next_id = beginning.next_id
-            planned = self._begin(beginning)
-            if planned is not None:
-                return planned
+            plan = self._begin(beginning)
+            if plan is not None:
+                return plan
         if self._ended:
             return None
         for snapshot in self._follower.snapshots(self._next_id):
@@ -171,28 +171,28 @@ class StreamScan:
         """Plan and read one step at once.
 
         Returns:
-            `_VALUE_KIND` (int8, `RowKind`), then the columns: the whole state at the beginning
-            (then `last_starting` is true; may be empty), or the changes of one snapshot
-            (`last_snapshot_id`). None when there is nothing now.
+            `_VALUE_KIND` (int8, `RowKind`), then the columns: the initial state (then
+            `last_starting` is true; may be empty), or the changes of one snapshot
+            (`last_snapshot_id`). None if there is nothing new.
 
         Raises: as `plan` and `TableRead.to_batches`.
         """
-        planned = self.plan()
-        if planned is None:
+        plan = self.plan()
+        if plan is None:
             return None
-        batches = [batch for split in planned.splits for batch in self._reader.to_batches(split)]
+        batches = [batch for split in plan.splits for batch in self._reader.to_batches(split)]
         return pa.Table.from_batches(batches, schema=self.schema)
 
     def checkpoint(self) -> int | None:
-        """Id of the first snapshot that has not been planned; None before the beginning."""
+        """Id of the first unplanned snapshot; None before the start."""
         return self._next_id
 
     def restore(self, next_snapshot: int | None, *, whole_state: bool = False) -> None:
-        """Continue at the position of another scan.
+        """Resume at the position of another scan.
 
         Args:
-            next_snapshot: what `checkpoint` gave; None begins anew.
-            whole_state: begin with the whole state of that snapshot.
+            next_snapshot: result of `checkpoint`; None starts from scratch.
+            whole_state: start with the full state of that snapshot.
         """
         if next_snapshot is not None and whole_state:
             self._starting = from_state(self._table, next_snapshot)
@@ -202,12 +202,12 @@ class StreamScan:
         self._last = None
 
     def notify_checkpoint_complete(self, *next_snapshots: int | None) -> None:
-        """Record the progress of the table's consumer; nothing without `consumer-id`.
+        """Record the progress of the table's consumer; no-op without `consumer-id`.
 
         Args:
-            next_snapshots: what `checkpoint` gave, of each reader that shares the stream. With
-                `consumer.mode` exactly-once they must agree; with at-least-once the smallest
-                counts. None: that reader has not begun.
+            next_snapshots: results of `checkpoint` of all readers that share the stream. With
+                `consumer.mode` exactly-once they must agree; with at-least-once the smallest is
+                used. None: that reader has not started.
 
         Raises:
             InvalidRequestError: readers disagree.
@@ -215,15 +215,15 @@ class StreamScan:
         consumer = self._table.options.consumer_id
         if not consumer or not next_snapshots or None in next_snapshots:
             return
-        reached = {one for one in next_snapshots if one is not None}
-        if len(reached) > 1 and self._table.options.consumer_mode == "exactly-once":
+        positions = {position for position in next_snapshots if position is not None}
+        if len(positions) > 1 and self._table.options.consumer_mode == "exactly-once":
             raise InvalidRequestError(
-                "readers of an exactly-once consumer have come to different snapshots",
+                "readers of an exactly-once consumer are at different snapshots",
                 hint="let all read the same plans, or set `consumer.mode` to at-least-once",
                 consumer=consumer,
-                next_snapshots=sorted(reached),
+                next_snapshots=sorted(positions),
             )
-        write_consumer(self._table, consumer, min(reached))
+        write_consumer(self._table, consumer, min(positions))
 
     def _open(self) -> None:
         if not self._opened:
@@ -259,18 +259,18 @@ def read_changelog(
 ) -> Iterator[ChangelogBatch]:
     """The changes of a table as a stream of record batches, snapshot by snapshot.
 
-    Progress of a `consumer-id` moves on when the batches of a snapshot have all been taken.
+    A `consumer-id` advances when all batches of a snapshot have been consumed.
 
     Args:
         mode: instead of `scan.mode`.
         options: further table options, such as `scan.snapshot-id` or `consumer-id`.
-        columns: columns wanted, in the order wanted; None = all.
-        predicate: rows wanted; None = all.
-        wait: poll for more every `continuous.discovery-interval` instead of ending at what is
-            there now.
+        columns: projection, in order; None = all.
+        predicate: row filter; None = all.
+        wait: poll for more every `continuous.discovery-interval` instead of ending at the newest
+            snapshot.
 
     Raises:
-        InvalidOptionError: options contradict each other, or choose what no stream can begin with.
+        InvalidOptionError: options contradict each other, or choose an unsupported start.
         InvalidRequestError: a column is unknown.
         UnsupportedFeatureError: the table merges rows and has no changelog producer.
         DataLossError: the next snapshot has expired; says what to do.
@@ -282,16 +282,16 @@ def read_changelog(
         table = table.with_options(texts)
     scan = StreamScan(table, columns=columns, predicate=predicate)
     while True:
-        planned = scan.plan()
-        if planned is not None:
-            for split in planned.splits:
+        plan = scan.plan()
+        if plan is not None:
+            for split in plan.splits:
                 for rows in scan.reader.to_batches(split):
                     yield ChangelogBatch(
-                        snapshot_id=planned.snapshot_id, starting=planned.starting, rows=rows
+                        snapshot_id=plan.snapshot_id, starting=plan.starting, rows=rows
                     )
-        # also when nothing was read: snapshots were passed over, and a consumer must not grow old
+        # also when nothing was read: snapshots were skipped, and a consumer must not expire
         scan.notify_checkpoint_complete(scan.checkpoint())
-        if planned is None:
+        if plan is None:
             if scan.ended or not wait:
                 return
             table.clock.sleep(table.options.continuous_discovery_interval_ms / 1000)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repeated warnings: the same one at most so many times a minute, and how many were left out.
+"""Rate limit of repeated warnings: a maximum per minute, and the number of suppressed lines.
 
-Two lines are the same if their logger, level and event (or message) are, and what they are about
-(table, topic). The number that was left out comes with the first line of any kind after the minute.
+Two lines are the same if their logger, level, event (or message) and table (or topic) are. The
+number of suppressed lines is logged with the first line of any kind after the minute.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 DEFAULT_REPEATS = 10
-"""Same warnings a minute."""
+"""Maximum number of the same warning per minute."""
 
 _WINDOW_S = 60.0
 _MOST_KEYS = 10_000
@@ -32,8 +32,8 @@ class SamplingHandler(logging.StreamHandler[TextIO]):
 
     Args:
         stream: where lines go.
-        repeats: same warnings a minute; 0 = all.
-        now_s: a clock that never goes back [s].
+        repeats: maximum number of the same warning per minute; 0 = no limit.
+        now_s: monotonic clock [s].
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class SamplingHandler(logging.StreamHandler[TextIO]):
         if not self.repeats or not sampled:
             return True
         facts = vars(record)
-        what = str(facts.get("event") or record.msg)
-        about = str(facts.get("table") or facts.get("topic") or "")
-        key = (record.name, record.levelno, what, about)
+        event = str(facts.get("event") or record.msg)
+        subject = str(facts.get("table") or facts.get("topic") or "")
+        key = (record.name, record.levelno, event, subject)
         window = self._windows.setdefault(key, _Window(now_s))
         window.seen += 1
         if window.seen <= self.repeats:
@@ -71,24 +71,24 @@ class SamplingHandler(logging.StreamHandler[TextIO]):
         return False
 
     def _tell(self, now_s: float) -> None:
-        """Say of windows that have passed what was left out in them."""
+        """Log the number of suppressed lines of windows that have passed."""
         if now_s - self._looked_s < 1.0 and len(self._windows) < _MOST_KEYS:
             return
         self._looked_s = now_s
         full = len(self._windows) >= _MOST_KEYS
-        over = [k for k, w in self._windows.items() if full or now_s - w.began_s >= _WINDOW_S]
-        for key in over:
+        expired = [k for k, w in self._windows.items() if full or now_s - w.began_s >= _WINDOW_S]
+        for key in expired:
             window = self._windows.pop(key)
             if window.left_out:
                 super().emit(_summary(key, window.left_out))
 
 
 def _summary(key: _Key, count: int) -> logging.LogRecord:
-    name, level, what, about = key
+    name, level, event, subject = key
     record = logging.LogRecord(
         name, level, __file__, 0, "the same line was left out %d times", (count,), None
     )
-    vars(record).update({"event": "left_out", "of": what, "count": count})
-    if about:
-        vars(record)["about"] = about
+    vars(record).update({"event": "left_out", "of": event, "count": count})
+    if subject:
+        vars(record)["about"] = subject
     return record

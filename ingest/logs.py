@@ -32,7 +32,7 @@ _PY4J_SAYS = (
     "Exception while sending command",
 )
 _SET: set[str] = set()
-"""Loggers with a level of their own, by the settings."""
+"""Loggers with a separate level in the settings."""
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31;1m"}
 _RESET = "\x1b[0m"
 
@@ -52,7 +52,7 @@ def configure_logging(
         form: `auto`, `text` or `json`.
         stream: default is standard error.
         levels: of single loggers, by name.
-        repeats: same warnings a minute that are written; 0 = all.
+        repeats: maximum number of the same warning per minute; 0 = no limit.
     """
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
@@ -66,17 +66,17 @@ def configure_logging(
     set_levels(level, levels)
     logging.captureWarnings(capture=True)
     warnings.formatwarning = _warning_line
-    for said_by in (root, logging.getLogger("py4j.clientserver")):
-        said_by.addFilter(_not_said_elsewhere)
+    for logger in (root, logging.getLogger("py4j.clientserver")):
+        logger.addFilter(_not_said_elsewhere)
 
 
 def is_json() -> bool:
-    """Whether this process's log is JSON lines: then everything a person should know goes there."""
-    return any(isinstance(one.formatter, JsonFormatter) for one in logging.getLogger().handlers)
+    """Whether the log of this process is JSON lines: then messages for people go there, too."""
+    return any(isinstance(h.formatter, JsonFormatter) for h in logging.getLogger().handlers)
 
 
 def log_uncaught() -> None:
-    """Let exceptions that nothing handles, of threads too, end in the log."""
+    """Log unhandled exceptions, those of threads included."""
     log = logging.getLogger("ingest.uncaught")
 
     def in_main(
@@ -99,16 +99,16 @@ def child_settings(*, level: str, levels: Mapping[str, str], repeats: int) -> st
 
 
 def configure_child_logging() -> None:
-    """Let a Python process that Spark started log JSON lines, which the driver takes in.
+    """Make a Python process that Spark started log JSON lines, which the driver collects.
 
-    On executors of a cluster they are the log of the pod. Without effect where no daemon asked for
-    it, or in a process that has a log.
+    On executors of a cluster they are the log of the pod. Without effect if the daemon has not
+    requested it, or if the process has a log.
     """
     text = os.environ.get(CHILD_VARIABLE)
     if text and not logging.getLogger().handlers:
-        given = json.loads(text)
+        conf = json.loads(text)
         configure_logging(
-            level=given["level"], form="json", levels=given["levels"], repeats=given["repeats"]
+            level=conf["level"], form="json", levels=conf["levels"], repeats=conf["repeats"]
         )
 
 
@@ -120,12 +120,12 @@ def _warning_line(
 
 
 def _not_said_elsewhere(record: logging.LogRecord) -> bool:
-    """Without py4j's traces of a failed batch and of a JVM that is no more: the daemon says it."""
+    """Drop py4j's traces of a failed batch and of a JVM that has exited: the daemon logs them."""
     return not str(record.msg).startswith(_PY4J_SAYS)
 
 
 def set_levels(level: str, levels: Mapping[str, str]) -> None:
-    """Set the level of all loggers, then those of single ones; earlier single ones are taken back.
+    """Set the level of all loggers, then those of single ones; earlier single ones are reset.
 
     Args:
         level: `debug`, `info`, `warning` or `error`.
@@ -137,8 +137,8 @@ def set_levels(level: str, levels: Mapping[str, str]) -> None:
     _SET.clear()
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)
-    for name, own in levels.items():
-        logging.getLogger(name).setLevel(own.upper())
+    for name, value in levels.items():
+        logging.getLogger(name).setLevel(value.upper())
         _SET.add(name)
 
 
@@ -204,7 +204,7 @@ class TextFormatter(logging.Formatter):
 
 
 def _stack(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    """The trace of a record of this process, or of one that came from another."""
+    """The trace of a record of this process, or of another one."""
     if record.exc_info and record.exc_info[1] is not None:
         return formatter.formatException(record.exc_info)
     error = vars(record).get("error")

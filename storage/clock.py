@@ -16,16 +16,16 @@ from typing import Protocol
 def epoch_of_local_ms(local_wall_ms: int) -> int:
     """The moment at which the machine's wall clock showed a time of `Clock.local_wall_ms` [ms]."""
     whole, rest = divmod(local_wall_ms, 1000)
-    shown = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=whole)  # noqa: DTZ001
-    return int(shown.timestamp()) * 1000 + rest
+    local = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=whole)  # noqa: DTZ001
+    return int(local.timestamp()) * 1000 + rest
 
 
 def local_of_epoch_ms(epoch_ms: int) -> int:
     """What the machine's wall clock showed at a moment, read as if it were UTC [ms]."""
     whole, rest = divmod(epoch_ms, 1000)
-    shown = datetime.datetime.fromtimestamp(whole)  # noqa: DTZ006 - the naive local time
+    local = datetime.datetime.fromtimestamp(whole)  # noqa: DTZ006 - the naive local time
     epoch = datetime.datetime(1970, 1, 1)  # noqa: DTZ001
-    return (shown - epoch) // datetime.timedelta(milliseconds=1) + rest
+    return (local - epoch) // datetime.timedelta(milliseconds=1) + rest
 
 
 class Clock(Protocol):

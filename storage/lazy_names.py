@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Public names of a package that are imported when they are first asked for.
+"""Public names of a package, imported on first use.
 
 __getattr__, __dir__ = lazy_names(globals(), _MODULES)
 """
@@ -12,10 +12,10 @@ from typing import Any
 def lazy_names(
     package: dict[str, Any], modules: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """What a package needs to give names that it has not imported (PEP 562).
+    """The functions by which a package provides names it has not imported (PEP 562).
 
     Args:
-        package: its globals; names that were asked for stay there.
+        package: its globals; names once requested are stored there.
         modules: the module of every public name.
 
     Returns:
@@ -27,11 +27,11 @@ def lazy_names(
         module = modules.get(name)
         if module is None:
             raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
-        found = package[name] = getattr(importlib.import_module(module), name)
-        return found
+        value = package[name] = getattr(importlib.import_module(module), name)
+        return value
 
     def names() -> list[str]:
-        """What is public, imported or not."""
+        """The public names, imported or not."""
         return sorted({*package, *modules})
 
     return get, names

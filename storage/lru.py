@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cache of the least recently used values, bounded by their weight and by the time without use.
 
-What a process keeps of immutable files (decoded manifests, groupings of index files) is held here.
+For what a process decodes from immutable files: manifests, groupings of index files.
 """
 
 import collections
@@ -52,14 +52,14 @@ class LruCache(Generic[_Key, _Value]):
         """What all values weigh together."""
 
     def get(self, key: _Key) -> _Value | None:
-        """The value of a key, which is used now; None when there is none."""
+        """The value of a key, marked as used now; None when there is none."""
         with self._lock:
-            held = self._values.pop(key, None)
-            if held is None:
+            entry = self._values.pop(key, None)
+            if entry is None:
                 return None
             used_s = self._clock.monotonic_s()
-            self._values[key] = _Held(held.value, held.weight, used_s)
-            return held.value
+            self._values[key] = _Held(entry.value, entry.weight, used_s)
+            return entry.value
 
     def __contains__(self, key: _Key) -> bool:
         with self._lock:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch reads in splits that workers read: of rows, of changes, of system tables.
+"""Batch reads in splits for workers: of rows, of changes, of system tables.
 
-What `FileStoreTable.to_arrow` and `system_table` give in one, here with the plan apart from the
-reading. Knows nothing of Spark.
+`FileStoreTable.to_arrow` and `system_table` with planning separated from reading. Independent of
+Spark.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from storage.table.table import FileStoreTable
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetadataSplit:
-    """The whole of a system table that is made of metadata."""
+    """All rows of a system table computed from metadata."""
 
 
 ScanSplit = Split | ChangeSplit | FormatSplit | MetadataSplit
@@ -36,7 +36,7 @@ ScanSplit = Split | ChangeSplit | FormatSplit | MetadataSplit
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ScanCounts:
-    """What a plan reads.
+    """Size of a plan.
 
     Attributes:
         splits: independent of each other.
@@ -52,24 +52,24 @@ class ScanCounts:
 
 
 def counts_of(splits: Sequence[ScanSplit]) -> ScanCounts:
-    """What some splits read."""
-    whole = [split for split in splits if isinstance(split, FormatSplit)]
-    if whole:
+    """The counts of splits."""
+    format_splits = [split for split in splits if isinstance(split, FormatSplit)]
+    if format_splits:
         return ScanCounts(
-            splits=len(whole),
-            partitions=len({split.path.rpartition("/")[0] for split in whole}),
-            files=len(whole),
-            bytes=sum(split.size for split in whole),
+            splits=len(format_splits),
+            partitions=len({split.path.rpartition("/")[0] for split in format_splits}),
+            files=len(format_splits),
+            bytes=sum(split.size for split in format_splits),
         )
-    of_files = [split for split in splits if isinstance(split, Split | ChangeSplit)]
+    file_splits = [split for split in splits if isinstance(split, Split | ChangeSplit)]
     files = [
         file
-        for split in of_files
+        for split in file_splits
         for file in (split.files if isinstance(split, Split) else (*split.before, *split.files))
     ]
     return ScanCounts(
         splits=len(splits),
-        partitions=len({split.partition for split in of_files}),
+        partitions=len({split.partition for split in file_splits}),
         files=len({file.file_name for file in files}),
         bytes=sum(file.file_size for file in files),
     )
@@ -86,22 +86,22 @@ def batch_scan(
     """A read of a table or of one of its system tables.
 
     Args:
-        table: with the options that choose what is read.
+        table: with its scan options.
         system: name of a system table; None: the rows.
-        columns: in the order wanted; None: all.
-        predicate: rows wanted; None: all.
-        kinds: of the rows themselves, also give their kinds, and so the retracted ones.
+        columns: projection, in order; None: all.
+        predicate: row filter; None: all.
+        kinds: of the rows themselves, also return their kinds, and so the retracted rows.
 
     Raises:
         NotFoundError: there is no such system table.
         InvalidRequestError: a column is unknown.
-        UnsupportedFeatureError: reading would return wrong rows; names the option.
+        UnsupportedFeatureError: a read would return wrong rows; names the option.
     """
     if isinstance(table, FormatTable):
         if system is not None or kinds:
             raise UnsupportedFeatureError(
-                "a format table has neither system tables nor kinds of rows",
-                hint="read its rows",
+                "a format table has neither system tables nor row kinds",
+                hint="read the table itself",
                 table=table.location,
             )
         return table.scan(predicate, columns)
@@ -136,19 +136,19 @@ def catalog_scan(
 
     Args:
         name: without `sys.`.
-        columns: in the order wanted; None: all.
-        predicate: rows wanted; None: all.
+        columns: projection, in order; None: all.
+        predicate: row filter; None: all.
 
     Raises:
         NotFoundError: there is no such system table.
         InvalidRequestError: a column is unknown.
     """
-    whole = functools.partial(catalog_system_table, catalog, name)
-    return MetadataScan(whole, columns, predicate)
+    loader = functools.partial(catalog_system_table, catalog, name)
+    return MetadataScan(loader, columns, predicate)
 
 
 class ReadOptimizedScan(RowScan):
-    """`$ro`: what needs no merging."""
+    """`$ro`: the files that need no merging."""
 
     _mixes = False
 
@@ -157,12 +157,12 @@ class ReadOptimizedScan(RowScan):
 
 
 class MetadataScan(ArrowScan):
-    """A system table made of metadata, of a table or of a catalog: one split.
+    """A system table computed from metadata, of a table or of a catalog: one split.
 
     Args:
-        whole: makes all its rows; picklable.
-        columns: in the order wanted; None: all.
-        predicate: rows wanted; None: all.
+        whole: computes all its rows; picklable.
+        columns: projection, in order; None: all.
+        predicate: row filter; None: all.
 
     Raises:
         InvalidRequestError: a column is unknown.
@@ -182,7 +182,7 @@ class MetadataScan(ArrowScan):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns wanted."""
+        """The projected columns."""
         return self._schema
 
     def plan(self, predicate: Predicate | None = None) -> Sequence[MetadataSplit]:
@@ -193,7 +193,7 @@ class MetadataScan(ArrowScan):
         self, split: MetadataSplit, predicate: Predicate | None = None
     ) -> Iterator[pa.RecordBatch]:
         """See `ArrowScan`."""
-        wanted = both(self._predicate, predicate)
+        condition = both(self._predicate, predicate)
         for batch in self._whole().combine_chunks().to_batches():
-            rows = batch if wanted is None else batch.filter(mask(wanted, batch))
+            rows = batch if condition is None else batch.filter(mask(condition, batch))
             yield rows.select(self._schema.names)

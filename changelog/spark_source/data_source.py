@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`format("lakeward")`: the class that Spark knows.
+"""`format("lakeward")`: the data source class for Spark.
 
 Spark finds it by itself where the distribution is installed (package `pyspark_lakeward`); elsewhere
 `spark.dataSource.register(LakewardDataSource)` does it for a session. Options: `source_options`.
 
-Spark makes one object per `load()`, asks it for the schema, and sends it pickled to the processes
-that plan and read; it carries the table it has opened, so all of them see one schema.
+Spark creates one object per `load()`, requests the schema, and sends it pickled to the processes
+that plan and read; it contains the opened table, so all of them see one schema.
 """
 
 import dataclasses
@@ -62,25 +62,25 @@ from storage.table.table import FileStoreTable
 _Offset = dict[str, int | bool]
 
 _LOOK_EVERY_MS = 200
-"""An idle query without trigger interval polls every 10 ms (measured), too often for a store."""
+"""An idle query without trigger interval polls every 10 ms (measured): too many store requests."""
 
 _HOLD_EVERY_MS = 60_000
-"""A consumer that is not written for `consumer.expiration-time` goes; idle streams live on."""
+"""Consumers not written for `consumer.expiration-time` expire, also those of idle streams."""
 
 
 class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the changes of a table: offsets are snapshot ids, one task per bucket.
 
-    What survives a crash is Spark's log of offsets alone. An offset says all that its range needs,
-    so a batch that was planned is read again as it was, or, if its snapshots have expired, not at
-    all. All changes of a key come in one task, in the order in which they happened; between tasks
-    there is no order. The table's `consumer-id` only keeps snapshots from expiring; it moves on
-    when Spark says that a batch is done, which is when it plans the next one.
+    Only Spark's offset log survives a crash. An offset determines its range completely, so a
+    planned batch is read again unchanged, or fails if its snapshots have expired. All changes of a
+    key are in one task, in commit order; tasks are unordered. The table's `consumer-id` only
+    protects snapshots from expiry; it advances when Spark commits a batch, which is when it plans
+    the next one.
 
     Args:
-        view: what of them, and in which columns.
+        view: which changes, and which columns.
         schema: Spark's, of the same columns in the same order.
-        limit: how much one batch takes in.
+        limit: size limit of one batch.
     """
 
     def __init__(self, view: StreamView, schema: StructType, limit: RangeLimit) -> None:
@@ -98,22 +98,22 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_ranges": None}
 
     def initialOffset(self) -> _Offset:
-        """Before the beginning; what the beginning is, the first batch's end says."""
+        """The position before the start; the end of the first batch determines the start."""
         return START.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark hands it back unless a trigger wants everything."""
+        """Spark passes it back unless the trigger reads everything."""
         if self._limit == RangeLimit():
             return ReadAllAvailable()
         return ReadMaxFiles(self._limit.snapshots or self._limit.rows or 1)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take in nothing that is not there now."""
+        """Bound the stream at the newest existing snapshot."""
         self._drains = True
         self._range.end_at_newest()
 
     def latestOffset(self, start: _Offset, limit: ReadLimit) -> _Offset:
-        """The end of the next batch; `start` when there is nothing to read now.
+        """The end of the next batch; `start` if there is nothing new.
 
         Raises:
             DataLossError: the next snapshot has expired, or the table was rolled back before it.
@@ -122,16 +122,16 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         clock = self._view.table.clock
         if position == self._idle_at and clock.now_ms() - self._looked_ms < _LOOK_EVERY_MS:
             return start
-        wanted = RangeLimit() if isinstance(limit, ReadAllAvailable) else self._limit
+        range_limit = RangeLimit() if isinstance(limit, ReadAllAvailable) else self._limit
         try:
-            end = self._range.advance(position, wanted)
+            end = self._range.advance(position, range_limit)
             if position == START:
                 self._range.hold_beginning(end)
             elif end == position:
                 self._keep_held(position)
         except RetryableError as error:
             if self._drains:
-                raise  # the same offset would say that everything was read
+                raise  # the same offset would mean that everything was read
             _LOG.warning("cannot poll for new snapshots", extra={"reason": str(error)})
             end = position
         self._looked_ms = clock.now_ms()
@@ -139,7 +139,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end == position else end.to_json()
 
     def reportLatestOffset(self) -> _Offset | None:
-        """Where the table is now, for the progress of the query."""
+        """The table's newest position, for the progress of the query."""
         if self._idle_at is not None:
             return self._idle_at.to_json()
         try:
@@ -148,7 +148,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
 
     def partitions(self, start: _Offset, end: _Offset) -> Sequence[InputPartition]:
-        """One task per bucket, of a whole state one per split."""
+        """One task per bucket; one per split of an initial state."""
         groups = self._range.splits(StreamPosition.from_json(start), StreamPosition.from_json(end))
         return [InputPartition(group) for group in groups]
 
@@ -159,16 +159,16 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield from spark_batches(batch, self._arrow)
 
     def commit(self, end: _Offset) -> None:
-        """A batch is done, and will not be read again."""
+        """A batch is committed, and will not be read again."""
         self._held = StreamPosition.from_json(end)
         self._range.hold(self._held)
         self._held_ms = self._view.table.clock.now_ms()
 
     def stop(self) -> None:
-        """Nothing is held open."""
+        """No-op: nothing is held open."""
 
     def _keep_held(self, position: StreamPosition) -> None:
-        """Write the consumer of an idle stream anew, at what Spark has said to be done."""
+        """Rewrite the consumer of an idle stream, at the last offset that Spark committed."""
         clock = self._view.table.clock
         if self._held is not None and clock.now_ms() - self._held_ms >= _HOLD_EVERY_MS:
             self._range.hold(self._held)
@@ -222,8 +222,8 @@ class CommitName:
             return self.user, self.identifier
         if report.query is None or report.batch is None:
             raise InvalidOptionError(
-                "a commit is named by its user and its number",
-                hint="give `commit.identifier`, too; only in a `foreachBatch` it is known",
+                "a commit needs a user and an identifier",
+                hint="set `commit.identifier`, too; it is known only in a `foreachBatch`",
                 user=self.user,
             )
         return f"{self.user}-{report.query}", report.batch
@@ -232,9 +232,9 @@ class CommitName:
 class BatchWriter(DataSourceArrowWriter):
     """Appends, upserts or overwrites once.
 
-    A job has a commit user of its own and happens as often as it is run, unless `commit.user` and
-    `commit.identifier` name it; in a `foreachBatch` `commit.user` is enough, query and micro-batch
-    say the rest. Without a name a commit that failed with unknown outcome may have happened.
+    A job has its own commit user and commits as often as it runs, unless `commit.user` and
+    `commit.identifier` are set; in a `foreachBatch` `commit.user` is enough, query and micro-batch
+    determine the rest. Without a name, a failed commit of unknown outcome may have been applied.
 
     Args:
         unnamed: commit user where there is no name.
@@ -253,7 +253,7 @@ class BatchWriter(DataSourceArrowWriter):
         reports = _reported(messages)
         if reports:
             user, identifier = self._name.of(reports[0])
-            self._sink.commit([one.files for one in reports], user, identifier)
+            self._sink.commit([report.files for report in reports], user, identifier)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what tasks wrote before one failed."""
@@ -263,9 +263,9 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Commits each micro-batch at most once.
 
-    A query is known by the id that its checkpoint holds: commit user `spark-<id>`, commit
-    identifier = number of the micro-batch. A batch that is repeated after a crash finds its commit
-    and changes nothing; a new checkpoint is a new user, whose numbers begin anew.
+    A query is identified by the id in its checkpoint: commit user `spark-<id>`, commit identifier =
+    number of the micro-batch. A batch repeated after a crash finds its commit and changes nothing;
+    a new checkpoint is a new user, whose numbers restart.
     """
 
     def __init__(self, sink: RowSink) -> None:
@@ -282,8 +282,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return
         query = reports[0].query
         if query is None:
-            raise InternalError("Spark does not say which query writes")
-        files = [one.files for one in reports]
+            raise InternalError("Spark did not report which query writes")
+        files = [report.files for report in reports]
         self._sink.commit(files, _USER_PREFIX + query, batchId, batch=False)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -300,20 +300,20 @@ def _written(sink: RowSink, rows: Iterator[pa.RecordBatch]) -> TaskMessage:
 
 
 def _reported(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
-    return [one for one in messages if isinstance(one, TaskMessage)]
+    return [message for message in messages if isinstance(message, TaskMessage)]
 
 
 def _remove(sink: RowSink, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Spark also aborts when the commit fails, whose outcome may be unknown: then files stay."""
-    if any(one is None for one in messages):
-        sink.remove([one.files for one in _reported(messages)])
+    """Spark also aborts after a failed commit, whose outcome may be unknown: then files remain."""
+    if any(message is None for message in messages):
+        sink.remove([report.files for report in _reported(messages)])
 
 
 _LOG = logging.getLogger(__name__)
 
 
 class ScanReader(DataSourceReader):
-    """Reads what a scan describes; takes Spark's filters where Spark hands them over.
+    """Reads a scan; pushes Spark's filters down where Spark passes them.
 
     Args:
         scan: whose columns are those of the schema, in the same order.
@@ -326,18 +326,18 @@ class ScanReader(DataSourceReader):
         self.__dict__["pushFilters"] = _FilterTaker(self)
 
     def take_filters(self, filters: Iterable[Filter]) -> Iterator[Filter]:
-        """Take the filters whose meaning is kept, give back the others."""
-        taken: list[Predicate] = []
-        for found in filters:
-            predicate = pushed_predicate(found, self._scan.schema)
+        """Push down the filters with identical semantics, return the others."""
+        pushed: list[Predicate] = []
+        for condition in filters:
+            predicate = pushed_predicate(condition, self._scan.schema)
             if predicate is None:
-                yield found
+                yield condition
             else:
-                taken.append(predicate)
-        self._pushed = And(tuple(taken)) if taken else None
+                pushed.append(predicate)
+        self._pushed = And(tuple(pushed)) if pushed else None
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One task per split. Spark makes one task of none; it reads nothing."""
+        """One task per split. Without splits Spark creates one task, which reads nothing."""
         splits = self._scan.plan(self._pushed)
         _LOG.info("scan planned", extra=dataclasses.asdict(counts_of(splits)))
         return [InputPartition(split) for split in splits]
@@ -351,11 +351,11 @@ class ScanReader(DataSourceReader):
 
 
 class _FilterTaker:
-    """What Spark finds as `pushFilters` of a reader: the method that it gave, which can do more.
+    """The `pushFilters` of a reader: passes for Spark's own method (`__func__`), but works.
 
-    While `spark.sql.python.filterPushdown.enabled` is off, which it is unless set, Spark refuses
-    every read by a reader whose method `pushFilters` is not Spark's own. While it is on, Spark
-    calls it. A reader does not know which; this is right for both, in every process.
+    While `spark.sql.python.filterPushdown.enabled` is off (the default), Spark refuses every read
+    by a reader whose `pushFilters` is not Spark's own. While it is on, Spark calls it. A reader
+    cannot know which; this object works for both, in every process.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
@@ -372,7 +372,7 @@ class LakewardDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The word of `format(…)`."""
+        """The name for `format(…)`."""
         return "lakeward"
 
     @functools.cached_property
@@ -382,12 +382,12 @@ class LakewardDataSource(DataSource):
     @functools.cached_property
     def _table(self) -> FileStoreTable:
         table = self._parsed.open()
-        # Spark does not say here whether it reads a state or a stream: who wants kinds has the
-        # newest columns in both
+        # Spark does not say here whether this is a batch read or a stream: with kinds both have the
+        # newest columns
         return streamed_table(table) if self._parsed.reads_changelog else table
 
     def schema(self) -> StructType:
-        """Columns of the table or system table, with `_row_kind` where it is asked for."""
+        """Columns of the table or system table, with `_row_kind` if requested."""
         return spark_schema(self._scan(self._parsed.columns).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -402,8 +402,8 @@ class LakewardDataSource(DataSource):
         parsed = self._parsed
         parsed.refuse(WRITE_OPTIONS, "a stream that reads")
         table, kinds = streamed_table(self._table), parsed.flag(READ_CHANGELOG)
-        whole = StreamView(table, parsed.system_table, kinds=kinds)
-        columns = chosen_columns(schema, whole.schema)
+        full_view = StreamView(table, parsed.system_table, kinds=kinds)
+        columns = chosen_columns(schema, full_view.schema)
         view = StreamView(table, parsed.system_table, columns, parsed.predicate, kinds=kinds)
         limit = RangeLimit(
             snapshots=parsed.count("max.snapshots.per.trigger"),
@@ -419,14 +419,14 @@ class LakewardDataSource(DataSource):
             number = parsed.number("commit.identifier")
         if number is not None and not user:
             raise InvalidOptionError(
-                "a commit is named by its user and its number", missing="commit.user"
+                "a commit needs a user and an identifier", missing="commit.user"
             )
         name = CommitName(user, number) if user else None
         sink = self._sink(schema, overwrite)
         return BatchWriter(sink, name, unnamed=f"spark-{self._table.ids.uuid()}")
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """A streaming writer; in complete mode every batch takes the place of all rows."""
+        """A streaming writer; in complete mode every batch replaces all rows."""
         self._parsed.refuse(WRITE_OPTIONS, "a stream that writes")
         return StreamWriter(self._sink(schema, overwrite, whole=True))
 

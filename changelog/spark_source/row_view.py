@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows and changes with their kinds: `$audit_log`, `$binlog`, and reads that ask for `_row_kind`.
 
-A condition on columns of the table goes to the files; others wait for the rows as they are shown.
-Knows nothing of Spark. Data plane: no Python object per row.
+Conditions on columns of the table are pushed down to the files; others are applied to the output
+rows. Independent of Spark. Data plane: no Python object per row.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,12 +39,12 @@ _SCHEMAS = {"audit_log": audit_log_schema, "binlog": binlog_schema}
 
 
 def is_view(name: str) -> bool:
-    """Whether a system table shows the rows of its table."""
+    """Whether a system table is a view of the rows of its table."""
     return name in _SCHEMAS
 
 
 def selected(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    """Some columns, in the order wanted; None: all.
+    """The projection of a schema; None: all columns.
 
     Raises:
         InvalidRequestError: there is no such column.
@@ -56,7 +56,7 @@ def selected(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
 
 
 def streamed_table(table: FileStoreTable) -> FileStoreTable:
-    """The table a stream reads: where it begins does not choose the schema."""
+    """The table that a stream reads: its start position does not choose the schema."""
     return table if travel_of(table.schema.options).to_newest else table.latest()
 
 
@@ -64,19 +64,19 @@ class RowView(ArrowScan):
     """A view of rows or changes of a table; an `ArrowScan`. Picklable.
 
     Args:
-        table: with the options that choose what is read.
-        view: `audit_log`, which shows a state with its retracted keys, or `binlog`; None: the rows
+        table: with its scan options.
+        view: `audit_log`, which includes the retracted keys of a state, or `binlog`; None: the rows
             themselves, those of a state as +I.
-        columns: in the order wanted; None: all.
-        predicate: rows wanted; None: all. Of an update only one half may be among them.
-        kinds: whether the rows themselves have `_row_kind`; without, only added rows are shown.
+        columns: projection, in order; None: all.
+        predicate: row filter; None: all. It may match only one half of an update.
+        kinds: whether the rows themselves have `_row_kind`; without, only added rows are returned.
 
     Raises:
         InvalidRequestError: a column is unknown.
     """
 
     _retractions = True
-    """Whether the view of a state shows retracted keys."""
+    """Whether the view of a state includes retracted keys."""
 
     def __init__(
         self,
@@ -91,24 +91,24 @@ class RowView(ArrowScan):
         self._view = view
         self._kinds = kinds
         self._numbered = shows_sequence_numbers(table)
-        whole = self._whole()
-        require_known(columns_of(predicate), whole.names)
-        self._schema = selected(whole, columns)
+        schema = self._whole()
+        require_known(columns_of(predicate), schema.names)
+        self._schema = selected(schema, columns)
         self._predicate = predicate
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns wanted, in the form of `storage`."""
+        """The projected columns, as `storage` types."""
         return self._schema
 
     def early(self, predicate: Predicate | None = None) -> Predicate | None:
-        """What files and rows are chosen by; the rest waits for the rows as they are shown."""
+        """The predicate pushed down to files and rows; the rest is applied to the output rows."""
         if self._view == "binlog":
             return None  # a pair is one row, whose columns are lists
-        own = set(self.table.schema.field_names)
+        columns = set(self.table.schema.field_names)
         parts = conjuncts(both(self._predicate, predicate))
-        early = tuple(part for part in parts if columns_of(part) <= own)
-        return And(early) if early else None
+        pushed = tuple(part for part in parts if columns_of(part) <= columns)
+        return And(pushed) if pushed else None
 
     def plan(self, predicate: Predicate | None = None) -> Sequence[Split | ChangeSplit]:
         """See `ArrowScan`."""
@@ -118,9 +118,9 @@ class RowView(ArrowScan):
         self, split: Split | ChangeSplit, predicate: Predicate | None = None
     ) -> Iterator[pa.RecordBatch]:
         """See `ArrowScan`."""
-        wanted = both(self._predicate, predicate)
+        condition = both(self._predicate, predicate)
         for batch in self._shown(split, predicate):
-            rows = batch if wanted is None else batch.filter(mask(wanted, batch))
+            rows = batch if condition is None else batch.filter(mask(condition, batch))
             if rows.num_rows:
                 yield rows.select(self._schema.names)
 
@@ -133,10 +133,10 @@ class RowView(ArrowScan):
     def _shown(
         self, split: Split | ChangeSplit, predicate: Predicate | None
     ) -> Iterator[pa.RecordBatch]:
-        table, early = self.table, self.early(predicate)
+        table, pushed = self.table, self.early(predicate)
         if self._view is not None:
             retractions = self._retractions
-            read = TableRead(table, None, early, sequence_numbers=True, retractions=retractions)
+            read = TableRead(table, None, pushed, sequence_numbers=True, retractions=retractions)
             if self._view == "binlog":
                 pairs = isinstance(split, ChangeSplit)
                 return binlog_batches(table, read.to_batches(split), pairs=pairs)
@@ -147,25 +147,25 @@ class RowView(ArrowScan):
         columns = [name for name in table.schema.field_names if name in needed]
         numbered = self._numbered
         if self._kinds:
-            read = TableRead(table, columns, early, kinds=True, sequence_numbers=numbered)
+            read = TableRead(table, columns, pushed, kinds=True, sequence_numbers=numbered)
             return map(with_row_kinds, read.to_batches(split))
-        batches = TableRead(table, columns, early, sequence_numbers=numbered).to_batches(split)
+        batches = TableRead(table, columns, pushed, sequence_numbers=numbered).to_batches(split)
         return map(additions, batches) if numbered else batches
 
 
 class StreamView(RowView):
-    """The view of a table, as its stream shows it: a state has no retracted keys.
+    """The view of a table in a stream: a state has no retracted keys.
 
     Args:
         table: of `streamed_table`.
         system: name of a system table; None: the table itself.
-        columns: wanted, in order; None: all.
-        predicate: rows wanted; None: all. Of an update only one half may be among them.
-        kinds: whether rows have `_row_kind`; without, only added rows are shown. None: not said.
+        columns: projection, in order; None: all.
+        predicate: row filter; None: all. It may match only one half of an update.
+        kinds: whether rows have `_row_kind`; without, only added rows are returned. None: not set.
 
     Raises:
-        UnsupportedFeatureError: this cannot be followed, or not without saying whether kinds are
-            wanted; or the table merges rows and has no changelog producer.
+        UnsupportedFeatureError: this cannot be streamed, or only with `kinds` set; or the table
+            merges rows and has no changelog producer.
         InvalidRequestError: a column is unknown.
     """
 
@@ -183,9 +183,9 @@ class StreamView(RowView):
         view = _followed(table, system)
         if kinds is None and table.schema.primary_keys and view is None:
             raise UnsupportedFeatureError(
-                "a stream of a table with a primary key needs the kinds of its rows",
-                hint='.option("read.changelog", "true") adds the column `_row_kind`; "false" shows '
-                "only the rows that come, without those that they replace",
+                "a stream of a primary key table needs row kinds",
+                hint='.option("read.changelog", "true") adds the column `_row_kind`; "false" emits '
+                "only new rows, not those that they replace",
                 table=table.layout.root,
             )
         if view is None:
@@ -202,8 +202,8 @@ def _followed(table: FileStoreTable, system: str | None) -> str | None:
     if name is None or is_view(name):
         return name
     raise UnsupportedFeatureError(
-        "this system table cannot be followed as a stream",
-        hint="read it in batches; `audit_log` and `binlog` can be followed",
+        "this system table cannot be read as a stream",
+        hint="read it as a batch; `audit_log` and `binlog` can be streamed",
         name=system,
         table=table.layout.root,
     )

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing rows of a Spark job to a table: files made by its tasks, one commit of them all.
+"""Writing rows of a Spark job to a table: tasks write files, one commit adds them all.
 
-Spark gives Python sinks their rows as they lie: it can neither be asked to bring the rows of a
-bucket into one task nor to sort them. So tasks only write files, several of them perhaps to one
-bucket, and leave each other room in the sequence numbers: of two rows of a key that of the later
-partition of the frame wins, in one partition the later row. What is due is compacted after the
-commit, by the process that committed. Knows nothing of Spark.
+Spark passes rows to Python sinks unsorted and unclustered: a shuffle by bucket or a sort cannot be
+requested. So tasks only write files, several tasks possibly to one bucket, and reserve ranges of
+sequence numbers for each other: of two rows of a key that of the later partition of the frame wins,
+in one partition the later row. Due compactions run after the commit, in the process that committed.
+Independent of Spark.
 
-A task that fails removes its files; files of a job that dies stay as orphans until they are cleaned
+A failed task removes its files; files of a job that dies remain as orphans until they are cleaned
 up. The commit is that of every writer: at most once per commit user and identifier.
 """
 
@@ -35,14 +35,14 @@ from storage.table.write.staged import is_staged, place_staged, staging
 from storage.table.write.write import TableWrite
 
 _TASK_NUMBERS = 1 << 24
-"""Sequence numbers of one bucket that a task leaves to each one before it. A commit of 200 tasks
-takes 2^32, so one commit a second lasts for 68 years; a task with more rows of one bucket is
-refused at the commit if its numbers meet those of the next."""
+"""Sequence numbers of one bucket reserved per task. A commit of 200 tasks takes 2^32, so one commit
+a second lasts for 68 years; a task with more rows of one bucket is refused at the commit if its
+numbers overlap those of the next."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskFiles:
-    """What one task wrote.
+    """Output of one task.
 
     Attributes:
         messages: one per bucket.
@@ -53,11 +53,11 @@ class TaskFiles:
 
 
 class RowSink:
-    """Writes rows of columns that a job has into a table. Picklable.
+    """Writes the rows of a job to a table. Picklable.
 
     Args:
-        columns: of the job's rows, in the form in which they come; `_row_kind` may be among them.
-        overwrite: put the rows in the place of what is there.
+        columns: of the job's rows, with their types; `_row_kind` may be among them.
+        overwrite: replace existing rows.
         partition: what an overwrite replaces, by partition column; None: as
             `FileStoreCommit.overwrite` says.
 
@@ -82,11 +82,11 @@ class RowSink:
         _check_columns(table, columns)
         if partition is not None and not overwrite:
             raise InvalidOptionError(
-                "only an overwrite replaces a partition",
+                "`overwrite.partition` needs overwrite mode",
                 hint='write with mode("overwrite")',
                 option="overwrite.partition",
             )
-        TableWrite(table, "check", compaction=False).close()  # refuses before there are tasks
+        TableWrite(table, "check", compaction=False).close()  # refuses before tasks start
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
         """Write the rows of a task.
@@ -109,14 +109,14 @@ class RowSink:
     def commit(
         self, files: Sequence[TaskFiles], user: str, identifier: int, *, batch: bool = True
     ) -> None:
-        """Commit what all tasks wrote, then compact what is due.
+        """Commit the files of all tasks, then run due compactions.
 
         Raises:
-            UnsupportedFeatureError: the tasks wrote what only one may; their files are removed.
+            UnsupportedFeatureError: several tasks wrote what only one may; the files are removed.
             As `FileStoreCommit.commit`.
         """
-        ordered = sorted(files, key=lambda one: one.task)
-        messages = [message for one in ordered for message in one.messages]
+        ordered = sorted(files, key=lambda output: output.task)
+        messages = [message for output in ordered for message in output.messages]
         self._check_shared(files)
         check = None
         if is_staged(self._table):
@@ -128,54 +128,54 @@ class RowSink:
         else:
             commit.commit(messages, identifier, before_publish=check)
         self._compact(identifier)
-        if identifier != BATCH_COMMIT_IDENTIFIER:  # a batch commit has done it
+        if identifier != BATCH_COMMIT_IDENTIFIER:  # a batch commit has done this
             after_commit(self._table, messages, batch=False)
 
     def remove(self, files: Sequence[TaskFiles]) -> None:
-        """Remove what tasks wrote; only where a commit was not tried and will not be."""
-        self._table.delete_uncommitted([message for one in files for message in one.messages])
+        """Remove the files of tasks; only if no commit was or will be attempted."""
+        self._table.delete_uncommitted([message for output in files for message in output.messages])
 
     def _of_table(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows in the columns of the table, absent ones null, with their kinds."""
-        stored = with_stored_kinds(batch)
+        rows = with_stored_kinds(batch)
         names, arrays = [], []
         for field in self._table.schema.arrow_schema:
-            position = stored.schema.get_field_index(field.name)
+            position = rows.schema.get_field_index(field.name)
             if position < 0:
-                column = pa.nulls(stored.num_rows, field.type)
+                column = pa.nulls(rows.num_rows, field.type)
             else:
-                column = _in_table(stored.column(position), field)
+                column = _in_table(rows.column(position), field)
             names.append(field.name)
             arrays.append(column)
-        if VALUE_KIND in stored.schema.names:
+        if VALUE_KIND in rows.schema.names:
             names.append(VALUE_KIND)
-            arrays.append(stored.column(VALUE_KIND))
+            arrays.append(rows.column(VALUE_KIND))
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _check_shared(self, files: Sequence[TaskFiles]) -> None:
-        writing = [one for one in files if one.messages]
-        if self._mode is BucketMode.CROSS_PARTITION and len(writing) > 1:
+        writers = [output for output in files if output.messages]
+        if self._mode is BucketMode.CROSS_PARTITION and len(writers) > 1:
             self.remove(files)
             raise UnsupportedFeatureError(
-                "a table whose keys move between partitions has one writer, and Spark does not "
-                "bring the rows of a Python sink together",
+                "a table whose keys move between partitions needs a single writer, and Spark does "
+                "not shuffle the rows of a Python sink",
                 hint="write `df.coalesce(1)`, or give the table a fixed number of buckets",
-                tasks=len(writing),
+                tasks=len(writers),
             )
         if self._table.schema.primary_keys and not is_staged(self._table):
-            for where in _crossing(writing):
+            for bucket in _crossing(writers):
                 self.remove(files)
                 raise UnsupportedFeatureError(
-                    "a task wrote more rows to one bucket than the sequence numbers left to it",
+                    "a task wrote more rows to one bucket than it has sequence numbers",
                     hint="use more partitions or buckets, or write in several steps",
-                    where=where,
+                    where=bucket,
                     rows=_TASK_NUMBERS,
                 )
 
     def _compact(self, identifier: int) -> None:
         options = self._table.options
         if not self._table.schema.primary_keys or options.write_only or self._postpones:
-            return  # what compacts postponed rows is a job of its own
+            return  # postponed rows are compacted by a separate job
         request = CompactRequest(full=merges_everything(options, identifier))
         threads = os.cpu_count() or 1
         with ThreadPoolExecutor(threads, "compact") as executor:
@@ -187,17 +187,17 @@ class RowSink:
 
 
 def partition_values(text: str) -> dict[str, str]:
-    """What `overwrite.partition` says.
+    """Parse `overwrite.partition`.
 
     Raises:
-        InvalidOptionError: it cannot be read.
+        InvalidOptionError: malformed.
     """
     values: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if not equals or not name.strip():
             raise InvalidOptionError(
-                "a partition cannot be read",
+                "malformed partition",
                 hint="write it as `dt=2026-01-31,hh=10`",
                 key="overwrite.partition",
                 value=text,
@@ -207,18 +207,18 @@ def partition_values(text: str) -> dict[str, str]:
 
 
 def _crossing(files: Sequence[TaskFiles]) -> Iterator[str]:
-    """Buckets in which the sequence numbers of two tasks meet."""
-    found: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
-    for one in files:
-        for message in one.messages:
+    """Buckets in which the sequence numbers of two tasks overlap."""
+    ranges: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
+    for output in files:
+        for message in output.messages:
             new = message.data.new_files
             if new:
                 span = (
                     min(file.min_sequence_number for file in new),
                     max(file.max_sequence_number for file in new),
                 )
-                found.setdefault((message.partition, message.bucket), []).append(span)
-    for (_, bucket), spans in found.items():
+                ranges.setdefault((message.partition, message.bucket), []).append(span)
+    for (_, bucket), spans in ranges.items():
         spans.sort()
         if any(later[0] <= before[1] for before, later in itertools.pairwise(spans)):
             yield f"bucket {bucket}"
@@ -241,31 +241,29 @@ def _in_table(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _check_columns(table: FileStoreTable, columns: pa.Schema) -> None:
-    own = table.schema.arrow_schema
-    unknown = [name for name in columns.names if name not in own.names and name != ROW_KIND]
+    schema = table.schema.arrow_schema
+    unknown = [name for name in columns.names if name not in schema.names and name != ROW_KIND]
     if unknown:
         raise InvalidRequestError(
             "the table has no such column",
-            hint=f"leave it out, or add it to the table; it has {', '.join(own.names)}",
+            hint=f"leave it out, or add it to the table; it has {', '.join(schema.names)}",
             column=unknown[0],
         )
     needed = {*table.schema.primary_keys, *table.schema.partition_keys}
-    for field in own:
+    for field in schema:
         if field.name not in columns.names and (not field.nullable or field.name in needed):
-            raise InvalidRequestError(
-                "a column is missing that must not be null", column=field.name
-            )
+            raise InvalidRequestError("a required column is missing", column=field.name)
         if field.name in columns.names:
             _check_zone(columns.field(field.name), field)
 
 
 def _check_zone(found: pa.Field, own: pa.Field) -> None:
-    """An instant is no local time, and Arrow would take one for the other."""
+    """An instant is not a local time, but Arrow would cast one to the other."""
     if not (pa.types.is_timestamp(found.type) and pa.types.is_timestamp(own.type)):
         return
     if (found.type.tz is None) is not (own.type.tz is None):
         raise InvalidRequestError(
-            "a time with a zone and one without are not the same",
+            "a timestamp with a time zone does not match one without",
             hint="cast it with `cast(… as timestamp_ntz)` or `cast(… as timestamp)`",
             column=own.name,
             type=own.type,

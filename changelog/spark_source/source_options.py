@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the options of `format("lakeward")` say: which table, which view of it, what of it.
+"""The options of `format("lakeward")`: table, view, projection and filter.
 
-A table is named by `path` (its directory, what `load(path)` gives), or by `warehouse` and `table`.
+A table is named by `path` (its directory, as in `load(path)`), or by `warehouse` and `table`.
 Either may end in `$branch_<name>` and in the name of a system table: `db.t$branch_dev$snapshots`.
-Every option of a table (docs/reference/table-options.md) may be given besides, for this read or
-write only, and every option of an object store; options of a catalog begin with `catalog.`. Spark
-gives all keys in lower case.
+Every option of a table (docs/reference/table-options.md) may be set for this read or write only,
+and every option of an object store; options of a catalog begin with `catalog.`. Spark passes all
+keys in lower case.
 """
 
 import dataclasses
@@ -37,17 +37,17 @@ OWN_OPTIONS = {
     "commit.identifier": "its number, growing; in a `foreachBatch` that of the micro-batch",
     "overwrite.partition": "what an overwrite replaces: `dt=2026-01-31,hh=10`",
 }
-"""Options that are not the table's, with what they mean."""
+"""Options of the source itself, with their meaning."""
 
 WRITE_OPTIONS = frozenset({"commit.user", "commit.identifier", "overwrite.partition"})
 LIMITS = frozenset({"max.snapshots.per.trigger", "max.rows.per.trigger"})
 READ_OPTIONS = frozenset({"columns", "filter", READ_CHANGELOG}) | LIMITS
 
 _SPARKS = frozenset({"checkpointlocation", "queryname"})
-"""Options that Spark keeps among those of the source."""
+"""Options that Spark adds to those of the source."""
 
 _CATALOG_PREFIX = "catalog."
-"""How options of the catalog begin: `catalog.metastore`, `catalog.uri`, …"""
+"""Prefix of catalog options: `catalog.metastore`, `catalog.uri`, …"""
 
 _BRANCH = "branch_"
 _MARK = "$"
@@ -59,14 +59,14 @@ class SourceOptions:
     """The options of one read or write.
 
     Attributes:
-        path: directory of the table, without marks; None: by warehouse and name.
+        path: directory of the table, without suffixes; None: by warehouse and name.
         warehouse: of the table; None: by path.
-        table: `database.table`, without marks.
+        table: `database.table`, without suffixes.
         branch: of the table; None: its main one.
         system_table: name of a system table; None: the rows themselves.
-        columns: wanted, in order; None: all.
-        predicate: rows wanted; None: all.
-        table_options: on top of the table's own.
+        columns: projection, in order; None: all.
+        predicate: row filter; None: all.
+        table_options: override those of the table.
         catalog_options: of the catalog, without `catalog.`.
         own: the other options of `OWN_OPTIONS`, by key.
     """
@@ -89,49 +89,49 @@ class SourceOptions:
 
         Raises:
             InvalidOptionError: an option is unknown, missing, or contradicts another.
-            InvalidRequestError: the filter cannot be understood.
+            InvalidRequestError: the filter cannot be parsed.
         """
-        given = {key.lower(): str(value) for key, value in options.items()}
-        own = {key: value for key, value in given.items() if key in OWN_OPTIONS}
-        store = {key: value for key, value in given.items() if key.startswith(STORE_PREFIXES)}
-        catalog = {key: value for key, value in given.items() if key.startswith(_CATALOG_PREFIX)}
-        known = {*own, *store, *catalog, *_SPARKS}
-        rest = [key for key in given if key not in known]
+        entries = {key.lower(): str(value) for key, value in options.items()}
+        source = {key: value for key, value in entries.items() if key in OWN_OPTIONS}
+        store = {key: value for key, value in entries.items() if key.startswith(STORE_PREFIXES)}
+        catalog = {key: value for key, value in entries.items() if key.startswith(_CATALOG_PREFIX)}
+        known_keys = {*source, *store, *catalog, *_SPARKS}
+        rest = [key for key in entries if key not in known_keys]
         for key in rest:
             _check_known(key)
-        path, warehouse, table = own.get("path"), own.get("warehouse"), own.get("table")
+        path, warehouse, table = source.get("path"), source.get("warehouse"), source.get("table")
         _check_place(path, warehouse, table)
         if path and catalog:
             raise InvalidOptionError(
-                "a table by its path has no catalog",
+                "a table opened by path has no catalog",
                 hint="give `warehouse` and `table` instead of `path`",
                 key=min(catalog),
             )
-        plain, branch, system = _unmarked(path or table or "")
-        filter_text = own.get("filter", "").strip()
+        base, branch, system = _unmarked(path or table or "")
+        filter_text = source.get("filter", "").strip()
         return SourceOptions(
-            path=plain if path else None,
+            path=base if path else None,
             warehouse=None if path else warehouse,
-            table=None if path else plain,
+            table=None if path else base,
             branch=branch,
             system_table=system,
-            columns=_names(own["columns"]) if own.get("columns") else None,
+            columns=_names(source["columns"]) if source.get("columns") else None,
             predicate=parse_predicate(filter_text) if filter_text else None,
-            table_options={key: given[key] for key in rest},
+            table_options={key: entries[key] for key in rest},
             store_options=store,
             catalog_options={
                 key.removeprefix(_CATALOG_PREFIX): value for key, value in catalog.items()
             },
-            own=own,
+            own=source,
         )
 
     @property
     def reads_changelog(self) -> bool:
-        """Whether rows come with their kinds."""
+        """Whether rows have their kinds."""
         return bool(self.flag(READ_CHANGELOG))
 
     def flag(self, key: str) -> bool | None:
-        """A yes or no; None where the option is not given.
+        """A boolean; None if the option is not set.
 
         Raises:
             InvalidOptionError: it is neither `true` nor `false`.
@@ -154,7 +154,7 @@ class SourceOptions:
         return Catalog.open(self.warehouse or "", {**self.store_options, **self.catalog_options})
 
     def open(self) -> FileStoreTable | Any:
-        """The table, with the options given.
+        """The table, with its dynamic options.
 
         Raises:
             NotFoundError: there is no such table, branch, tag, or snapshot.
@@ -162,8 +162,8 @@ class SourceOptions:
         """
         if self.path is not None:
             store = self.store_options or None
-            opened = FileStoreTable.open(self.path, options=store, branch=self.branch)
-            table = typed_table(opened)
+            core = FileStoreTable.open(self.path, options=store, branch=self.branch)
+            table = typed_table(core)
         else:
             mark = f"{_MARK}{_BRANCH}{self.branch}" if self.branch else ""
             table = self.catalog().table(f"{self.table}{mark}")
@@ -173,51 +173,51 @@ class SourceOptions:
         """Refuse options that would be ignored.
 
         Args:
-            what: does not know them.
+            what: what does not support them.
 
         Raises:
-            InvalidOptionError: one is given.
+            InvalidOptionError: one is set.
         """
         for key in sorted(keys):
             if key in self.own:
                 raise InvalidOptionError(f"{what} has no such option", hint="remove it", key=key)
 
     def count(self, key: str) -> int | None:
-        """A whole number above zero; None where the option is not given.
+        """A positive integer; None if the option is not set.
 
         Raises:
-            InvalidOptionError: it is something else.
+            InvalidOptionError: it is not.
         """
         if key not in self.own:
             return None
         number = self.number(key)
         if number < 1:
-            raise InvalidOptionError("option is not above zero", key=key, value=number)
+            raise InvalidOptionError("option is not positive", key=key, value=number)
         return number
 
     def number(self, key: str) -> int:
-        """A whole number from zero of an option that is given.
+        """A non-negative integer of an option that is set.
 
         Raises:
-            InvalidOptionError: it is something else.
+            InvalidOptionError: it is not.
         """
         text = self.own[key].strip()
         if not text.isdecimal():
-            raise InvalidOptionError("option is not a number from zero", key=key, value=text)
+            raise InvalidOptionError("option is not a non-negative integer", key=key, value=text)
         return int(text)
 
 
 def _check_place(path: str | None, warehouse: str | None, table: str | None) -> None:
     if path and (warehouse or table):
         raise InvalidOptionError(
-            "a table is named in two ways",
+            "conflicting options for the table",
             hint="give `path` alone, or `warehouse` and `table`",
             path=path,
         )
     if path or (warehouse and table):
         return
     raise InvalidOptionError(
-        "no table is named",
+        "no table given",
         hint='give its directory, load("/lake/db.db/orders"), or the options `warehouse` and '
         "`table` (`db.orders`)",
         missing="table" if warehouse else "path",
@@ -225,28 +225,28 @@ def _check_place(path: str | None, warehouse: str | None, table: str | None) -> 
 
 
 def _unmarked(name: str) -> tuple[str, str | None, str | None]:
-    """A name without its marks, the branch, the system table."""
+    """A name without its suffixes, the branch, the system table."""
     head, slash, last = name.rpartition("/")
-    plain, *marks = last.split(_MARK)
+    base, *marks = last.split(_MARK)
     branch = system = None
     if marks and marks[0].startswith(_BRANCH):
         branch = marks.pop(0).removeprefix(_BRANCH)
     if marks:
         system = marks.pop(0)
-    if marks or branch == "" or system == "" or not plain:
+    if marks or branch == "" or system == "" or not base:
         raise InvalidOptionError(
-            "this is no name of a table",
+            "not a table name",
             hint="write `db.t`, `db.t$branch_dev`, `db.t$snapshots` or `db.t$branch_dev$snapshots`",
             table=name,
         )
-    return f"{head}{slash}{plain}", branch, system
+    return f"{head}{slash}{base}", branch, system
 
 
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(part.strip().strip("`") for part in text.split(","))
     if not all(names) or len(set(names)) != len(names):
         raise InvalidOptionError(
-            "columns are named twice or not at all", hint="write `id,name`", columns=text
+            "empty or duplicate column names", hint="write `id,name`", columns=text
         )
     return names
 
@@ -254,10 +254,10 @@ def _names(text: str) -> tuple[str, ...]:
 def _check_known(key: str) -> None:
     if find_option(key) is not None or key.startswith(("lakeward.", "parquet.", "orc.", "avro.")):
         return
-    known: Sequence[str] = [*OWN_OPTIONS, *(row.key for row in TABLE_OPTIONS)]
-    near = difflib.get_close_matches(key, known, 1)
+    keys: Sequence[str] = [*OWN_OPTIONS, *(row.key for row in TABLE_OPTIONS)]
+    matches = difflib.get_close_matches(key, keys, 1)
     raise InvalidOptionError(
         "there is no such option",
-        hint=f"did you mean `{near[0]}`?" if near else "see docs/reference/table-options.md",
+        hint=f"did you mean `{matches[0]}`?" if matches else "see docs/reference/table-options.md",
         key=key,
     )

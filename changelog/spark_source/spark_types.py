@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns between Paimon and Spark: which Spark type a column has, and its values there.
+"""Columns between Paimon and Spark: the Spark types of columns, and their values.
 
 CHAR and VARCHAR are strings, MULTISET is a map to counts, timestamps without zone stay without.
 TIME is an INT, milliseconds of the day, since Spark refuses plans with its own TIME type unless a
-setting allows them. Spark knows microseconds: finer parts of a timestamp are cut off in reading.
-Data plane: whole columns.
+setting allows them. Spark has microseconds: finer timestamps are truncated in reading. Data plane:
+whole columns.
 """
 
 import datetime
@@ -52,16 +52,16 @@ _LIKE_MARKS = frozenset("%_\\\n\r")
 
 
 def pushed_predicate(found: Filter, schema: pa.Schema) -> Predicate | None:
-    """Spark's filter as a predicate of `storage`, if that means exactly the same.
+    """Spark's filter as a predicate of `storage`, if the semantics are identical.
 
-    Left out are conditions on parts of a column, on types whose values change on the way to Spark
-    (finer than microseconds, TIME), and texts with the marks of LIKE.
+    Excluded are conditions on parts of a column, on types whose values are converted for Spark
+    (finer than microseconds, TIME), and texts with wildcards of LIKE.
 
     Args:
-        schema: columns in the form of `storage`.
+        schema: columns as `storage` types.
 
     Returns:
-        None when Spark has to filter itself.
+        None if Spark has to filter.
     """
     if isinstance(found, Not):
         part = pushed_predicate(found.child, schema)
@@ -81,7 +81,7 @@ def pushed_predicate(found: Filter, schema: pa.Schema) -> Predicate | None:
 def _compared(found: Filter, name: str, type_: pa.DataType) -> Predicate | None:
     value: Any = getattr(found, "value", None)
     if isinstance(found, In):
-        return own.In(name, tuple(value)) if all(_fits(one, type_) for one in value) else None
+        return own.In(name, tuple(value)) if all(_fits(item, type_) for item in value) else None
     pattern = _PATTERNS.get(type(found))
     if pattern is not None:
         plain = isinstance(value, str) and not _LIKE_MARKS & set(value)
@@ -114,7 +114,7 @@ def _keeps_values(type_: pa.DataType) -> bool:
 
 
 def _fits(value: Any, type_: pa.DataType) -> bool:
-    """Whether a literal can be compared as it is; null always can."""
+    """Whether a literal can be compared without conversion; null always can."""
     if value is None:
         return True
     if pa.types.is_timestamp(type_):
@@ -123,7 +123,7 @@ def _fits(value: Any, type_: pa.DataType) -> bool:
         if (value.tzinfo is None) is not (type_.tz is None):
             return False
         if type_.unit == "ms" and value.microsecond % 1000:
-            return False  # Arrow would cut it off
+            return False  # Arrow would truncate it
     elif pa.types.is_string(type_) is not isinstance(value, str):
         return False
     try:
@@ -133,7 +133,7 @@ def _fits(value: Any, type_: pa.DataType) -> bool:
 
 
 BATCH_BYTES = 16 << 20
-"""Of one batch given to Spark, which holds it in the memory of the JVM as a whole [bytes]."""
+"""Of one batch for Spark, which holds it in the memory of the JVM as a whole [bytes]."""
 
 _SIMPLE = {
     pa.bool_(): spark.BooleanType(),
@@ -150,7 +150,7 @@ _SIMPLE = {
 
 
 def spark_schema(schema: pa.Schema) -> spark.StructType:
-    """The Spark schema of Arrow columns in the form of `storage`.
+    """The Spark schema of Arrow columns as `storage` types.
 
     Raises:
         UnsupportedFeatureError: Spark has no such type.
@@ -159,41 +159,41 @@ def spark_schema(schema: pa.Schema) -> spark.StructType:
 
 
 def arrow_schema_of(schema: spark.StructType) -> pa.Schema:
-    """The Arrow schema in which Spark takes and gives rows."""
-    found: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-    return found
+    """The Arrow schema in which Spark exchanges rows."""
+    result: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+    return result
 
 
 def chosen_columns(schema: spark.StructType, there: pa.Schema) -> tuple[str, ...]:
-    """Names of the columns that a reader is asked for, which `DataFrameReader.schema` may choose.
+    """Names of the columns that a read requests, perhaps by `DataFrameReader.schema`.
 
     Args:
         schema: of the read.
-        there: Arrow columns in the form of `storage`.
+        there: Arrow columns as `storage` types.
 
     Raises:
-        InvalidRequestError: a column is not there, or of another type.
+        InvalidRequestError: a column is missing, or of another type.
     """
     names = tuple(field.name for field in schema.fields)
     require_known(names, there.names)
     for field in schema.fields:
-        own = _spark_field(there.field(field.name)).dataType
-        if own.simpleString() != field.dataType.simpleString():
+        column_type = _spark_field(there.field(field.name)).dataType
+        if column_type.simpleString() != field.dataType.simpleString():
             raise InvalidRequestError(
-                "a column has another type than the one asked for",
+                "a column's type differs from the requested one",
                 hint="leave `.schema(…)` out, and cast",
                 column=field.name,
-                type=own.simpleString(),
+                type=column_type.simpleString(),
                 wanted=field.dataType.simpleString(),
             )
     return names
 
 
 def spark_batches(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows as Spark takes them, in batches of a size that it can hold.
+    """Rows in Spark's types, in batches that fit its memory.
 
     Args:
-        batch: columns in the form of `storage`, in the order of the schema.
+        batch: columns as `storage` types, in the order of the schema.
         schema: of `arrow_schema_of`.
     """
     arrays = [

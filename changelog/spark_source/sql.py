@@ -38,14 +38,14 @@ def lakeward_sql(spark: SparkSession, catalog: Catalog, database: str = "default
 
     Args:
         spark: has `format("lakeward")`.
-        catalog: the current catalog; CREATE CATALOG and USE know others.
+        catalog: the current catalog; CREATE CATALOG and USE add and select others.
         database: the current database.
     """
     return SparkSql(spark, SqlSession(catalog, database))
 
 
 class SparkSql:
-    """Runs statements; keeps the session between them.
+    """Runs statements in one session.
 
     Attributes:
         session: catalogs, current database, options of SET.
@@ -57,7 +57,7 @@ class SparkSql:
         self.session = session
 
     def __call__(self, text: str) -> DataFrame:
-        """Run statements, and give what the last one gives.
+        """Run statements, and return the result of the last one.
 
         Args:
             text: statements, separated by semicolons. Queries are Spark's; hints, states, system
@@ -67,19 +67,19 @@ class SparkSql:
             The rows; of other statements one row with the column `affected`.
 
         Raises:
-            SqlError: a statement cannot be understood; those before it have run.
-            LakewardError: what the catalog or the table says.
+            SqlError: a statement cannot be parsed; those before it have run.
+            LakewardError: of the catalog or the table.
         """
-        found: DataFrame | None = None
+        frame: DataFrame | None = None
         for statement in statements(text):
             node = statement.parse()
             if isinstance(node, exp.Query):
-                found = self._query(node)
+                frame = self._query(node)
             else:
-                found = self._spark.createDataFrame(self.session.last_rows(statement.text))
-        if found is None:
+                frame = self._spark.createDataFrame(self.session.last_rows(statement.text))
+        if frame is None:
             raise SqlError("there is no statement")
-        return found
+        return frame
 
     def _query(self, node: exp.Query) -> DataFrame:
         tree, names = node.copy(), list[str]()
@@ -92,7 +92,7 @@ class SparkSql:
                 self._spark.catalog.dropTempView(name)
 
     def _replacement(self, tree: exp.Query, source: exp.Table, names: list[str]) -> exp.Expr:
-        """What stands for a table: a view of Spark, or the query of a view."""
+        """The replacement of a table: a view of Spark, or the query of a view."""
         relation = self.session.resolve(source)
         alias = source.args.get("alias") or exp.TableAlias(this=exp.to_identifier(source.name))
         if is_view(relation):
@@ -110,12 +110,12 @@ class SparkSql:
             marks = (f"$branch_{branch}" if branch else "") + (f"${system}" if system else "")
             schema = columns_of(relation)
             if schema is not None:
-                wanted = used_columns(tree, schema, alias.name) or [narrowest(schema)]
-                reader = reader.option("columns", ",".join(wanted))
+                columns = used_columns(tree, schema, alias.name) or [narrowest(schema)]
+                reader = reader.option("columns", ",".join(columns))
             catalog = self.session.catalog_of(source)
             store = {key: text for key, text in catalog.options.items() if key != _WAREHOUSE}
-            given = dynamic_options(self.session, source, base)
-            frame = reader.options(**store, **given).load(table.layout.root + marks)
+            options = dynamic_options(self.session, source, base)
+            frame = reader.options(**store, **options).load(table.layout.root + marks)
         name = f"lakeward_relation_{next(self._numbers)}"
         frame.createOrReplaceTempView(name)
         names.append(name)

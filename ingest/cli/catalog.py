@@ -141,8 +141,8 @@ def _tokens(arguments: Arguments, at: "Listening") -> "Tokens | None":
         return Tokens(arguments.tokens, time.monotonic)
     if not (at.loopback or arguments.without_tokens):
         raise InvalidOptionError(
-            "without tokens the service listens only on this machine",
-            hint="give --tokens FILE, or say --without-tokens",
+            "without tokens the service may listen only on localhost",
+            hint="give --tokens FILE, or --without-tokens",
             host=at.host,
         )
     return None

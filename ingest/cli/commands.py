@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Building blocks of commands: click's groups, commands and options, as Lakeward uses them.
+"""Building blocks of commands: Lakeward's variants of click's groups, commands and options.
 
 A group imports the module of a command only when that command or its help is called; its list of
 commands needs no import. A command is a function of its `Arguments` that returns the exit code.
@@ -100,15 +100,15 @@ def refuse(message: str) -> NoReturn:
 def choose_one(arguments: Arguments, *names: str, required: bool = False) -> None:
     """Refuse more than one of these options, and none if one is `required`."""
     values = {name: getattr(arguments, name) for name in names}
-    given = [
+    chosen_names = [
         name
         for name, value in values.items()
         if value is not None and value is not False and value != ()
     ]
     flags = ["--" + name.replace("_", "-") for name in names]
-    if len(given) > 1:
+    if len(chosen_names) > 1:
         refuse(f"specify only one of {', '.join(flags)}")
-    if required and not given:
+    if required and not chosen_names:
         refuse(f"specify one of {', '.join(flags)}")
 
 
@@ -258,9 +258,9 @@ def command(
         examples = "\n".join(["Examples:", *lines]) if lines else into.examples
 
     def decorate(run: Run) -> Command:
-        shown = (text or inspect.getdoc(run) or "").strip()
-        about = shown.partition("\n")[0].rstrip(".")
-        make = click.command(name, cls=Command, help=shown, short_help=about, examples=examples)
+        help_text = (text or inspect.getdoc(run) or "").strip()
+        about = help_text.partition("\n")[0].rstrip(".")
+        make = click.command(name, cls=Command, help=help_text, short_help=about, examples=examples)
         created: Command = make(combine(*parameters)(run))
         if into is not None:
             into.add_command(created)

@@ -132,7 +132,7 @@ def compact(arguments: Arguments) -> int:
     changelog-producer `lookup` or `full-compaction`.
     """
     choose_one(arguments, "full", "minor", "order_by")
-    chosen = chosen_tables(arguments)
+    selection = chosen_tables(arguments)
     sort = _sort_of(arguments)
     request = CompactRequest(
         full=arguments.full or (arguments.watch is None and not arguments.minor),
@@ -141,7 +141,7 @@ def compact(arguments: Arguments) -> int:
     )
     catalog = selected_catalog(arguments)
     if arguments.dry_run:
-        return _dry_run(catalog, chosen, request, sort, as_json=arguments.json)
+        return _dry_run(catalog, selection, request, sort, as_json=arguments.json)
     progress = open_progress()
     with (
         StopSignal("the buckets in progress are") as stop,
@@ -151,7 +151,7 @@ def compact(arguments: Arguments) -> int:
         while True:
             runs = compact_tables(
                 catalog,
-                _existing(catalog, chosen, watching=arguments.watch is not None),
+                _existing(catalog, selection, watching=arguments.watch is not None),
                 request,
                 executor,
                 parallelism=arguments.parallelism,
@@ -168,7 +168,7 @@ def compact(arguments: Arguments) -> int:
             if arguments.watch is None or stop.event.wait(arguments.watch / 1000):
                 break
     _summary(list(totals.values()), as_json=arguments.json)
-    return exit_code(list(totals.values()), chosen.tables)
+    return exit_code(list(totals.values()), selection.tables)
 
 
 def _existing(catalog: Catalog, chosen: Selection, *, watching: bool) -> list[str]:
@@ -258,8 +258,8 @@ def _explain(run: TableRun) -> None:
     if run.error is not None:
         print(f"{run.table}: {run.error}", file=sys.stderr)
     for failure in run.report.failures:
-        where = f"{failure.partition}/" if failure.partition else ""
-        print(f"{run.table} {where}bucket-{failure.bucket}: {failure.error}", file=sys.stderr)
+        directory = f"{failure.partition}/" if failure.partition else ""
+        print(f"{run.table} {directory}bucket-{failure.bucket}: {failure.error}", file=sys.stderr)
     if run.report.lost:
         print(
             f"{run.table}: {run.report.lost} buckets lost every commit race against another "
@@ -280,9 +280,9 @@ def _dry_run(
     *,
     as_json: bool,
 ) -> int:
-    found = plan_tables(catalog, selected(catalog, chosen), request, sort)
+    results = plan_tables(catalog, selected(catalog, chosen), request, sort)
     rows: list[list[Any]] = []
-    for run, plan in found:
+    for run, plan in results:
         if plan is not None:
             table = catalog.table(run.table)
             rows += [_plan_row(run.table, table, work, raw=as_json) for work in plan.work]
@@ -293,7 +293,7 @@ def _dry_run(
             )
     elif rows:
         print(aligned(_PLAN, rows))
-    plans = [plan for _, plan in found if plan is not None]
+    plans = [plan for _, plan in results if plan is not None]
     if not as_json:
         size = sum(work.taken_size for plan in plans for work in plan.work)
         files = sum(work.taken_files for plan in plans for work in plan.work)
@@ -302,9 +302,9 @@ def _dry_run(
             f"would compact {len(rows)} of {buckets} buckets in {len(plans)} tables: "
             f"{files} files, {human_size(size)} (nothing was changed)"
         )
-    for run, _ in found:
+    for run, _ in results:
         _explain(run)
-    return exit_code([run for run, _ in found], chosen.tables)
+    return exit_code([run for run, _ in results], chosen.tables)
 
 
 def _plan_row(name: str, table: FileStoreTable, work: BucketWork, *, raw: bool) -> list[Any]:

@@ -120,9 +120,9 @@ def create(arguments: Arguments) -> int:
     if not arguments.dry_run and not exists:
         catalog.create_database(name.partition(".")[0], ignore_if_exists=True)
         schema = catalog.create_table(name, schema, arguments.if_not_exists).schema
-    done = "exists" if exists else _done("created", arguments)
+    state = "exists" if exists else _done("created", arguments)
     return emit_fact(
-        arguments, f"{name}: {done}", {"table": name, "result": done, **_facts(schema)}
+        arguments, f"{name}: {state}", {"table": name, "result": state, **_facts(schema)}
     )
 
 
@@ -206,8 +206,8 @@ def rename(arguments: Arguments) -> int:
         raise AlreadyExistsError("the table exists already", table=new)
     if not arguments.dry_run:
         catalog.rename_table(old, new)
-    done = _done("renamed", arguments)
-    return emit_fact(arguments, f"{old}: {done} to {new}", {"table": new, "old": old})
+    state = _done("renamed", arguments)
+    return emit_fact(arguments, f"{old}: {state} to {new}", {"table": new, "old": old})
 
 
 _TABLE_OR_MISSING = combine(
@@ -237,18 +237,18 @@ def drop(arguments: Arguments) -> int:
     rows = 0 if newest is None else newest.total_record_count
     if exists and not arguments.dry_run:
         catalog.drop_table(name, ignore_if_missing=arguments.if_exists)
-    done = _done("dropped", arguments) if exists else "there is no such table"
-    facts = {"table": name, "result": done, "records": rows}
-    return emit_fact(arguments, f"{name}: {done}" + (f", {rows} records" if exists else ""), facts)
+    state = _done("dropped", arguments) if exists else "there is no such table"
+    facts = {"table": name, "result": state, "records": rows}
+    return emit_fact(arguments, f"{name}: {state}" + (f", {rows} records" if exists else ""), facts)
 
 
 def _change(arguments: Arguments, changes: Sequence[SchemaChange]) -> int:
     catalog, name = catalog_of(arguments), arguments.table
     table = catalog.table(name)
     schema = table.evolved(changes) if arguments.dry_run else table.alter(changes).schema
-    done = _done("altered", arguments)
-    facts = {"table": name, "result": done, **_facts(schema)}
-    return emit_fact(arguments, f"{name}: {done}, schema {schema.id}", facts)
+    state = _done("altered", arguments)
+    facts = {"table": name, "result": state, **_facts(schema)}
+    return emit_fact(arguments, f"{name}: {state}, schema {schema.id}", facts)
 
 
 def _done(word: str, arguments: Arguments) -> str:

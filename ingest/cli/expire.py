@@ -97,14 +97,14 @@ class _Pass:
         return find(table, now_ms=now_ms, age_ms=age_ms)
 
     def snapshots(self, table: FileStoreTable, now_ms: int) -> list[str]:
-        most = self.retention.limit or len(table.snapshots.ids()) or 1
-        retention = dataclasses.replace(self.retention, limit=most)
+        limit = self.retention.limit or len(table.snapshots.ids()) or 1
+        retention = dataclasses.replace(self.retention, limit=limit)
         keep_from = _needed_by_streams(table)
-        wanted = expirable_snapshots(table, now_ms=now_ms, keep_from=keep_from, retention=retention)
+        ids = expirable_snapshots(table, now_ms=now_ms, keep_from=keep_from, retention=retention)
         if self.dry_run:
-            return [str(one) for one in wanted]
-        done = 0
-        while done < len(wanted) and not self.stopping():
+            return [str(snapshot_id) for snapshot_id in ids]
+        progress = 0
+        while progress < len(ids) and not self.stopping():
             expired = expire_snapshots(
                 table,
                 now_ms=now_ms,
@@ -112,24 +112,24 @@ class _Pass:
                 retain_min=retention.retain_min,
                 retain_max=retention.retain_max,
                 time_retained_ms=retention.time_retained_ms,
-                limit=min(_PASS, len(wanted) - done),
+                limit=min(_PASS, len(ids) - progress),
                 alone=True,
             )
             if not expired:
                 break
-            done += expired
-            self._show(table, "snapshots", done, len(wanted))
-        return [str(one) for one in wanted[:done]]
+            progress += expired
+            self._show(table, "snapshots", progress, len(ids))
+        return [str(snapshot_id) for snapshot_id in ids[:progress]]
 
     def changelogs(self, table: FileStoreTable, now_ms: int) -> list[str]:
         everything = self.all_changelogs
-        wanted = expirable_changelogs(table, now_ms=now_ms, delete_all=everything)
-        if wanted and not self.dry_run:
+        ids = expirable_changelogs(table, now_ms=now_ms, delete_all=everything)
+        if ids and not self.dry_run:
             while expire_changelogs(table, now_ms=now_ms, delete_all=everything):
                 self._show(table, "changelogs", 0, 0)
                 if self.stopping():
                     break
-        return [str(one) for one in wanted]
+        return [str(changelog_id) for changelog_id in ids]
 
     def _show(self, table: FileStoreTable, what: str, done: int, of: int) -> None:
         name = table.layout.root.rpartition("/")[2]
@@ -179,8 +179,8 @@ def expire(arguments: Arguments) -> int:
 
     code = _each_table(arguments, "step", "expire_failed", "expiry of a table failed", act)
     line.clear()
-    shown = rows if arguments.json else [[*row[:3], _shortened(row[3])] for row in rows]
-    emit(arguments, ["table", "what", "count", "names"], shown, "nothing to expire")
+    output = rows if arguments.json else [[*row[:3], _shortened(row[3])] for row in rows]
+    emit(arguments, ["table", "what", "count", "names"], output, "nothing to expire")
     if rows and arguments.dry_run and not arguments.json:
         print("(nothing was changed)")
     return code
@@ -193,11 +193,11 @@ def _each_table(
     message: str,
     act: Callable[[str, FileStoreTable, Callable[[], bool]], None],
 ) -> int:
-    """Process the chosen tables until a signal; an error of one leaves the others. Exit code."""
-    chosen, catalog = chosen_tables(arguments), selected_catalog(arguments)
+    """Process the chosen tables until a signal; continue after errors. Exit code."""
+    selection, catalog = chosen_tables(arguments), selected_catalog(arguments)
     errors: list[BaseException] = []
     with StopSignal(f"the {unit} in progress is") as stop:
-        for name in selected(catalog, chosen):
+        for name in selected(catalog, selection):
             if stop.event.is_set():
                 break
             try:
@@ -220,8 +220,8 @@ def _table(
         "snapshots": one_pass.snapshots,
         "changelogs": one_pass.changelogs,
     }
-    found = ((kind, steps[kind](table, now_ms)) for kind in kinds)
-    return [[name, kind, len(names), names] for kind, names in found if names]
+    results = ((kind, steps[kind](table, now_ms)) for kind in kinds)
+    return [[name, kind, len(names), names] for kind, names in results if names]
 
 
 def _needed_by_streams(table: FileStoreTable) -> int | None:
@@ -283,7 +283,7 @@ def orphans(arguments: Arguments) -> int:
             older_than_s=age_ms // 1000,
         )
     line = open_progress()
-    found: list[tuple[str, OrphanFiles]] = []
+    results: list[tuple[str, OrphanFiles]] = []
 
     def act(name: str, table: FileStoreTable, stopping: Callable[[], bool]) -> None:
         del stopping
@@ -292,18 +292,18 @@ def orphans(arguments: Arguments) -> int:
             facts = {"table": name, "phase": phase, "files": files}
             line.show(f"{name}  {files:,} files {phase}", "orphans", facts)
 
-        removed = remove_orphan_files(
+        orphan_files = remove_orphan_files(
             table,
             older_than_ms=table.clock.now_ms() - age_ms,
             dry_run=arguments.dry_run,
             on_progress=show,
         )
-        found.append((name, removed))
+        results.append((name, orphan_files))
 
     failure = "removing orphan files of a table failed"
     code = _each_table(arguments, "table", "orphans_failed", failure, act)
     line.clear()
-    _print_orphans(arguments, found)
+    _print_orphans(arguments, results)
     return code
 
 

@@ -116,12 +116,12 @@ def list_tags(arguments: Arguments) -> int:
     """List tags with their snapshots."""
     head = ["tag", "snapshot", "schema", "committed", "records", "retain_s"]
     rows: list[list[Any]] = []
-    for listed in all_tags(table_of(arguments)):
-        snapshot = listed.snapshot
+    for entry in all_tags(table_of(arguments)):
+        snapshot = entry.snapshot
         time = snapshot.time_ms if arguments.json else human_time(snapshot.time_ms)
-        retain_s = None if listed.time_retained_ms is None else listed.time_retained_ms / 1000
+        retain_s = None if entry.time_retained_ms is None else entry.time_retained_ms / 1000
         records = snapshot.total_record_count
-        rows.append([listed.name, snapshot.id, snapshot.schema_id, time, records, retain_s])
+        rows.append([entry.name, snapshot.id, snapshot.schema_id, time, records, retain_s])
     return emit(arguments, head, rows, "no tags")
 
 
@@ -134,36 +134,36 @@ def list_tags(arguments: Arguments) -> int:
 )
 def create_named_tag(arguments: Arguments) -> int:
     """Create a tag."""
-    created = create_tag(
+    entry = create_tag(
         table_of(arguments),
         arguments.name,
         arguments.snapshot,
         time_retained_ms=arguments.retain,
         ignore_if_exists=arguments.if_not_exists,
     )
-    text = f"tag {created.name} is created for snapshot {created.snapshot.id}"
-    return emit_fact(arguments, text, {"tag": created.name, "snapshot": created.snapshot.id})
+    text = f"tag {entry.name} is created for snapshot {entry.snapshot.id}"
+    return emit_fact(arguments, text, {"tag": entry.name, "snapshot": entry.snapshot.id})
 
 
 @command("replace", ONE_TABLE, _TAG_TARGET, into=tag)
 def move_tag(arguments: Arguments) -> int:
     """Point a tag to another snapshot."""
-    moved = replace_tag(
+    entry = replace_tag(
         table_of(arguments), arguments.name, arguments.snapshot, time_retained_ms=arguments.retain
     )
-    text = f"tag {moved.name} now points to snapshot {moved.snapshot.id}"
-    return emit_fact(arguments, text, {"tag": moved.name, "snapshot": moved.snapshot.id})
+    text = f"tag {entry.name} now points to snapshot {entry.snapshot.id}"
+    return emit_fact(arguments, text, {"tag": entry.name, "snapshot": entry.snapshot.id})
 
 
 @command("delete", ONE_TABLE, _NAMES, DRY_RUN, into=tag)
 def delete_tags(arguments: Arguments) -> int:
     """Delete tags, and the files that only they reference."""
     table = table_of(arguments)
-    for named in [get_tag(table, name) for name in arguments.names]:
+    for entry in [get_tag(table, name) for name in arguments.names]:
         if not arguments.dry_run:
-            delete_tag(table, named.name)
-        text = f"tag {named.name} of snapshot {named.snapshot.id}"
-        facts = {"tag": named.name, "snapshot": named.snapshot.id}
+            delete_tag(table, entry.name)
+        text = f"tag {entry.name} of snapshot {entry.snapshot.id}"
+        facts = {"tag": entry.name, "snapshot": entry.snapshot.id}
         _emit_deleted(arguments, text, facts)
     return 0
 
@@ -229,8 +229,8 @@ def list_branches(arguments: Arguments) -> int:
     for name in branch_names(table):
         newest = table.at_branch(name).latest_snapshot()
         time = None if newest is None else newest.time_ms
-        shown = time if arguments.json or time is None else human_time(time)
-        rows.append([name, None if newest is None else newest.id, shown])
+        commit_time = time if arguments.json or time is None else human_time(time)
+        rows.append([name, None if newest is None else newest.id, commit_time])
     return emit(arguments, ["branch", "snapshot", "committed"], rows, "no branches")
 
 
@@ -291,10 +291,10 @@ def forward_main(arguments: Arguments) -> int:
     if not ids:
         raise InvalidRequestError("the branch has no snapshot", branch=arguments.name)
     newest = table.latest_snapshot()
-    lost = 0 if newest is None else max(0, newest.id - ids[0] + 1)
-    facts = {"branch": arguments.name, "from_snapshot": ids[0], "lost_snapshots": lost}
+    lost_count = 0 if newest is None else max(0, newest.id - ids[0] + 1)
+    facts = {"branch": arguments.name, "from_snapshot": ids[0], "lost_snapshots": lost_count}
     if arguments.dry_run:
-        text = f"main would lose {lost} snapshots since {ids[0]} (nothing was changed)"
+        text = f"main would lose {lost_count} snapshots since {ids[0]} (nothing was changed)"
         return emit_fact(arguments, text, facts)
     if newest is not None and _require_stopped(arguments, newest):
         # main takes over the schemas of the branch, so the branch needs the note too
@@ -348,8 +348,8 @@ def rollback(arguments: Arguments) -> int:
 
 def _lost(table: FileStoreTable, target: Snapshot) -> dict[str, int]:
     tags = sum(tag.snapshot.id > target.id for tag in all_tags(table))
-    later = sum(number > target.id for number in table.snapshots.ids())
-    return {"snapshot": target.id, "lost_snapshots": later, "lost_tags": tags}
+    snapshots = sum(number > target.id for number in table.snapshots.ids())
+    return {"snapshot": target.id, "lost_snapshots": snapshots, "lost_tags": tags}
 
 
 def _require_stopped(arguments: Arguments, newest: Snapshot) -> bool:

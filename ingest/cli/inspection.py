@@ -164,14 +164,14 @@ def show(arguments: Arguments) -> int:
     if schema.options:
         print("\n" + aligned(["option", "value"], sorted(schema.options.items())))
     if levels:
-        shown = [[*level[:3], human_size(level[3])] for level in levels]
-        print("\n" + aligned(["level", "files", "rows", "size"], shown))
+        level_rows = [[*level[:3], human_size(level[3])] for level in levels]
+        print("\n" + aligned(["level", "files", "rows", "size"], level_rows))
     return 0
 
 
 def _show_files(table: FormatTable, arguments: Arguments) -> int:
     """Print a format table."""
-    schema, found = table.schema, table.scan().plan()
+    schema, files = table.schema, table.scan().plan()
     columns = [[f.id, f.name, _type_of(type_to_json(f.type))] for f in schema.fields]
     document = {
         "table": arguments.table,
@@ -182,15 +182,15 @@ def _show_files(table: FormatTable, arguments: Arguments) -> int:
         "partition_by": list(schema.partition_keys),
         "options": dict(schema.options),
         "comment": schema.comment,
-        "files": len(found),
-        "bytes": sum(one.size for one in found),
+        "files": len(files),
+        "bytes": sum(file.size for file in files),
     }
     if arguments.json:
         print(json_line(document))
         return 0
     print(f"{arguments.table}: {table.file_format} files, schema {schema.id}")
     print(f"partitions    {', '.join(schema.partition_keys) or 'none'}")
-    print(f"files         {len(found):,} of {human_size(sum(one.size for one in found))}")
+    print(f"files         {len(files):,} of {human_size(sum(file.size for file in files))}")
     print("\n" + aligned(["id", "column", "type"], columns))
     print("\n" + aligned(["option", "value"], sorted(schema.options.items())))
     return 0
@@ -217,11 +217,11 @@ def files(arguments: Arguments) -> int:
     table = table_of(arguments)
     if isinstance(table, FormatTable):
         start = len(table.location) + 1
-        shown = [
-            [one.path[start:], one.size if arguments.json else human_size(one.size)]
-            for one in table.scan().plan()
+        file_rows = [
+            [file.path[start:], file.size if arguments.json else human_size(file.size)]
+            for file in table.scan().plan()
         ]
-        return emit(arguments, ["file", "size"], shown, "no data files")
+        return emit(arguments, ["file", "size"], file_rows, "no data files")
     entries = _entries(table, _snapshot(table, arguments.snapshot))
     entries.sort(key=lambda e: (e.partition, e.bucket, e.file.level, -e.file.max_sequence_number))
     head = ["partition", "bucket", "level", "rows", "deletes", "size", "min_key", "max_key"]
@@ -270,15 +270,15 @@ def snapshots(arguments: Arguments) -> int:
     """List the available snapshots."""
     table = table_of(arguments)
     numbers = sorted(table.snapshots.ids())
-    chosen = numbers[-arguments.limit :] if arguments.limit else numbers
+    ids = numbers[-arguments.limit :] if arguments.limit else numbers
     head = ["id", "kind", "time", "schema", "records", "delta", "identifier", "user"]
     rows: list[list[Any]] = []
-    for number in chosen:
-        each = table.snapshots.read(number)
-        time: Any = each.time_ms if arguments.json else human_time(each.time_ms)
-        counts = [each.total_record_count, each.delta_record_count]
-        writer = [each.commit_identifier, each.commit_user]
-        rows.append([each.id, each.commit_kind.value, time, each.schema_id, *counts, *writer])
+    for number in ids:
+        commit = table.snapshots.read(number)
+        time: Any = commit.time_ms if arguments.json else human_time(commit.time_ms)
+        counts = [commit.total_record_count, commit.delta_record_count]
+        writer = [commit.commit_identifier, commit.commit_user]
+        rows.append([commit.id, commit.commit_kind.value, time, commit.schema_id, *counts, *writer])
     return emit(arguments, head, rows, "no snapshots")
 
 
@@ -305,18 +305,18 @@ def snapshots(arguments: Arguments) -> int:
 )
 def scan(arguments: Arguments) -> int:
     """Print rows."""
-    travel = {
+    time_travel = {
         "scan.snapshot-id": arguments.snapshot,
         "scan.tag-name": arguments.tag,
         "scan.timestamp-millis": arguments.timestamp,
     }
-    given = {key: str(value) for key, value in travel.items() if value is not None}
+    scan_options = {key: str(value) for key, value in time_travel.items() if value is not None}
     names, batches = _opened(
         catalog_of(arguments),
         arguments.table,
         arguments.columns or None,
         parse_predicate(arguments.filter) if arguments.filter else None,
-        {**given, **dict(arguments.option)},
+        {**scan_options, **dict(arguments.option)},
     )
     rows = itertools.chain.from_iterable(rows_of(batch) for batch in batches)
     return _print_rows(arguments, names, itertools.islice(rows, arguments.limit or None))
@@ -332,8 +332,8 @@ def _print_rows(arguments: Arguments, columns: list[str], rows: Iterator[list[An
         for row in rows:
             print(csv_text(columns, [row], with_head=False), end="")
         return 0
-    shown = list(rows)
-    print(aligned(columns, shown))
-    limited = arguments.limit and len(shown) == arguments.limit
-    print(f"({len(shown)} rows{', possibly more: see --limit' if limited else ''})")
+    table_rows = list(rows)
+    print(aligned(columns, table_rows))
+    limited = arguments.limit and len(table_rows) == arguments.limit
+    print(f"({len(table_rows)} rows{', possibly more: see --limit' if limited else ''})")
     return 0

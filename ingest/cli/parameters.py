@@ -194,8 +194,8 @@ def resolved(arguments: Arguments) -> "Resolved":
 
 def settings_at(arguments: Arguments) -> "Settings | None":
     """Load the settings of `warehouse_or_config`; None if a warehouse or a catalog is given."""
-    given = (bool(arguments.config), arguments.warehouse is not None, arguments.catalog is not None)
-    if sum(given) != 1:
+    flags = (bool(arguments.config), arguments.warehouse is not None, arguments.catalog is not None)
+    if sum(flags) != 1:
         refuse("specify one of --warehouse, --catalog and -c")
     if not arguments.config:
         return None
@@ -214,20 +214,20 @@ def open_catalog(location: str, options: Mapping[str, str] | None = None) -> "Ca
     from ingest.config.settings_sources import read_catalog_file
     from storage.catalog.catalog import Catalog
 
-    given = dict(options or {})
+    catalog_options = dict(options or {})
     if location.endswith((".yaml", ".yml")):
-        given = {**read_catalog_file(location), **given}
-        location = given.pop("warehouse", "")
-    return Catalog.open(location, given)
+        catalog_options = {**read_catalog_file(location), **catalog_options}
+        location = catalog_options.pop("warehouse", "")
+    return Catalog.open(location, catalog_options)
 
 
 def catalog_at(arguments: Arguments, settings: "Settings | None") -> "Catalog":
     """Open the catalog of `warehouse_or_config`."""
-    given = dict(arguments.store_option)
+    store_options = dict(arguments.store_option)
     if settings is None:
-        return open_catalog(arguments.catalog or arguments.warehouse, given)
+        return open_catalog(arguments.catalog or arguments.warehouse, store_options)
     sink = settings.sink
-    return open_catalog(sink.warehouse, {**sink.options, **sink.catalog, **given})
+    return open_catalog(sink.warehouse, {**sink.options, **sink.catalog, **store_options})
 
 
 def selected_catalog(arguments: Arguments) -> "Catalog":
@@ -239,15 +239,15 @@ def chosen_tables(arguments: Arguments) -> "Selection":
     """Return the selection of `TABLES`; a usage error if it is empty."""
     from ingest.daemon.maintenance.compact_runs import Selection
 
-    chosen = Selection(
+    selection = Selection(
         tables=arguments.tables,
         database=arguments.database,
         including=arguments.including_tables,
         excluding=arguments.excluding_tables,
     )
-    if not (chosen.tables or chosen.database or chosen.including):
+    if not (selection.tables or selection.database or selection.including):
         refuse("specify tables, --database or --including-tables")
-    return chosen
+    return selection
 
 
 def catalog_of(arguments: Arguments) -> "Catalog":

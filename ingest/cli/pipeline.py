@@ -53,18 +53,18 @@ def status(arguments: Arguments) -> int:
     if arguments.max_freshness is not None and not arguments.check:
         refuse("--max-freshness requires --check")
     if arguments.config:
-        found = pipeline_status(resolved(arguments).settings, arguments.url)
+        document = pipeline_status(resolved(arguments).settings, arguments.url)
     else:
-        found = status_at(arguments.url)
-    problems = problems_of(found, arguments.max_freshness) if arguments.check else []
+        document = status_at(arguments.url)
+    problems = problems_of(document, arguments.max_freshness) if arguments.check else []
     if arguments.json:
-        more = {"problems": [each.text for each in problems]} if arguments.check else {}
-        print(json.dumps({**found, **more}, indent=2))
+        extra = {"problems": [problem.text for problem in problems]} if arguments.check else {}
+        print(json.dumps({**document, **extra}, indent=2))
     else:
-        print(status_text(found))
-    for each in problems:
-        print(f"lakeward: {each.text}", file=sys.stderr)
-    return max((int(each.exit_code) for each in problems), default=0)
+        print(status_text(document))
+    for problem in problems:
+        print(f"lakeward: {problem.text}", file=sys.stderr)
+    return max((int(problem.exit_code) for problem in problems), default=0)
 
 
 def _examples(name: str) -> str:

@@ -80,8 +80,8 @@ def _since_ms(text: str) -> int:
         return int(moment.timestamp() * 1000)
     try:
         ago_s = float(duration.parse(text))
-    except ValueError as wanted:
-        raise InvalidRequestError(f"--since expects {wanted}, or a time", since=text) from wanted
+    except ValueError as error:
+        raise InvalidRequestError(f"--since expects {error}, or a time", since=text) from error
     return SystemClock().now_ms() - int(ago_s * 1000)
 
 
@@ -156,23 +156,23 @@ def _document(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row, with bytes in base64, and the explanation of its class."""
     from ingest.pipeline.quarantine.bad_classes import bad_class, record_text
 
-    found = bad_class(row["error_class"])
+    explanation = bad_class(row["error_class"])
     kinds = {f"{part}_kind": record_text(row[part])[0] for part in ("key", "value")}
-    return {**row, **kinds, "meaning": found.meaning, "hint": found.hint}
+    return {**row, **kinds, "meaning": explanation.meaning, "hint": explanation.hint}
 
 
 def _record(row: dict[str, Any], *, whole: bool) -> str:
     from ingest.pipeline.quarantine.bad_classes import bad_class, record_text
 
-    found = bad_class(row["error_class"])
+    explanation = bad_class(row["error_class"])
     facts = [
         ("record", f"{row['topic']} {row['partition']} {row['offset']}"),
         ("table", row["target"] or "unknown"),
         ("state", row["state"]),
         ("quarantined", _moment(row["ingested_at"])),
-        ("class", f"{row['error_class']}: {found.meaning}"),
+        ("class", f"{row['error_class']}: {explanation.meaning}"),
         ("error", row["error"]),
-        ("what to do", found.hint),
+        ("what to do", explanation.hint),
     ]
     if row["timestamp"] is not None:
         facts.insert(3, ("timestamp", _moment(row["timestamp"])))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward resnapshot`: has Debezium read single tables again while everything streams on.
+"""`lakeward resnapshot`: lets Debezium read single tables again while streaming continues.
 
 The command talks to the connector (`snapshot_requests`), not to the daemon: the snapshot's rows
 come through the topics like all others.
@@ -94,25 +94,25 @@ def resnapshot(arguments: Arguments) -> int:
         return 0
     if not isinstance(settings.source, KafkaSourceSettings):
         raise InvalidRequestError(
-            "signals go through Kafka", hint="leave out source.debezium.signal.topic"
+            "a signal topic needs Kafka", hint="leave out source.debezium.signal.topic"
         )
     answers = settings.events.notification_topic
     if arguments.no_wait or answers is None:
         send_record(settings.source, topic, *signal.record())
-        why = "" if answers else "; set source.debezium.notification.topic to wait for the end"
-        _print(arguments, signal, "sent", f"asked {signal.server} for {_names(signal)}{why}", {})
+        note = "" if answers else "; set source.debezium.notification.topic to wait for the end"
+        _print(arguments, signal, "sent", f"asked {signal.server} for {_names(signal)}{note}", {})
         return 0
     clock = SystemClock()
     tail = TopicTail(settings.source, answers, clock)  # first, so that no answer is missed
     try:
         send_record(settings.source, topic, *signal.record())
         _to_stderr(f"asked {signal.server} for {_names(signal)}")
-        done = _followed(signal, tail, json_values(settings), clock, arguments.timeout)
+        snapshot = _followed(signal, tail, json_values(settings), clock, arguments.timeout)
     finally:
         tail.close()
-    total = sum(done.rows.values())
-    text = f"snapshot of {_names(signal)} complete: {total} rows in {done.seconds:.0f} s"
-    figures = {"rows": done.rows, "seconds": round(done.seconds, 1)}
+    total = sum(snapshot.rows.values())
+    text = f"snapshot of {_names(signal)} complete: {total} rows in {snapshot.seconds:.0f} s"
+    figures = {"rows": snapshot.rows, "seconds": round(snapshot.seconds, 1)}
     _print(arguments, signal, "complete", text, figures)
     return 0
 
@@ -127,23 +127,23 @@ def _followed(
 def _notifications(tail: TopicTail, value: JsonValue) -> Iterator[Notification]:
     for raw in tail.read():
         for at in range(len(raw)):
-            found = notification(value(raw, at))
-            if found is not None:
-                yield found
+            message = notification(value(raw, at))
+            if message is not None:
+                yield message
 
 
 def _signal(settings: Settings, arguments: Arguments) -> SnapshotSignal:
     if settings.format not in _FORMATS:
-        raise InvalidRequestError(
-            "only Debezium makes snapshots on request", format=settings.format
-        )
+        raise InvalidRequestError("only Debezium supports ad hoc snapshots", format=settings.format)
     if len(arguments.tables) > 1 and (arguments.filter or arguments.collection):
-        raise InvalidRequestError("--filter and --collection go with one table")
+        raise InvalidRequestError("--filter and --collection need a single table")
     names = [_named(settings, table, arguments) for table in dict.fromkeys(arguments.tables)]
     servers = sorted({name.server for name in names})
     if len(servers) > 1:
         raise InvalidRequestError(
-            "the tables come from several connectors", hint="ask one at a time", servers=servers
+            "the tables come from several connectors",
+            hint="send one request per connector",
+            servers=servers,
         )
     return SnapshotSignal(
         id=f"lakeward-{RandomIds().uuid()}",
@@ -155,11 +155,11 @@ def _signal(settings: Settings, arguments: Arguments) -> SnapshotSignal:
 
 
 def _named(settings: Settings, table: str, arguments: Arguments) -> SourceName:
-    given = {"server": arguments.server, "collection": arguments.collection}
-    if all(given.values()):  # the table need not exist
-        return source_name(table, "", {}, **given)
+    names = {"server": arguments.server, "collection": arguments.collection}
+    if all(names.values()):  # the table need not exist
+        return source_name(table, "", {}, **names)
     options = catalog_of(Warehouse.of(settings.sink)).table(table).schema.options
-    return source_name(table, options.get(SOURCE_TABLE_OPTION, ""), options, **given)
+    return source_name(table, options.get(SOURCE_TABLE_OPTION, ""), options, **names)
 
 
 def _names(signal: SnapshotSignal) -> str:

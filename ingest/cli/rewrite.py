@@ -2,8 +2,8 @@
 """`lakeward table delete-rows|drop-partition|truncate|overwrite|rewrite-index|rescale|…`.
 
 Commands that replace rows make one OVERWRITE commit, which is safe while a daemon runs: the files
-that are live at the commit are deleted, later commits of others stay. Older snapshots keep the rows
-until they expire.
+that are live at the commit are deleted, later commits of other writers remain. Older snapshots keep
+the rows until they expire.
 """
 
 import functools
@@ -91,10 +91,10 @@ _HEAD = ["partition", "files", "rows", "size"]
 def drop_partition(arguments: Arguments) -> int:
     """Delete the rows of partitions."""
     table = table_of(arguments)
-    found = live_partitions(table, list(arguments.partition))
-    if not arguments.dry_run and found:
+    partitions = live_partitions(table, list(arguments.partition))
+    if not arguments.dry_run and partitions:
         drop_partitions(table, list(arguments.partition))
-    return _print_partitions(arguments, found, "no matching partition has rows", "dropped")
+    return _print_partitions(arguments, partitions, "no matching partition has rows", "dropped")
 
 
 @command(
@@ -120,8 +120,8 @@ def delete_rows(arguments: Arguments) -> int:
     else:
         result = table.delete_where(arguments.where, "lakeward-delete-rows")
         count, snapshot = result.row_count, result.snapshot_id
-    done = "would be deleted; nothing was changed" if arguments.dry_run else "deleted"
-    return emit_fact(arguments, f"{count} rows {done}", {"rows": count, "snapshot": snapshot})
+    outcome = "would be deleted; nothing was changed" if arguments.dry_run else "deleted"
+    return emit_fact(arguments, f"{count} rows {outcome}", {"rows": count, "snapshot": snapshot})
 
 
 @command(
@@ -133,18 +133,18 @@ def delete_rows(arguments: Arguments) -> int:
 def truncate(arguments: Arguments) -> int:
     """Delete all rows of a table."""
     table = table_of(arguments)
-    found = live_partitions(table)
-    if not arguments.dry_run and found:
+    partitions = live_partitions(table)
+    if not arguments.dry_run and partitions:
         truncate_rows(table)
-    return _print_partitions(arguments, found, "the table has no rows", "truncated")
+    return _print_partitions(arguments, partitions, "the table has no rows", "truncated")
 
 
 def _print_partitions(
     arguments: Arguments, found: Sequence[PartitionFiles], nothing: str, done: str
 ) -> int:
     rows: list[list[Any]] = [
-        [one.name, one.files, one.rows, one.size if arguments.json else human_size(one.size)]
-        for one in found
+        [part.name, part.files, part.rows, part.size if arguments.json else human_size(part.size)]
+        for part in found
     ]
     emit(arguments, _HEAD, rows, nothing)
     if found and not arguments.json:
@@ -240,10 +240,10 @@ def rewrite_index(arguments: Arguments) -> int:
     table = table_of(arguments)
     partition, rebuild = arguments.partition, arguments.rebuild
     if arguments.dry_run:
-        found = unindexed_files(table, partition, rebuild=rebuild)
-        size = sum(one.file.file_size for one in found)
-        text = f"{len(found)} files of {human_size(size)} would be read (nothing was changed)"
-        return emit_fact(arguments, text, {"files": len(found), "size": size})
+        files = unindexed_files(table, partition, rebuild=rebuild)
+        size = sum(entry.file.file_size for entry in files)
+        text = f"{len(files)} files of {human_size(size)} would be read (nothing was changed)"
+        return emit_fact(arguments, text, {"files": len(files), "size": size})
     show, line = _counting("rewrite_index", "files", arguments.table)
     result = rewrite_file_index(table, partition, rebuild=rebuild, on_progress=show)
     line.clear()
@@ -281,28 +281,28 @@ def rescale(arguments: Arguments) -> int:
     old number of buckets can be read but not written.
     """
     table = table_of(arguments)
-    found = rescaled_partitions(table, arguments.buckets, list(arguments.partition))
+    parts = rescaled_partitions(table, arguments.buckets, list(arguments.partition))
     if not arguments.dry_run:
         line = open_progress()
         show = functools.partial(_show_rescale, line, arguments.table)
-        found = rescale_rows(table, arguments.buckets, list(arguments.partition), on_progress=show)
+        parts = rescale_rows(table, arguments.buckets, list(arguments.partition), on_progress=show)
         line.clear()
     raw = arguments.json
     rows: list[list[Any]] = [
         [
-            one.files.name,
-            one.before,
-            one.buckets,
-            one.files.files,
-            one.files.rows,
-            one.files.size if raw else human_size(one.files.size),
+            part.files.name,
+            part.before,
+            part.buckets,
+            part.files.files,
+            part.files.rows,
+            part.files.size if raw else human_size(part.files.size),
         ]
-        for one in found
+        for part in parts
     ]
     head = ["partition", "buckets_before", "buckets", "files", "rows", "size"]
     emit(arguments, head, rows, f"every partition has {arguments.buckets} buckets")
-    if found and not raw:
-        print("(nothing was changed)" if arguments.dry_run else f"({len(found)} rescaled)")
+    if parts and not raw:
+        print("(nothing was changed)" if arguments.dry_run else f"({len(parts)} rescaled)")
     return 0
 
 
@@ -331,24 +331,24 @@ def analyze(arguments: Arguments) -> int:
     choose_one(arguments, "columns", "all_columns")
     show, line = _counting("analyzing", "splits", arguments.table)
     columns = None if arguments.all_columns else list(arguments.columns)
-    done = compute_statistics(table_of(arguments), columns, on_progress=show)
+    result = compute_statistics(table_of(arguments), columns, on_progress=show)
     line.clear()
-    if done is None:
+    if result is None:
         return emit_fact(arguments, "the table has no snapshot yet", {"snapshot": None})
-    found = done.statistics
+    stats = result.statistics
     if arguments.json:
         facts = {
-            "snapshot": done.snapshot_id,
-            "of_snapshot": found.snapshot_id,
-            "rows": found.merged_record_count,
-            "size": found.merged_record_size,
-            "columns": sorted(found.columns),
+            "snapshot": result.snapshot_id,
+            "of_snapshot": stats.snapshot_id,
+            "rows": stats.merged_record_count,
+            "size": stats.merged_record_size,
+            "columns": sorted(stats.columns),
         }
         return emit_fact(arguments, "", facts)
-    print(f"{found.merged_record_count:,} rows, {human_size(found.merged_record_size or 0)}")
+    print(f"{stats.merged_record_count:,} rows, {human_size(stats.merged_record_size or 0)}")
     rows = [
-        [name, one.distinct_count, one.null_count, one.min, one.max, one.avg_len, one.max_len]
-        for name, one in found.columns.items()
+        [name, col.distinct_count, col.null_count, col.min, col.max, col.avg_len, col.max_len]
+        for name, col in stats.columns.items()
     ]
     head = ["column", "distinct", "nulls", "min", "max", "mean_size", "largest"]
     return emit(arguments, head, rows, "(no columns: see --columns)")
@@ -365,8 +365,8 @@ def repair(arguments: Arguments) -> int:
 
     Lakeward does not rely on these hint files; other readers may.
     """
-    repaired = repair_hints(table_of(arguments), dry_run=arguments.dry_run)
-    rows = [[hint.path, hint.found, hint.right] for hint in repaired]
+    hints = repair_hints(table_of(arguments), dry_run=arguments.dry_run)
+    rows = [[hint.path, hint.found, hint.right] for hint in hints]
     return emit(arguments, ["hint", "said", "right"], rows, "all hints are correct")
 
 
@@ -408,19 +408,19 @@ def refresh(arguments: Arguments) -> int:
         rows = _refreshed(catalog, arguments.table, arguments.partition)
         return emit(arguments, ["table", "rows"], [[arguments.table, rows]], "")
     if arguments.partition is not None:
-        raise InvalidRequestError("a partition of which table", hint="name the table")
-    done: list[list[Any]] = []
+        raise InvalidRequestError("`--partition` needs a table", hint="name the table")
+    refreshes: list[list[Any]] = []
     failed = 0
     for name in catalog.tables_of_type(MATERIALIZED_TABLE):
         try:
-            written = materialized.refresh_due(catalog, name)
+            row_count = materialized.refresh_due(catalog, name)
         except (LakewardError, OSError) as error:
             failed += 1
             print(f"{name}: {error}", file=sys.stderr)
             continue
-        if written is not None:
-            done.append([name, written])
-    emit(arguments, ["table", "rows"], done, "nothing is due")
+        if row_count is not None:
+            refreshes.append([name, row_count])
+    emit(arguments, ["table", "rows"], refreshes, "nothing is due")
     return 1 if failed else 0
 
 
@@ -434,7 +434,7 @@ def _refreshed(catalog: "Catalog", name: str, partition: Any) -> int:
     if table.schema.options.get("type") == MATERIALIZED_TABLE:
         return materialized.refresh(SqlSession(catalog, name.partition(".")[0]), table, partition)
     raise InvalidRequestError(
-        "only object tables and materialized tables are refreshed, these without partition",
+        "only materialized tables, and object tables without --partition, can be refreshed",
         table=name,
         type=table.schema.options.get("type", "table"),
     )

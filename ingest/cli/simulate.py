@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward simulate-compaction`: what settings of compaction cost, before a table has them."""
+"""`lakeward simulate-compaction`: the cost of compaction settings, before a table has them."""
 
 import dataclasses
 import functools
@@ -75,7 +75,7 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise ValueError("not a share from 0 to 1")
+        raise ValueError("not a ratio from 0 to 1")
     return share
 
 
@@ -83,7 +83,7 @@ def _producers(text: str) -> list[str]:
     names = [part.strip() for part in text.split(",")]
     for name in names:
         if name not in ("none", "input", "lookup", "full-compaction"):
-            raise ValueError(f"no changelog producer: {name}")
+            raise ValueError(f"unknown changelog producer: {name}")
     return names
 
 
@@ -191,9 +191,9 @@ def simulate_compaction(arguments: Arguments) -> int:
         interval_s=arguments.commit_interval,
         seed=arguments.seed,
     )
-    found = [(settings, settings.run(workload)) for settings in _combinations(arguments)]
+    results = [(settings, settings.run(workload)) for settings in _combinations(arguments)]
     if arguments.json:
-        for settings, outcome in found:
+        for settings, outcome in results:
             facts = {**dataclasses.asdict(settings), **dataclasses.asdict(outcome)}
             print(json.dumps({**facts, "mean_runs": outcome.mean_runs}))
         return 0
@@ -203,13 +203,13 @@ def simulate_compaction(arguments: Arguments) -> int:
         + (f", simulated at 1:{workload.scale}" if workload.scale > 1 else "")
     )
     print("\nsorted runs over time")
-    names = [_name(settings) for settings, _ in found]
+    names = [_name(settings) for settings, _ in results]
     width = max(map(len, names))
-    highest = max(max(outcome.runs, default=0) for _, outcome in found)
-    for name, (_, outcome) in zip(names, found, strict=True):
+    highest = max(max(outcome.runs, default=0) for _, outcome in results)
+    for name, (_, outcome) in zip(names, results, strict=True):
         runs = outcome.runs
         print(f"  {name:<{width}}  {chart(runs, highest)}  max {max(runs, default=0)}")
-    print("\n" + _table(found))
+    print("\n" + _table(results))
     return 0
 
 

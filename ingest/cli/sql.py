@@ -74,7 +74,7 @@ def sql(arguments: Arguments) -> int:
 
 
 def _text(arguments: Arguments) -> str | None:
-    """The statements; None: they are typed."""
+    """The statements; None: interactive."""
     if arguments.execute:
         return ";\n".join(arguments.execute)
     if arguments.file:
@@ -88,10 +88,10 @@ def _text(arguments: Arguments) -> str | None:
 def _session(arguments: Arguments) -> "SqlSession":
     from storage.sql.session import SqlSession
 
-    given = dict(arguments.store_option)
+    store = dict(arguments.store_option)
     if arguments.warehouse is not None:
-        return SqlSession(open_catalog(arguments.warehouse, given), arguments.database)
-    catalogs = {name: _open(options, given) for name, options in _catalogs(arguments.catalog)}
+        return SqlSession(open_catalog(arguments.warehouse, store), arguments.database)
+    catalogs = {name: _open(options, store) for name, options in _catalogs(arguments.catalog)}
     name = next(iter(catalogs))
     session = SqlSession(catalogs[name], arguments.database, name)
     session.catalogs.update(catalogs)
@@ -110,15 +110,15 @@ def _catalogs(path: Path) -> list[tuple[str, dict[str, str]]]:
     from ingest.config.settings_sources import read_catalog_file
 
     options = read_catalog_file(str(path))
-    found: dict[str, dict[str, str]] = {}
+    catalogs: dict[str, dict[str, str]] = {}
     for key, value in options.items():
         if key.startswith(_SEVERAL):
             name, _, option = key.removeprefix(_SEVERAL).partition(".")
-            found.setdefault(name, {})[option] = value
-    if any("" in one for one in found.values()) or not options:
+            catalogs.setdefault(name, {})[option] = value
+    if any("" in entry for entry in catalogs.values()) or not options:
         raise InvalidRequestError(
-            "the file does not hold the options of a catalog",
+            "the file does not contain catalog options",
             hint="write `warehouse: DIR` and `metastore: …`, or several under `catalogs:` by name",
             file=path,
         )
-    return list(found.items()) or [("paimon", options)]
+    return list(catalogs.items()) or [("paimon", options)]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lakeward demo|validate|plan|run|doctor|version`: before a pipeline runs, running it, support.
 
-What each command needs is imported when it runs, so that `--help` and completion are quick.
+Each command imports its dependencies when it runs, so that `--help` and completion are quick.
 """
 
 import datetime
@@ -61,8 +61,8 @@ def run(arguments: Arguments) -> int:
     The batch in progress is finished first. A second signal stops at once, which is safe: the batch
     is done again at the next start.
     """
-    given = resolved(arguments)
-    settings = given.settings
+    cfg = resolved(arguments)
+    settings = cfg.settings
     configure_logging(
         level=settings.log.level,
         form=settings.log.format,
@@ -71,7 +71,7 @@ def run(arguments: Arguments) -> int:
     )
     log_uncaught()
     try:
-        return _run_configured(arguments, given)
+        return _run_configured(arguments, cfg)
     except (LakewardError, OSError) as error:
         if not is_json():
             raise
@@ -94,7 +94,7 @@ def _run_configured(arguments: Arguments, given: "Resolved") -> int:
         },
     )
     if arguments.dry_run and not arguments.recover_offsets:
-        raise InvalidRequestError("--dry-run goes with --recover-offsets only")
+        raise InvalidRequestError("--dry-run requires --recover-offsets")
     if arguments.recover_offsets:
         from ingest.cli.stream import recover_offsets
 
@@ -149,21 +149,21 @@ def validate(arguments: Arguments) -> int:
     """
     from ingest.daemon import checks
 
-    given = resolved(arguments)
-    results = checks.offline(given.settings)
+    cfg = resolved(arguments)
+    results = checks.offline(cfg.settings)
     if arguments.check:
-        results += checks.online(given.settings)
-    failed = [each for each in results if not each.ok]
+        results += checks.online(cfg.settings)
+    failed = [check for check in results if not check.ok]
     code = int(failed[0].exit_code) if failed else 0
     if arguments.json:
-        print(json.dumps(_validation_document(given, results, code), indent=2))
+        print(json.dumps(_validation_document(cfg, results, code), indent=2))
         return code
-    print(aligned(["setting", "value", "from"], given.lines))
+    print(aligned(["setting", "value", "from"], cfg.lines))
     print()
-    for each in results:
-        place = "" if each.ok else given.places.of(each.key) or given.places.of_quoted(each.finding)
+    for check in results:
+        place = "" if check.ok else cfg.places.of(check.key) or cfg.places.of_quoted(check.finding)
         at = f"{place}: " if place else ""
-        print(f"{'ok  ' if each.ok else 'FAIL'}  {at}{each.name}: {each.finding}")
+        print(f"{'ok  ' if check.ok else 'FAIL'}  {at}{check.name}: {check.finding}")
     print("\nvalid" if not failed else f"\nnot ready: {failed[0].name} (exit code {code})")
     return code
 
@@ -261,28 +261,30 @@ def doctor(arguments: Arguments) -> int:
     """
     from ingest.tools.support_bundle import write_bundle
 
-    given = resolved(arguments)
+    cfg = resolved(arguments)
     now = datetime.datetime.fromtimestamp(SystemClock().now_ms() / 1000, datetime.UTC)
-    default = Path(f"lakeward-{given.settings.pipeline.name}-{now:%Y%m%dT%H%M%SZ}.tar.gz")
+    default = Path(f"lakeward-{cfg.settings.pipeline.name}-{now:%Y%m%dT%H%M%SZ}.tar.gz")
     target: Path = arguments.output or default
     if target.exists():
-        raise InvalidRequestError("there is such a file already", hint="name another", path=target)
+        raise InvalidRequestError(
+            "the file already exists", hint="choose another name", path=target
+        )
     parts = write_bundle(
         target,
-        given,
+        cfg,
         url=arguments.url,
         tables=list(arguments.table),
         logs=list(arguments.log),
         ask=not arguments.offline,
         on_part=lambda part: print(f"  {part}", file=sys.stderr),
     )
-    missing = {path: why for path, why in parts if why is not None}
+    missing = {path: reason for path, reason in parts if reason is not None}
     if arguments.json:
         document = {"bundle": str(target), "parts": [path for path, _ in parts], "missing": missing}
         print(json.dumps(document))
         return 0
-    for path, why in missing.items():
-        print(f"missing: {path}: {why}")
+    for path, reason in missing.items():
+        print(f"missing: {path}: {reason}")
     print(f"{target}, {target.stat().st_size:,} bytes; look at it before you send it")
     return 0
 

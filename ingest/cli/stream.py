@@ -94,15 +94,15 @@ def points(arguments: Arguments) -> int:
     settings = resolved(arguments).settings
     book = TableRegistry(settings, SystemClock())
     book.load(create=False)
-    found = points_of(book, settings.pipeline.name)
-    shown = found[: arguments.limit] if arguments.limit else found
+    batches = points_of(book, settings.pipeline.name)
+    selection = batches[: arguments.limit] if arguments.limit else batches
     rows = [
         [
             point.identifier,
             point.time_ms if arguments.json else human_time(point.time_ms),
             point.tables,
         ]
-        for point in shown
+        for point in selection
     ]
     return emit(arguments, ["batch", "committed", "tables"], rows, "no batches")
 
@@ -132,15 +132,15 @@ def rollback(arguments: Arguments) -> int:
     choose_one(arguments, "to_batch", "to_time", required=True)
     settings = resolved(arguments).settings
     name = settings.pipeline.name
-    wanted = {"identifier": arguments.to_batch, "time_ms": arguments.to_time}
+    target = {"identifier": arguments.to_batch, "time_ms": arguments.to_time}
     if arguments.dry_run:
         book = TableRegistry(settings, SystemClock())
         book.load(create=False)
-        point, plans = plan_rollback(book, name, **wanted)
+        point, plans = plan_rollback(book, name, **target)
         _print_plan(arguments, point, plans, "nothing was changed")
         return 0
     with owned_stream(settings) as (book, ownership):
-        point, plans = plan_rollback(book, name, **wanted)
+        point, plans = plan_rollback(book, name, **target)
         _require_records(settings, plans)
         state = carry_out(book, StreamPosition(settings, book, ownership), name, plans)
         tables = sorted(book.progresses())
@@ -163,8 +163,8 @@ def _print_plan(arguments: Arguments, point: Point, plans: Sequence[TablePlan], 
 
 
 def _row(plan: TablePlan) -> list[Any]:
-    lost = [plan.lost_records, plan.lost_replays]
-    return [plan.name, plan.newest.id, plan.target.id, human_time(plan.target.time_ms), *lost]
+    losses = [plan.lost_records, plan.lost_replays]
+    return [plan.name, plan.newest.id, plan.target.id, human_time(plan.target.time_ms), *losses]
 
 
 def _require_records(settings: Settings, plans: Sequence[TablePlan]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward verify`: are a lake table and its source equal?
+"""`lakeward verify`: compares lake tables with their sources.
 
 Options and output; the work is in `ingest.tools.verify`.
 """
@@ -74,8 +74,8 @@ def _request(arguments: Arguments) -> "Request":
 
     waits = arguments.wait_for is not None
     rechecks, pause_s, text = arguments.rechecks, arguments.recheck_wait, arguments.where_lake
-    same = {each.name for each in dataclasses.fields(Request)} & vars(arguments).keys()
-    given = {name: getattr(arguments, name) for name in same} | {
+    shared = {field.name for field in dataclasses.fields(Request)} & vars(arguments).keys()
+    values = {name: getattr(arguments, name) for name in shared} | {
         "where_lake": None if text is None else parse_predicate(text),
         "rechecks": (2 if waits else 1) if rechecks is None else rechecks,
         "recheck_wait_s": (30.0 if waits else 0.0) if pause_s is None else pause_s,
@@ -84,7 +84,7 @@ def _request(arguments: Arguments) -> "Request":
         "wait_timeout_s": arguments.wait_timeout,
         "settle_s": arguments.settle,
     }
-    return Request(**given)
+    return Request(**values)
 
 
 @command(
@@ -203,7 +203,7 @@ def verify(arguments: Arguments) -> int:
 
 
 def _check_repair(arguments: Arguments) -> None:
-    """Refuse what a repair cannot go with.
+    """Refuse options that contradict a repair.
 
     Raises:
         InvalidRequestError: rows would be written or removed that do not differ.
@@ -212,20 +212,18 @@ def _check_repair(arguments: Arguments) -> None:
 
     if not arguments.repair:
         if arguments.dry_run:
-            raise InvalidRequestError("--dry-run goes with --repair only")
+            raise InvalidRequestError("--dry-run requires --repair")
         return
-    refused = ("against", "where", "where_lake", "key", "exclude")
-    given = [name for name in refused if getattr(arguments, name)]
-    if given:
+    incompatible = ("against", "where", "where_lake", "key", "exclude")
+    conflicts = [name for name in incompatible if getattr(arguments, name)]
+    if conflicts:
         raise InvalidRequestError(
-            "--repair compares whole rows of a table with its source database",
-            hint="choose rows with --key-range alone",
-            option=f"--{given[0].replace('_', '-')}",
+            "--repair does not support this option: it compares whole rows",
+            hint="choose rows with --key-range only",
+            option=f"--{conflicts[0].replace('_', '-')}",
         )
     if not arguments.rechecks and arguments.rechecks is not None:
-        raise InvalidRequestError(
-            "--repair reads keys that differ again: --rechecks must be above 0"
-        )
+        raise InvalidRequestError("--repair rechecks keys that differ: --rechecks must be above 0")
 
 
 def _print(outcome: "TableOutcome", *, as_json: bool) -> None:

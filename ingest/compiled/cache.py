@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decorator of compiled functions, and where numba keeps them. Imports numba."""
+"""The decorator of compiled functions, and the location of numba's cache. Imports numba."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +11,14 @@ from ingest.compiled.loading import folder, is_complete, stamp
 
 
 class CompleteCache(InTreeCacheLocator):
-    """Where numba keeps the functions: `loading` knows what they depend on."""
+    """Location of numba's cache; `loading` knows the dependencies of the functions."""
 
     def get_cache_path(self) -> str:
-        """Its folder."""
+        """The directory of the cache."""
         return str(folder())
 
     def get_source_stamp(self) -> Any:
-        """What a cached function must have been made from."""
+        """Stamp of the sources that a cached function must have been compiled from."""
         return stamp()
 
     def ensure_cache_path(self) -> None:
@@ -34,9 +34,9 @@ def cached(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         before = config.CACHE_LOCATOR_CLASSES
         config.CACHE_LOCATOR_CLASSES = f"{__name__}.{CompleteCache.__name__}"
         try:
-            made: Callable[..., Any] = njit([signature], cache=True, _nrt=False)(function)
+            dispatcher: Callable[..., Any] = njit([signature], cache=True, _nrt=False)(function)
         finally:
             config.CACHE_LOCATOR_CLASSES = before
-        return made
+        return dispatcher
 
     return compiled

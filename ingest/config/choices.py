@@ -128,10 +128,10 @@ def kinds_named(name: str) -> tuple[ChangeKind, ...]:
     kinds = tuple(kind for kind in ChangeKind if _has(kind.value.split("."), words))
     if kinds:
         return kinds
-    known = {word for kind in ChangeKind for word in (kind.value, *kind.value.split("."))}
-    hint = nearest(name.strip(), sorted(known))
-    meant = f"; {hint}" if hint else ""
-    raise ValueError(f"kinds of schema changes ({', '.join(ChangeKind)}){meant}")
+    names = {word for kind in ChangeKind for word in (kind.value, *kind.value.split("."))}
+    hint = nearest(name.strip(), sorted(names))
+    suffix = f"; {hint}" if hint else ""
+    raise ValueError(f"kinds of schema changes ({', '.join(ChangeKind)}){suffix}")
 
 
 def _has(words: list[str], part: list[str]) -> bool:

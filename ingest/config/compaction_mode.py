@@ -33,10 +33,10 @@ def passing_options(
         table: `database.table`.
         stored: stored options of the table.
     """
-    wanted = created_options(settings, table)
+    options = created_options(settings, table)
     return {
         key: text
-        for key, text in wanted.items()
+        for key, text in options.items()
         if option_value(stored, key) is not (text == "true")
     }
 
@@ -51,15 +51,15 @@ def check_compaction(settings: Settings) -> None:
         if rule.compaction is None:
             continue
         properties = {**settings.sink.table_properties, **rule.table_properties}
-        given = properties.get(WRITE_ONLY)
-        if given is not None and option_value(properties, WRITE_ONLY) is not (
+        value = properties.get(WRITE_ONLY)
+        if value is not None and option_value(properties, WRITE_ONLY) is not (
             _text(rule.compaction) == "true"
         ):
-            where = f"tables[{number}]" if WRITE_ONLY in rule.table_properties else "sink"
+            scope = f"tables[{number}]" if WRITE_ONLY in rule.table_properties else "sink"
             raise InvalidOptionError(
                 f"`compaction: {rule.compaction}` contradicts the table property "
-                f"`{WRITE_ONLY}: {given}`",
-                hint=f"remove `{WRITE_ONLY}` from `{where}.table.properties`: `compaction` sets it",
+                f"`{WRITE_ONLY}: {value}`",
+                hint=f"remove `{WRITE_ONLY}` from `{scope}.table.properties`: `compaction` sets it",
                 key=f"tables[{number}].compaction",
                 value=rule.compaction,
             )

@@ -30,19 +30,19 @@ class DailyWindow:
         Raises:
             ValueError: malformed; the text describes the expected value.
         """
-        wanted = "a time of day such as `01:00-05:00` or `22:30-04:00 Europe/Berlin`"
-        found = _FORM.fullmatch(text.strip())
-        if found is None:
-            raise ValueError(wanted)
-        zone = found[5] or "UTC"
+        expected = "a time of day such as `01:00-05:00` or `22:30-04:00 Europe/Berlin`"
+        match = _FORM.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(expected)
+        zone = match[5] or "UTC"
         try:
-            start = datetime.time(int(found[1]), int(found[2]))
-            end = datetime.time(int(found[3]) % 24, int(found[4]))
+            start = datetime.time(int(match[1]), int(match[2]))
+            end = datetime.time(int(match[3]) % 24, int(match[4]))
             zoneinfo.ZoneInfo(zone)
         except (ValueError, zoneinfo.ZoneInfoNotFoundError, OSError):
-            raise ValueError(wanted) from None
+            raise ValueError(expected) from None
         if start == end:
-            raise ValueError(wanted)
+            raise ValueError(expected)
         return DailyWindow(start, end, zone)
 
     def opened(self, now_ms: int) -> datetime.date | None:

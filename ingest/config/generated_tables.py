@@ -22,8 +22,8 @@ def with_tables(page: str, tables: Mapping[str, str]) -> str:
     for heading, table in tables.items():
         section = rf"(^## {re.escape(heading)}\n(?:(?!## |\|).*\n)*)(?:\|.*\n)+"
         new = table.replace("\\", r"\\")
-        page, found = re.subn(section, rf"\g<1>{new}", page, flags=re.M)
-        if not found:
+        page, count = re.subn(section, rf"\g<1>{new}", page, flags=re.M)
+        if not count:
             raise InternalError("the page has no such section with a table", section=heading)
     return page
 

@@ -163,8 +163,8 @@ def _values(raw: object, where: str, rows: Sequence[Setting]) -> dict[str, Any]:
     maps = [row.key for row in rows if row.kind.mapping]
     values: dict[str, Any] = {}
     mistakes = Mistakes()
-    given = flatten(raw, maps, "file")
-    for key, entry in given.items():
+    entries = flatten(raw, maps, "file")
+    for key, entry in entries.items():
         with mistakes():
             row = by_key.get(key)
             if row is None:
@@ -173,7 +173,7 @@ def _values(raw: object, where: str, rows: Sequence[Setting]) -> dict[str, Any]:
             values[key] = parse_setting(row, entry.value, f"{where}.{key}")
     for key in required if not mistakes.found else ():
         with mistakes():
-            if key not in given:
+            if key not in entries:
                 raise InvalidOptionError(
                     f"a rule requires `{key}`", hint=f"add `{key}:`", key=where
                 )
@@ -195,18 +195,18 @@ def parse_setting(row: Setting, raw: object, key: str) -> Any:
     if row.kind.mapping and raw is None:
         raw = {}
     if row.kind.mapping and not isinstance(raw, Mapping):  # its text may be a secret
-        wish = "a map of names to values, such as `{name: value}`"
-        raise InvalidOptionError("invalid value of a setting", detail=f"expected {wish}", key=key)
+        form = "a map of names to values, such as `{name: value}`"
+        raise InvalidOptionError("invalid value of a setting", detail=f"expected {form}", key=key)
     try:
         return row.kind.parse(raw)
-    except ValueError as wanted:
+    except ValueError as error:
         raise InvalidOptionError(
             "invalid value of a setting",
-            detail=f"expected {wanted}",
-            hint=_meant(raw, str(wanted)),
+            detail=f"expected {error}",
+            hint=_meant(raw, str(error)),
             key=key,
             value=shown_value(row, raw),
-        ) from wanted
+        ) from error
 
 
 def _meant(raw: object, wanted: str) -> str:
@@ -298,8 +298,8 @@ def resolve(
     environ = os.environ if environ is None else environ
     places, mistakes = Places(), Mistakes()
     try:
-        given, rules, routes = _read(paths, overrides or {}, environ, places, mistakes)
-        values = _parse_all(given, mistakes)
+        entries, rules, routes = _read(paths, overrides or {}, environ, places, mistakes)
+        values = _parse_all(entries, mistakes)
         table_rules = _parse_rules(rules, table_rule, mistakes)
         route_rules = _parse_rules(routes, route_rule, mistakes)
         mistakes.check()
@@ -311,7 +311,7 @@ def resolve(
     except LakewardError as error:
         places.locate(error)
         raise
-    lines = tuple(_shown(given, settings))
+    lines = tuple(_shown(entries, settings))
     return Resolved(settings=settings, lines=lines, places=places)
 
 
@@ -323,26 +323,26 @@ def _read(
     mistakes: Mistakes,
 ) -> tuple[dict[str, Given], list[object], list[object]]:
     """Read raw values by key, and raw rules of `tables` and `route`."""
-    given: dict[str, Given] = {}
+    entries: dict[str, Given] = {}
     rules: list[object] = []
     routes: list[object] = []
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
         document = read_document(path, places)
-        for name, collected in (("tables", rules), ("route", routes)):
+        for name, target in (("tables", rules), ("route", routes)):
             with mistakes():
-                collected += rule_list(interpolate(document.pop(name, None), environ, name), name)
-        plain: dict[str, object] = {}
+                target += rule_list(interpolate(document.pop(name, None), environ, name), name)
+        sections: dict[str, object] = {}
         for name, section in document.items():
             with mistakes():
-                plain[name] = interpolate(section, environ, str(name))
+                sections[name] = interpolate(section, environ, str(name))
         with mistakes():
-            _merge(given, flatten(plain, _MAPS, "file"), mistakes)
+            _merge(entries, flatten(sections, _MAPS, "file"), mistakes)
     with mistakes():
-        others = _from_environment(environ)
-        others |= flatten(dict(overrides), _MAPS, "flag")
-        places.forget(others)
-        _merge(given, others, mistakes)
-    return given, rules, routes
+        overlay = _from_environment(environ)
+        overlay |= flatten(dict(overrides), _MAPS, "flag")
+        places.forget(overlay)
+        _merge(entries, overlay, mistakes)
+    return entries, rules, routes
 
 
 def _parse_rules(
@@ -364,10 +364,10 @@ def _merge(target: dict[str, Given], newer: Mapping[str, Given], mistakes: Mista
             continue
         if owner != key:  # one name inside a map, such as sink.table.properties.bucket
             entry = Given({key[len(owner) + 1 :]: entry.value}, entry.origin)
-        known = target.get(owner)
-        if known is not None and isinstance(known.value, Mapping):
+        previous = target.get(owner)
+        if previous is not None and isinstance(previous.value, Mapping):
             if isinstance(entry.value, Mapping):
-                entry = Given({**known.value, **entry.value}, entry.origin)
+                entry = Given({**previous.value, **entry.value}, entry.origin)
             elif entry.value is None:
                 continue
         target[owner] = entry
@@ -380,7 +380,7 @@ def _map_of(key: str) -> str | None:
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
     """Read variables: `LAKEWARD__A__B_C=v` is `a.b.c: v`."""
     by_name = {re.sub(r"[.-]", "_", row.key): row.key for row in SETTINGS}
-    found: dict[str, Given] = {}
+    entries: dict[str, Given] = {}
     for variable, value in sorted(environ.items()):
         if not variable.startswith(ENVIRONMENT_PREFIX):
             continue
@@ -388,13 +388,13 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
         key = by_name.get(name)
         if key is None:
             variables = map(_variable_of, by_name.values())
-            meant = nearest(variable, variables)
-            raise InvalidOptionError("unknown setting", variable=variable, hint=meant)
+            hint = nearest(variable, variables)
+            raise InvalidOptionError("unknown setting", variable=variable, hint=hint)
         raw: object = value
         if _BY_KEY[key].kind.mapping:
             raw = _yaml_value(value, variable)
-        found[key] = Given(raw, "environment")
-    return found
+        entries[key] = Given(raw, "environment")
+    return entries
 
 
 def _yaml_value(text: str, variable: str) -> object:
@@ -410,9 +410,9 @@ def _variable_of(key: str) -> str:
 
 
 def _unknown(key: str) -> InvalidRequestError:
-    planned = next((name for name in NOT_YET if key == name or key.startswith(name + ".")), None)
-    if planned is not None:
-        return not_yet(planned)
+    feature = next((name for name in NOT_YET if key == name or key.startswith(name + ".")), None)
+    if feature is not None:
+        return not_yet(feature)
     return InvalidOptionError(
         "unknown setting", key=key, hint=suggestion(key, [*_BY_KEY, "tables", "route"])
     )
@@ -522,8 +522,8 @@ def _source(
     foreign = ("source.path", "source.lines") if kind == "kafka" else _KAFKA_ONLY
     for key in foreign:
         if key in given and given[key] != _BY_KEY[key].unset:
-            other = "files" if kind == "kafka" else "kafka"
-            hint = f"remove it, or set `source.type: {other}`"
+            source_type = "files" if kind == "kafka" else "kafka"
+            hint = f"remove it, or set `source.type: {source_type}`"
             raise InvalidOptionError(
                 f"this setting does not apply to the {kind} source", hint=hint, key=key
             )
@@ -576,8 +576,8 @@ def _shown(given: Mapping[str, Given], settings: Settings) -> Iterator[tuple[str
 def _shown_text(row: Setting, value: object) -> str:
     if row.secret is None or row.kind.mapping:
         return shown_value(row, value)
-    shown = row.secret(row.kind.parse(value))
-    return ", ".join(shown) if isinstance(shown, tuple) else str(shown)
+    display = row.secret(row.kind.parse(value))
+    return ", ".join(display) if isinstance(display, tuple) else str(display)
 
 
 def _shown_rule(rule: TableRule) -> Iterator[str]:

@@ -39,11 +39,11 @@ class Places:
 
     def _walk(self, node: yaml.Node | None, key: str, name: str, before: Mapping[str, int]) -> None:
         if isinstance(node, yaml.MappingNode):
-            for named, value in node.value:
-                if not isinstance(named, yaml.ScalarNode):
+            for key_node, value in node.value:
+                if not isinstance(key_node, yaml.ScalarNode):
                     continue
-                inner = f"{key}.{named.value}" if key else named.value
-                self._note(inner, named, name)
+                inner = f"{key}.{key_node.value}" if key else key_node.value
+                self._note(inner, key_node, name)
                 self._walk(value, inner, name, before)
         elif isinstance(node, yaml.SequenceNode):
             # the lists of rules of several files are one list
@@ -63,19 +63,19 @@ class Places:
 
     def of(self, key: str) -> str:
         """Return `file:line:column` of a key or its nearest parent; "" if no file has it."""
-        if any(key == other or key.startswith(f"{other}.") for other in self._elsewhere):
+        if any(key == prefix or key.startswith(f"{prefix}.") for prefix in self._elsewhere):
             return ""
         while key:
             if key in self._found:
                 return self._found[key]
-            shorter = _LAST.sub("", key)
-            key = "" if shorter == key else shorter
+            parent = _LAST.sub("", key)
+            key = "" if parent == key else parent
         return ""
 
     def of_quoted(self, text: str) -> str:
         """Return the position of the first key in backticks in a text; "" if there is none."""
-        named = (match.group(1) for match in _QUOTED.finditer(text))
-        return next((self.of(key) for key in named if key in self._found), "")
+        keys = (match.group(1) for match in _QUOTED.finditer(text))
+        return next((self.of(key) for key in keys if key in self._found), "")
 
     def locate(self, error: LakewardError) -> None:
         """Add the positions of mistakes to their context, as `at`."""
@@ -103,14 +103,14 @@ def named(key: str, facts: Mapping[str, str] | None = None, below: str = "") -> 
     try:
         yield
     except InvalidRequestError as error:
-        known = error.context.get("key")
-        if known is None:
+        context_key = error.context.get("key")
+        if context_key is None:
             names = [name for name in facts or {} if name in error.context]
             if names:
                 key = (facts or {})[names[0]].format(error.context[names[0]])
             error.context = {"key": key, **error.context}
         elif below:
-            error.context = {**error.context, "key": f"{below}.{known}"}
+            error.context = {**error.context, "key": f"{below}.{context_key}"}
         raise
 
 

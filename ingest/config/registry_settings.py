@@ -99,7 +99,7 @@ class SchemaRegistrySettings(Section):
         object.__setattr__(self, "username", user)
         object.__setattr__(self, "password", password)
         object.__setattr__(
-            self, "urls", tuple(bare if other == url else other for other in self.urls)
+            self, "urls", tuple(bare if address == url else address for address in self.urls)
         )
 
 

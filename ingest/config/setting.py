@@ -86,8 +86,8 @@ class Section:
     __slots__ = ()
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in redacted(self).items())
-        return f"{type(self).__name__}({shown})"
+        values = ", ".join(f"{name}={value!r}" for name, value in redacted(self).items())
+        return f"{type(self).__name__}({values})"
 
 
 def fields_declared(cls: type) -> dict[str, Setting]:

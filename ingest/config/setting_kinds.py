@@ -66,14 +66,14 @@ def _parse_boolean(value: object) -> bool:
 
 
 def _parse_duration(value: object) -> float:
-    wanted = "a duration such as `30s`, `5m` or `500ms`"
+    expected = "a duration such as `30s`, `5m` or `500ms`"
     try:
-        given = _as_text(value)
-        milliseconds = option_values.duration_ms(given)
+        text = _as_text(value)
+        milliseconds = option_values.duration_ms(text)
     except ValueError:
-        raise ValueError(wanted) from None
-    if given.strip().isdigit():  # seconds or milliseconds? do not guess
-        raise ValueError(wanted)
+        raise ValueError(expected) from None
+    if text.strip().isdigit():  # seconds or milliseconds? do not guess
+        raise ValueError(expected)
     return milliseconds / 1000
 
 
@@ -127,17 +127,17 @@ def _parse_labels(value: object) -> dict[str, str]:
 
 
 def _parse_offsets(value: object) -> dict[str, dict[str, int]]:
-    wanted = "a map of topics to maps of partitions to offsets, `{orders: {0: 42}}`"
+    expected = "a map of topics to maps of partitions to offsets, `{orders: {0: 42}}`"
     if not isinstance(value, Mapping):
-        raise ValueError(wanted)  # noqa: TRY004
+        raise ValueError(expected)  # noqa: TRY004
     result: dict[str, dict[str, int]] = {}
     for topic, partitions in value.items():
         if not isinstance(partitions, Mapping):
-            raise ValueError(wanted)  # noqa: TRY004
+            raise ValueError(expected)  # noqa: TRY004
         try:
             result[str(topic)] = {str(int(p)): int(offset) for p, offset in partitions.items()}
         except (TypeError, ValueError):
-            raise ValueError(wanted) from None
+            raise ValueError(expected) from None
     return result
 
 
@@ -148,7 +148,7 @@ def _parse_window(value: object) -> str:
 
 
 def _parse_moment(value: object) -> int:
-    wanted = "a time such as `2026-01-31T08:00:00Z` or milliseconds since 1970"
+    expected = "a time such as `2026-01-31T08:00:00Z` or milliseconds since 1970"
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     moment = value
@@ -158,9 +158,9 @@ def _parse_moment(value: object) -> int:
         try:
             moment = datetime.datetime.fromisoformat(value.strip())
         except ValueError:
-            raise ValueError(wanted) from None
+            raise ValueError(expected) from None
     if not isinstance(moment, datetime.datetime):
-        raise ValueError(wanted)  # noqa: TRY004
+        raise ValueError(expected)  # noqa: TRY004
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -170,15 +170,15 @@ def _parse_moment(value: object) -> int:
 def integer(minimum: int, maximum: int | None = None) -> Kind:
     """Return the kind of integers within inclusive bounds."""
     upper = "" if maximum is None else f" to {maximum}"
-    wanted = f"an integer from {minimum}{upper}"
+    expected = f"an integer from {minimum}{upper}"
 
     def parse(value: object) -> int:
         try:
             number = int(_as_text(value).strip().replace("_", ""))
         except ValueError:
-            raise ValueError(wanted) from None
+            raise ValueError(expected) from None
         if number < minimum or (maximum is not None and number > maximum):
-            raise ValueError(wanted)
+            raise ValueError(expected)
         return number
 
     bounds = {"minimum": minimum} if maximum is None else {"minimum": minimum, "maximum": maximum}
@@ -210,18 +210,18 @@ def choice(*allowed: str, removed: Mapping[str, str] | None = None) -> Kind:
 
     def parse(value: object) -> str:
         # YAML parses an unquoted `off` as false
-        given = "off" if value is False and "off" in allowed else _as_text(value).strip().lower()
-        if given not in allowed:
-            wanted = f"one of {words}" if len(allowed) > 1 else words
-            replaced = (removed or {}).get(given, "")
-            raise ValueError(f"{wanted}; `{given}` was removed: {replaced}" if replaced else wanted)
-        return given
+        text = "off" if value is False and "off" in allowed else _as_text(value).strip().lower()
+        if text not in allowed:
+            expected = f"one of {words}" if len(allowed) > 1 else words
+            hint = (removed or {}).get(text, "")
+            raise ValueError(f"{expected}; `{text}` was removed: {hint}" if hint else expected)
+        return text
 
-    known: list[Any] = [*allowed, *(int(word) for word in allowed if word.isdecimal())]
+    values: list[Any] = [*allowed, *(int(word) for word in allowed if word.isdecimal())]
     if "off" in allowed:
-        known.append(False)
+        values.append(False)
     return Kind(
-        " \\| ".join(f"`{word}`" for word in allowed), parse, schema=_reference_or({"enum": known})
+        " \\| ".join(f"`{word}`" for word in allowed), parse, schema=_reference_or({"enum": values})
     )
 
 
@@ -229,36 +229,36 @@ def identifier(pattern: str, wanted: str) -> Kind:
     """Return the kind of strings that match a pattern; `wanted` describes them."""
 
     def parse(value: object) -> str:
-        given = _as_text(value).strip()
-        if not re.fullmatch(pattern, given):
+        text = _as_text(value).strip()
+        if not re.fullmatch(pattern, text):
             raise ValueError(wanted)
-        return given
+        return text
 
     return Kind("name", parse)
 
 
 def _parse_bucket(value: object) -> str:
-    wanted = "a number of buckets, -1 (dynamic), -2 (postpone) or `auto`"
-    given = _as_text(value).strip().lower()
-    if given == "auto":
-        return given
+    expected = "a number of buckets, -1 (dynamic), -2 (postpone) or `auto`"
+    text = _as_text(value).strip().lower()
+    if text == "auto":
+        return text
     try:
-        number = int(given)
+        number = int(text)
     except ValueError:
-        raise ValueError(wanted) from None
+        raise ValueError(expected) from None
     if number < -2 or number == 0:
-        raise ValueError(wanted)
+        raise ValueError(expected)
     return str(number)
 
 
 def _parse_fraction(value: object) -> float:
-    wanted = "a ratio between 0 and 1, such as `0.01`"
+    expected = "a ratio between 0 and 1, such as `0.01`"
     try:
         share = float(_as_text(value))
     except ValueError:
-        raise ValueError(wanted) from None
+        raise ValueError(expected) from None
     if not 0 < share <= 1:
-        raise ValueError(wanted)
+        raise ValueError(expected)
     return share
 
 
@@ -279,10 +279,10 @@ _LEAST_TOKEN = 16
 
 
 def _parse_token(value: Any) -> str:
-    given = value.strip() if isinstance(value, str) else str(value)
-    if len(given) < _LEAST_TOKEN or not given.isascii() or any(char.isspace() for char in given):
+    token = value.strip() if isinstance(value, str) else str(value)
+    if len(token) < _LEAST_TOKEN or not token.isascii() or any(char.isspace() for char in token):
         raise ValueError(f"at least {_LEAST_TOKEN} ASCII characters without blanks")
-    return given
+    return token
 
 
 def _parse_urls(value: object) -> tuple[str, ...]:

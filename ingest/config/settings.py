@@ -126,8 +126,8 @@ class Settings:
 
     def rule_value(self, table: str, value: Callable[[TableRule], _T | None]) -> _T | None:
         """Return the value of the last matching rule that sets it; None = no rule does."""
-        given = (value(rule) for rule in reversed(self.tables) if rule.covers(table))
-        return next((item for item in given if item is not None), None)
+        values = (value(rule) for rule in reversed(self.tables) if rule.covers(table))
+        return next((item for item in values if item is not None), None)
 
     @property
     def history_table(self) -> str:

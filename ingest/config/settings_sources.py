@@ -192,7 +192,7 @@ def read_catalog_file(path: str) -> dict[str, str]:
     Nested maps are dotted keys, `${NAME}` and `${file:}` are replaced.
 
     Raises:
-        InvalidOptionError: it is no map of texts, or a reference cannot be resolved.
+        InvalidOptionError: it is not a map of strings, or a reference cannot be resolved.
         NotFoundError: there is no such file.
     """
     options: dict[str, str] = {}
@@ -209,7 +209,7 @@ def _catalog_options(value: object, key: str, options: dict[str, str]) -> None:
     elif isinstance(value, str | int | float):
         options[key] = str(value)
     else:
-        raise InvalidOptionError("an option of a catalog is not a text", key=key, value=value)
+        raise InvalidOptionError("a catalog option is not a string", key=key, value=value)
 
 
 def shown(value: object) -> str:
@@ -240,10 +240,10 @@ def flatten(
             inner = {}
         else:
             inner = {key: Given(value, origin)}
-        for inner_key, given in inner.items():
+        for inner_key, entry in inner.items():
             if inner_key in flat:
                 raise InvalidOptionError("duplicate setting", key=inner_key)
-            flat[inner_key] = given
+            flat[inner_key] = entry
     return flat
 
 

@@ -22,7 +22,7 @@ def nearest_of(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
         known: known names.
         cutoff: minimum similarity, between 0 and 1.
     """
-    by_lower = {other.lower(): other for other in known}
+    by_lower = {candidate.lower(): candidate for candidate in known}
     cutoff = cutoff if len(name) > _SHORT else 1.0
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[matches[0]] if matches else ""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of `lakeward validate`: could this pipeline start here and now?
+"""The checks of `lakeward validate`: can this pipeline start here and now?
 
-`offline` checks the settings alone; `online` contacts the source, tries the directories and finds
-Java. Both only report; nothing is created that is not removed again. The Kafka client is
-imported when a broker is contacted.
+`offline` checks the settings alone; `online` contacts the source, tests the directories and finds
+Java. Both only report; whatever they create they remove. The Kafka client is imported when a broker
+is contacted.
 """
 
 import contextlib
@@ -54,10 +54,10 @@ class Finding:
 
     Attributes:
         name: what was checked.
-        ok: whether the pipeline could start as far as this goes.
-        finding: what was found, or what is wrong and what to do.
-        exit_code: of `validate` when this is the first failure.
-        key: of the setting to blame; empty = the finding names it.
+        ok: whether the check passed.
+        finding: the result, or the problem and what to do.
+        exit_code: of `validate` if this is the first failure.
+        key: of the invalid setting; empty = the finding names it.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Finding:
 
 
 def offline(settings: Settings) -> list[Finding]:
-    """Checks that need nothing but the settings (malformed ones never get here)."""
+    """Checks of the settings alone (malformed ones are refused earlier)."""
     findings = [_run("table options", lambda: _table_options(settings))]
     if any(not transform_rule(settings, rule.match).empty for rule in settings.tables):
         findings.append(_run("transforms", lambda: transforms_found(settings)))
@@ -76,7 +76,7 @@ def offline(settings: Settings) -> list[Finding]:
 
 
 def online(settings: Settings, ids: IdSource | None = None) -> list[Finding]:
-    """Checks of this machine and of the source; takes up to ten seconds when a broker is down."""
+    """Checks of this machine and of the source; takes up to ten seconds if a broker is down."""
     ids = ids or RandomIds()
     checkpoint = Path(settings.pipeline.checkpoint)
     findings = [
@@ -98,9 +98,9 @@ def source(settings: Settings) -> Finding:
 
 
 def registry(settings: SchemaRegistrySettings) -> Finding:
-    """Whether the schema registry answers, lets us in and is one."""
-    found = _run("schema registry", lambda: _registry(settings))
-    return found if found.ok else dataclasses.replace(found, key="source.schema.registry.url")
+    """Whether the schema registry answers, accepts the credentials and is a registry."""
+    finding = _run("schema registry", lambda: _registry(settings))
+    return finding if finding.ok else dataclasses.replace(finding, key="source.schema.registry.url")
 
 
 def _run(name: str, check: Callable[[], str]) -> Finding:
@@ -136,7 +136,7 @@ def _table_options(settings: Settings) -> str:
 
 
 def _written(where: str, properties: Mapping[str, str]) -> None:
-    """Refuse what the stream cannot write, with the key that requires it."""
+    """Refuse options that the stream cannot write, with the key that sets them."""
     options = TableOptions.from_strings(properties)
     with named(where, {"option": f"{where}.{{}}"}):
         for option in properties:
@@ -145,7 +145,7 @@ def _written(where: str, properties: Mapping[str, str]) -> None:
 
 
 def _known(option: str) -> None:
-    """Refuse options that seem misspelt; other unknown ones are kept as given."""
+    """Refuse options that seem misspelt; other unknown ones are kept unchanged."""
     if find_option(option) is not None:
         return
     hint = nearest(option, (row.key for row in TABLE_OPTIONS), cutoff=0.85)
@@ -155,13 +155,13 @@ def _known(option: str) -> None:
 
 def _java() -> str:
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
-    if found is None:
+    java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if java is None:
         raise NotFoundError(
             "no Java runtime",
             hint="install a JRE 17 or newer and put `java` on the PATH, or set JAVA_HOME",
         )
-    return found
+    return java
 
 
 def _warehouse(sink: SinkSettings, ids: IdSource) -> str:
@@ -178,7 +178,7 @@ def _warehouse(sink: SinkSettings, ids: IdSource) -> str:
 
 
 def _writable(directory: Path, ids: IdSource) -> str:
-    """Try to write in the directory, or, if it is not there yet, in its nearest parent."""
+    """Test writing to the directory, or, if it does not exist, to its nearest parent."""
     existing = directory
     while not existing.exists():
         existing = existing.parent
@@ -219,7 +219,7 @@ def _source(settings: SourceSettings) -> str:
 def _files(settings: FileSourceSettings) -> str:
     if not Path(settings.path).is_dir():
         raise NotFoundError(
-            "the source directory is not there", hint="set `source.path`", path=settings.path
+            "the source directory does not exist", hint="set `source.path`", path=settings.path
         )
     listing = list_files(settings)
     count = sum(len(files) for files in listing.values())
@@ -235,11 +235,11 @@ def _kafka(settings: KafkaSourceSettings) -> str:
     denied: list[KafkaError] = []
 
     def on_error(error: "KafkaError") -> None:
-        """Refused credentials arrive here only; the request itself just times out."""
+        """Refused credentials are reported only here; the request itself times out."""
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
             denied.append(error)
 
-    # the client's own log lines would land in the middle of the report
+    # the client's own log lines would interrupt the report
     quiet = {"error_cb": on_error, "log_level": 0}
     try:
         client = AdminClient({**admin_config(settings), **quiet})
@@ -247,8 +247,8 @@ def _kafka(settings: KafkaSourceSettings) -> str:
     except (KafkaException, ValueError, TypeError) as error:
         raise _kafka_problem(denied[0] if denied else error, settings) from error
     partitions = {
-        topic: len(found.partitions)
-        for topic, found in metadata.topics.items()
+        topic: len(entry.partitions)
+        for topic, entry in metadata.topics.items()
         if selects_topic(settings, topic)
     }
     brokers = f"{len(metadata.brokers)} brokers, {sum(partitions.values())} partitions"
@@ -266,12 +266,12 @@ def _kafka_problem(error: object, settings: KafkaSourceSettings) -> LakewardErro
     if isinstance(error, KafkaError):
         if error.code() == KafkaError._INVALID_ARG:
             return _refused_settings(error.str())
-        known = broker_error(error)
-        if isinstance(known, InvalidRequestError):
-            return AccessDeniedError(known.message, detail=known.detail, hint=known.hint)
-        known.context = {"brokers": servers}
-        known.hint = known.hint or "check `source.bootstrap.servers`, the listener and the network"
-        return known
+        cause = broker_error(error)
+        if isinstance(cause, InvalidRequestError):
+            return AccessDeniedError(cause.message, detail=cause.detail, hint=cause.hint)
+        cause.context = {"brokers": servers}
+        cause.hint = cause.hint or "check `source.bootstrap.servers`, the listener and the network"
+        return cause
     return _refused_settings(str(error))
 
 
@@ -289,5 +289,5 @@ def _registry(settings: SchemaRegistrySettings) -> str:
 def _topics_found(topics: list[str], more: str) -> str:
     if not topics:
         return f"answers, but no topic matches yet ({more})"
-    shown = ", ".join(topics[:5]) + (f" and {len(topics) - 5} more" if len(topics) > 5 else "")
-    return f"{len(topics)} topics: {shown} ({more})"
+    names = ", ".join(topics[:5]) + (f" and {len(topics) - 5} more" if len(topics) > 5 else "")
+    return f"{len(topics)} topics: {names} ({more})"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads and checks the configuration of a pipeline: the one way in for daemon, commands and tools.
+"""Loads and checks the configuration of a pipeline, for daemon, commands and tools.
 
-`ingest.config` reads settings and knows nothing but them. What takes expressions, masks, columns,
-event time, positions or metrics to check is checked here; all mistakes are reported at once.
+`ingest.config` only reads settings. Checks that need expressions, masks, columns, event time,
+positions or metrics are here; all mistakes are reported at once.
 """
 
 import functools
@@ -42,20 +42,20 @@ def load_settings(
     """Settings from one or more YAML files (`-` is standard input).
 
     Args:
-        paths: files; of several, later ones win.
-        overrides: dotted keys from flags; they win over everything.
-        environ: environment; default is the process's.
+        paths: files; later ones override earlier ones.
+        overrides: dotted keys from flags; highest precedence.
+        environ: environment; default: that of the process.
 
     Raises:
-        NotFoundError: a file is not there.
-        InvalidOptionError: a key is unknown, or a value malformed, missing or contradicted.
-        UnsupportedFeatureError: a key of a later version is used.
+        NotFoundError: a file does not exist.
+        InvalidOptionError: a key is unknown, or a value malformed, missing or contradictory.
+        UnsupportedFeatureError: a key is not supported yet.
     """
     return resolve(paths, overrides, environ=environ).settings
 
 
 def check_labels(settings: Settings) -> None:
-    """Refuse labels that metrics have already.
+    """Refuse labels that metrics already have.
 
     Raises:
         InvalidOptionError: names the label.
@@ -63,23 +63,23 @@ def check_labels(settings: Settings) -> None:
     for name in settings.metrics.labels:
         if name in _TAKEN_LABELS:
             raise InvalidOptionError(
-                "metrics have a label of this name already",
+                "metrics already have a label of this name",
                 hint="choose another name",
                 key=f"metrics.labels.{name}",
             )
 
 
 def check_ordering(settings: Settings) -> None:
-    """Refuse what cannot be ordered.
+    """Refuse tables whose rows cannot be ordered.
 
     Raises:
-        InvalidOptionError: names the key that contradicts.
+        InvalidOptionError: names the contradictory key.
     """
     if settings.events.ordering != SOURCE:
         return
     if settings.format not in _ORDERED_FORMATS:
         raise InvalidOptionError(
-            f"records in format {settings.format} do not say where in the source a change stands",
+            f"records in format {settings.format} carry no source position",
             hint="set it to `kafka`, or use debezium-json, debezium-avro or debezium-flat",
             key=_ORDERING,
             value=SOURCE,
@@ -88,7 +88,7 @@ def check_ordering(settings: Settings) -> None:
         reason = unordered(properties)
         if reason:
             raise InvalidOptionError(
-                f"a table cannot be in the order of the source: {reason}",
+                f"a table cannot be ordered by source position: {reason}",
                 hint=f"change `{key}`, or set `{_ORDERING}: kafka`",
                 key=_ORDERING,
                 value=SOURCE,
@@ -99,7 +99,7 @@ def check_transforms(settings: Settings) -> None:
     """Check expressions, masks, metadata columns and partitions.
 
     Raises:
-        InvalidOptionError: one is wrong; with the key of the setting.
+        InvalidOptionError: one is invalid; names the key of the setting.
     """
     _at("sink.time.zone", zone_named, settings.sink.time_zone)
     _at("sink.metadata.columns", checked_metadata, settings.sink.metadata_columns)
@@ -108,16 +108,16 @@ def check_transforms(settings: Settings) -> None:
 
 
 def transforms_found(settings: Settings) -> str:
-    """What there is, and what to know about it, for people."""
+    """A summary of the transforms and their requirements, for people."""
     rules = [(rule.match, transform_rule(settings, rule.match)) for rule in settings.tables]
-    found = [f"of {match}" for match, rule in rules if not rule.empty]
+    notes = [f"of {match}" for match, rule in rules if not rule.empty]
     for match, rule in rules:
-        found += [
+        notes += [
             f"`{name}` is in the key of {match} and comes from {', '.join(inputs)}: updates and "
             "deletes must bring the old value (REPLICA IDENTITY FULL), or go to quarantine"
             for name, inputs in moved_by(rule, settings.primary_key(match)).items()
         ]
-    return "; ".join(found)
+    return "; ".join(notes)
 
 
 def _check(settings: Settings, rule: TableRule, where: str) -> None:
@@ -129,7 +129,7 @@ def _check(settings: Settings, rule: TableRule, where: str) -> None:
         _at(f"{where}.partition.by[{number}]", check_part, "partition.by", text)
     for column, mask in (rule.mask or {}).items():
         _at(f"{where}.mask.{column}", check_part, "mask", mask)
-    # with what other rules say of the same tables
+    # including other rules for the same tables
     whole = transform_rule(settings, rule.match)
     _at(where, check_rule, whole)
     key = settings.primary_key(rule.match)
@@ -141,7 +141,7 @@ def _check(settings: Settings, rule: TableRule, where: str) -> None:
             )
         if name in whole.mask and not parse_mask(whole.mask[name]).keeps_apart:
             raise InvalidOptionError(
-                "a mask would make one key of different ones",
+                "a mask would map different keys to one",
                 hint="use sha256, or another primary key",
                 key=f"{where}.mask.{name}",
             )
@@ -149,19 +149,19 @@ def _check(settings: Settings, rule: TableRule, where: str) -> None:
 
 
 def _check_partitions(settings: Settings, rule: TableRule, where: str) -> None:
-    """Keys that move between partitions need an index, which fixed buckets do not have."""
+    """Keys that move between partitions need an index, which fixed buckets lack."""
     whole, key = transform_rule(settings, rule.match), settings.primary_key(rule.match)
     if settings.appends and not key:
         return
     moving = moving_partitions(whole, key)
-    if not key:  # the records' keys may have a column of the source, never one that we make
+    if not key:  # the records' keys may have a column of the source, never a computed one
         moving = tuple(name for name, _ in whole.assignments if name in whole.partition_columns)
     properties = settings.table_properties(rule.match)
     if moving and option_value({"bucket": "1", **properties}, "bucket") != -1:
         _at(f"{where}.partition.by", _refuse, moving, properties.get("bucket", ""))
     if moving and "sequence.field" in properties:
         raise InvalidOptionError(
-            "sequence.field and keys that move between partitions exclude each other",
+            "sequence.field cannot be combined with keys that move between partitions",
             hint=f"add {', '.join(moving)} to `primary.key`, or remove sequence.field",
             key=f"{where}.partition.by",
         )
@@ -187,4 +187,4 @@ def _at(key: str, check: Callable[..., object], *arguments: object) -> None:
 _CHECKS = (check_routes, check_transforms, check_ordering, check_watermarks, check_labels)
 
 resolve = functools.partial(loading.resolve, parallelism=default_parallelism, checks=_CHECKS)
-"""`ingest.config.loading.resolve` with these checks, too."""
+"""`ingest.config.loading.resolve` with these checks."""

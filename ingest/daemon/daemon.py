@@ -4,22 +4,22 @@
     ACQUIRE   acquire the stream's lease
     PREPARE   open tables and checkpoint, resolve in-flight commits, start Spark
     RUN       start the query and watch it; handle requests before it starts and between batches
-    DRAIN     let the running batch end and be recorded, then end the query
+    DRAIN     wait until the running batch ends and is recorded, then end the query
     RETRY     wait after a failure
     STOP      end
 
     ACQUIRE -> PREPARE -> RUN -> DRAIN -> RUN | STOP
                           RUN, DRAIN -> RETRY -> RUN;  every state -> STOP
 
-The order within PREPARE matters: tables are opened before the checkpoint's state is made (the base
-and the start offsets come from them), the state file is durable before Spark's query starts.
+The order within PREPARE matters: tables are opened before the checkpoint's state is created (they
+determine base and start offsets), and the state file is durable before Spark's query starts.
 
 A stop signal leads to DRAIN: the source offers no further offsets, the sink's gate refuses a batch
-that slipped through, the running batch ends and is recorded, then the query is stopped. A second
-signal ends the process at once, which is safe: the batch is done again at the next start.
+that is already planned, the running batch ends and is recorded, then the query is stopped. A second
+signal ends the process at once, which is safe: the batch is repeated at the next start.
 
-Requests that need the query stopped (`ingest.daemon.requests`) drain it, too, and another query is
-started in the same process; so does a calendar clock that was set back.
+Requests that need the query stopped (`ingest.daemon.requests`) also drain it, and a new query is
+started in the same process; so does a wall clock that was set back.
 """
 
 import contextlib
@@ -72,14 +72,14 @@ from storage.errors import FencedError, InternalError, LakewardError
 def topic_waits(
     settings: Settings, feeds: Mapping[str, Iterable[str]], own: Collection[str]
 ) -> dict[str, float]:
-    """Seconds that records of a topic may wait [s]; topics that may not are not in it.
+    """Seconds that records of a topic may wait [s]; topics that may not wait are absent.
 
     Args:
         settings: of the pipeline.
         feeds: topics by table.
-        own: tables of Lakeward's own, fed by topics of others.
+        own: Lakeward's own tables, filled from the topics of other tables.
     """
-    found: dict[str, float] = {}
+    waits: dict[str, float] = {}
     for table, topics in feeds.items():
         if table in own:
             continue
@@ -87,16 +87,16 @@ def topic_waits(
         if wait_s is None:
             wait_s = settings.pipeline.idle_commit_s or 0.0
         for topic in topics:
-            found[topic] = min(found.get(topic, wait_s), wait_s)
+            waits[topic] = min(waits.get(topic, wait_s), wait_s)
     shortest = settings.pipeline.trigger_interval_s
-    return {topic: wait_s for topic, wait_s in found.items() if wait_s > shortest}
+    return {topic: wait_s for topic, wait_s in waits.items() if wait_s > shortest}
 
 
 _LOG = logging.getLogger(__name__)
 
 _RECORD_TIMEOUT_S = 30.0
-"""How long a drain waits for Spark to record the finished batch [s]; it takes milliseconds. When it
-does not, the batch is done again after the restart and skipped by its identifier."""
+"""How long a drain waits for Spark to record the finished batch [s]; it takes milliseconds. If it
+times out, the batch is repeated after the restart and skipped by its identifier."""
 
 
 class State(enum.Enum):
@@ -112,17 +112,17 @@ class State(enum.Enum):
 
 _FAILURES = (LakewardError, OSError, PySparkException, Py4JError)
 _LEAST_SET_BACK_S = 5.0
-"""Time services correct a clock by less, and a trigger that is late by it does no harm [s]."""
+"""Time services correct a clock by less, and a trigger late by this much is harmless [s]."""
 
 
 class SetBackClock:
-    """Detects that the machine's calendar clock was set back.
+    """Detects that the machine's wall clock was set back.
 
-    Spark's trigger waits until the calendar shows a time. After the clock went back two hours it
-    would wait for two hours, so the query has to be restarted.
+    Spark's trigger waits for a wall-clock time. After the clock went back two hours it would wait
+    two hours, so the query has to be restarted.
 
     Args:
-        clock: has the calendar and the monotonic clock, which are compared.
+        clock: wall clock and monotonic clock, which are compared.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -130,10 +130,10 @@ class SetBackClock:
         self._ahead_s = self._difference_s()
 
     def went_back(self) -> float:
-        """By how much the calendar clock went back since the reference, at least 5 s [s]; 0 = not.
+        """By how much the wall clock went back since the reference, at least 5 s [s]; 0 = not.
 
-        The reference is where it was furthest ahead since the last result other than 0, so that
-        many small steps count, too.
+        The reference is its maximum lead since the last result other than 0, so that many small
+        steps add up.
         """
         ahead_s = self._difference_s()
         back_s = self._ahead_s - ahead_s
@@ -156,13 +156,13 @@ class Daemon:
     """One pipeline in one process.
 
     Args:
-        once: drain what is there and end.
+        once: process the backlog and end.
         on_batch: called after every finished batch, after logs and metrics.
-        session: a running Spark session to use and to leave running; None = one of its own.
-        reread: reads the settings again, for `reload`; None = they cannot be.
+        session: a running Spark session to use and to leave running; None = start one.
+        reread: reads the settings again, for `reload`; None = unsupported.
         take_over: end another daemon that owns the stream.
-        shown: returns the settings that were read last, for `/config`.
-        starting: Spark's start that is under way; None = it begins when tables are open.
+        shown: returns the settings that were last read, for `/config`.
+        starting: Spark's start in progress; None = it starts after tables are opened.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class Daemon:
         }
 
     def run(self) -> int:
-        """Run until a stop is requested, or, with `once`, until the backlog is done.
+        """Run until a stop is requested, or, with `once`, until the backlog is processed.
 
         Returns:
             The process's exit code.
@@ -257,10 +257,10 @@ class Daemon:
         self._drain_source()
 
     def _give_up(self) -> None:
-        """The batch in progress has no time left."""
+        """The batch in progress has exceeded its time limit."""
         self._given_up = GivenUpError(
             "the running batch did not end within `pipeline.stop.timeout`",
-            hint="it is done again at the next start",
+            hint="it is retried at the next start",
         )
 
     def request_reload(self) -> None:
@@ -272,11 +272,11 @@ class Daemon:
         write_control(self._checkpoint, drain=True)
 
     def _set_topic_waits(self) -> None:
-        """Set for source and metrics which topics may wait."""
-        feeds = {name: each.offsets for name, each in self._book.progresses().items()}
-        own = {self._book.quarantine, self._book.history}
+        """Set the waits of topics for source and metrics."""
+        feeds = {name: progress.offsets for name, progress in self._book.progresses().items()}
+        system_tables = {self._book.quarantine, self._book.history}
         behind = self._book.parking.behind
-        waits = {} if behind else topic_waits(self._settings, feeds, own)
+        waits = {} if behind else topic_waits(self._settings, feeds, system_tables)
         if waits != self._waits:
             write_topic_waits(self._checkpoint, waits)
             self._observer.metrics.set_waits(waits)
@@ -292,9 +292,9 @@ class Daemon:
     def _update_source(self) -> None:
         """The source offers new offsets unless the stream is paused or drains."""
         paused = self._pausing.pause
-        shut = paused is not None or self._draining.is_set()
-        write_control(self._checkpoint, drain=shut)
-        if not shut and self._draining.is_set():  # stop requested in between
+        closed = paused is not None or self._draining.is_set()
+        write_control(self._checkpoint, drain=closed)
+        if not closed and self._draining.is_set():  # stop requested in between
             write_control(self._checkpoint, drain=True)
         self._observer.paused(paused)
 
@@ -459,12 +459,12 @@ class Daemon:
 
     @contextlib.contextmanager
     def _query_failures(self) -> Iterator[None]:
-        """Note what the query fails with, if anything; end it when work beside it fails."""
+        """Record the failure of the query, if any; end it when concurrent work fails."""
         try:
             yield
         except PySparkException as error:
             self._failure = cause_of(self._sink.failure, error)
-        except (LakewardError, OSError):  # of work beside it, such as answering a request
+        except (LakewardError, OSError):  # of concurrent work, such as answering a request
             with contextlib.suppress(OSError, Py4JError):
                 end_query(self._query)
             raise
@@ -473,10 +473,10 @@ class Daemon:
             self._failure = None if isinstance(failure, StopRequested) else failure
 
     def _watch(self) -> bool:
-        """Wait for the query's end, the stop request, or a reason to restart the query.
+        """Wait for the end of the query, a stop request, or a reason to restart the query.
 
         Returns:
-            Whether the query is to be drained; False = it has ended.
+            Whether to drain the query; False = it has ended.
         """
         with self._query_failures():
             while not self._query.awaitTermination(0.5):
@@ -490,19 +490,19 @@ class Daemon:
                 if self._stop.is_set():
                     return True
                 self._note_caught_up()
-                waiting = self._requests.poll()
-                if self._was_set_back() or any(kind.stops for kind in waiting):
+                kinds = self._requests.poll()
+                if self._was_set_back() or any(kind.stops for kind in kinds):
                     self._restart = True
                     self._drain_source()
                     return True
-                if waiting:
+                if kinds:
                     self._serve_between_batches()
         return False
 
     def _serve_between_batches(self) -> None:
         with self._sink.idle(self._beat_in_batch):
-            opened = functools.partial(self._pipeline, self._sink.last_batch_id)
-            self._requests.serve(opened, stopped=False)
+            open_pipeline = functools.partial(self._pipeline, self._sink.last_batch_id)
+            self._requests.serve(open_pipeline, stopped=False)
             self._update_source()
         self._observer.tables(self._book)
 
@@ -511,7 +511,7 @@ class Daemon:
         back_s = self._calendar.went_back()
         if back_s:
             _LOG.warning(
-                "the machine's clock went back: the query is restarted",
+                "the system clock was set back: restarting the query",
                 extra={"event": "clock_set_back", "seconds": round(back_s, 1)},
             )
         return bool(back_s)
@@ -520,12 +520,12 @@ class Daemon:
         """The main loop waits for the running batch to end."""
         self._observer.beat()
         self._check_batch_time()
-        ended = self._given_up or self._lease.lost
-        if ended is not None:
-            raise ended
+        failure = self._given_up or self._lease.lost
+        if failure is not None:
+            raise failure
 
     def _check_batch_time(self) -> None:
-        """Give a batch up that takes longer than the settings allow."""
+        """Abort a batch that takes longer than the settings allow."""
         limit_s, began_s = self._settings.life.batch_timeout_s, self._batch_began_s
         if limit_s is None or began_s is None or not self._sink.busy or self._given_up is not None:
             return
@@ -536,7 +536,7 @@ class Daemon:
         faulthandler.dump_traceback(all_threads=True)
         self._given_up = GivenUpError(
             "the batch takes longer than `pipeline.batch.timeout`",
-            hint="it is done again after the restart; the stacks above say what it waited for",
+            hint="it is retried after the restart; the thread dump above shows what it waited for",
             seconds=round(took_s),
         )
 
@@ -580,7 +580,7 @@ class Daemon:
         set_levels(settings.log.level, settings.life.log_levels)
 
     def _drain_query(self) -> bool:
-        """Let the running batch end and be recorded, and end the query; False."""
+        """Wait until the running batch ends and is recorded, then end the query; False."""
         query, sink = self._query, self._sink
         with self._query_failures():
             self._observer.draining()
@@ -597,6 +597,6 @@ class Daemon:
         return False
 
     def _recorded(self) -> bool:
-        """Whether Spark's commit log has the batch that the sink finished last."""
+        """Whether Spark's commit log contains the last batch that the sink finished."""
         last = self._sink.last_batch_id
         return last is None or newest_number(self._position.directory / "commits") >= last

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's log as part of our own: what the driver's JVM writes becomes records of `logging`.
+"""Spark's log as part of our own: output of the driver's JVM becomes records of `logging`.
 
 The JVM's standard output and error are a pipe. Its logging writes JSON lines to it, one record a
 line (`log4j2.properties`), and so do the Python processes that it starts
-(`ingest.logs.configure_child_logging`), whose standard error the JVM hands on. Anything else there
-was written past all logging, such as the last output of a dying process: lines that come together
-become one warning.
+(`ingest.logs.configure_child_logging`), whose standard error the JVM forwards. Anything else
+bypassed logging, such as the last output of a dying process: consecutive lines become one
+warning.
 """
 
 import datetime
@@ -23,17 +23,17 @@ from typing import Any
 from storage.errors import InvalidOptionError
 
 RAW_LOGGER = "spark.stderr"
-"""Of lines that no logging wrote."""
+"""Of lines that bypassed logging."""
 
 _LOG = logging.getLogger(__name__)
 
 _CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 _GIVEN = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
 _QUIET_S = 0.3
-"""Lines that no logging wrote belong together until nothing has come for so long [s]."""
+"""Lines that bypassed logging are one record until no line has come for so long [s]."""
 
 _MOST_LINES = 5_000
-"""Of one such record; the stacks of all threads of a JVM are some thousand."""
+"""Of one such record; the stacks of all threads of a JVM have some thousand."""
 _CHUNK = 1 << 16
 _LEVELS = logging.getLevelNamesMapping()
 _NORMAL = re.compile(
@@ -58,14 +58,14 @@ def cause_line(text: str) -> str:
     Of a Python trace inside a Java one it is Python's: Java only carries it.
     """
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    found, in_trace = "", False
+    cause, in_trace = "", False
     for line in lines:
         if _TRACE in line:
             in_trace = True
         elif in_trace and _PYTHON_CAUSE.match(line):
-            found, in_trace = line, False
-    if found:
-        return found
+            cause, in_trace = line, False
+    if cause:
+        return cause
     java = _JAVA_CAUSE.findall(text)
     if java:
         return str(java[-1]).strip()
@@ -87,16 +87,16 @@ def java_words(options: str) -> list[str]:
 
 
 def log_options(options: str, environ: Mapping[str, str], *, driver: bool) -> str:
-    """Java options, those for our log with them unless the user brings a configuration of his own.
+    """Java options, with those for our log unless the user has a logging configuration.
 
     Args:
         options: of the user, or the defaults.
-        environ: of this process; `SPARK_CONF_DIR` may hold the configuration.
+        environ: of this process; `SPARK_CONF_DIR` may contain the configuration.
         driver: whether they are for the driver's JVM, not for executors'.
     """
     directory = environ.get("SPARK_CONF_DIR")
-    given = directory and any((Path(directory) / name).exists() for name in _GIVEN)
-    if given or any("log4j" in option for option in java_words(options)):
+    has_configuration = directory and any((Path(directory) / name).exists() for name in _GIVEN)
+    if has_configuration or any("log4j" in option for option in java_words(options)):
         return options
     added = f"-Dlog4j2.configurationFile={_CONFIGURATION.as_uri()}"
     if driver:  # in the same JVM the scheduler logs what the executor does
@@ -108,7 +108,7 @@ class JvmLog:
     """Reads the pipe in a thread until its last writer has ended.
 
     Attributes:
-        fileno: where the JVM is to write; call `handed_over` when it has it.
+        fileno: output of the JVM; call `handed_over` when the JVM has it.
     """
 
     def __init__(self) -> None:
@@ -117,11 +117,11 @@ class JvmLog:
         self._thread.start()
 
     def handed_over(self) -> None:
-        """Forget the JVM's end of the pipe, so that its end is seen."""
+        """Close our copy of the JVM's end of the pipe, so that end of file is detected."""
         os.close(self.fileno)
 
     def join(self, timeout_s: float) -> None:
-        """Wait until all is written, if the JVM has ended."""
+        """Wait until all output is read, if the JVM has ended."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -137,14 +137,14 @@ class JvmLog:
                     break
                 try:
                     lines.take(data)
-                except Exception:  # noqa: BLE001 - who stops reading stops the JVM
-                    _LOG.exception("lines of the JVM are lost", extra={"event": "jvm_log"})
+                except Exception:  # noqa: BLE001 - without a reader the JVM blocks
+                    _LOG.exception("JVM log lines are lost", extra={"event": "jvm_log"})
         lines.end()
         os.close(self._reads)
 
 
 class _Lines:
-    """Makes records of what arrives in pieces."""
+    """Makes log records of chunks of output."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -152,12 +152,12 @@ class _Lines:
 
     @property
     def waiting(self) -> bool:
-        """Whether lines wait for others that belong to them."""
+        """Whether lines wait for the rest of their record."""
         return bool(self._raw)
 
     def take(self, data: bytes) -> None:
-        *whole, self._rest = (self._rest + data).split(b"\n")
-        for line in whole:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
             self._line(line.decode(errors="replace"))
 
     def end(self) -> None:
@@ -167,12 +167,12 @@ class _Lines:
         self.flush()
 
     def flush(self) -> None:
-        """What no logging wrote, as one record."""
+        """Log lines that bypassed logging as one record."""
         lines, self._raw = self._raw, []
         text = "\n".join(lines).strip("\n")
         if text.strip():
-            more = {"error": {"message": cause_line(text), "stack": text}} if len(lines) > 1 else {}
-            _write(RAW_LOGGER, logging.WARNING, cause_line(text), {"event": "stderr", **more})
+            info = {"error": {"message": cause_line(text), "stack": text}} if len(lines) > 1 else {}
+            _write(RAW_LOGGER, logging.WARNING, cause_line(text), {"event": "stderr", **info})
 
     def _line(self, line: str) -> None:
         fields = _fields(line)
@@ -183,12 +183,12 @@ class _Lines:
                 self.flush()
             return
         self.flush()
-        more = {name: value for name, value in fields.items() if name not in _FIXED}
+        info = {name: value for name, value in fields.items() if name not in _FIXED}
         if place := _PLACE.findall(str(fields["msg"])):
-            more["at"] = "{}:{} {}".format(*place[-1])
+            info["at"] = "{}:{} {}".format(*place[-1])
         level = _LEVELS.get(str(fields.get("level", "")).upper(), logging.WARNING)
         moment = _moment(fields.get("ts"))
-        _write(str(fields["logger"]), level, _in_short(str(fields["msg"])), more, moment)
+        _write(str(fields["logger"]), level, _in_short(str(fields["msg"])), info, moment)
 
 
 def _fields(line: str) -> dict[str, Any] | None:
@@ -209,7 +209,7 @@ def _moment(text: object) -> float | None:
 
 
 def _in_short(text: str) -> str:
-    """A message in one line: of one with a whole stack in it what it is about, and the cause."""
+    """A message in one line: of one with a stack trace its first line and the cause."""
     first, _, rest = text.partition("\n")
     if not rest:
         return text
@@ -225,6 +225,6 @@ def _write(
     record = logger.makeRecord(name, level, "", 0, "%s", (text,), None)
     if moment is not None:
         record.created = moment
-    known = vars(record)
-    known.update({key: value for key, value in more.items() if key not in known})
+    attributes = vars(record)
+    attributes.update({key: value for key, value in more.items() if key not in attributes})
     logger.handle(record)

@@ -2,8 +2,8 @@
 """Why a streaming query ended, parsed from Spark's error, and whether a retry can succeed.
 
 Exceptions of tasks and of the source's process arrive as the text of a Python traceback inside one
-of Spark's. Our own error is parsed from it; some others are explained: a full disk, a worker
-without memory.
+of Spark's. Our own error is parsed from it; some others are classified: a full disk, a worker out
+of memory.
 """
 
 import errno
@@ -31,7 +31,7 @@ from storage.errors import (
 )
 
 _FINAL = frozenset({ExitCode.DATA, ExitCode.ACCESS, ExitCode.CONFIG})
-"""Failures that a retry cannot mend: a person must act."""
+"""Failures that a retry cannot fix: an operator must act."""
 
 _OURS = re.compile(r"\b(?:storage|changelog|ingest)(?:\.\w+)*\.(_?[A-Z]\w*Error): (.+)")
 _FULL = re.compile(r"(?:No space left on device|Disk quota exceeded)([^\n]*)")
@@ -46,7 +46,7 @@ _HEAP = re.compile(r"java\.lang\.OutOfMemoryError: ?([^\n]*)")
 
 
 def cause_of(failure: BaseException | None, error: PySparkException) -> BaseException | None:
-    """The sink's own exception, which Spark's carries as text only (SPARK.md §9).
+    """The sink's exception, which Spark's contains only as text (SPARK.md §9).
 
     Returns:
         None: the query was stopped.
@@ -55,33 +55,33 @@ def cause_of(failure: BaseException | None, error: PySparkException) -> BaseExce
         return None
     if isinstance(failure, LakewardError):
         return failure
-    found = error_in(str(error))
-    if found is not None:
-        found.__cause__ = failure or error
-    return found or failure or error
+    cause = error_in(str(error))
+    if cause is not None:
+        cause.__cause__ = failure or error
+    return cause or failure or error
 
 
 def error_in(text: str) -> LakewardError | None:
-    """Our exception from a traceback of the source's process or of a task, or what it means."""
+    """Our exception from a traceback of the source's process or of a task, or its equivalent."""
     full = _FULL.search(text)
     if full is not None:
         return _disk_full(full[0])
-    found = _OURS.findall(text)
-    if not found:
+    matches = _OURS.findall(text)
+    if not matches:
         return _memory(text)
-    name, message = found[-1]
+    name, message = matches[-1]
     kind = error_named(name)
     return None if kind is None else kind(message.strip())
 
 
 def _disk_full(text: str) -> DiskFullError:
-    found = _PATH.search(text)
-    path = (found[1] or found[2]) if found else None
+    match = _PATH.search(text)
+    path = (match[1] or match[2]) if match else None
     return DiskFullError(
         "a disk is full",
         detail=" ".join(text.split())[:300],
-        hint="make room where the path is: warehouse, checkpoint, or the workers' TMPDIR and "
-        "SPARK_LOCAL_DIRS; nothing is half written, and the daemon continues by itself",
+        hint="free disk space at the path: warehouse, checkpoint, or the workers' TMPDIR and "
+        "SPARK_LOCAL_DIRS; nothing is half written, and the daemon resumes by itself",
         **({"path": path} if path else {}),
     )
 
@@ -104,7 +104,7 @@ def _memory(text: str) -> MemoryLimitError | None:
     if _WORKER_KILLED.search(text):
         return MemoryLimitError(
             "a Python worker was killed",
-            detail="mostly by the system for lack of memory; see its log",
+            detail="usually by the kernel for lack of memory; see its log",
             hint="raise the memory limit of the machine or pod, or lower "
             "`pipeline.trigger.max.bytes` or `spark.parallelism`; with "
             "`spark.executor.pyspark.memory` a worker reports it before the system kills it",
@@ -140,11 +140,11 @@ def as_error(failure: BaseException) -> LakewardError:
 
 def is_final(error: BaseException) -> bool:
     """Whether a retry in this process is useless."""
-    lost = isinstance(error, (FencedError, SparkGoneError))
-    return lost or kind_of(error).exit_code in _FINAL
+    unrecoverable = isinstance(error, (FencedError, SparkGoneError))
+    return unrecoverable or kind_of(error).exit_code in _FINAL
 
 
 def is_outage(error: BaseException) -> bool:
     """Whether an external system does not answer, or a disk is full: retries may succeed."""
-    excused = (CommitConflictError, QueryFailedError, MemoryLimitError, SparkGoneError)
-    return isinstance(error, RetryableError) and not isinstance(error, excused)
+    exceptions = (CommitConflictError, QueryFailedError, MemoryLimitError, SparkGoneError)
+    return isinstance(error, RetryableError) and not isinstance(error, exceptions)

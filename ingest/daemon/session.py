@@ -34,13 +34,13 @@ _GIVEN = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit")
 
 @functools.cache
 def prepared_home() -> Path:
-    """Where the home with an archive of classes is, whether or not there is one.
+    """Path of the Spark home with a class archive, whether or not it exists.
 
-    The archive (class data sharing of the JVM) is made once, at set-up, by
-    `ingest.daemon.class_archive`. A JVM with it starts Spark with half of the CPU. The JVM accepts
-    it for the very Java, class path, jars and collector that it was made with, and runs without it
+    The archive (class data sharing of the JVM) is created once, at set-up, by
+    `ingest.daemon.class_archive`. With it Spark starts with half of the CPU time. The JVM accepts
+    it only with the Java, class path, jars and collector of its creation, and runs without it
     otherwise. So the home has a fixed path, which is part of the class path, beside the cache of
-    compiled functions: what is there is run, too.
+    compiled functions, which is equally trusted as code.
 
     Its name is a digest of Java's path and of the jars. Java itself checks more.
     """
@@ -55,14 +55,14 @@ def prepared_home() -> Path:
 
 
 def temporary_home(place: str) -> Path | None:
-    """Make a home without an archive below a directory; None where it or Spark's jars are not."""
+    """Create a home without archive below a directory; None if it or Spark's jars do not exist."""
     if not (place and Path(place).is_dir() and (_INSTALLED / "jars").is_dir()):
         return None
     return link_home(Path(tempfile.mkdtemp(prefix="spark-home-", dir=place)))
 
 
 def link_home(home: Path) -> Path:
-    """Make the links of a home, whose directory may exist."""
+    """Create the links of a home, whose directory may exist."""
     home.mkdir(parents=True, exist_ok=True)
     for name in ("bin", "jars"):
         link = home / name
@@ -76,13 +76,13 @@ def archive_options(home: Path, options: str) -> str:
 
     Args:
         home: of `prepared_home`.
-        options: of the JVM; what they say about archives stays.
+        options: of the JVM; its own archive options take precedence.
     """
     archive = home / ARCHIVE
-    given = any(word in option for option in java_words(options) for word in _GIVEN)
-    if given or not archive.exists():
+    has_archive_option = any(word in option for option in java_words(options) for word in _GIVEN)
+    if has_archive_option or not archive.exists():
         return options
-    # an archive that does not fit is no matter for the log
+    # a rejected archive is not worth a log line
     return (
         f"{options} -XX:SharedArchiveFile={shlex.quote(str(archive))} -Xshare:auto -Xlog:cds*=off"
     )
@@ -98,19 +98,18 @@ _CHECKPOINT_FILES = (
 )
 _DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
 _NO_COMMAND = "no-data-sources-by-name"
-"""Before Spark makes a data source that was registered, it runs this program, twice, to look for
-others among all that is installed (0.2 CPU s); not if there is no such program. It uses it for
-nothing else."""
+"""Before Spark creates a registered data source, it runs this program, twice, to search installed
+packages for others (0.2 CPU s); not if the program does not exist. It has no other use."""
 
 _STACK = "-Xss16m"
 """stop() during a running action overflows the default stack (SPARK.md §9)."""
 
 _YOUNG = "-XX:InitialHeapSize=96m -XX:MaxNewSize=64m"
-"""Rows pass the heap by (docs/adr/ingest/0039), and what does pass dies young; a heap that begins
-with a share of the machine's memory is touched from one end to the other all the same."""
+"""Rows bypass the heap (docs/adr/ingest/0039), and other objects die young; a heap with an initial
+size by the machine's memory would be touched from end to end nevertheless."""
 
 JAVA_DEFAULTS = f"{_STACK} -XX:+UseParallelGC -XX:TieredStopAtLevel=1 {_YOUNG}"
-"""Options of the driver's JVM, if the settings give none."""
+"""Options of the driver's JVM, if the settings have none."""
 
 _OUTPUT_TIMEOUT_S = 5.0
 """How long to wait for the output of a JVM that did not start [s]."""
@@ -133,13 +132,13 @@ def build_session(
     Args:
         name: application name.
         master: Spark master URL.
-        conf: the user's settings; they win.
+        conf: the user's settings; they take precedence.
         parallelism: shuffle partitions; about the number of cores, never 200 (SPARK.md §8).
 
     Raises:
         SparkStartError: no session; a new process may succeed.
     """
-    # executors are given this path, too: the same image, or the same machine
+    # executors use this path too: the same image, or the same machine
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     _export_python_path()
@@ -159,19 +158,19 @@ def build_session(
 
 
 def _start_jvm(properties: Mapping[str, str], *, is_local: bool) -> None:
-    """Start the driver's JVM, its log being part of ours; one that runs already is taken as it is.
+    """Start the driver's JVM, with its log in ours; a running one is used unchanged.
 
     Raises:
         PySparkException: it did not start.
     """
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
-    given = dict(properties)
+    jvm_properties = dict(properties)
     log = JvmLog()
     try:
         # on a cluster the directory is not ours, and Spark may send its home to executors
-        with _spark_home(given) if is_local else contextlib.nullcontext():
-            conf = SparkConf().setAll(list(given.items()))
+        with _spark_home(jvm_properties) if is_local else contextlib.nullcontext():
+            conf = SparkConf().setAll(list(jvm_properties.items()))
             gateway = launch_gateway(conf, {"stdout": log.fileno, "stderr": log.fileno})
     except BaseException:
         log.handed_over()
@@ -188,9 +187,9 @@ def _spark_home(properties: dict[str, str]) -> Iterator[None]:
     """Give the JVM a SPARK_HOME of ours, unless the user has set one.
 
     It has links to `bin` and `jars` of the installed pyspark, and no archives of Python modules.
-    Spark puts those before all else on the path of each Python process that it starts; what is in
-    an archive is compiled again by each of them (0.5 CPU s), though pyspark is installed. Without
-    them it does not start two processes to look for data sources by their names, either.
+    Spark puts those first on the path of each Python process that it starts; each of them compiles
+    the modules again (0.5 CPU s), although pyspark is installed. Without them Spark does not start
+    two processes to find data sources by name, either.
 
     Args:
         properties: of the JVM; options for the home's archive of classes are added.
@@ -232,30 +231,30 @@ def spark_properties(
     parallelism: int,
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """All of Spark's properties; `conf`, the user's, wins."""
+    """All of Spark's properties; `conf`, the user's, takes precedence."""
     settings = {
         JAVA_OPTIONS: JAVA_DEFAULTS,
         "spark.python.daemon.module": "ingest.daemon.worker_daemon",
-        # chunks go from one process to the next through the page cache: compressing them only costs
+        # chunks pass between processes through the page cache: compression has no benefit
         "spark.shuffle.compress": "false",
         "spark.shuffle.spill.compress": "false",
-        # a task that runs again after a lost executor may cut its chunks elsewhere and has other
-        # times in its report; Spark would fail the batch for that (adr/0018)
+        # a task repeated after a lost executor may split its chunks differently and reports other
+        # times; Spark would fail the batch for that (adr/0018)
         "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
         "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(parallelism),
         "spark.sql.adaptive.enabled": "false",
-        # the plan handles a few rows: compiling code for it takes longer than it ever will
+        # the plan handles a few rows: compiling it takes longer than running it
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
         "spark.sql.streaming.minBatchesToRetain": "20",
-        # Spark's default runs `readlink` sixteen times a batch, each in a process of its own
+        # Spark's default runs `readlink` sixteen times a batch, each in a separate process
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         "spark.sql.session.timeZone": "UTC",
-        # the source's options carry client properties, secrets included
+        # the source's options contain client properties, including secrets
         "spark.sql.redaction.options.regex": "(?i)url|settings|pipeline",
         "spark.scheduler.mode": "FAIR",
         "spark.driver.bindAddress": "127.0.0.1" if master.startswith("local") else "0.0.0.0",
@@ -295,8 +294,8 @@ def _driver_memory() -> str:
 
 
 def _export_python_path() -> None:
-    """Let workers import these packages wherever the process was started (SPARK.md §7)."""
+    """Let workers import these packages, whatever the working directory (SPARK.md §7)."""
     root = str(_PACKAGES_ROOT)
-    known = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
-    if root not in known:
-        os.environ["PYTHONPATH"] = os.pathsep.join([root, *known])
+    paths = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    if root not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *paths])

@@ -148,12 +148,12 @@ class DaemonSignals:
 
     def _late(self) -> None:
         if self._given_up:
-            _LOG.error("giving up the batch took too long: ending", extra={"event": "abort"})
+            _LOG.error("aborting the batch took too long: exiting", extra={"event": "abort"})
             self._end(int(ExitCode.RETRY))
             return
         self._given_up = True
         _LOG.warning(
-            "the batch did not end in time: it is given up, and done again at the next start",
+            "the batch did not end in time: it is aborted, and retried at the next start",
             extra={"event": "drain_timeout", "grace_s": self._grace_s()},
         )
         self._overdue()

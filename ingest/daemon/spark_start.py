@@ -183,7 +183,7 @@ def require_jvm(spark: SparkSession, failure: BaseException) -> None:
         raise SparkGoneError(
             "Spark's process has ended",
             detail=str(failure).split("\n", maxsplit=1)[0],
-            hint="mostly the system killed it for lack of memory: see the kernel's or pod's log",
+            hint="usually the kernel killed it for lack of memory: see its log or the pod's",
         ) from failure
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows are to blame when something done to whole columns fails: found by halves.
+"""Finds, by bisection, the rows for which an operation on whole columns fails.
 
-A few rows of many cost a few attempts at small pieces, and what is done to columns needs no way of
-saying which row it stumbled over.
+A few rows of many cost a few attempts on small ranges, and the operation need not report which row
+failed.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ def failing_positions(
     """Positions that fail alone.
 
     Args:
-        attempt: tries the rows from a position up to another; fails for the whole.
+        attempt: tries the rows of a range; fails as a whole.
         count: of rows, at least one.
-        errors: what a failure raises.
+        errors: exceptions of a failure.
 
     Returns:
-        Ascending. Two rows that fail only together are not among them.
+        Ascending. Rows that fail only together are not included.
     """
     return _within(attempt, 0, count, errors)
 
@@ -33,10 +33,10 @@ def _within(
     if end - start == 1:
         return [start]
     middle = (start + end) // 2
-    found: list[int] = []
+    positions: list[int] = []
     for low, high in ((start, middle), (middle, end)):
         try:
             attempt(low, high)
         except errors:
-            found += _within(attempt, low, high, errors)
-    return found
+            positions += _within(attempt, low, high, errors)
+    return positions

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which column of a table holds a column of the source, where the two are not named alike.
+"""Maps columns of the source to columns of a table whose names differ.
 
-A table keeps in its options what its schema alone cannot say, so that every process and every
-replay decodes alike (ADR 0011):
+The table's options store what its schema cannot express, so that every process and every replay
+decodes in the same way (ADR 0011):
 
 * `lakeward.former-names`  JSON, column to its earlier names in the source, newest first: an event
-  that was written before a rename still finds the column;
+  written before a rename still finds the column;
 * `lakeward.typed-columns`  JSON, column of the source to the further columns that hold its values
-  of types that do not convert (`on.incompatible: new_column`), in the order they were made;
-* `lakeward.text-columns`  JSON, column to the type it had before it became STRING: values that are
-  no text are written as the cast of that type writes them;
-* `lakeward.dropped-columns`  JSON, column to why the table has it no longer: events written before
-  the drop do not bring it back;
+  of types that do not convert (`on.incompatible: new_column`), in order of creation;
+* `lakeward.text-columns`  JSON, column to its type before it became STRING: values that are not
+  text are written as the cast of that type writes them;
+* `lakeward.dropped-columns`  JSON, column to the reason for which it was dropped: events written
+  before the drop do not add it again;
 * `lakeward.ddl-heard`  JSON, source table to the last statement that changed these names, as topic,
-  partition and offset: none of them counts twice.
+  partition and offset: no statement is applied twice.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ Names = Mapping[str, tuple[str, ...]]
 
 
 def folded(name: str) -> str:
-    """What names have in common that differ only in letter case or in Unicode normal form."""
+    """Canonical form of names that differ only in letter case or in Unicode normal form."""
     text = name.casefold()
     if text.isascii():
         return text
@@ -47,7 +47,7 @@ def folded(name: str) -> str:
 
 
 def alike(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Groups of different names that differ only in letter case or normal form, in their order."""
+    """Groups of distinct names that differ only in letter case or normal form, in order."""
     groups: dict[str, dict[str, None]] = {}
     for name in names:
         groups.setdefault(folded(name), {})[name] = None
@@ -55,31 +55,31 @@ def alike(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def spelt(name: str, columns: Iterable[str]) -> str:
-    """A name as the columns have it, where one of them alone is spelt alike."""
+    """The spelling of a name among the columns, if exactly one of them matches."""
     names = list(columns)
     if name in names:
         return name
-    same = [each for each in names if folded(each) == folded(name)]
-    return same[0] if len(same) == 1 else name
+    matches = [column for column in names if folded(column) == folded(name)]
+    return matches[0] if len(matches) == 1 else name
 
 
 def reserved_name(names: Iterable[str]) -> str:
-    """Why columns cannot be written that are called like Lakeward's own; "" = none is."""
-    found = sorted({*names} & {OFFSET_COLUMN, UNAVAILABLE_COLUMN})
-    if not found:
+    """Why columns with names of Lakeward's own cannot be written; "" = there are none."""
+    conflicts = sorted({*names} & {OFFSET_COLUMN, UNAVAILABLE_COLUMN})
+    if not conflicts:
         return ""
     return (
-        f"column {found[0]} has a name that Lakeward needs for itself: leave it out with "
+        f"column {conflicts[0]} has a name that Lakeward needs for itself: leave it out with "
         "`columns.exclude` in a rule of `tables`, or have the connector rename it"
     )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """What a table's options say about its columns; see the module for the attributes.
+    """The names of a table's columns, from its options; see the module for the attributes.
 
     Attributes:
-        exact: whether a column is another one when it is spelt otherwise (`source.names.case`).
+        exact: whether names are case-sensitive (`source.names.case`).
     """
 
     former: Names = dataclasses.field(default_factory=dict)
@@ -91,24 +91,24 @@ class ColumnNames:
 
     @staticmethod
     def of(options: Mapping[str, str], *, exact: bool = False) -> "ColumnNames":
-        """Of a table's options; `exact` is the pipeline's.
+        """Parse a table's options; `exact` is the pipeline's.
 
         Raises:
-            CorruptDataError: an option is not what Lakeward writes.
+            CorruptDataError: an option is malformed.
         """
         keys = (FORMER_OPTION, TYPED_OPTION, TEXT_OPTION, DROPPED_OPTION, HEARD_OPTION)
-        found = _parsed(tuple(options.get(key, "") for key in keys))
-        return dataclasses.replace(found, exact=True) if exact else found
+        names = _parsed(tuple(options.get(key, "") for key in keys))
+        return dataclasses.replace(names, exact=True) if exact else names
 
     @property
     def further(self) -> frozenset[str]:
-        """Columns that hold a further type of some other column."""
+        """Columns that hold a further type of another column."""
         return frozenset(name for names in self.typed.values() for name in names)
 
     def slots(
         self, member: str, columns: Collection[str], present: Collection[str]
     ) -> tuple[str, ...]:
-        """The table's columns that may hold a column of the source, the first that fits wins.
+        """The table's candidate columns for a column of the source; the first that fits is used.
 
         Args:
             member: name of the source's column.
@@ -117,12 +117,12 @@ class ColumnNames:
         """
         first = self._first(member, columns, present)
         further = self.typed.get(first or member, ())
-        own = () if first is None else (first,)
-        return own + tuple(name for name in further if name in columns)
+        head = () if first is None else (first,)
+        return head + tuple(name for name in further if name in columns)
 
     def _first(self, member: str, columns: Collection[str], present: Collection[str]) -> str | None:
-        if self.former and (found := self._by_former_name(columns, present).get(member)):
-            return found
+        if self.former and (column := self._by_former_name(columns, present).get(member)):
+            return column
         if member in columns:
             return None if member in self.further else member
         return None if self.typed.get(member) else self._same_but_case(member, columns, present)
@@ -130,50 +130,50 @@ class ColumnNames:
     def _by_former_name(
         self, columns: Collection[str], present: Collection[str]
     ) -> Mapping[str, str]:
-        """Members of an event that are columns under a former name, and those columns.
+        """Members of an event with former names of columns, and those columns.
 
-        A member may also be the present name of another column: when the event is so old that this
-        other column had a former name as well.
+        A member may also be the current name of another column: in an event so old that the other
+        column had a former name too.
         """
-        found: dict[str, str] = {}
-        grown = True
-        while grown:
-            grown = False
+        mapping: dict[str, str] = {}
+        changed = True
+        while changed:
+            changed = False
             for column, earlier in self.former.items():
-                own = column in present and column not in found
-                if own or column not in columns or column in found.values():
+                is_current = column in present and column not in mapping
+                if is_current or column not in columns or column in mapping.values():
                     continue
-                known = {folded(name) for name in earlier}  # statements do not mind the case
-                member = next((n for n in present if folded(n) in known and n not in found), None)
+                keys = {folded(name) for name in earlier}  # statements ignore case
+                member = next((n for n in present if folded(n) in keys and n not in mapping), None)
                 if member is not None:
-                    found[member] = column
-                    grown = True
-        return found
+                    mapping[member] = column
+                    changed = True
+        return mapping
 
     def _same_but_case(
         self, member: str, columns: Collection[str], present: Collection[str]
     ) -> str | None:
-        """The column of which a member is another spelling: most databases do not mind the case.
+        """The column with another spelling of a member's name: most databases ignore case.
 
-        None where an event has both spellings, or the table does: they are two columns.
+        None if an event or the table has both spellings: they are two columns.
         """
         if self.exact:
             return None
         name = folded(member)
-        same = [column for column in columns if folded(column) == name]
-        if len(same) != 1 or same[0] in self.further:
+        matches = [column for column in columns if folded(column) == name]
+        if len(matches) != 1 or matches[0] in self.further:
             return None
-        return same[0] if sum(folded(each) == name for each in present) == 1 else None
+        return matches[0] if sum(folded(spelling) == name for spelling in present) == 1 else None
 
     def now(self, member: str, columns: Collection[str]) -> str:
-        """What a column that the table never had is called now, if it was renamed before."""
+        """Current name of a column that the table never had, if it was renamed before."""
         for column, earlier in self.former.items():
             if member in earlier and column not in columns:
                 return column
         return member
 
     def options(self) -> dict[str, str]:
-        """As table options; "" where there is nothing to say."""
+        """As table options; "" for empty ones."""
         texts = {name: type_name(type_) for name, type_ in self.texts.items()}
         return {
             FORMER_OPTION: _text(self.former),
@@ -184,7 +184,7 @@ class ColumnNames:
         }
 
     def renamed(self, old: str, new: str) -> "ColumnNames":
-        """After a column of the table was renamed."""
+        """After a rename of a column of the table."""
         earlier = (old, *(name for name in self.former.get(old, ()) if name != new))
         former = {name: names for name, names in self.former.items() if name != old}
         typed = {new if name == old else name: names for name, names in self.typed.items()}
@@ -194,15 +194,15 @@ class ColumnNames:
 
     def with_former(self, column: str, earlier: str) -> "ColumnNames":
         """After a column was renamed elsewhere."""
-        known = tuple(name for name in self.former.get(column, ()) if name != earlier)
-        return dataclasses.replace(self, former={**self.former, column: (earlier, *known)})
+        previous = tuple(name for name in self.former.get(column, ()) if name != earlier)
+        return dataclasses.replace(self, former={**self.former, column: (earlier, *previous)})
 
     def with_heard(self, source: str, place: tuple[str, int, int]) -> "ColumnNames":
-        """After a statement was taken into account."""
+        """After a statement was applied."""
         return dataclasses.replace(self, heard={**self.heard, source: place})
 
     def has_heard(self, source: str, place: tuple[str, int, int]) -> bool:
-        """Whether a statement was taken into account before."""
+        """Whether a statement was already applied."""
         last = self.heard.get(source)
         return last is not None and last[:2] == place[:2] and last[2] >= place[2]
 
@@ -216,35 +216,35 @@ class ColumnNames:
         return ColumnNames(former, typed, texts, dropped, self.heard, self.exact)
 
     def without_former(self, column: str) -> "ColumnNames":
-        """After the source lost a column that the table keeps: its former names are free."""
+        """After the source dropped a column that the table keeps: its former names are free."""
         former = {name: names for name, names in self.former.items() if name != column}
         return dataclasses.replace(self, former=former)
 
     def with_column(self, column: str) -> "ColumnNames":
-        """After a column of that name was made: whatever had the name before is forgotten."""
+        """After a column of that name was added: former uses of the name are removed."""
         former = {
-            name: tuple(each for each in names if each != column)
+            name: tuple(alias for alias in names if alias != column)
             for name, names in self.former.items()
         }
         dropped = {name: why for name, why in self.dropped.items() if name != column}
         return dataclasses.replace(self, former=former, dropped=dropped)
 
     def with_further(self, member: str, column: str) -> "ColumnNames":
-        """After a column was made for a further type of another."""
+        """After a column was added for a further type of another."""
         typed = {**self.typed, member: (*self.typed.get(member, ()), column)}
         return dataclasses.replace(self, typed=typed)
 
     def with_text(self, column: str, type_: DataType) -> "ColumnNames":
-        """After a column became STRING; the first type it had counts."""
+        """After a column became STRING; its first type is kept."""
         return dataclasses.replace(self, texts={column: type_, **self.texts})
 
 
 NO_NAMES = ColumnNames()
-"""Of a table whose options say nothing about its columns."""
+"""Of a table without such options."""
 
 
 def why_no_column(name: str) -> str:
-    """Why no column can have a name; "" where one can."""
+    """Why a column cannot have a name; "" = it can."""
     if name in (OFFSET_COLUMN, UNAVAILABLE_COLUMN):
         return reserved_name([name])
     try:
@@ -255,10 +255,10 @@ def why_no_column(name: str) -> str:
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
-    """`<name>_<n>` with the smallest n from 1 that no other name equals, whatever its case."""
-    known = {folded(each) for each in taken}
+    """`<name>_<n>` with the smallest n from 1 that is unused, ignoring case."""
+    folded_names = {folded(column) for column in taken}
     number = 1
-    while folded(f"{name}_{number}") in known:
+    while folded(f"{name}_{number}") in folded_names:
         number += 1
     return f"{name}_{number}"
 
@@ -278,11 +278,9 @@ def _parsed(texts: Sequence[str]) -> ColumnNames:
             {name: (topic, part, offset) for name, (topic, part, offset) in heard.items()},
         )
     except (ValueError, AttributeError, TypeError) as error:
-        raise CorruptDataError(
-            "a table's options about its columns cannot be read", value=texts
-        ) from error
+        raise CorruptDataError("a table's column options cannot be read", value=texts) from error
 
 
 def _text(names: Mapping[str, object]) -> str:
-    kept = {name: value for name, value in names.items() if value}
-    return orjson.dumps(kept, option=orjson.OPT_SORT_KEYS).decode() if kept else ""
+    entries = {name: value for name, value in names.items() if value}
+    return orjson.dumps(entries, option=orjson.OPT_SORT_KEYS).decode() if entries else ""

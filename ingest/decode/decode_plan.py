@@ -2,11 +2,11 @@
 """How the row events of one shape are decoded: columns, codecs and msgspec structs.
 
 A plan belongs to one source table, one schema block (or none) and one version of the target's
-schema. The structs are generated from it: attribute `f3` is column 3, whatever its name.
+schema. The structs are generated from it: attribute `f3` is column 3.
 
-msgspec takes no struct whose members' names need an escape in JSON. Such a column has a member that
-no event has: rows that bring a value for it are refused as rows with an unknown member are, and
-take the reference path, which reads members by their whole names.
+msgspec does not support struct members whose names need an escape in JSON. Such a column gets a
+member that no event has: rows with a value for it are refused like rows with an unknown member, and
+take the reference path, which reads members by their full names.
 """
 
 import dataclasses
@@ -36,8 +36,8 @@ class PlanColumn:
     Attributes:
         name: of the column.
         type: of the column.
-        codec: None = the event's shape has no such column, or nothing fits it: only null is taken.
-        renamed: name of the JSON member where it is another.
+        codec: None = the event's shape has no such column, or no codec fits: only null is accepted.
+        renamed: name of the JSON member if it differs.
     """
 
     name: str
@@ -55,29 +55,29 @@ _NUMBERS = (Kind.NUMBER, Kind.LOOSE_NUMBER)
 
 
 class RowPlan:
-    """See the module; does not change.
+    """See the module; immutable.
 
-    Made once per shape, in about a millisecond.
+    Created once per shape, in about a millisecond.
 
     Args:
         target: the table.
         source: the source table.
         columns: in schema order.
-        key_names: primary key, all among the columns' members.
+        key_names: primary key, a subset of the columns' members.
         null_only: see Attributes.
 
     Attributes:
-        target: the table; its schema is None while the table does not exist.
+        target: the table; its schema is None until the table exists.
         source: the source table.
         columns: in schema order.
         key: indices of the primary key's columns.
         key_names: members of the primary key's columns.
         index: columns by their members' names.
-        known: names of the columns and of their members: none of them is new in an event.
+        known: names of the columns and of their members: these are not new in an event.
         null_only: names beyond the columns that appear with null values only.
-        matched: (table, member, column) of columns whose members are spelt otherwise.
+        matched: (table, member, column) of columns whose members are spelt differently.
         decode_row: a row image to its struct.
-        decode_key: the key columns of a row image alone, whatever else is in it.
+        decode_key: only the key columns of a row image.
         getters: one per column: row struct to value.
         key_parts: one getter per key column.
     """
@@ -125,7 +125,7 @@ class RowPlan:
             names[f"n{i}"] = name
         ignored = filter(is_plain_name, self.target.ignored - self.index.keys())
         for i, name in enumerate(sorted(ignored)):
-            members.append((f"i{i}", msgspec.Raw, None))  # skipped, whatever it is
+            members.append((f"i{i}", msgspec.Raw, None))  # skipped
             names[f"i{i}"] = name
         return msgspec.defstruct("Row", members, rename=names, forbid_unknown_fields=True, gc=False)
 
@@ -135,7 +135,7 @@ class RowPlan:
         return msgspec.defstruct("Key", members, rename=names, gc=False)
 
     def holds_numbers(self, row: Any) -> bool:
-        """Whether columns of guessed floats hold the numbers of a row exactly."""
+        """Whether columns of inferred floats represent the numbers of a row exactly."""
         for loose, get in self._numbers:
             token = bytes(get(row) or NULL)
             quoted = loose and token[:1] == b'"'
@@ -144,7 +144,7 @@ class RowPlan:
         return True
 
     def _struct_name(self, member: str) -> str:
-        """What a member is called in structs: where its name is not plain, as no column is."""
+        """The name of a member in structs; a placeholder if its name is not plain."""
         if is_plain_name(member):
             return member
         name = _ESCAPED.sub("?", member)
@@ -165,22 +165,22 @@ class RowPlan:
         """The key columns of a row image with the raw text of their values.
 
         Raises:
-            msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is no JSON object.
+            msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is not a JSON object.
         """
         if not all(is_plain_name(name) for name in self.key_names):
-            found = MEMBERS.decode(image)
-            return {name: bytes(found.get(name, b"null")) for name in self.key_names}
+            members = MEMBERS.decode(image)
+            return {name: bytes(members.get(name, b"null")) for name in self.key_names}
         key = self._raw_key(image)
         return {self.columns[i].member: bytes(getattr(key, f"f{i}")) for i in self.key}
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether JSON needs no escape to write a member's name, so that a struct may have it."""
+    """Whether a member's name needs no escape in JSON, so that a struct may have it."""
     return _ESCAPED.search(name) is None
 
 
 def member_type(column: PlanColumn) -> Any:
-    """What msgspec decodes a column's values to."""
+    """The type that msgspec decodes a column's values to."""
     if column.codec is None or not is_plain_name(column.member):
         return None
     wire = wire_type(column.codec)
@@ -191,16 +191,16 @@ _DECODE_ERRORS = (
     msgspec.MsgspecError,
     UnicodeDecodeError,
     RecursionError,
-    TypeError,  # None stands for a row that is not there
+    TypeError,  # None is a missing row
 )
 
 
 def decode_all(
     decode: Callable[[bytes], Any], texts: Sequence[bytes | None]
 ) -> tuple[list[Any], list[int]]:
-    """Structs, None where decoding failed; and the indices of those.
+    """Structs, None where decoding failed; and the indices of the failures.
 
-    The map keeps its place when one text fails, so the good ones never leave the C loop.
+    `map` continues after a failed text, so the others never leave the C loop.
     """
     decoded: list[Any] = []
     failed: list[int] = []
@@ -216,5 +216,5 @@ def decode_all(
 
 
 def is_value(value: object) -> bool:
-    """Whether a decoded member, raw or not, is more than null."""
+    """Whether a decoded member, raw or not, is not null."""
     return value is not None and not (isinstance(value, msgspec.Raw) and bytes(value) == NULL)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decoder gives back: typed change batches, bad records, schema deltas and counts.
+"""The results of a decoder: typed change batches, bad records, schema deltas and counts.
 
-Values only; every format (`dialects` names them) produces them and everything behind the decoder
-reads nothing else. Rows of one `DecodeResult` come from one (topic, partition).
+Values only; every format (see `dialects`) produces them and all later stages read nothing else.
+Rows of one `DecodeResult` come from one (topic, partition).
 """
 
 import dataclasses
@@ -19,27 +19,27 @@ OFFSET_COLUMN = "_OFFSET"
 
 UNAVAILABLE_COLUMN = "_UNAVAILABLE"
 """Column after `OFFSET_COLUMN`, only in batches that need it: per row the field ids (list of int32)
-of values that the source did not send because they did not change; null = none. Null stands in
-their place."""
+of values that the source did not send because they did not change; null = none. Their values are
+null."""
 
 HELD_ONLY = -1
-"""Among the ids of `UNAVAILABLE_COLUMN`: the row counts only if the table holds one of its key."""
+"""Among the ids of `UNAVAILABLE_COLUMN`: apply the row only if the table has one of its key."""
 
 MOVED = -2
-"""Among the ids of `UNAVAILABLE_COLUMN`: the values are those of the row that the row before, a
-delete, deletes: the same row of the source under its old key."""
+"""Among the ids of `UNAVAILABLE_COLUMN`: the values are those of the row that the preceding delete
+removes: the same row of the source under its old key."""
 
 SOURCE_TABLE_OPTION = "lakeward.source-table"
-"""Table option that says which source table fills the table (`SourceTable.address`), or by which
-rule several of them do (`Target.owner`)."""
+"""Table option with the source table of the table (`SourceTable.address`), or the rule by which
+several of them share it (`Target.owner`)."""
 
 
 OWN_TABLE_OPTION = "lakeward.own-table"
-"""Table option that says what Lakeward keeps the table for; no source table fills it."""
+"""Table option with the purpose of Lakeward's own tables; no source table fills them."""
 
 
 TABLE_NAME = "table_name"
-"""Error class of records whose target may not have its name."""
+"""Error class of records whose target has an invalid name."""
 
 
 class EventRefusedError(Exception):
@@ -59,11 +59,11 @@ class SourceTable:
     """A table of the source database, from the event's `source` block.
 
     Attributes:
-        database: database name; empty when the event names none.
-        schema: schema inside the database; empty where the source has none (MySQL).
+        database: database name; empty if the event has none.
+        schema: schema inside the database; empty if the source has none (MySQL).
         table: table name.
-        server: what the connector calls the database server (`source.name`, the topic prefix);
-            empty when the event does not say.
+        server: the connector's name of the database server (`source.name`, the topic prefix); empty
+            if the event has none.
     """
 
     database: str
@@ -83,7 +83,7 @@ class SourceTable:
 
 
 class Toast(enum.Enum):
-    """What becomes of a value that the source did not send because it did not change."""
+    """Handling of values that the source did not send because they did not change."""
 
     KEEP = "keep"
     NULL = "null"
@@ -91,7 +91,7 @@ class Toast(enum.Enum):
 
 
 class TypeRequests(enum.Enum):
-    """Which values that do not convert to their column's type request a change of the schema."""
+    """Which values that do not convert to their column's type request a schema change."""
 
     NONE = "none: their records are bad"
     DECLARED = "those whose type the event declares"
@@ -100,35 +100,34 @@ class TypeRequests(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """Where the rows of a source table go.
+    """The target table of a source table.
 
     Attributes:
         identifier: `db.table`.
-        schema: schema to decode with: the columns that come from the source; None = the table does
-            not exist yet.
+        schema: schema to decode with: the columns from the source; None = the table does not exist
+            yet.
         evolvable: whether records that the schema does not cover may request a schema change; if
             not they are bad records.
-        owner: whose the table is, if not the source table's alone: several share it.
-        constants: columns that have one value in all rows of this source table, and the value.
+        owner: owner of a table that several source tables share; empty = the source table.
+        constants: columns with one value in all rows of this source table, and the value.
         key_prefix: those of them that come first in the primary key.
-        refusal: why no row of this source table can be taken; "" = rows are taken.
-        toast: keep the value that the table holds, store null, or refuse the record.
-        origin: names of metadata (`ingest.decode.metadata_columns`) that its change batches must
-        bring.
-        ignored: columns of the source that are not wanted: not decoded, never a reason for a delta.
+        refusal: why rows of this source table are refused; "" = they are accepted.
+        toast: keep the value of the table, store null, or refuse the record.
+        origin: names of metadata (`ingest.decode.metadata_columns`) that its change batches need.
+        ignored: excluded columns of the source: not decoded, never a reason for a delta.
         needs_before: why updates and deletes must have the old values of all columns of the
-            schema's key; "" = the row's new ones, or the record's key, say enough.
-        needs_values: columns whose old values a delete must have right where it has them: it
-            would not count, or not count rightly, with null in their place.
-        behind_key: columns of the schema's key that are none of the table's key, which is computed
+            schema's key; "" = the new ones of the row, or the record's key, suffice.
+        needs_values: columns whose old values in a delete, if present, must be correct: with null
+            instead it would be ignored or misapplied.
+        behind_key: columns of the schema's key that are not in the table's key, which is computed
             from them: their types may change.
         fixed: columns of the source and the types (as text) with which they do not request a
-            change: their values must fit what is there, one by one.
+            change: each value must fit the existing column.
         type_requests: see there.
-        finds_old_rows: whether the task that writes a row knows the row of its old key, too.
-        why_frozen: what was wrong with the requested change, where it is not `evolvable` for that.
-        exact_names: whether a column that is spelt in another case is another column.
-        refusal_class: error class of the records, where there is a `refusal`.
+        finds_old_rows: whether the task that writes a row also has the row of its old key.
+        why_frozen: why the requested change was refused, if it is not `evolvable` for that reason.
+        exact_names: whether column names are case-sensitive.
+        refusal_class: error class of the records, if there is a `refusal`.
     """
 
     identifier: str
@@ -152,30 +151,30 @@ class Target:
     refusal_class: str = "schema"
 
     def belongs_to(self, source: SourceTable) -> bool:
-        """Whether the table may be filled from a source table."""
+        """Whether a source table may write to the table."""
         return self.schema is None or is_owner(self.schema, source, self.owner)
 
 
 def is_owner(schema: TableSchema, source: SourceTable, owner: str = "") -> bool:
-    """Whether a table may be filled from a source table."""
+    """Whether a source table may write to a table."""
     if OWN_TABLE_OPTION in schema.options:
         return False
-    wanted = schema.options.get(SOURCE_TABLE_OPTION)
-    return wanted is None or wanted in ((owner,) if owner else (source.address, source.label))
+    address = schema.options.get(SOURCE_TABLE_OPTION)
+    return address is None or address in ((owner,) if owner else (source.address, source.label))
 
 
 Resolver = Callable[[SourceTable, str], Target | None]
-"""(source table, topic) to its target; None = the table is not wanted, its records are counted."""
+"""(source table, topic) to its target; None = the table is not routed, its records are counted."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObservedField:
-    """A column as the source shows it; the type is nullable.
+    """A column observed in the source; the type is nullable.
 
     Attributes:
         name: in the source.
         type: of its values.
-        column: of the table that was found for it and does not hold the type; "" = none was found.
+        column: matching column of the table, which cannot hold the type; "" = none.
     """
 
     name: str
@@ -189,21 +188,20 @@ class SchemaDelta:
 
     Attributes:
         target: `db.table`.
-        source: where it was seen.
+        source: the source table.
         topic: topic of the record.
-        fields: columns in event order: all of them when the table is missing, otherwise those that
+        fields: columns in event order: all of them if the table is missing, otherwise those that
             are new or need a wider type.
         primary_key: column names, in key order.
         offset: of the first record of that shape.
         owner: see `Target`.
         constants: see `Target`; they are among the columns of the primary key, not of `fields`.
-        position: kind of position that the records have (`ingest.source.position.kinds`); empty =
-        none,
-            or not requested.
-        epoch_ms: moment since which the source counts its positions anew, where the shape is
-            covered and this is the news.
-        partition: of the topic; -1 = not known.
-        lacks: columns of the table that the shape does not have.
+        position: kind of position of the records (`ingest.source.position.kinds`); empty = none, or
+            not requested.
+        epoch_ms: time at which the source's positions restarted, if the shape is covered and this
+            is the change.
+        partition: of the topic; -1 = unknown.
+        lacks: columns of the table that the shape lacks.
     """
 
     target: str
@@ -222,7 +220,7 @@ class SchemaDelta:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A record that cannot be decoded, whole, for quarantine.
+    """A complete record that cannot be decoded, for quarantine.
 
     Attributes:
         offset: in its partition.
@@ -231,8 +229,8 @@ class BadRecord:
         value: raw value.
         headers: in order.
         error_class: one word for metrics (`ingest.pipeline.quarantine.bad_classes` lists them).
-        error: for people; names the column where one is to blame.
-        target: `db.table` that the record is for; empty where that is not known.
+        error: for people; names the failing column, if any.
+        target: `db.table` of the record; empty if unknown.
     """
 
     offset: int
@@ -253,13 +251,13 @@ class ChangeBatch:
         target: `db.table`.
         schema_id: of the schema that the columns follow.
         rows: the table's columns in schema order, then `_VALUE_KIND` int8 and `_OFFSET` int64, and
-            where values are missing `_UNAVAILABLE`; in offset order. A change of key is two rows of
+            `_UNAVAILABLE` if values are missing; in offset order. A change of key is two rows of
             one offset: -D old, then +I new.
-        min_source_ts_ms: smallest `source.ts_ms` [epoch ms]; None when no event has one.
+        min_source_ts_ms: smallest `source.ts_ms` [epoch ms]; None if no event has one.
         max_source_ts_ms: largest `source.ts_ms` [epoch ms].
-        constants: of the target, see there; they are no columns of `rows`.
+        constants: of the target, see there; they are not columns of `rows`.
         origin: metadata of each row, columns as `Target.origin` names them, of the types in
-            `ingest.decode.metadata_columns`; None when the target requests none.
+            `ingest.decode.metadata_columns`; None if the target requests none.
     """
 
     target: str
@@ -273,7 +271,7 @@ class ChangeBatch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DecodeResult:
-    """All that came out of one raw batch.
+    """The result of decoding one raw batch.
 
     Attributes:
         changes: at most one per `Target`, so several for a table that source tables share.
@@ -283,8 +281,8 @@ class DecodeResult:
             schema_change notification signal unrouted`, and `pending` for row events withheld
             because of a delta. Every record is counted once or is in `bad`.
         matched: (table, member of events, column) where rows were decoded from a member that is
-            spelt otherwise than the column.
-        walked: records that became rows by the compiled scan (`ingest.decode.json.layout`).
+            spelt differently from the column.
+        walked: records decoded by the compiled scan (`ingest.decode.json.layout`).
     """
 
     changes: list[ChangeBatch]

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An unexpected failure of one record fails no batch: it is isolated by bisection, and quarantined.
+"""An unexpected failure of one record does not fail a batch: bisection isolates and quarantines it.
 
-A row that a later step cannot take (placing, writing) is found the same way; its record is named to
-the driver, which runs the batch again without it (`BatchPlan.unwritable`).
+A row that fails in a later step (placing, writing) is found in the same way; its record is reported
+to the driver, which runs the batch again without it (`BatchPlan.unwritable`).
 
-What a record holds may only make the record bad. Where decoding raises what no path foresees, the
-records that raise alone are found (`halving`), each becomes a bad record of class `internal` with
-the end of the traceback, and the others are decoded without them. Errors of what a task works with
-(`ingest.errors.blames_record`) are no record's, and pass.
+The content of a record may only make the record bad. If decoding raises an unforeseen exception,
+the records that raise it alone are found (`bisection`), each becomes a bad record of class
+`internal` with the end of the traceback, and the others are decoded without them. Errors of a
+task's environment (see `ingest.errors.blames_record`) are not a record's, and propagate.
 """
 
 import traceback
@@ -24,18 +24,18 @@ _FRAMES = 12
 _MESSAGE = 500
 _TEXT = 6_000
 _MOST_ROWS = 100
-"""Failing rows of one table and task that are isolated; where more fail, rows are not the cause."""
+"""Failing rows of one table and task that are isolated; if more fail, rows are not the cause."""
 
 
 class _UnforeseenError(Exception):
-    """Something that no path foresees; its cause says what."""
+    """An unforeseen error; see its cause."""
 
 
 def reason_text(error: BaseException) -> str:
-    """An unforeseen error and the end of its traceback, bounded, as text that can be stored."""
-    name, said = type(error).__name__, str(error)[:_MESSAGE]
+    """An unforeseen error and the end of its traceback as storable text of limited length."""
+    name, message = type(error).__name__, str(error)[:_MESSAGE]
     frames = "".join(traceback.format_tb(error.__traceback__, limit=-_FRAMES))
-    text = f"{name}: {said}: not foreseen, please report it\n{frames[-_TEXT:]}"
+    text = f"{name}: {message}: not foreseen, please report it\n{frames[-_TEXT:]}"
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -44,15 +44,15 @@ def isolated(
     attempt: Callable[[RawBatch], object],
     raw: RawBatch,
 ) -> DecodeResult:
-    """Decode records, those excepted that raise what is not foreseen.
+    """Decode records, except those that raise unforeseen errors.
 
     Args:
-        decode: decodes records for good.
-        attempt: tries the same, and leaves nothing behind.
+        decode: decodes records.
+        attempt: tries the same without side effects.
         raw: the records.
 
     Raises:
-        Exception: an error that is no record's.
+        Exception: an error that is not a record's.
     """
     try:
         return decode(raw)
@@ -65,12 +65,12 @@ def isolated(
     failing = failing_positions(
         lambda low, high: _tried(attempt, raw.of(range(low, high))), len(raw), (_UnforeseenError,)
     )
-    if not failing:  # only together: each half for itself
+    if not failing:  # only together: each half separately
         middle = len(raw) // 2
         halves = (range(middle), range(middle, len(raw)))
         return united([isolated(decode, attempt, raw.of(half)) for half in halves])
-    removed = set(failing)
-    rest = [at for at in range(len(raw)) if at not in removed]
+    excluded = set(failing)
+    rest = [at for at in range(len(raw)) if at not in excluded]
     parts = [isolated(decode, attempt, raw.of([at])) for at in failing]
     if rest:
         parts.append(isolated(decode, attempt, raw.of(rest)))
@@ -80,29 +80,29 @@ def isolated(
 def guilty_rows(
     attempt: Callable[[int, int], object], count: int, error: Exception
 ) -> dict[int, str]:
-    """The rows that a step after decoding fails for, and why.
+    """The rows for which a step after decoding fails, and why.
 
     Args:
-        attempt: tries the step with the rows from a position up to another; none are tried, too.
+        attempt: tries the step with the rows of a range, which may be empty.
         count: of rows.
-        error: what the step raised for all of them.
+        error: raised by the step for all of them.
 
     Raises:
-        Exception: `error`, where it is not about single rows.
+        Exception: `error`, if it is not caused by single rows.
     """
-    whys: dict[int, str] = {}
+    reasons: dict[int, str] = {}
 
     def tried(low: int, high: int) -> None:
         try:
             attempt(low, high)
-        except Exception as other:
-            if not blames_record(other):
+        except Exception as cause:
+            if not blames_record(cause):
                 raise
             if high - low == 1:
-                whys[low] = reason_text(other)
-                if len(whys) > _MOST_ROWS:
-                    raise error from other
-            raise _UnforeseenError from other
+                reasons[low] = reason_text(cause)
+                if len(reasons) > _MOST_ROWS:
+                    raise error from cause
+            raise _UnforeseenError from cause
 
     if not blames_record(error):
         raise error
@@ -112,10 +112,10 @@ def guilty_rows(
         raise error from None
     if count == 1:
         return {0: reason_text(error)}
-    found = failing_positions(tried, count, (_UnforeseenError,))
-    if not found or len(found) == count:
+    positions = failing_positions(tried, count, (_UnforeseenError,))
+    if not positions or len(positions) == count:
         raise error
-    return {at: whys[at] for at in found}
+    return {at: reasons[at] for at in positions}
 
 
 def _tried(attempt: Callable[[RawBatch], object], raw: RawBatch) -> None:

@@ -7,10 +7,10 @@ path, so the first and the last key of a raw batch are compared, and all of them
 the two differs: a source changes its key once, not back and forth within a few thousand records.
 
 Debezium writes a change of key as a delete of the old key (header `__debezium.newkey`), a tombstone
-and an insert of the new one (header `__debezium.oldkey`), all in a row. An insert whose values did
-not all come (`unavailable`) can take them from the old row only if that row is known as it was just
-before: its delete must stand right before the insert, in the same partition and batch of records.
-Elsewhere changes of the old row may lie that have not been read yet (CDC.md §1.2).
+and an insert of the new one (header `__debezium.oldkey`), consecutively. An insert with missing
+values (`unavailable`) can take them from the old row only if the last state of that row is known:
+its delete must directly precede the insert, in the same partition and batch of records. Otherwise
+there may be changes of the old row that have not been read yet (CDC.md §1.2).
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from ingest.decode.types.token_values import PARSE_ERRORS
 from ingest.source.records import RawBatch
 
 OldKeys = Callable[[int], Tokens | None]
-"""`KeyMoves.old_key`, whatever the positions are of."""
+"""`KeyMoves.old_key`, for positions of any kind."""
 
 _OLD, _NEW = "__debezium.oldkey", "__debezium.newkey"
 
@@ -56,10 +56,10 @@ class KeyMoves:
         self._is_delete = is_delete
 
     def old_key(self, at: int) -> Tokens | None:
-        """Columns of the key that a new row had before; None: the row is really new.
+        """Columns of the key that a new row had before; None: the row is new.
 
         Raises:
-            EventRefusedError: the key changed, but the old row is not surely known.
+            EventRefusedError: the key changed, but the last state of the old row is unknown.
         """
         old = self._header(at, _OLD)
         if old is None:
@@ -71,10 +71,10 @@ class KeyMoves:
             raise _unknown("the delete of the old key does not stand right before")
         if self._header(before, _NEW) != _parsed(self._json_key(at)):
             raise _unknown("the delete before it is of another change")
-        found = key_tokens(self._json_key(before))
-        if not found or _parsed(self._json_key(before)) != old:
+        key = key_tokens(self._json_key(before))
+        if not key or _parsed(self._json_key(before)) != old:
             raise _unknown("the delete before it is of another key")
-        return found
+        return key
 
     def _header(self, at: int, name: str) -> Any:
         return _parsed(dict(self._raw.headers(at)).get(name))
@@ -126,30 +126,30 @@ def without_foreign_keys(
     columns_of: KeyColumns = json_keys,
     names: ColumnNames = NO_NAMES,
 ) -> tuple[ChangeBatch | None, list[BadRecord]]:
-    """Take out the rows whose record has another key than the table.
+    """Remove the rows whose record has another key than the table.
 
     Args:
         raw: the records.
         change: what was decoded from them for one table.
         primary_key: the table's.
         columns_of: reads keys.
-        names: what the table's options say of its columns, whose names may have been others.
+        names: column names by the table's options, former names included.
 
     Returns:
-        The rest (None when nothing is left), and the records taken out, in offset order.
+        The remaining rows (None if there are none), and the removed records, in offset order.
     """
-    wanted = frozenset(primary_key)
+    expected = frozenset(primary_key)
 
     def disagrees(at: int) -> bool:
         columns = columns_of(raw, at)
-        if columns is None or columns == wanted:
+        if columns is None or columns == expected:
             return False
-        slots = {name: names.slots(name, wanted, columns) for name in columns}
-        return {found[0] if found else name for name, found in slots.items()} != wanted
+        slots = {name: names.slots(name, expected, columns) for name in columns}
+        return {matches[0] if matches else name for name, matches in slots.items()} != expected
 
     if len(raw) == 0 or not (disagrees(0) or disagrees(len(raw) - 1)):
         return change, []
-    mine = set(change.rows.column(OFFSET_COLUMN).to_pylist())
+    row_offsets = set(change.rows.column(OFFSET_COLUMN).to_pylist())
     error = (
         f"the record's key is not the primary key of {change.target} "
         f"({', '.join(primary_key)}): make a new table for the new key"
@@ -157,15 +157,15 @@ def without_foreign_keys(
     bad = [
         bad_record(raw, index, ERROR_CLASS, error, change.target)
         for index, offset in enumerate(raw.offsets)
-        if offset in mine and disagrees(index)
+        if offset in row_offsets and disagrees(index)
     ]
     if not bad:
         return change, []
     removed = {record.offset for record in bad}
     offsets = change.rows.column(OFFSET_COLUMN).to_pylist()
     keep = pa.array([offset not in removed for offset in offsets])
-    kept = change.rows.filter(keep)
-    if kept.num_rows == 0:
+    rows = change.rows.filter(keep)
+    if rows.num_rows == 0:
         return None, bad
     origin = None if change.origin is None else change.origin.filter(keep)
-    return dataclasses.replace(change, rows=kept, origin=origin), bad
+    return dataclasses.replace(change, rows=rows, origin=origin), bad

@@ -4,9 +4,9 @@
 Values come as a batch `origin` beside the rows: columns named as here, of these types, one row per
 row. What a source does not have is null. In tables the names have the pipeline's prefix.
 
-Nothing is read unless a target requests it (`Target.origin`). It is read in a pass of its own over
-the records that gave rows, whatever path decoded them: only the wanted members, many records at a
-time (`OriginReader`). What the record itself knows (topic, offset, key, ...) is added here.
+Nothing is read unless a target requests it (`Target.origin`). It is read in a separate pass over
+the decoded records, independent of the path that decoded them: only the requested members, many
+records at a time (`OriginReader`). Metadata of the record (topic, offset, key, ...) is added here.
 """
 
 import dataclasses
@@ -93,20 +93,20 @@ METADATA: dict[str, Metadata] = {
 
 
 def checked_metadata(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, each of which must be in the table, once.
+    """The names, each of which must be in the table, without duplicates.
 
     Raises:
-        InvalidRequestError: one is not, or stands there twice.
+        InvalidRequestError: a name is unknown or duplicate.
     """
-    found: list[str] = []
+    result: list[str] = []
     for name in names:
         if name not in METADATA:
             hint = nearest(name, METADATA) or f"there are: {', '.join(METADATA)}"
             raise InvalidRequestError("there is no such metadata column", hint=hint, column=name)
-        if name in found:
+        if name in result:
             raise InvalidRequestError("a metadata column is named twice", column=name)
-        found.append(name)
-    return tuple(found)
+        result.append(name)
+    return tuple(result)
 
 
 def origin_schema(names: Iterable[str]) -> pa.Schema:
@@ -116,12 +116,12 @@ def origin_schema(names: Iterable[str]) -> pa.Schema:
 
 def origin_column(origin: pa.RecordBatch | None, name: str, num_rows: int) -> pa.Array:
     """A metadata column; null where the origin has none."""
-    wanted = arrow_type(METADATA[name].type)
+    type_ = arrow_type(METADATA[name].type)
     position = -1 if origin is None else origin.schema.get_field_index(name)
     if origin is None or position < 0:
-        return pa.nulls(num_rows, wanted)
+        return pa.nulls(num_rows, type_)
     column = origin.column(position)
-    return column if column.type == wanted else column.cast(wanted)
+    return column if column.type == type_ else column.cast(type_)
 
 
 OriginReader = Callable[[RawBatch, Sequence[int], Collection[str]], Mapping[str, pa.Array]]
@@ -151,7 +151,7 @@ class RequestedOrigins:
         return target
 
     def plain(self, source: SourceTable, topic: str) -> Target | None:
-        """The target as one that requests nothing, for a decoder whose rows pass another one."""
+        """The target without requests, for a decoder whose rows pass through another one."""
         target = self(source, topic)
         return dataclasses.replace(target, origin=()) if target is not None else None
 
@@ -176,11 +176,11 @@ class RequestedOrigins:
         at = np.searchsorted(offsets, change.rows.column(OFFSET_COLUMN).to_numpy())
         firsts = np.r_[True, at[1:] != at[:-1]]
         places = at[firsts].tolist()
-        known = {**read(raw, places, names), **_record_columns(raw, places, names)}
+        metadata = {**read(raw, places, names), **_record_columns(raw, places, names)}
         schema = origin_schema(names)
         columns = [
-            known[name].cast(schema.field(name).type)
-            if name in known
+            metadata[name].cast(schema.field(name).type)
+            if name in metadata
             else origin_column(None, name, len(places))
             for name in names
         ]
@@ -193,31 +193,31 @@ class RequestedOrigins:
 def _record_columns(
     raw: RawBatch, places: Sequence[int], names: Collection[str]
 ) -> dict[str, pa.Array]:
-    """What records know of themselves, whatever is in them."""
+    """Metadata of records themselves, independent of their content."""
     count = len(places)
-    found: dict[str, pa.Array] = {}
+    columns: dict[str, pa.Array] = {}
     for name in _RECORD.intersection(names):
         match name:
             case "topic":
-                found[name] = pa.repeat(pa.scalar(raw.topic, pa.string()), count)
+                columns[name] = pa.repeat(pa.scalar(raw.topic, pa.string()), count)
             case "partition":
-                found[name] = pa.repeat(pa.scalar(raw.partition, pa.int32()), count)
+                columns[name] = pa.repeat(pa.scalar(raw.partition, pa.int32()), count)
             case "offset":
-                found[name] = pa.array([raw.offsets[at] for at in places], pa.int64())
+                columns[name] = pa.array([raw.offsets[at] for at in places], pa.int64())
             case "key":
-                found[name] = pa.array([raw.keys[at] for at in places], pa.binary())
+                columns[name] = pa.array([raw.keys[at] for at in places], pa.binary())
             case "headers":
-                found[name] = _headers(raw, places)
+                columns[name] = _headers(raw, places)
             case "timestamp":
                 stamps = [raw.timestamp(at)[1] for at in places]
-                known = [None if stamp == NO_TIMESTAMP else stamp for stamp in stamps]
-                found[name] = pa.array(known, pa.int64()).cast(pa.timestamp("ms"))
+                times = [None if stamp == NO_TIMESTAMP else stamp for stamp in stamps]
+                columns[name] = pa.array(times, pa.int64()).cast(pa.timestamp("ms"))
             case _:
                 kinds = [_TIMESTAMP_TYPES[raw.timestamp(at)[0]] for at in places]
-                found[name] = pa.array(kinds, pa.string())
-    if "timestamp" in found:
-        found["timestamp"] = found["timestamp"].cast(origin_schema(["timestamp"]).field(0).type)
-    return found
+                columns[name] = pa.array(kinds, pa.string())
+    if "timestamp" in columns:
+        columns["timestamp"] = columns["timestamp"].cast(origin_schema(["timestamp"]).field(0).type)
+    return columns
 
 
 def _headers(raw: RawBatch, places: Sequence[int]) -> pa.Array:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of the records of one raw batch, gathered until all of them are decoded.
+"""Outcomes of the records of one raw batch, collected until all of them are decoded.
 
-Every record ends here exactly once: as rows, a count, a bad record or behind a delta.
+Every record has exactly one outcome: rows, a count, a bad record, or a wait for a delta.
 """
 
 import dataclasses
@@ -61,10 +61,10 @@ class ConvertedRows:
 
     Attributes:
         columns: one array per column of the plan, all of one length.
-        refused: indices of rows that are not to be used, ascending: a value did not convert (null
-            stands there), a key or NOT NULL column is null, or the placeholder may be in it.
-        unavailable: by column index the mask of values that the source did not send; null stands
-            in their place.
+        refused: indices of rows that must not be used, ascending: a value did not convert (it is
+            null), a key or NOT NULL column is null, or the placeholder may be in it.
+        unavailable: by column index the mask of values that the source did not send; they are
+            null.
     """
 
     columns: list[pa.Array]
@@ -84,7 +84,7 @@ def convert_marked(plan: RowPlan, rows: Sequence[Any], placeholder: Placeholder)
 def convert_columns(
     plan: RowPlan, count: int, column_of: ColumnOf, placeholder: Placeholder
 ) -> ConvertedRows:
-    """As `convert_marked`, of so many rows whose columns come from a function."""
+    """As `convert_marked`, of `count` rows whose columns come from a function."""
     toast = plan.target.toast
     arrays: list[pa.Array] = []
     refused: set[int] = set()
@@ -134,8 +134,8 @@ def _missing(column: PlanColumn, array: pa.Array) -> list[int]:
     """Rows with null in a column that takes none."""
     if column.type.nullable or not array.null_count:
         return []
-    found: list[int] = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist()
-    return found
+    rows: list[int] = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False)).tolist()
+    return rows
 
 
 def convert_column(codec: Codec, values: list[Any], refused: set[int]) -> pa.Array:
@@ -212,7 +212,7 @@ class TargetRows:
             if isinstance(stamps, np.ndarray):
                 stamps = stamps[keep]
             else:
-                stamps = [stamp for stamp, kept in zip(stamps, keep.tolist(), strict=True) if kept]
+                stamps = [stamp for stamp, flag in zip(stamps, keep.tolist(), strict=True) if flag]
         self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
         self._note(stamps)
 
@@ -227,9 +227,9 @@ class TargetRows:
             if len(stamps):
                 self._stamps += [int(stamps.min()), int(stamps.max())]
             return
-        known = [stamp for stamp in stamps if stamp is not None] if None in stamps else stamps
-        if known:
-            self._stamps += [min(known), max(known)]  # type: ignore[type-var,list-item]
+        moments = [stamp for stamp in stamps if stamp is not None] if None in stamps else stamps
+        if moments:
+            self._stamps += [min(moments), max(moments)]  # type: ignore[type-var,list-item]
 
     def finish(self) -> ChangeBatch | None:
         """The change batch in offset order, or None without rows."""
@@ -364,7 +364,7 @@ def _why_keyless(shape: Shape, lacking: Sequence[str]) -> str:
 
 
 def _owned(target: Target) -> str:
-    """By which one, and what to do about it."""
+    """The owner of the target, and the remedy."""
     options = {} if target.schema is None else target.schema.options
     if OWN_TABLE_OPTION in options:
         return f": {target.identifier} is a table of Lakeward's own ({options[OWN_TABLE_OPTION]})"
@@ -388,7 +388,7 @@ class Outcome:
         self._bad: list[BadRecord] = []
         self._rows: dict[Target, TargetRows] = {}
         self._by_id: dict[int, tuple[Target, TargetRows]] = {}
-        """The same, found without hashing a schema of many columns."""
+        """The same by id, which avoids hashing a schema of many columns."""
         self._matched: set[tuple[str, str, str]] = set()
         self.walked = 0
         self._withheld: dict[int, tuple[Shape, list[int]]] = {}
@@ -398,17 +398,17 @@ class Outcome:
         self._counts[name] += records
 
     def rows_of(self, plan: RowPlan) -> TargetRows:
-        """Where rows of a plan are put: those of all plans of one target together."""
+        """The collector of a plan's rows, shared by all plans of one target."""
         target = plan.target
         if plan.matched:
             self._matched |= plan.matched
-        known = self._by_id.get(id(target))
-        if known is not None:
-            return known[1]
+        entry = self._by_id.get(id(target))
+        if entry is not None:
+            return entry[1]
         rows = self._rows.get(target)
         if rows is None:
             rows = self._rows[target] = TargetRows(target)
-        self._by_id[id(target)] = target, rows  # kept alive, so that its id stays its own
+        self._by_id[id(target)] = target, rows  # kept alive, so that its id is not reused
         return rows
 
     def offsets(self, positions: Sequence[int]) -> Sequence[int]:
@@ -439,7 +439,7 @@ class Outcome:
             self.refuse(at, refused, shape.target_name)
 
     def refuse_keyless(self, shape: Shape, at: int, lacking: Sequence[str] = ()) -> None:
-        """A record is bad because no primary key can be known from it.
+        """A record is bad because it determines no primary key.
 
         Args:
             shape: of the record.
@@ -471,18 +471,18 @@ class Outcome:
         tokens: Tokens,
         placeholder: Placeholder,
     ) -> bool:
-        """What becomes of a record that its shape's plan did not take.
+        """Handle a record that its shape's plan rejected.
 
         Args:
             shape: of the record.
             at: its position.
-            error: why it was not taken.
+            error: why it was rejected.
             tokens: its row; empty = no column is to blame.
             placeholder: of unavailable values.
 
         Returns:
-            True: nothing yet, the plan is another one now and is to be tried; False: the record is
-            done.
+            True: the plan changed, the record must be tried again; False: the record has its
+            outcome.
         """
         if tokens and shape.learn_names(tokens, placeholder):
             return True
@@ -499,7 +499,7 @@ class Outcome:
         self._withheld.setdefault(id(shape), (shape, []))[1].append(at)
 
     def finish(self) -> DecodeResult:
-        """The result. Withheld records that give no ground for a schema change are bad."""
+        """The result. Withheld records that request no schema change are bad."""
         deltas: list[SchemaDelta] = []
         for shape, places in self._withheld.values():
             delta = shape.delta(self._raw.topic, self._raw.offsets[min(places)])
@@ -522,7 +522,7 @@ class Outcome:
 
 
 def united(results: Sequence[DecodeResult]) -> DecodeResult:
-    """What several decoders, or several calls, made of the records of one raw batch."""
+    """Combine the results of several decoders, or calls, for the records of one raw batch."""
     counts: Counter[str] = Counter()
     for result in results:
         counts.update(result.counts)

@@ -6,8 +6,8 @@ One message is one statement with the tables it changed: `source`, `databaseName
 `table.columns`. The topic has one partition, so its offsets order the statements.
 
 Of an ALTER TABLE statement only renames, drops and additions of columns are recognised: everything
-else shows in row events. Takes the dialects of MySQL, MariaDB and Oracle; what is not understood
-says nothing.
+else is visible in row events. Supports the dialects of MySQL, MariaDB and Oracle; unknown syntax is
+ignored.
 """
 
 import dataclasses
@@ -74,14 +74,14 @@ def column_changes(ddl: str) -> ColumnChanges:
 
 
 def _tokens(ddl: str) -> Iterator[_Token]:
-    for found in _TOKEN.finditer(ddl):
-        kind, text = found.lastgroup, found.group()
+    for match in _TOKEN.finditer(ddl):
+        kind, text = match.lastgroup, match.group()
         if kind == "tick":
-            yield _Token(found.group(kind).replace("``", "`"), "")
+            yield _Token(match.group(kind).replace("``", "`"), "")
         elif kind == "quote":
-            yield _Token(found.group(kind).replace('""', '"'), "")
+            yield _Token(match.group(kind).replace('""', '"'), "")
         elif kind == "bracket":
-            yield _Token(found.group(kind), "")
+            yield _Token(match.group(kind), "")
         elif kind == "text":
             yield _Token("", "")
         elif kind in ("word", "mark"):
@@ -189,7 +189,7 @@ class TableDdl:
     Attributes:
         source: the table, after the statement.
         type: `CREATE`, `ALTER` or `DROP`.
-        changes: what the statement says of names of columns.
+        changes: renamed, dropped and added columns.
         columns: all of the table after the statement; empty = unknown.
         ddl: the statement.
         topic: of the message.
@@ -250,7 +250,7 @@ def plain_value(raw: RawBatch, at: int) -> bytes | None:
 
 
 def schema_changes(raw: RawBatch, value: JsonValue) -> Iterator[TableDdl]:
-    """What records of the topic are about, in their order."""
+    """The table changes in records of the topic, in their order."""
     for at, offset in enumerate(raw.offsets):
         yield from read_schema_change(value(raw, at), raw.topic, raw.partition, offset)
 
@@ -258,7 +258,7 @@ def schema_changes(raw: RawBatch, value: JsonValue) -> Iterator[TableDdl]:
 def read_schema_change(
     value: bytes | None, topic: str, partition: int, offset: int
 ) -> list[TableDdl]:
-    """The tables that a message is about; none for a message that is no schema change."""
+    """The tables that a message changes; none for a message that is no schema change."""
     if value is None:
         return []
     try:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes: what the events of one (source table, schema block) look like against the target.
+"""Shapes: the events of one (source table, schema block) compared with the target.
 
 A `Shape` holds the decode plan of such events and learns from the reference path: a shape without
 schema block learns the columns that appear, a column may turn out to hold JSON numbers or objects.
-When the target does not cover the shape it has the delta to request.
+When the target does not cover the shape, it provides the delta to request.
 
-1. `refresh` with the target of the hour, before the first event of a batch;
+1. `refresh` with the current target, before the first event of a batch;
 2. `fate` says how its row events are handled; `ROWS` are decoded with `plan`;
-3. `learn_*` after single events, then `plan` may be another one.
+3. `learn_*` after single events, which may change `plan`.
 """
 
 import dataclasses
@@ -90,10 +90,10 @@ class Shape:
         primary_keys: configured key columns of a target, empty = take the Kafka key's.
 
     Attributes:
-        keyless: whether tables without primary key are taken: every event is an insert.
+        keyless: whether tables without primary key are accepted: every event is an insert.
         of_key: whether the block is that of records' keys, of which only the key columns count.
         has_open_types: whether `learn_widths` needs rows for missing columns.
-        refusal: why no row event of the shape can be taken, whatever the target is; "" = none.
+        refusal: why all row events of the shape are refused, for any target; "" = they are not.
     """
 
     keyless = False
@@ -208,7 +208,7 @@ class Shape:
         self._key = tuple(names)
         if not self.knows_key:
             self._lacked_key = self.lacking_key
-            self._key = ()  # what one record says wrongly is not the others' key
+            self._key = ()  # a wrong key of one record does not hold for others
             return False
         return True
 
@@ -244,7 +244,7 @@ class Shape:
 
     @property
     def has_configured_key(self) -> bool:
-        """Whether the key of a table that does not exist is of the settings, not of records."""
+        """Whether the key of a table that does not exist comes from the settings, not records."""
         return self.target is not None and bool(self._primary_keys(self.target.identifier))
 
     def _key_columns(self) -> tuple[str, ...]:
@@ -366,18 +366,18 @@ class Shape:
     # --- learning
 
     def learn_columns(self, tokens: Tokens, row: Tokens | None = None) -> None:
-        """Take note of columns that the table lacks, from a row, or some of it, without block.
+        """Record columns that the table lacks, from a row, or part of it, without block.
 
         Raises:
-            EventRefusedError: no column can have the name of one.
+            EventRefusedError: a name is not allowed for columns.
         """
-        known = {} if self.plan is None else self.plan.index
+        index = {} if self.plan is None else self.plan.index
         for name, token in tokens.items():
-            if token != NULL and name not in known and name not in self._ignored:
+            if token != NULL and name not in index and name not in self._ignored:
                 self._require_column(name)
         changed = False
         for member, token in tokens.items():
-            if member in known or token == NULL or member in self._ignored:
+            if member in index or token == NULL or member in self._ignored:
                 continue
             name = self._known_as(member, tokens if row is None else row)
             type_ = self._new_type(token)
@@ -399,19 +399,19 @@ class Shape:
         return self._signed(infer_type(token))
 
     def learn_widths(self, tokens: Tokens) -> None:
-        """Take note of how wide columns have to be whose declared types do not say it."""
+        """Record the widths that values require of columns whose declared types are open."""
 
     def outgrow(self, member: str, type_: DataType) -> None:
         """Request a wider column than the table has, for a value."""
-        known = self._outgrown.get(member, type_)
-        self._outgrown[member] = union_type(known, type_) or type_
+        current = self._outgrown.get(member, type_)
+        self._outgrown[member] = union_type(current, type_) or type_
 
     def _known_as(self, member: str, row: Tokens) -> str:
-        """A missing column of another spelling that other rows showed, or the member itself."""
+        """A missing column with another spelling from other rows, or the member itself."""
         if self._names.exact or member in self._missing:
             return member
-        same = [name for name in self._missing if folded(name) == folded(member)]
-        return same[0] if len(same) == 1 and same[0] not in row else member
+        spellings = [name for name in self._missing if folded(name) == folded(member)]
+        return spellings[0] if len(spellings) == 1 and spellings[0] not in row else member
 
     def _require_column(self, name: str) -> None:
         why = "" if name in self._missing else why_no_column(name)
@@ -419,13 +419,13 @@ class Shape:
             raise EventRefusedError("schema", f"column {name!r}: {why}")
 
     def _build_pending(self) -> None:
-        """A plan that recognises rows which bring nothing new, at the price of a fast decode."""
+        """A plan that recognises rows without new columns, at the cost of a fast decode."""
         if self.target is None:
             return
-        known = [] if self.plan is None else list(self.plan.columns)
-        known = [column for column in known if column.member not in self._missing]
+        existing = [] if self.plan is None else list(self.plan.columns)
+        existing = [column for column in existing if column.member not in self._missing]
         extra = [PlanColumn(n, t, self._bare(t)) for n, t in self._missing.items()]
-        columns = known + extra
+        columns = existing + extra
         names = {column.member for column in columns}
         key = [name for name in self._key_columns() if name in names]
         if self.plan is not None:
@@ -434,18 +434,18 @@ class Shape:
             self.pending_plan = RowPlan(self.target, self.source, columns, key)
 
     def learn_nulls(self, tokens: Tokens) -> None:
-        """Take note of columns that the table lacks and that came with null."""
+        """Record columns that the table lacks and whose values are null."""
         plan = self.plan
         if plan is None:
             return
-        known = {*plan.index, *plan.null_only, *self._ignored}
-        extra = [name for name in tokens if name not in known]
+        names = {*plan.index, *plan.null_only, *self._ignored}
+        extra = [name for name in tokens if name not in names]
         if extra:
             self._null_only.update(dict.fromkeys(extra))
             self._rebuild()
 
     def learn_values(self, tokens: Tokens) -> None:
-        """Take note of columns whose values come in another JSON form than expected."""
+        """Record columns whose values have another JSON form than expected."""
         plan = self.plan
         if plan is None:
             return
@@ -458,21 +458,21 @@ class Shape:
         """Find columns that hold a row's values under other names, or in another type's column.
 
         Returns:
-            Whether the plan is another one now, so that the row should be tried again.
+            Whether the plan changed, so that the row should be tried again.
         """
         plan = self.plan
         if self.block is not None or plan is None:
             return False
         types = {column.name: column.type for column in plan.columns}
-        found: dict[str, str] = {}
+        by_column: dict[str, str] = {}
         for member, token in tokens.items():
             slots = self._names.slots(member, types, tokens)
             if token == NULL and not (slots and folded(slots[0]) == folded(member)):
                 continue  # nothing to hold
             takers = [name for name in slots if self._takes(name, types[name], token, placeholder)]
             if slots:
-                found[(takers or slots)[0]] = member
-        members = {**self._others_of(found, tokens), **found}
+                by_column[(takers or slots)[0]] = member
+        members = {**self._others_of(by_column, tokens), **by_column}
         members = {name: member for name, member in members.items() if name != member}
         if members == self._members:
             return False
@@ -481,12 +481,12 @@ class Shape:
         return True
 
     def _others_of(self, found: Mapping[str, str], tokens: Tokens) -> dict[str, str]:
-        """What was learned of other columns than those found in a row, and still holds."""
-        taken = {*found.values(), *tokens}
+        """Members of columns other than those found in a row, as far as they still apply."""
+        members = {*found.values(), *tokens}
         return {
             name: member
             for name, member in self._members.items()
-            if name not in found and member not in taken and name not in tokens
+            if name not in found and member not in members and name not in tokens
         }
 
     def _takes(self, name: str, type_: DataType, token: bytes, placeholder: Placeholder) -> bool:
@@ -499,15 +499,15 @@ class Shape:
         return True
 
     def learn_types(self, tokens: Tokens, placeholder: Placeholder) -> bool:
-        """Take note of columns whose values in a row are of a type that does not convert.
+        """Record columns whose values in a row are of a type that does not convert.
 
         Returns:
-            Whether the row is to wait for a change of the schema.
+            Whether the row must wait for a change of the schema.
         """
         plan, target = self.plan, self.target
         if self.block is not None or plan is None or target is None or not target.evolvable:
             return False
-        found: dict[str, DataType] = {}
+        types: dict[str, DataType] = {}
         for number, column in enumerate(plan.columns):
             token = tokens.get(column.member, NULL)
             if token == NULL or number in plan.key or column.codec is None:
@@ -519,15 +519,15 @@ class Shape:
                 and changeable
                 and not self._takes(column.name, column.type, token, placeholder)
             ):
-                found[column.member] = type_
+                types[column.member] = type_
                 self._mismatched[column.member] = column.name
-        if found:
-            self._missing.update(found)
+        if types:
+            self._missing.update(types)
             self._build_pending()
-        return bool(found)
+        return bool(types)
 
     def _asked_type(self, target: Target, column: PlanColumn, token: bytes) -> DataType | None:
-        """The type that a value requires which its column does not take; None = it is bad."""
+        """The type required by a value that its column does not accept; None = it is bad."""
         if not self._facts.mapping.keeps(column.type):
             wider = wider_number(column.type, self._number(token))
             if wider is not None:
@@ -535,12 +535,12 @@ class Shape:
         return infer_type(token) if target.type_requests is TypeRequests.ALL else None
 
     def _signed(self, type_: DataType) -> DataType:
-        """A type of numbers that come with their sign, where DECIMAL(20, 0) has wrapped ones."""
+        """A type of signed numbers, where DECIMAL(20, 0) stands for unsigned ones."""
         wrapped = "unsigned-bigint-to-decimal" in self._facts.mapping
         return _SIGNED if wrapped and type_ == UNSIGNED_BIGINT else type_
 
     def _number(self, token: bytes) -> bytes:
-        """The token of a number, where another one stands for it."""
+        """The token of a number; overridden by formats that quote numbers."""
         return token
 
     def _rebuild(self) -> None:
@@ -577,7 +577,7 @@ class Shape:
 
 
 class FreshShapes:
-    """The shapes that one call of `decode` meets, each with its target as it is in this call.
+    """The shapes of one call of `decode`, each refreshed with its current target.
 
     Args:
         resolve: called once per shape.
@@ -592,7 +592,7 @@ class FreshShapes:
     def of(self, shape: Shape) -> Shape:
         """The shape, refreshed."""
         if id(shape) not in self._seen:
-            self._seen[id(shape)] = shape  # kept alive, so that its id stays its own
+            self._seen[id(shape)] = shape  # kept alive, so that its id is not reused
             shape.refresh(self._resolve(shape.source, self._topic))
         return shape
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward-decommission`: what Kubernetes runs in an executor's pod before it ends it.
+"""`lakeward-decommission`: Kubernetes runs it in an executor's pod before terminating it.
 
 Spark puts it into its pods as the `preStop` hook. It makes the executor accept no more
 tasks, finish those that run and migrate its shuffle files, and waits until the executor has ended;
-work that does not end within the pod's grace period is lost and done again elsewhere.
+work that does not end within the pod's grace period is lost and repeated elsewhere.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _SIGNAL = signal.SIGPWR
 """`spark.executor.decommission.signal`, of which this is the default."""
 
 _TIMEOUT_S = 600.0
-"""Longer than any sensible grace period, which ends this, too [s]."""
+"""Longer than any sensible grace period, whose end also ends this process [s]."""
 
 
 def executor_process(processes: Path = Path("/proc")) -> int | None:
@@ -41,13 +41,13 @@ def executor_process(processes: Path = Path("/proc")) -> int | None:
 def decommission(processes: Path = Path("/proc"), clock: Clock | None = None) -> bool:
     """Signal the executor and wait for its end; whether it ended."""
     clock = clock or SystemClock()
-    found = executor_process(processes)
-    if found is None:
+    pid = executor_process(processes)
+    if pid is None:
         return True
     with contextlib.suppress(ProcessLookupError):  # it has just ended
-        os.kill(found, _SIGNAL)
+        os.kill(pid, _SIGNAL)
     deadline = clock.monotonic_s() + _TIMEOUT_S
-    while executor_process(processes) == found:
+    while executor_process(processes) == pid:
         if clock.monotonic_s() > deadline:
             return False
         clock.sleep(0.2)

@@ -55,13 +55,13 @@ def executor_command(environ: Mapping[str, str]) -> list[str]:
 def _java_options(environ: Mapping[str, str]) -> list[str]:
     """Options in the order of their numbers; what Spark needs of Java's modules is among them.
 
-    Without the module of which Java warns on a line that is no log: only Spark's machine learning
-    uses it, and does without.
+    Omits the incubator module, for which Java prints a warning that is no log line: only Spark's
+    machine learning uses it, optionally.
     """
     numbered = [
-        (int(found.group(1)), value)
+        (int(match.group(1)), value)
         for name, value in environ.items()
-        if (found := _JAVA_OPTION.fullmatch(name))
+        if (match := _JAVA_OPTION.fullmatch(name))
     ]
     return [value for _, value in sorted(numbered) if value != _INCUBATOR]
 
@@ -72,8 +72,8 @@ def _class_path(environ: Mapping[str, str]) -> str:
         raise NotFoundError("pyspark is not installed here", hint="the image has it in /opt/app")
     jars = Path(next(iter(spec.submodule_search_locations))) / "jars"
     # SPARK_CONF_DIR first: it may hold a log4j2.properties; SPARK_CLASSPATH is extraClassPath
-    given = (environ.get("SPARK_CONF_DIR"), environ.get("SPARK_CLASSPATH"))
-    return ":".join([*(part for part in given if part), f"{jars}/*"])
+    entries = (environ.get("SPARK_CONF_DIR"), environ.get("SPARK_CLASSPATH"))
+    return ":".join([*(part for part in entries if part), f"{jars}/*"])
 
 
 def _java(environ: Mapping[str, str]) -> str:

@@ -46,13 +46,13 @@ def available_cores(
     Raises:
         InvalidOptionError: `LAKEWARD_CORES` is not a whole number above 0.
     """
-    given = (os.environ if environ is None else environ).get(CORES_VARIABLE)
-    if given:
-        if not given.isdecimal() or int(given) < 1:
+    value = (os.environ if environ is None else environ).get(CORES_VARIABLE)
+    if value:
+        if not value.isdecimal() or int(value) < 1:
             raise InvalidOptionError(
-                "not a number of cores", variable=CORES_VARIABLE, value=given, hint="give 1 or more"
+                "not a number of cores", variable=CORES_VARIABLE, value=value, hint="give 1 or more"
             )
-        return int(given)
+        return int(value)
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     quota = _cpu_quota(groups)
     return max(1, min(usable or 1, quota or usable or 1))

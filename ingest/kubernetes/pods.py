@@ -40,7 +40,7 @@ _FIXED = {
     "spark.kubernetes.executor.terminationGracePeriodSeconds": "120s",
     "spark.storage.decommission.replicationReattemptInterval": "5s",
     "spark.executor.processTreeMetrics.enabled": "true",
-    # what is not used needs no rights: the Role stays at pods
+    # unused resources need no rights: the Role is limited to pods
     "spark.kubernetes.executor.disableConfigMap": "true",
     "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
     "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
@@ -91,20 +91,20 @@ def pod_properties(environ: Mapping[str, str], conf: Mapping[str, str]) -> dict[
     Raises:
         InvalidOptionError: variables are missing; all of them are named.
     """
-    found = dict(_FIXED)
-    found["spark.kubernetes.decommission.script"] = str(Path(sys.executable).parent / SCRIPT)
+    result = dict(_FIXED)
+    result["spark.kubernetes.decommission.script"] = str(Path(sys.executable).parent / SCRIPT)
     missing: list[str] = []
     for variable, key in _REQUIRED.items():
         if environ.get(variable):
-            found[key] = environ[variable]
+            result[key] = environ[variable]
         elif key not in conf:
             missing.append(variable)
     for variable, key in _OPTIONAL.items():
         if environ.get(variable):
-            found[key] = environ[variable]
+            result[key] = environ[variable]
     host = _driver_host(environ, conf)
     if host:
-        found["spark.driver.host"] = host
+        result["spark.driver.host"] = host
     elif "spark.driver.host" not in conf:
         missing.append("LAKEWARD_DRIVER_SERVICE")
     if missing:
@@ -114,11 +114,11 @@ def pod_properties(environ: Mapping[str, str], conf: Mapping[str, str]) -> dict[
             hint="set these variables in the pod (see deploy/README.md), or the properties in "
             "`spark.conf`; outside of Kubernetes leave `spark.master` out",
         )
-    pod = found.get("spark.kubernetes.driver.pod.name") or conf["spark.kubernetes.driver.pod.name"]
+    pod = result.get("spark.kubernetes.driver.pod.name") or conf["spark.kubernetes.driver.pod.name"]
     # a restarted container must not reuse the names of its earlier executors
     prefix = f"{pod[:_PREFIX_LENGTH].rstrip('-.')}-{secrets.token_hex(3)}"
-    found["spark.kubernetes.executor.podNamePrefix"] = prefix
-    return found
+    result["spark.kubernetes.executor.podNamePrefix"] = prefix
+    return result
 
 
 def _driver_host(environ: Mapping[str, str], conf: Mapping[str, str]) -> str:

@@ -56,8 +56,8 @@ class Reply:
 class _RefusedCallError(Exception):
     def __init__(self, status: HTTPStatus, error: str, **headers: str) -> None:
         super().__init__(error)
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.reply = Reply(status, {"error": error}, named)
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.reply = Reply(status, {"error": error}, fields)
 
 
 class Control:
@@ -151,8 +151,8 @@ class Control:
                 "too many wrong tokens from this address",
                 Retry_After=str(int(LOCKED_S)),
             )
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        matches = hmac.compare_digest(given.strip().encode(), token.encode())
+        scheme, _, credentials = headers.get("authorization", "").partition(" ")
+        matches = hmac.compare_digest(credentials.strip().encode(), token.encode())
         if scheme.lower() != "bearer" or not matches:
             self._remember(address)
             raise _RefusedCallError(
@@ -200,8 +200,8 @@ class Control:
             answer = self._files.answer(request)
             if answer is not None and answer.final:
                 facts |= {"state": answer.state, "text": answer.text, "hint": answer.hint}
-                done = answer.state == "done"
-                return Reply(HTTPStatus.OK if done else HTTPStatus.CONFLICT, facts)
+                succeeded = answer.state == "done"
+                return Reply(HTTPStatus.OK if succeeded else HTTPStatus.CONFLICT, facts)
             self._clock.sleep(_POLL_S)
         text = "request submitted; it is handled between two batches"
         return Reply(HTTPStatus.ACCEPTED, {**facts, "state": "waiting", "text": text})
@@ -218,9 +218,9 @@ def _members(action: str, body: bytes) -> dict[str, Any]:
     for name, value in members.items():
         kind = allowed.get(name)
         if kind is None:
-            known = ", ".join(sorted(allowed))
+            names = ", ".join(sorted(allowed))
             raise _RefusedCallError(
-                HTTPStatus.BAD_REQUEST, f"unknown field `{name}`; known fields: {known}"
+                HTTPStatus.BAD_REQUEST, f"unknown field `{name}`; known fields: {names}"
             )
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise _RefusedCallError(HTTPStatus.BAD_REQUEST, f"wrong type of the field `{name}`")

@@ -140,7 +140,7 @@ def status_page() -> Page:
         importlib.resources.files("ingest.observe.status").joinpath("status_page.html").read_text()
     )
     style, script = (
-        " ".join(_hash(each) for each in re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL))
+        " ".join(_hash(block) for block in re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL))
         for tag in ("style", "script")
     )
     policy = (

@@ -85,13 +85,13 @@ class Observer:
         self._committed: dict[tuple[str, int], int] = {}
 
     def __enter__(self) -> "Observer":
-        shown = self._settings.metrics
-        if shown.enabled:
+        endpoint = self._settings.metrics
+        if endpoint.enabled:
             server = HttpServer(
                 self.metrics,
                 self.board,
-                host=shown.host,
-                port=shown.port,
+                host=endpoint.host,
+                port=endpoint.port,
                 control=self._control,
                 more=lambda: {"alerts": self._alerts.document()},
             )
@@ -214,7 +214,7 @@ class Observer:
         self._remember(report.end_offsets)
         self._show(report.end_offsets)
         for topic, violations in sorted(report.ordering_violations.items()):
-            key, partition, other = min(violations)
+            key, partition, other_partition = min(violations)
             _LOG.warning(
                 "a key occurs in two partitions: the order of its changes is undefined; see "
                 "source.ordering",
@@ -222,7 +222,7 @@ class Observer:
                     "event": "ordering_violation",
                     "topic": topic,
                     "key_hash": f"{key:016x}",
-                    "partitions": [partition, other],
+                    "partitions": [partition, other_partition],
                     "keys": len(violations),
                 },
             )

@@ -86,11 +86,11 @@ class OffsetMirror:
 
     def _work(self) -> None:
         client: Any = None
-        while (taken := self._next()) is not None:
-            refused, error = taken, None
+        while (offsets := self._next()) is not None:
+            refused, error = offsets, None
             try:
                 client = client or self._connect(self._config)
-                positions = [TopicPartition(t, p, offset) for (t, p), offset in taken.items()]
+                positions = [TopicPartition(t, p, offset) for (t, p), offset in offsets.items()]
                 answers = client.commit(offsets=positions, asynchronous=False)
                 failed = [answer for answer in answers if answer.error]
                 refused = {(answer.topic, answer.partition): answer.offset for answer in failed}
@@ -110,8 +110,8 @@ class OffsetMirror:
     def _next(self) -> dict[tuple[str, int], int] | None:
         with self._lock:
             self._lock.wait_for(lambda: self._waiting or self._closing)
-            taken, self._waiting = self._waiting, {}
-            return taken or None
+            offsets, self._waiting = self._waiting, {}
+            return offsets or None
 
     def _put_back(self, taken: dict[tuple[str, int], int]) -> bool:
         """Keep failed offsets for a retry, unless there are newer ones; False = no retry."""

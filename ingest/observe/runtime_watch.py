@@ -78,12 +78,12 @@ class ProcessTree:
             resident[group] += stats[pid].resident
             cpu_s[group] += stats[pid].cpu_s
             for child in children.get(pid, ()):
-                below = "jvm" if group == "driver" and stats[child].name == "java" else "workers"
-                waiting.append((child, below))
+                kind = "jvm" if group == "driver" and stats[child].name == "java" else "workers"
+                waiting.append((child, kind))
         return TreeUse(resident, cpu_s)
 
     def _stats(self) -> dict[int, _Stat]:
-        found = {}
+        stats = {}
         try:
             names = [entry.name for entry in self._proc.iterdir() if entry.name.isdigit()]
         except OSError:
@@ -93,8 +93,8 @@ class ProcessTree:
                 text = (self._proc / name / "stat").read_text(encoding="ascii", errors="replace")
             except OSError:
                 continue  # the process has exited
-            found[int(name)] = _parsed(text)
-        return found
+            stats[int(name)] = _parsed(text)
+        return stats
 
 
 def _parsed(text: str) -> _Stat:

@@ -65,8 +65,8 @@ class _Partition:
     def headroom(self) -> float:
         """1 = the next record to read is far from deletion, 0 = records are lost."""
         committed = self.low if self.committed is None else self.committed
-        kept = self.high - self.low
-        return 1.0 if kept <= 0 else min(1.0, max(0.0, (committed - self.low) / kept))
+        length = self.high - self.low
+        return 1.0 if length <= 0 else min(1.0, max(0.0, (committed - self.low) / length))
 
 
 class SourceWatch:

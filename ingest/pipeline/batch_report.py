@@ -65,8 +65,8 @@ def without(outcome: JobOutcome, tables: Collection[str]) -> JobOutcome:
     report = dataclasses.replace(outcome.report)
     report.tables = {n: t for n, t in report.tables.items() if n not in tables}
     report.deltas = [delta for delta in report.deltas if delta.target not in tables]
-    kept = tuple(result for result in outcome.results if result.table not in tables)
-    return JobOutcome(report, kept, outcome.use)
+    results = tuple(result for result in outcome.results if result.table not in tables)
+    return JobOutcome(report, results, outcome.use)
 
 
 def replaced(first: JobOutcome, again: JobOutcome, tables: Collection[str]) -> JobOutcome:
@@ -77,7 +77,7 @@ def replaced(first: JobOutcome, again: JobOutcome, tables: Collection[str]) -> J
     """
     if again.report.span != first.report.span:
         raise InternalError("a second run of a batch read other offsets")
-    kept = tuple(result for result in first.results if result.table not in tables)
+    results = tuple(result for result in first.results if result.table not in tables)
     report = dataclasses.replace(
         first.report,
         deltas=list(again.report.deltas),
@@ -90,7 +90,7 @@ def replaced(first: JobOutcome, again: JobOutcome, tables: Collection[str]) -> J
     report.keys.add(again.report.keys)
     failures = {n: e for n, e in first.report.failures.items() if n not in tables}
     report.failures = failures | again.report.failures
-    return JobOutcome(report, kept + again.results, first.use.plus(again.use))
+    return JobOutcome(report, results + again.results, first.use.plus(again.use))
 
 
 class Unfinished:
@@ -132,16 +132,16 @@ class Unfinished:
 
         If a commit raised but was published, its compaction is unknown and therefore omitted.
         """
-        mine = sorted(set(tables) & self._results.keys()) if identifier == self._identifier else []
-        if not mine:
+        names = sorted(set(tables) & self._results.keys()) if identifier == self._identifier else []
+        if not names:
             return outcome, commits
         results: list[BucketResult] = []
-        for name in mine:
-            known = name in self._commits
-            results += self._results[name] if known else map(_appended, self._results[name])
+        for name in names:
+            has_commit = name in self._commits
+            results += self._results[name] if has_commit else map(_appended, self._results[name])
         report = dataclasses.replace(outcome.report)
-        report.tables = report.tables | {name: self._totals[name] for name in mine}
-        earlier = {name: self._commits.get(name, (_NOT_KNOWN, 0.0)) for name in mine}
+        report.tables = report.tables | {name: self._totals[name] for name in names}
+        earlier = {name: self._commits.get(name, (_NOT_KNOWN, 0.0)) for name in names}
         combined = JobOutcome(report, (*outcome.results, *results), outcome.use)
         return combined, commits | earlier
 
@@ -306,7 +306,7 @@ class CompactionFigures:
     """
 
     def __init__(self, commits: Mapping[str, tuple[CommitResult, float]]) -> None:
-        self._lost = {name for name, (done, _) in commits.items() if done.compaction_dropped}
+        self._lost = {name for name, (result, _) in commits.items() if result.compaction_dropped}
         self.done: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
@@ -330,14 +330,14 @@ class CompactionFigures:
         self._appended(name, "changelog", (file.file_size for file in changelog))
         self._appended(name, "index", (file.file_size for file in message.data.new_index_files))
         if not compact.empty:
-            lost = name in self._lost
-            (self.dropped if lost else self.done)[name] += 1
-            if not lost:
-                moved = {file.file_name for file in compact.compact_before}
-                written = (f for f in compact.compact_after if f.file_name not in moved)
+            conflict = name in self._lost
+            (self.dropped if conflict else self.done)[name] += 1
+            if not conflict:
+                inputs = {file.file_name for file in compact.compact_before}
+                written = (f for f in compact.compact_after if f.file_name not in inputs)
                 self.bytes[name] += sum(file.file_size for file in written)
-                after = {file.file_name for file in compact.compact_after}
-                merged = (f for f in compact.compact_before if f.file_name not in after)
+                outputs = {file.file_name for file in compact.compact_after}
+                merged = (f for f in compact.compact_before if f.file_name not in outputs)
                 self.read[name] += sum(file.file_size for file in merged)
                 changelog += compact.changelog_files
         if changelog:
@@ -424,11 +424,11 @@ def summary(
         compaction_bytes=work.bytes,
         compaction_seconds=work.seconds,
         changelog_rows=work.changelog,
-        values_kept=summed((one.table, one.values_kept) for one in outcome.results),
-        values_lost=summed((one.table, one.values_lost) for one in outcome.results),
+        values_kept=summed((result.table, result.values_kept) for result in outcome.results),
+        values_lost=summed((result.table, result.values_lost) for result in outcome.results),
         repeated=summed((n, t.repeated) for n, t in report.tables.items() if n in commits),
         lookup=lookup,
-        commit_retries=sum(_retries(done) for done, _ in commits.values()),
+        commit_retries=sum(_retries(result) for result, _ in commits.values()),
         commit_seconds={name: seconds for name, (_, seconds) in commits.items()},
         source_ts_ms={
             name: (totals.min_ts_ms, totals.max_ts_ms)
@@ -454,10 +454,10 @@ def summary(
 
 def _retries(done: CommitResult) -> int:
     """Count attempts that lost a race, those of discarded compactions included."""
-    made = [
-        each for each in (done.append_snapshot_id, done.compact_snapshot_id) if each is not None
+    snapshots = [
+        id_ for id_ in (done.append_snapshot_id, done.compact_snapshot_id) if id_ is not None
     ]
-    return max(0, done.attempts - len(made))
+    return max(0, done.attempts - len(snapshots))
 
 
 def _task_seconds(outcome: JobOutcome) -> dict[str, float]:

@@ -122,7 +122,7 @@ def ipc_batch(payload: pa.Buffer | bytes) -> pa.RecordBatch:
 
 @contextlib.contextmanager
 def chunk_folder(context: "SparkContext", turn: int) -> Iterator[str]:
-    """Make the directory for the chunk files of one run of a batch, and remove it with them.
+    """Create the directory for the chunk files of one run of a batch, and remove it with them.
 
     Args:
         context: of the session; only in local mode are all tasks on this machine.
@@ -130,7 +130,7 @@ def chunk_folder(context: "SparkContext", turn: int) -> Iterator[str]:
 
     Yields:
         Its path below Spark's local directory; "" where chunks must travel in rows: with executors
-        elsewhere, and where Spark is to encrypt what it writes.
+        on other machines, or if Spark encrypts its files.
     """
     conf = context.getConf()
     places = os.environ.get("SPARK_LOCAL_DIRS") or conf.get("spark.local.dir") or ""
@@ -138,8 +138,8 @@ def chunk_folder(context: "SparkContext", turn: int) -> Iterator[str]:
     if not (context.master == "local" or context.master.startswith("local[")) or encrypted:
         yield ""
         return
-    known = [place.strip() for place in places.split(",") if place.strip()]
-    place = known[turn % len(known)] if known else tempfile.gettempdir()
+    roots = [place.strip() for place in places.split(",") if place.strip()]
+    place = roots[turn % len(roots)] if roots else tempfile.gettempdir()
     folder = tempfile.mkdtemp(prefix="chunks-", dir=place)
     try:
         yield folder
@@ -148,7 +148,7 @@ def chunk_folder(context: "SparkContext", turn: int) -> Iterator[str]:
 
 
 class ChunkFile:
-    """Rows of a task's chunks: in a file where there is a folder for it, else in the chunks.
+    """Rows of a task's chunks: in a file if there is a folder, else in the chunks.
 
     The JVM copies each row of Spark's eight times between two Python processes, and keeps it on its
     heap meanwhile; the place of rows is small, and a reader maps them.

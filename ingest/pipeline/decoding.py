@@ -102,7 +102,7 @@ def _repeated(value: str, count: int, type_: pa.DataType) -> pa.Array:
 
 
 _BY_VALUES = (".aggregate-function", ".sequence-group")
-"""Ends of table options by which a delete takes values away, not a row."""
+"""Suffixes of table options with which a delete retracts values, not a row."""
 
 
 @functools.lru_cache(maxsize=2)
@@ -121,7 +121,7 @@ class Decoding:
         feeds: by table the topics in which events for it were met since `use`; of parked tables
             too, whose events are counted as unrouted and not decoded.
         positions: of the rows since `use`; None in the order of arrival.
-        sources: the topics in which each source table was met since `use`, wanted or not.
+        sources: the topics in which each source table was met since `use`, selected or not.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -172,20 +172,20 @@ class Decoding:
         return isolated(self._whole, self._attempt, raw)
 
     def _attempt(self, raw: RawBatch) -> None:
-        back = None if self.positions is None else self.positions.memory()
+        restore = None if self.positions is None else self.positions.memory()
         self._whole(raw)
-        if back is not None:
-            back()
+        if restore is not None:
+            restore()
 
     def _whole(self, raw: RawBatch) -> DecodeResult:
         """Decode all records, or none."""
-        back = None if self.positions is None else self.positions.memory()
+        restore = None if self.positions is None else self.positions.memory()
         try:
             return self._decoded(raw)
         except Exception:
-            if back is not None:
-                back()
-            self._decoder = self._new_decoder()  # it may have learned halves
+            if restore is not None:
+                restore()
+            self._decoder = self._new_decoder()  # it may have learned from part of the records
             raise
 
     def _decoded(self, raw: RawBatch) -> DecodeResult:
@@ -194,22 +194,22 @@ class Decoding:
             result = dataclasses.replace(result, deltas=self._with_kinds(raw, result.deltas))
         changes: list[ChangeBatch] = []
         refused: list[BadRecord] = []
-        owed: list[SchemaDelta] = []
+        requests: list[SchemaDelta] = []
         for change in result.changes:
             rest: ChangeBatch | None = change
             if self._decoder.key_is_row and (key := self._key_of_source(change.target)):
                 options, exact = self._options_of(change.target), self.settings.events.exact_names
                 names = ColumnNames.of(options, exact=exact)
                 columns_of = self._decoder.key_columns
-                rest, taken = without_foreign_keys(raw, change, key, columns_of, names)
-                refused += taken
+                rest, records = without_foreign_keys(raw, change, key, columns_of, names)
+                refused += records
             if rest is not None and change.target in self._transforms:
-                owed += self._owed(raw, rest)
-                rest, taken = self._transformed(raw, rest)
-                refused += taken
+                requests += self._owed(raw, rest)
+                rest, records = self._transformed(raw, rest)
+                refused += records
             if rest is not None:
                 changes.append(rest)
-        deltas = [*result.deltas, *owed]
+        deltas = [*result.deltas, *requests]
         if not refused:
             return dataclasses.replace(result, changes=changes, deltas=deltas)
         counts = Counter(result.counts)
@@ -225,12 +225,12 @@ class Decoding:
         """Return statements of the schema change topic on selected tables."""
         if raw.topic != self.settings.events.schema_change_topic:
             return []
-        found: list[TableDdl] = []
+        statements: list[TableDdl] = []
         for event in schema_changes(raw, self._decoder.json_value):
             place = self._routing.written(event.source)
             if place is not None:
-                found.append(dataclasses.replace(event, target=place.table, owner=place.owner))
-        return found
+                statements.append(dataclasses.replace(event, target=place.table, owner=place.owner))
+        return statements
 
     def truncates(self, raw: RawBatch, counts: Mapping[str, int]) -> list[Truncate]:
         """Events that empty tables, where the settings do not ignore them.
@@ -240,9 +240,9 @@ class Decoding:
             counts: what `decode` counted of them.
         """
         policy = self.settings.events.on_truncate
-        found: list[Truncate] = []
+        truncates: list[Truncate] = []
         if policy == "ignore" or not counts.get("op.t"):
-            return found
+            return truncates
         for at in range(len(raw)):
             source = self._decoder.truncated(raw, at)
             place = None if source is None else self._routing.written(source)
@@ -256,7 +256,7 @@ class Decoding:
                 refusal = "other source tables fill it, too"
             elif transform_rule(self.settings, place.table).soft_delete:
                 refusal = "its deletes are soft"
-            found.append(
+            truncates.append(
                 Truncate(
                     place.table,
                     raw.topic,
@@ -266,7 +266,7 @@ class Decoding:
                     refusal=refusal,
                 )
             )
-        return found
+        return truncates
 
     def _options_of(self, name: str) -> Mapping[str, str]:
         target = self._targets.get(name)
@@ -277,8 +277,8 @@ class Decoding:
         target = self._targets.get(name)
         if target is None or target.schema is None or self.settings.primary_key(name):
             return ()
-        made = SOURCE_TABLE_OPTION in target.schema.options
-        return target.schema.primary_keys if made else ()
+        has_source = SOURCE_TABLE_OPTION in target.schema.options
+        return target.schema.primary_keys if has_source else ()
 
     def _transformed(
         self, raw: RawBatch, change: ChangeBatch
@@ -295,18 +295,18 @@ class Decoding:
         target = self._targets[change.target]
         if not self._transforms[change.target].lacks or not target.evolvable:
             return []
-        source = next(s for s, found in self._resolved.items() if found is target)
+        source = next(s for s, candidate in self._resolved.items() if candidate is target)
         return [SchemaDelta(change.target, source, raw.topic, (), (), raw.offsets[0], target.owner)]
 
     def _with_kinds(self, raw: RawBatch, deltas: Sequence[SchemaDelta]) -> list[SchemaDelta]:
         """Return the deltas with the kind of position of their records."""
-        found = []
+        result = []
         for delta in deltas:
             place = bisect.bisect_left(raw.offsets, delta.offset)
-            known = self._decoder.origins(raw, [place], RECOGNISED_BY)
-            kind = kind_of({name: column[0].as_py() for name, column in known.items()})
-            found.append(dataclasses.replace(delta, position=kind))
-        return found
+            origins = self._decoder.origins(raw, [place], RECOGNISED_BY)
+            kind = kind_of({name: column[0].as_py() for name, column in origins.items()})
+            result.append(dataclasses.replace(delta, position=kind))
+        return result
 
     def _placed(self, raw: RawBatch, change: ChangeBatch) -> ChangeBatch:
         """Add the columns of positions, if the table has them."""
@@ -331,11 +331,11 @@ class Decoding:
         return Toast.FAIL if toast is Toast.KEEP and aggregates else toast
 
     def _transform(self, name: str, schema: TableSchema) -> TableTransform:
-        known = self._known.get((name, schema.id))
-        if known is None:
+        transform = self._known.get((name, schema.id))
+        if transform is None:
             rule, zone = transform_rule(self.settings, name), self.settings.sink.time_zone
-            known = self._known[name, schema.id] = TableTransform.of(rule, schema, zone)
-        return known
+            transform = self._known[name, schema.id] = TableTransform.of(rule, schema, zone)
+        return transform
 
     def _planned(self, destination: Destination | None) -> Target | None:
         if self._plan is None:
@@ -347,7 +347,7 @@ class Decoding:
         name = destination.table
         schema_id = self._plan.schema_id(name)
         answers = self._plan.answers.get(name, Answers())
-        # names that no column can have do not keep a table from being made where they are left out
+        # forbidden column names do not prevent the creation of a table that excludes them
         left_out = filter(why_no_column, transform_rule(self.settings, name).exclude)
         target = Target(
             name,
@@ -402,7 +402,7 @@ def _needed_by_deletes(schema: TableSchema) -> frozenset[str]:
 
 
 def _refused(destination: Destination) -> Target:
-    """Return the target of rows that may not be written; without a table if it is our own."""
+    """Return the target of rows that may not be written; without a table if that is Lakeward's."""
     return Target(
         "" if destination.own else destination.table,
         None,

@@ -78,39 +78,39 @@ class KeySamples:
         count = len(raw)
         keys = [raw.keys[at] for at in range(0, count, max(1, count // _SAMPLE))]
         if None not in keys or any(keys):
-            found = {_hash(key): raw.partition for key in keys if key}
-            self._take(raw.topic, found)
+            sample = {_hash(key): raw.partition for key in keys if key}
+            self._take(raw.topic, sample)
 
     def _take(self, topic: str, found: Mapping[int, int]) -> None:
-        known = self.places.get(topic)
-        if known is None:
+        places = self.places.get(topic)
+        if places is None:
             if len(self.places) >= _TOPICS:
                 return
-            known = self.places[topic] = {}
+            places = self.places[topic] = {}
         bar = self.bars.get(topic)
         if bar is not None:
             found = {key: found[key] for key in found if key <= bar}
-        for key in known.keys() & found.keys():
-            if known[key] != found[key]:
-                self.violations.setdefault(topic, set()).add((key, known[key], found[key]))
-        known.update(found)
+        for key in places.keys() & found.keys():
+            if places[key] != found[key]:
+                self.violations.setdefault(topic, set()).add((key, places[key], found[key]))
+        places.update(found)
         limit = min(_MOST, max(_LEAST, _ALL // len(self.places)))
-        if len(known) > 2 * limit:
-            kept = heapq.nsmallest(limit, known)
-            self.places[topic] = {key: known[key] for key in kept}
-            self.bars[topic] = kept[-1]
+        if len(places) > 2 * limit:
+            smallest = heapq.nsmallest(limit, places)
+            self.places[topic] = {key: places[key] for key in smallest}
+            self.bars[topic] = smallest[-1]
 
     def record_key_updates(
         self, raw: RawBatch, changes: Iterable[ChangeBatch], moving: Iterable[str]
     ) -> None:
         """Record the halves of key updates among the rows of some records."""
-        wanted = raw.topic in moving
+        is_moving = raw.topic in moving
         for change in changes:
             kinds = change.rows.column(VALUE_KIND).to_numpy()
             deletes = kinds == int(RowKind.DELETE)
             if deletes.any():
                 self._deleted(raw, raw.with_headers(_places(raw, change, deletes)))
-            if wanted:
+            if is_moving:
                 created = _places(raw, change, kinds == int(RowKind.INSERT))
                 self._created(raw, created.tolist())
 
@@ -122,28 +122,28 @@ class KeySamples:
             for name, key in raw.headers(at):
                 # other header converters write values that cannot be keys
                 if name == _NEW_KEY and key[:1] == b"{":
-                    moved = self._of(raw.topic)
-                    if len(moved.deleted) < _MOVES:
-                        moved.deleted.add(_hash(key))
+                    updates = self._of(raw.topic)
+                    if len(updates.deleted) < _MOVES:
+                        updates.deleted.add(_hash(key))
 
     def _created(self, raw: RawBatch, places: Iterable[int]) -> None:
         keys = [key for at in places if (key := raw.keys[at])]
-        moved = self._of(raw.topic)
-        moved.full |= len(moved.created) + len(keys) > _MOVES
-        if not moved.full:
-            moved.created.update(map(_hash, keys))
+        updates = self._of(raw.topic)
+        updates.full |= len(updates.created) + len(keys) > _MOVES
+        if not updates.full:
+            updates.created.update(map(_hash, keys))
 
     def add(self, other: "KeySamples") -> None:
         """Add the samples of another task."""
-        for topic, found in other.places.items():
-            self._take(topic, found)
+        for topic, places in other.places.items():
+            self._take(topic, places)
         for topic, violations in other.violations.items():
             self.violations.setdefault(topic, set()).update(violations)
         for topic, moved in other.moved.items():
-            mine = self._of(topic)
-            mine.deleted |= moved.deleted
-            mine.created |= moved.created
-            mine.full |= moved.full
+            updates = self._of(topic)
+            updates.deleted |= moved.deleted
+            updates.created |= moved.created
+            updates.full |= moved.full
 
 
 def _places(

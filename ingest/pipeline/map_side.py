@@ -231,15 +231,15 @@ class MapSide:
 
     def _writable(self, raw: RawBatch, table: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Drop rows that an earlier run could not write: they are bad records."""
-        known = self._plan.unwritable_in(table, raw.topic, raw.partition)
-        if not known:
+        errors = self._plan.unwritable_in(table, raw.topic, raw.partition)
+        if not errors:
             return rows
-        refused = np.intersect1d(rows.column(OFFSET_COLUMN).to_numpy(), [*known]).tolist()
+        refused = np.intersect1d(rows.column(OFFSET_COLUMN).to_numpy(), [*errors]).tolist()
         if not refused:
             return rows
         places = [bisect.bisect_left(raw.offsets, offset) for offset in refused]
         records = [
-            bad_record(raw, at, ERROR_CLASS, known[offset], table)
+            bad_record(raw, at, ERROR_CLASS, errors[offset], table)
             for at, offset in zip(places, refused, strict=True)
         ]
         counts = self.report.counts[raw.topic]
@@ -277,7 +277,7 @@ class MapSide:
         """Return the records that go to quarantine."""
         plan, counts = self._plan, self.report.bad_records
         place = (raw.topic, raw.partition)
-        kept = []
+        quarantined = []
         for record in records:
             target = record.target
             if target in plan.parked:
@@ -290,8 +290,8 @@ class MapSide:
             if target and self._settings.bad_policy(target) == SKIP:
                 counts.skip(record)
             else:
-                kept.append(record)
-        return kept
+                quarantined.append(record)
+        return quarantined
 
     def _gather(self, table: str, rows: pa.RecordBatch) -> None:
         self._gathered.setdefault(table, []).append(rows)
@@ -321,7 +321,7 @@ Part = tuple[bytes, int, pa.RecordBatch]
 def split_or_blame(
     rows: pa.RecordBatch, table: FileStoreTable, name: str, topic: str, partition: int
 ) -> tuple[list[Part], list[Unwritable]]:
-    """Rows by their owners; nothing where some cannot be assigned, but their records."""
+    """Rows by their owners; if some cannot be assigned, no rows and the records to blame."""
     try:
         return list(split_rows(rows, table)), []
     except Exception as error:
@@ -332,9 +332,9 @@ def split_or_blame(
             list(split_rows(rows.slice(low, high - low), table))
 
         offsets = rows.column(OFFSET_COLUMN).to_numpy()
-        found = guilty_rows(attempt, rows.num_rows, error)
+        errors = guilty_rows(attempt, rows.num_rows, error)
         return [], [
-            Unwritable(name, topic, partition, int(offsets[at]), why) for at, why in found.items()
+            Unwritable(name, topic, partition, int(offsets[at]), why) for at, why in errors.items()
         ]
 
 

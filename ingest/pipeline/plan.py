@@ -107,9 +107,9 @@ class BatchPlan:
 
     def bad_floor(self, quarantine: str, target: str, topic: str, partition: int) -> int:
         """Offset below which the bad records of a table are to be dropped."""
-        own = self.bad_floors.get(target)
-        if own is not None:
-            return own.get(topic, {}).get(str(partition), 0)
+        floors = self.bad_floors.get(target)
+        if floors is not None:
+            return floors.get(topic, {}).get(str(partition), 0)
         return self.floor(quarantine, topic, partition)
 
     def unwritable_in(self, table: str, topic: str, partition: int) -> dict[int, str]:

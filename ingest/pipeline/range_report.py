@@ -123,13 +123,13 @@ class BadCounts:
 
     def add(self, other: "BadCounts") -> None:
         """Add another task's."""
-        for mine, theirs in (
+        for totals, counts in (
             (self.found, other.found),
             (self.kept, other.kept),
             (self.skipped, other.skipped),
         ):
-            for table, classes in theirs.items():
-                mine.setdefault(table, Counter()).update(classes)
+            for table, classes in counts.items():
+                totals.setdefault(table, Counter()).update(classes)
         for table, example in other.first.items():
             self._exemplify(table, example)
 
@@ -148,10 +148,10 @@ Range = tuple[str, int, int, int]
 class TableTotals:
     """Per table: rows before merging, topics they came from, span of `source.ts_ms` [ms].
 
-    Of a table in the order of the source also its highest positions (`BatchPlan.positions`) behind
+    Of a table in the order of the source also its highest positions (`BatchPlan.positions`) after
     the rows, and how many rows were delivered again or late; of a table with a watermark the
-    highest event time of the rows [epoch ms]. Also the (member of events, column) that are spelt
-    otherwise.
+    highest event time of the rows [epoch ms]. Also the (member of events, column) with different
+    spellings.
     """
 
     rows: int = 0
@@ -177,17 +177,17 @@ class TableTotals:
         if other.positions:
             self.positions = merged_positions(self.positions, other.positions)
         if other.min_ts_ms is not None:
-            mine = self.min_ts_ms
-            self.min_ts_ms = other.min_ts_ms if mine is None else min(mine, other.min_ts_ms)
+            current = self.min_ts_ms
+            self.min_ts_ms = other.min_ts_ms if current is None else min(current, other.min_ts_ms)
         if other.max_ts_ms is not None:
-            mine = self.max_ts_ms
-            self.max_ts_ms = other.max_ts_ms if mine is None else max(mine, other.max_ts_ms)
+            current = self.max_ts_ms
+            self.max_ts_ms = other.max_ts_ms if current is None else max(current, other.max_ts_ms)
 
     def reached(self, event_time_ms: int | None) -> None:
         """Count an event time [epoch ms]."""
         if event_time_ms is not None:
-            mine = self.event_time_ms
-            self.event_time_ms = event_time_ms if mine is None else max(mine, event_time_ms)
+            current = self.event_time_ms
+            self.event_time_ms = event_time_ms if current is None else max(current, event_time_ms)
 
 
 @dataclasses.dataclass(slots=True)
@@ -208,11 +208,11 @@ class RangeReport:
         feeds: topics in which events for a table were met, parked tables too.
         skipped: offsets lost to retention by (topic, partition).
         seconds: wall time of the task's parts [s].
-        keys: in which partitions keys are, and changes of key.
+        keys: partitions of keys, and changes of key.
         truncates: events that empty tables.
         failures: why a task could not do its part for a table, by table.
         use: calls of the task to store and registry.
-        unwritable: records whose rows the task cannot hand on.
+        unwritable: records whose rows the task cannot assign to an owner.
     """
 
     ranges: list[Range] = dataclasses.field(default_factory=list)
@@ -283,8 +283,8 @@ class RangeReport:
         spans: dict[str, dict[str, tuple[int, int]]] = {}
         for topic, partition, start, end in self.ranges:
             by_partition = spans.setdefault(topic, {})
-            known = by_partition.get(str(partition))
-            if known is not None:
-                start, end = min(start, known[0]), max(end, known[1])
+            span = by_partition.get(str(partition))
+            if span is not None:
+                start, end = min(start, span[0]), max(end, span[1])
             by_partition[str(partition)] = (start, end)
         return spans

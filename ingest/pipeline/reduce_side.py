@@ -142,9 +142,9 @@ def reduced(
     except Exception as error:
         if not blames_record(error):
             raise
-        found = _unwritable(warehouse, plan, table, chunks, error)
+        records = _unwritable(warehouse, plan, table, chunks, error)
         return BucketResult(
-            table=table, messages=(), rows={}, sorted_runs=0, seconds=0.0, unwritable=found
+            table=table, messages=(), rows={}, sorted_runs=0, seconds=0.0, unwritable=records
         )
 
 
@@ -161,25 +161,25 @@ def _unwritable(
     ends = np.cumsum([batch.num_rows for batch in batches]).tolist()
 
     def attempt(low: int, high: int) -> None:
-        some: list[Chunk] = []
+        subset: list[Chunk] = []
         for chunk, batch, end in zip(ordered, batches, ends, strict=True):
             first = end - batch.num_rows
             start, stop = max(low, first), min(high, end)
-            if start < stop or (low == high and not some):
+            if start < stop or (low == high and not subset):
                 part = batch.slice(start - first if start < stop else 0, max(0, stop - start))
-                some.append(dataclasses.replace(chunk, payload=ipc_bytes(part)))
-        reduce_chunks(warehouse, plan, some)
+                subset.append(dataclasses.replace(chunk, payload=ipc_bytes(part)))
+        reduce_chunks(warehouse, plan, subset)
 
-    found = guilty_rows(attempt, ends[-1], error)
-    named = []
-    for at, why in found.items():
+    errors = guilty_rows(attempt, ends[-1], error)
+    records = []
+    for at, why in errors.items():
         number = next(n for n, end in enumerate(ends) if at < end)
         chunk, batch = ordered[number], batches[number]
         offsets = batch.column(OFFSET_COLUMN).to_numpy()
         offset = int(offsets[at - ends[number] + batch.num_rows])
         place = (chunk.topic, chunk.source_partition)
-        named.append(Unwritable(table, *place, offset, why))
-    return tuple(dict.fromkeys(named))
+        records.append(Unwritable(table, *place, offset, why))
+    return tuple(dict.fromkeys(records))
 
 
 def _looks_up(warehouse: Warehouse, plan: BatchPlan, name: str) -> bool:
@@ -188,7 +188,7 @@ def _looks_up(warehouse: Warehouse, plan: BatchPlan, name: str) -> bool:
 
 
 def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]) -> BucketResult:
-    """Write all chunks of one bucket, or of what `placing` makes one task own.
+    """Write all chunks of one bucket, or of all that one task owns (`row_ownership`).
 
     Args:
         warehouse: where the tables are.
@@ -216,12 +216,12 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
             _count_kinds(batch, rows)
             writer.write(batch)
         finishing = time.perf_counter()
-        made = writer.prepare_commit(plan.identifier)
+        messages = writer.prepare_commit(plan.identifier)
         finish_seconds = time.perf_counter() - finishing
         runs = writer.sorted_run_count if isinstance(writer, MergeTreeWriter) else 0
     return BucketResult(
         table=first.table,
-        messages=tuple(made) if isinstance(made, list) else (made,),
+        messages=tuple(messages) if isinstance(messages, list) else (messages,),
         rows=dict(rows),
         sorted_runs=runs,
         seconds=time.perf_counter() - started,

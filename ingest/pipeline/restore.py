@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts back values that the source did not send because they did not change (TOAST).
+"""Restores values that the source did not send because they did not change (TOAST).
 
 Source: CDC.md §1.4. Such a value is in the row's older version: an earlier row of the key in this
 batch, else the row that the table holds. Runs on the reduce side, where all rows of a key are in
@@ -72,22 +72,22 @@ class Moves:
             while last >= 0 and group[last] == group[delete] and self.retracts[last]:
                 last -= 1
             if last >= 0 and group[last] == group[delete]:
-                found, key = source[last], groups[last]
+                origin, key = source[last], groups[last]
             else:
-                found, key = -1, group[delete]
+                origin, key = -1, group[delete]
             takers = (source == row) & (group == group[row])
-            source[takers], groups[takers] = found, key
+            source[takers], groups[takers] = origin, key
         return source, groups
 
     def needless(self, group: _Numbers) -> npt.NDArray[np.bool_]:
         """Return deletes of old keys that repeat the previous delete."""
-        found = np.zeros(len(group), bool)
+        mask = np.zeros(len(group), bool)
         for delete in self.deletes.tolist():
             before = delete - 1
-            found[delete] = (
+            mask[delete] = (
                 before >= 0 and group[before] == group[delete] and bool(self.retracts[before])
             )
-        return found
+        return mask
 
 
 def taken_moves(rows: pa.RecordBatch, marks: pa.Array) -> tuple[pa.Array, Moves]:
@@ -105,10 +105,10 @@ def taken_moves(rows: pa.RecordBatch, marks: pa.Array) -> tuple[pa.Array, Moves]
         return marks, Moves(moved, moved, retracts)
     if moved[0] == 0 or not retracts[moved - 1].all():
         raise InternalError("a moved row without the delete of its old key")
-    kept = ids != MOVED
-    counts = np.bincount(parents[kept], minlength=len(marks))
+    mask = ids != MOVED
+    counts = np.bincount(parents[mask], minlength=len(marks))
     offsets = pa.array(np.r_[0, np.cumsum(counts)].astype(np.int32))
-    values = pa.array(ids[kept].astype(np.int32))
+    values = pa.array(ids[mask].astype(np.int32))
     return (
         pa.ListArray.from_arrays(offsets, values, mask=pa.array(counts == 0)),
         Moves(moved, moved - 1, retracts),
@@ -121,8 +121,8 @@ class Restored:
 
     Attributes:
         rows: without `UNAVAILABLE_COLUMN`; each key's rows in their order.
-        values: how many values were put back.
-        lost: how many were not, since there is no older row: what came stands there, mostly null.
+        values: number of restored values.
+        lost: number of values without an older row: what was sent remains, mostly null.
     """
 
     rows: list[pa.RecordBatch]
@@ -157,7 +157,7 @@ def restored(
         if marks is None:
             return Restored([rows])
     order = SequenceOrder.of(table.options)
-    if order is not None and not order.descending:  # a row that came late is older all the same
+    if order is not None and not order.descending:  # a late row is older nevertheless
         ranks = dense_ranks([rows.column(name) for name in order.fields])
         by_rank = pa.array(np.argsort(ranks, kind="stable"))
         rows, marks = rows.take(by_rank), marks.take(by_rank)
@@ -172,13 +172,13 @@ def restored(
 
 def _held_marks(marks: pa.Array) -> pa.Array | None:
     """Return the marks without those of missing values; None if none are left."""
-    held = np.zeros(len(marks), bool)
-    held[pc.list_parent_indices(marks).to_numpy()[_ids(marks) == HELD_ONLY]] = True
-    if not held.any():
+    mask = np.zeros(len(marks), bool)
+    mask[pc.list_parent_indices(marks).to_numpy()[_ids(marks) == HELD_ONLY]] = True
+    if not mask.any():
         return None
-    offsets = np.r_[0, np.cumsum(held)].astype(np.int32)
-    ids = pa.array(np.full(held.sum(), HELD_ONLY, np.int32))
-    return pa.ListArray.from_arrays(pa.array(offsets), ids, mask=pa.array(~held))
+    offsets = np.r_[0, np.cumsum(mask)].astype(np.int32)
+    ids = pa.array(np.full(mask.sum(), HELD_ONLY, np.int32))
+    return pa.ListArray.from_arrays(pa.array(offsets), ids, mask=pa.array(~mask))
 
 
 def _ids(marks: pa.Array) -> npt.NDArray[np.int32]:
@@ -216,39 +216,39 @@ class _Restoring:
             if number != HELD_ONLY
         }
         holders = self._holders()
-        asked_for = [np.empty(0, np.int64)]
-        asked_for += [group[source < 0] for source, group in sources.values()]
+        groups = [np.empty(0, np.int64)]
+        groups += [group[source < 0] for source, group in sources.values()]
         if holders is not None:
-            asked_for.append(self.group[holders < 0])
-        older = _Older.of(self, np.unique(np.concatenate(asked_for)), table, partition, bucket)
-        own = np.arange(self._rows.num_rows)
-        kept = np.ones(len(own), bool) if holders is None else self._held(holders, older)
-        rows, found, lost = self._rows, 0, 0
-        kept &= ~self._moves.needless(self.group)
+            groups.append(self.group[holders < 0])
+        older = _Older.of(self, np.unique(np.concatenate(groups)), table, partition, bucket)
+        numbers = np.arange(self._rows.num_rows)
+        live = np.ones(len(numbers), bool) if holders is None else self._held(holders, older)
+        rows, values, misses = self._rows, 0, 0
+        live &= ~self._moves.needless(self.group)
         for name, (source, group) in sources.items():
-            wanted, missing = older.fill(source, group)
+            indices, missing = older.fill(source, group)
             at = rows.schema.get_field_index(name)
             column = older.after(rows.column(at), name)
-            wanted = np.where(missing, own, wanted)
-            rows = rows.set_column(at, rows.schema.field(at), column.take(pa.array(wanted)))
-            asked = (source != own) & kept
-            lost += int((missing & asked).sum())
-            found += int((~missing & asked).sum())
-        if not kept.all():
-            rows = rows.filter(pa.array(kept))
-        return Restored([rows], found, lost)
+            indices = np.where(missing, numbers, indices)
+            rows = rows.set_column(at, rows.schema.field(at), column.take(pa.array(indices)))
+            lacking = (source != numbers) & live
+            misses += int((missing & lacking).sum())
+            values += int((~missing & lacking).sum())
+        if not live.all():
+            rows = rows.filter(pa.array(live))
+        return Restored([rows], values, misses)
 
     def _holders(self) -> _Numbers | None:
         """Return for each row the last row of its key up to it that is not `HELD_ONLY`.
 
         -1: none of this batch. None when no row is for held rows alone.
         """
-        held = self._ids == HELD_ONLY
-        if not held.any():
+        mask = self._ids == HELD_ONLY
+        if not mask.any():
             return None
-        own = np.arange(self._rows.num_rows)
-        own[self._marked[held]] = -1
-        last = np.maximum.accumulate(own)
+        candidates = np.arange(self._rows.num_rows)
+        candidates[self._marked[mask]] = -1
+        last = np.maximum.accumulate(candidates)
         return np.where(last >= self._starts[self.group], last, -1)
 
     def _held(self, holders: _Numbers, older: "_Older") -> npt.NDArray[np.bool_]:
@@ -257,17 +257,17 @@ class _Restoring:
         retracts = np.isin(kinds, [kind.value for kind in RowKind if kind.retracts])
         free = holders == np.arange(len(holders))
         in_batch = (holders >= 0) & ~retracts[holders]
-        held: npt.NDArray[np.bool_] = free | in_batch | ((holders < 0) & older.has(self.group))
-        return held
+        mask: npt.NDArray[np.bool_] = free | in_batch | ((holders < 0) & older.has(self.group))
+        return mask
 
     def _sources(self, number: int) -> _Numbers:
         """Return for each row the row of its key with a value; -1: none in this batch."""
         count = self._rows.num_rows
         marked = np.zeros(count, bool)
         marked[self._marked[self._ids == number]] = True
-        marked[self._moves.rows] = False  # they will have it
-        own = np.where(marked, -1, np.arange(count))
-        last = np.maximum.accumulate(own)
+        marked[self._moves.rows] = False  # they get the value
+        candidates = np.where(marked, -1, np.arange(count))
+        last = np.maximum.accumulate(candidates)
         return np.where(last >= self._starts[self.group], last, -1)
 
     def keys_of(self, groups: _Numbers) -> pa.RecordBatch:
@@ -301,8 +301,8 @@ class _Older:
         snapshot = table.latest_snapshot()
         if snapshot is None or not len(groups):
             return _Older(np.empty(0, np.int64), None, first)
-        found = stored_rows(table, snapshot, partition, bucket, batch.keys_of(groups))
-        return _Older(groups[found.keys], found.rows, first)
+        stored = stored_rows(table, snapshot, partition, bucket, batch.keys_of(groups))
+        return _Older(groups[stored.keys], stored.rows, first)
 
     def fill(self, source: _Numbers, group: _Numbers) -> tuple[_Numbers, npt.NDArray[np.bool_]]:
         """Return the sources, with stored rows where the batch has none, and missing ones."""

@@ -190,8 +190,8 @@ def emptying_plan(
         for no table when there are none.
     """
     parked = book.to_park()
-    truncates = [each for each in report.truncates if each.table not in parked]
-    names = {each.table for each in truncates} & plan.tables.keys()
+    truncates = [truncate for truncate in report.truncates if truncate.table not in parked]
+    names = {truncate.table for truncate in truncates} & plan.tables.keys()
     cuts, refused = cuts_of(
         truncates,
         {name: book.table(name) for name in names},
@@ -396,11 +396,11 @@ class MicroBatchSink:
             if not outcome.unwritable:
                 return outcome, plan
             self._discard(outcome.results)
-            known = (*plan.unwritable, *outcome.unwritable)
-            plan = dataclasses.replace(plan, unwritable=tuple(dict.fromkeys(known)))
+            unwritable = (*plan.unwritable, *outcome.unwritable)
+            plan = dataclasses.replace(plan, unwritable=tuple(dict.fromkeys(unwritable)))
         raise InternalError(
             "every run of a batch finds further rows that cannot be written",
-            tables=sorted({each.table for each in plan.unwritable}),
+            tables=sorted({record.table for record in plan.unwritable}),
         )
 
     def _run(self, frame: DataFrame, plan: BatchPlan) -> JobOutcome:
@@ -427,7 +427,7 @@ class MicroBatchSink:
         A small batch stays in one task: without a shuffle there is one stage instead of two, which
         saves 60 to 90 ms of 460.
         """
-        start, end = (resume_token(each) for each in self._position.bounds(plan.batch_id))
+        start, end = (resume_token(bound) for bound in self._position.bounds(plan.batch_id))
         records = sum(
             offset - start.get(topic, {}).get(partition, 0)
             for topic, partitions in end.items()
@@ -525,8 +525,8 @@ class MicroBatchSink:
                 answers=self._book.schemas.answers_given(),
                 parked=tuple(sorted({*plan.parked, *parked})),
             )
-            done, plan = self._written(frame, rerun)
-            outcome = replaced(outcome, done, again)
+            second, plan = self._written(frame, rerun)
+            outcome = replaced(outcome, second, again)
         return outcome, tuple(verdicts), plan
 
     def _refuse_truncates(self, outcome: JobOutcome) -> None:
@@ -584,7 +584,7 @@ class MicroBatchSink:
         verdicts: Sequence[tuple[str, SchemaVerdict]],
         span: Span,
     ) -> tuple[dict[str, tuple[CommitResult, float]], dict[str, str]]:
-        """Commit every table; (what was done, tables parked because theirs failed)."""
+        """Commit every table; (commits, tables parked because theirs failed)."""
         by_table: dict[str, list[BucketResult]] = {}
         for result in outcome.results:
             by_table.setdefault(result.table, []).append(result)
@@ -599,11 +599,11 @@ class MicroBatchSink:
                 totals.topics,
                 floor_of(plan.floors, name),
             )
-            known = plan.positions.get(name, {})
-            properties |= positions_property(self._stream, known, totals.positions)
+            positions = plan.positions.get(name, {})
+            properties |= positions_property(self._stream, positions, totals.positions)
             results = by_table.get(name, ())
             messages = [message for result in results for message in result.messages]
-            done = self._book.commit(
+            commit_result = self._book.commit(
                 name,
                 messages,
                 plan.identifier,
@@ -613,29 +613,29 @@ class MicroBatchSink:
                 event_time_ms=totals.event_time_ms,
             )
             seconds = self._clock.monotonic_s() - began
-            self._unfinished.committed(name, done, seconds)
-            return done, seconds
+            self._unfinished.committed(name, commit_result, seconds)
+            return commit_result, seconds
 
         names = sorted(by_table)
         changes = self._history.unrecorded(plan, verdicts)
         if names or changes:
-            noted = {*names, *plan.skip} | ({self._book.history} if changes else set())
-            self._position.note(plan.identifier, plan.batch_id, tuple(sorted(noted)))
+            tables = {*names, *plan.skip} | ({self._book.history} if changes else set())
+            self._position.note(plan.identifier, plan.batch_id, tuple(sorted(tables)))
         if changes:  # before other tables: once committed, a replay need not derive them again
             self._history.write(plan, changes, span)
         # a bad record may be decodable on a replay (its schema was registered meanwhile), when its
         # table is committed already: the quarantine is committed first, so that it is not lost
         quarantine = self._book.quarantine
         self._unfinished.committing(plan.identifier, outcome, {*by_table})
-        done = {quarantine: commit(quarantine)} if quarantine in by_table else {}
-        futures = {name: self._pool.submit(commit, name) for name in names if name not in done}
+        commits = {quarantine: commit(quarantine)} if quarantine in by_table else {}
+        futures = {name: self._pool.submit(commit, name) for name in names if name not in commits}
         wait(futures.values())  # a failure of one table must not leave other commits unobserved
         errors = {name: future.exception() for name, future in futures.items()}
         failures = {n: self._book.fault_of(n, e) for n, e in errors.items() if e is not None}
         failed = self._fault(failures, plan, outcome)
         # nothing is discarded: a failed commit may have published some of its files
-        done |= {n: f.result() for n, f in futures.items() if n not in failed}
-        return done, failed
+        commits |= {n: f.result() for n, f in futures.items() if n not in failed}
+        return commits, failed
 
     def _fault(
         self, failures: Mapping[str, BaseException], plan: BatchPlan, outcome: JobOutcome

@@ -35,8 +35,8 @@ from storage.format.types.types import VALUE_KIND
 _LOG = logging.getLogger(__name__)
 
 _EPOCH_RUNS = 5
-"""Runs of a batch in which epochs may be found: a source that counts anew does so once or twice in
-a batch, one whose positions go up and down all the time must not hold up the stream."""
+"""Runs of a batch in which epochs may be found: a source restarts its positions once or twice in a
+batch; one whose positions are never monotonic must not block the stream."""
 
 _Place = tuple[str, str, str, int]
 
@@ -53,7 +53,7 @@ class TaskPositions:
         plan: the run.
 
     Attributes:
-        highest: behind the rows of each table.
+        highest: after the rows of each table.
         repeated: rows of each table that were delivered again, or late.
     """
 
@@ -81,10 +81,10 @@ class TaskPositions:
         order: list[np.ndarray] = []
         for number, server in enumerate(servers.dictionary.to_pylist()):
             chosen = np.flatnonzero(numbers == number)
-            known = origin if len(chosen) == len(numbers) else origin.take(pa.array(chosen))
-            found = self._track(raw, change.target, server, schema, kind).place(known)
-            self._note(raw, change, server, found)
-            pieces.append(found.columns)
+            part = origin if len(chosen) == len(numbers) else origin.take(pa.array(chosen))
+            placement = self._track(raw, change.target, server, schema, kind).place(part)
+            self._note(raw, change, server, placement)
+            pieces.append(placement.columns)
             order.append(chosen)
         return _with_columns(change, schema, pieces, order)
 
@@ -108,8 +108,8 @@ class TaskPositions:
         track = self._tracks.get(place)
         if track is None:
             by_topic = self._plan.positions.get(table, {}).get(server, {})
-            known = by_topic.get(raw.topic, {}).get(str(raw.partition))
-            highest = Highest() if known is None else highest_of(kind, known)
+            position = by_topic.get(raw.topic, {}).get(str(raw.partition))
+            highest = Highest() if position is None else highest_of(kind, position)
             track = Track(kind, epochs_of(schema).get(server, ()), highest)
             self._tracks[place] = track
         return track
@@ -149,18 +149,18 @@ def _with_columns(
 ) -> ChangeBatch:
     columns = list(pieces[0])
     if len(pieces) > 1:
-        back = pa.array(np.argsort(np.concatenate(order), kind="stable"))
+        inverse = pa.array(np.argsort(np.concatenate(order), kind="stable"))
         columns = [
-            pa.concat_arrays([piece[at] for piece in pieces]).take(back)
+            pa.concat_arrays([piece[at] for piece in pieces]).take(inverse)
             for at in range(len(POSITION_COLUMNS))
         ]
-    rows, made = change.rows, dict(zip(POSITION_COLUMNS, columns, strict=True))
-    own = set(rows.schema.names)
+    rows, extra = change.rows, dict(zip(POSITION_COLUMNS, columns, strict=True))
+    names = set(rows.schema.names)
     fields, arrays = [], []
     for field in schema.arrow_schema:
-        if field.name in made or field.name in own:
+        if field.name in extra or field.name in names:
             fields.append(field)
-            arrays.append(made[field.name] if field.name in made else rows.column(field.name))
+            arrays.append(extra[field.name] if field.name in extra else rows.column(field.name))
     at = rows.schema.get_field_index(VALUE_KIND)
     fields += [rows.schema.field(index) for index in range(at, rows.num_columns)]
     whole = pa.RecordBatch.from_arrays([*arrays, *rows.columns[at:]], schema=pa.schema(fields))

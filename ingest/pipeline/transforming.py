@@ -4,7 +4,7 @@
 A table's transform follows from the settings and its schema, so a process plans it once for each
 schema. Rows without a result are bad records of class `transform`, whole. Where a rule does not fit
 the table at all, the rows are decoded as they are and all of them are such bad records; what the
-rule lacks may be on its way with the source's next schema change.
+rule lacks may arrive with the source's next schema change.
 """
 
 import dataclasses
@@ -41,12 +41,12 @@ class TableTransform:
 
     Attributes:
         decode_schema: what rows are decoded with, constant columns included.
-        ignored: columns of the source that are not wanted.
+        ignored: columns of the source that are left out.
         origin: names of the metadata that rows must come with.
         behind_key: see `RowTransform`.
         moved_by: see `RowTransform`.
         lacks: whether the table lacks columns that the rule makes.
-        refusal: why no row has a result; "" = most have.
+        refusal: why no row can be transformed; "" = rows can.
     """
 
     decode_schema: TableSchema
@@ -115,28 +115,28 @@ class TableTransform:
             return None, _bad(raw, change.target, failed)
         if self._rows is None:
             return change, []
-        done = self._rows.apply(change.rows, change.origin, now_ms=now_ms)
+        result = self._rows.apply(change.rows, change.origin, now_ms=now_ms)
         bad: list[BadRecord] = []
-        if len(done.failed):
-            offsets = change.rows.column(OFFSET_COLUMN).to_numpy()[done.failed]
-            bad = _bad(raw, change.target, dict(zip(offsets.tolist(), done.reasons, strict=True)))
-        if done.rows.num_rows == 0:
+        if len(result.failed):
+            offsets = change.rows.column(OFFSET_COLUMN).to_numpy()[result.failed]
+            bad = _bad(raw, change.target, dict(zip(offsets.tolist(), result.reasons, strict=True)))
+        if result.rows.num_rows == 0:
             return None, bad
-        return dataclasses.replace(change, rows=done.rows, origin=None), bad
+        return dataclasses.replace(change, rows=result.rows, origin=None), bad
 
 
 def _check_recipe(recipe: str | None, rule: TransformRule, schema: TableSchema, zone: str) -> None:
     """Refuse rules that change how keys of the table are computed."""
     if recipe is None:
         return
-    made, now = json.loads(recipe), key_recipe(rule, schema.primary_keys, zone)
-    other = sorted(name for name in {*made, *now} if made.get(name) != now.get(name))
-    if other:
+    previous, now = json.loads(recipe), key_recipe(rule, schema.primary_keys, zone)
+    columns = sorted(name for name in {*previous, *now} if previous.get(name) != now.get(name))
+    if columns:
         raise InvalidRequestError(
             "the rule changes how keys of the table are computed",
             detail="existing rows would not be found",
             hint="revert the change, or write to another table",
-            column=", ".join(other),
+            column=", ".join(columns),
         )
 
 

@@ -11,8 +11,7 @@ what follows it in the partition follows the deletes.
 What came before is known only where all records of a table come through one partition of one
 topic; elsewhere, and where deletes do not remove rows, the table is parked with the reason.
 
-Nothing of this is kept: a batch that is done again finds the same events, and a table that has
-committed the batch is left out of it.
+No state is kept: a retried batch finds the same events, and skips tables that have committed it.
 """
 
 import dataclasses
@@ -71,8 +70,8 @@ class Cut:
 
     def is_at(self, topic: str, partition: int, offsets: Sequence[int]) -> bool:
         """Whether the event is among records, which are in offset order."""
-        here = (self.topic, self.partition) == (topic, partition) and len(offsets) > 0
-        return here and offsets[0] <= self.offset <= offsets[-1] and self.offset in offsets
+        in_partition = (self.topic, self.partition) == (topic, partition) and len(offsets) > 0
+        return in_partition and offsets[0] <= self.offset <= offsets[-1] and self.offset in offsets
 
 
 def refuse_truncates(truncates: Iterable[Truncate]) -> None:
@@ -81,10 +80,10 @@ def refuse_truncates(truncates: Iterable[Truncate]) -> None:
     Raises:
         TruncateStopError: there is one.
     """
-    stopping = [each for each in truncates if each.stops]
+    stopping = [event for event in truncates if event.stops]
     if not stopping:
         return
-    first = min(stopping, key=lambda each: (each.topic, each.partition, each.offset))
+    first = min(stopping, key=lambda event: (event.topic, event.partition, event.offset))
     raise TruncateStopError(
         "the source truncated a table",
         hint="set `source.on.truncate` to `apply` or `ignore`, then start again: the stream goes "
@@ -115,19 +114,19 @@ def cuts_of(
     """
     cuts: dict[str, Cut] = {}
     refused: dict[str, str] = {}
-    for each in sorted(truncates, key=lambda each: each.offset):
-        table = tables.get(each.table)
+    for event in sorted(truncates, key=lambda event: event.offset):
+        table = tables.get(event.table)
         if table is None:
             continue
-        topics = {*feeds.get(each.table, ()), each.topic}
-        reason = each.refusal or unordered(topics, partitions) or why_kept(table)
+        topics = {*feeds.get(event.table, ()), event.topic}
+        reason = event.refusal or unordered(topics, partitions) or why_kept(table)
         if reason:
-            place = f"topic {each.topic}, partition {each.partition}, offset {each.offset}"
+            place = f"topic {event.topic}, partition {event.partition}, offset {event.offset}"
             text = f"the source truncated the table ({place}), but {reason}: {_WAY_OUT}"
-            refused.setdefault(each.table, text)
+            refused.setdefault(event.table, text)
         else:
             snapshot_id = table.snapshots.latest_id() or 0
-            cuts[each.table] = Cut(each.topic, each.partition, each.offset, snapshot_id)
+            cuts[event.table] = Cut(event.topic, event.partition, event.offset, snapshot_id)
     return {name: cut for name, cut in cuts.items() if name not in refused}, refused
 
 
@@ -189,11 +188,11 @@ def _as_deletes(table: FileStoreTable, rows: pa.RecordBatch, offset: int) -> pa.
         rows: its columns by name, maybe others too.
         offset: their position in the partition.
     """
-    own = table.schema.arrow_schema
+    schema = table.schema.arrow_schema
     count = rows.num_rows
     kinds = pa.repeat(pa.scalar(int(RowKind.DELETE), pa.int8()), count)
     offsets = pa.repeat(pa.scalar(offset, pa.int64()), count)
-    columns = [rows.column(name) for name in own.names]
+    columns = [rows.column(name) for name in schema.names]
     return pa.RecordBatch.from_arrays(
-        [*columns, kinds, offsets], schema=pa.schema([*own, *_FIELDS])
+        [*columns, kinds, offsets], schema=pa.schema([*schema, *_FIELDS])
     )

@@ -47,7 +47,7 @@ def recommended_buckets(size: int) -> int:
         ValueError: the size is negative.
     """
     if size < 0:
-        raise ValueError(f"a size is not negative: {size}")
+        raise ValueError(f"negative size: {size}")
     full = size // BYTES_PER_BUCKET
     return min(MOST_BUCKETS, 1 << max(0, full.bit_length() - 1))
 

@@ -2,16 +2,16 @@
 """Tables that Lakeward keeps for itself: the quarantine and the history of schema changes. Pure.
 
 Both are ordinary primary-key tables, so a replayed batch writes the same rows again and nothing is
-counted twice. Columns that later versions brought stand at the end; the daemon adds them to a
-table of an earlier version at start.
+counted twice. Columns added by later versions are at the end; at start the daemon adds
+them to a table of an earlier version.
 
-`bad.records.table` keeps records that could not be decoded, whole.
+`bad.records.table` stores records that could not be decoded, in full.
 
 A row of `<default database>._schema_history` has the requested change, the record that requested
 it, and the outcome. Rows are committed with the batch that requested the change and before its
-other tables. A change that is made is noted in the altered table's own options, in the same schema
-file (`lakeward.schema-changes`): a crash between the change and the batch's commits loses nothing,
-the replay finds the note and writes the rows.
+other tables. An applied change is recorded in the options of the altered table, in the same
+schema file (`lakeward.schema-changes`): after a crash between the change and the batch's commits
+the replay finds the record and writes the rows.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ NEW = "new"
 """State of a record that was neither replayed nor dropped."""
 
 REPLAYED = "replayed"
-"""State of a record that a replay brought in."""
+"""State of a record that was replayed."""
 
 _LAST_MS = 253_402_300_800_000
 """The first moment of the year 10000 [epoch ms], which many readers do not support."""
@@ -102,7 +102,7 @@ def _change_rows(
 ) -> pa.RecordBatch:
     """Rows as inserts: the columns, then `_VALUE_KIND`, then the offsets if there are any."""
     values = zip(*rows, strict=True) if rows else [()] * len(columns)
-    arrays = [_array(type_, each) for type_, each in zip(columns.values(), values, strict=True)]
+    arrays = [_array(type_, column) for type_, column in zip(columns.values(), values, strict=True)]
     arrays.append(pa.array([0] * len(rows), pa.int8()))
     names = [*columns, VALUE_KIND]
     if offsets is not None:
@@ -156,7 +156,7 @@ def _moment(record: BadRecord) -> int | None:
 
 
 def _storable(text: str) -> str:
-    """The text; what is no character of UTF-8 (half of a surrogate pair) escaped."""
+    """The text with lone surrogates, which UTF-8 cannot encode, escaped."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -223,28 +223,28 @@ def _history_row(entry: HistoryEntry, stream: str, time_ms: int) -> tuple[object
 def with_note(
     options: Mapping[str, str], stream: str, batch: int, mode: str, verdicts: Iterable[Verdict]
 ) -> str:
-    """The option's text after changes were made: of an earlier round of the same batch too.
+    """The option's text after changes, those of an earlier round of the same batch included.
 
     Args:
         options: of the table before.
-        stream: who makes them.
+        stream: stream that makes them.
         batch: commit identifier of the batch.
         mode: of the pipeline.
         verdicts: of the changes made.
     """
-    known = [each.verdict for each in noted("", options, stream) if each.batch == batch]
+    earlier = [entry.verdict for entry in noted("", options, stream) if entry.batch == batch]
     origins: dict[tuple[str, str, int, int], int] = {}
     rows = []
-    for each in (*known, *verdicts):
-        origin = (each.source, each.topic, each.partition, each.offset)
+    for item in (*earlier, *verdicts):
+        origin = (item.source, item.topic, item.partition, item.offset)
         number = origins.setdefault(origin, len(origins))
-        rows.append([each.kind.value, each.column, each.old, each.new, each.reason, number])
+        rows.append([item.kind.value, item.column, item.old, item.new, item.reason, number])
     note = {"stream": stream, "batch": batch, "mode": mode, "places": list(origins), "rows": rows}
     return orjson.dumps(note).decode()
 
 
 def noted(table: str, options: Mapping[str, str], stream: str) -> list[HistoryEntry]:
-    """The changes of a stream that a table's options note."""
+    """The changes of a stream that a table's options record."""
     text = options.get(CHANGES_OPTION)
     if not text:
         return []
@@ -252,7 +252,7 @@ def noted(table: str, options: Mapping[str, str], stream: str) -> list[HistoryEn
         note = orjson.loads(text)
         if note["stream"] != stream:
             return []
-        found = []
+        entries = []
         for kind, column, old, new, reason, number in note["rows"]:
             source, topic, partition, offset = note["places"][number]
             verdict = Verdict(
@@ -267,15 +267,15 @@ def noted(table: str, options: Mapping[str, str], stream: str) -> list[HistoryEn
                 partition=partition,
                 offset=offset,
             )
-            found.append(HistoryEntry(table, int(note["batch"]), note["mode"], verdict))
+            entries.append(HistoryEntry(table, int(note["batch"]), note["mode"], verdict))
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise CorruptDataError(
             "a table's note of its schema changes cannot be read", table=table, value=text
         ) from error
-    return found
+    return entries
 
 
-# --- whether a table of such a name is one of them
+# --- whether an existing table is one of them
 
 
 def require_own_table(name: str, found: TableSchema, wanted: TableSchema) -> None:
@@ -284,7 +284,7 @@ def require_own_table(name: str, found: TableSchema, wanted: TableSchema) -> Non
     Args:
         name: `database.table`.
         found: its schema.
-        wanted: what Lakeward makes; a table of an earlier version may lack later columns.
+        wanted: Lakeward's schema; a table of an earlier version may lack later columns.
 
     Raises:
         InvalidRequestError: it is filled from a source table, has another key, a column of another
@@ -305,17 +305,17 @@ def _difference(found: TableSchema, wanted: TableSchema) -> str:
     owner = found.options.get(SOURCE_TABLE_OPTION)
     if owner is not None:
         return f"it is filled from source table {owner}"
-    purpose, mine = found.options.get(OWN_TABLE_OPTION), wanted.options[OWN_TABLE_OPTION]
-    if purpose not in (None, mine):
+    purpose, expected = found.options.get(OWN_TABLE_OPTION), wanted.options[OWN_TABLE_OPTION]
+    if purpose not in (None, expected):
         return f"it is Lakeward's {purpose}"
     if found.primary_keys != wanted.primary_keys:
         return f"its primary key is ({', '.join(found.primary_keys)})"
-    ours = {field.name: field.type for field in wanted.fields}
+    columns = {field.name: field.type for field in wanted.fields}
     for field in found.fields:
-        known = ours.get(field.name)
-        if known is None and not field.type.nullable:
+        type_ = columns.get(field.name)
+        if type_ is None and not field.type.nullable:
             return f"its column {field.name} must not be null"
-        if known is not None and _root(known) != _root(field.type):
+        if type_ is not None and _root(type_) != _root(field.type):
             return f"its column {field.name} is of another type"
     return ""
 
@@ -325,7 +325,7 @@ def _root(type_: object) -> object:
 
 
 def marked(found: TableSchema, wanted: TableSchema) -> tuple[SetOption, ...]:
-    """What a table of an earlier version lacks to be known as ours by every pipeline."""
+    """Changes that mark a table of an earlier version as Lakeward's own for every pipeline."""
     if OWN_TABLE_OPTION in found.options:
         return ()
     return (SetOption(OWN_TABLE_OPTION, wanted.options[OWN_TABLE_OPTION]),)

@@ -3,22 +3,22 @@ r"""Which table the rows of a source table go to. Pure.
 
 Source: configuration.md (`route`). Rules are tried in order, the first whose pattern matches the
 whole address of a source table (`server.db.schema.table`, or the same without the server) wins.
-Without any rule a table keeps its database and name; with rules, a table that none of them takes is
-left out and its records are counted.
+Without any rule a table keeps its database and name; with rules, a table that none of them matches
+is left out and its records are counted.
 
 Several source tables may share one table. Equal keys of two of them would overwrite each other, so
 such a rule either writes a shard column into the key or states that keys are unique.
 
-A table of the source never becomes one that Lakeward keeps for itself, whatever the case of its
-name, and no name that the table format forbids is used. Such a destination is refused, and its
-records go to quarantine; with `sink.names.sanitize` a forbidden name is replaced instead:
+A table of the source never becomes one of Lakeward's own, whatever the case of its name, and names
+that the table format forbids are not used. Such a destination is refused, and its records go to
+quarantine; with `sink.names.sanitize` a forbidden name is replaced instead:
 
 * every `/ \ $ . :`, every control character and every blank at an end becomes `_`;
 * an empty name becomes `_`, the database `sys` becomes `sys_`;
 * a name that is too long for file systems (a table's of more than 255 bytes, a database's of more
   than 213) is cut after 191, and `_` with 8 hexadecimal digits of its SHA-256 follows.
 
-Two names may become one. The table then belongs to the source table for which it was made
+Two names may become one. The table then belongs to the source table for which it was created
 (`lakeward.source-table`), and the other's records go to quarantine.
 """
 
@@ -38,10 +38,10 @@ from storage.format.metadata.layout import FORBIDDEN, SYSTEM_DATABASE, name_refu
 _REFERENCE = re.compile(r"\$(\d)|\$\{(\w+(?:\.\w+)?)\}|<>")
 _VARYING = re.compile(r"[*+?{\[|^]|\\[dDwWsSbB]")
 _LONGEST = {"database": 213, "table": 255}
-"""Longest names that file systems take [bytes]; a database is made by a file with a longer one."""
+"""Longest names of file systems [bytes]; a database is created by a file with a longer name."""
 
 _CUT = 191
-"""What stays of a longer one [bytes], before its hash."""
+"""Prefix of a longer one that is retained [bytes], before its hash."""
 
 _SOURCE_FIELDS = ("source.server", "source.db", "source.schema", "source.table")
 
@@ -52,12 +52,12 @@ class Destination:
 
     Attributes:
         table: `database.table`.
-        owner: whose the table is; empty = the source table's alone.
+        owner: owner of a shared table; empty = the source table.
         shard: the column that distinguishes its rows from those of others.
         shard_value: its value.
         given: the name that the source table or the rule gives, where it is replaced; else empty.
         refusal: why nothing may be written there; "" = it may.
-        own: whether it is refused because Lakeward keeps the table for itself.
+        own: whether it is refused because the table is one of Lakeward's own.
     """
 
     table: str
@@ -87,7 +87,7 @@ class Routing:
     Attributes:
         routes: in order.
         default_database: of targets and events that name none.
-        own: the tables that Lakeward keeps for itself, and what for.
+        own: Lakeward's own tables, and their purposes.
         sanitize: whether names that the table format forbids are replaced.
     """
 
@@ -102,25 +102,25 @@ class Routing:
             database = source.database or source.schema or self.default_database
             return self._named(source, database, source.table)
         for route, pattern in zip(self.routes, self._patterns, strict=True):
-            found = pattern.fullmatch(source.address) or pattern.fullmatch(source.label)
-            if found is not None:
-                return self._of(route, found, source)
+            match = pattern.fullmatch(source.address) or pattern.fullmatch(source.label)
+            if match is not None:
+                return self._of(route, match, source)
         return None
 
     def written(self, source: SourceTable) -> Destination | None:
         """Where rows of a source table are written; None = nowhere."""
-        found = self.destination(source)
-        return None if found is None or found.refusal else found
+        destination = self.destination(source)
+        return None if destination is None or destination.refusal else destination
 
     def _of(self, route: Route, found: re.Match[str], source: SourceTable) -> Destination:
-        given = _filled(route.sink_table, found, source)
-        table = given
+        target = _filled(route.sink_table, found, source)
+        table = target
         if self.sanitize:  # a dot in one part of the address does not end the database's name
             table = _filled(route.sink_table, found, source, _sanitized)
         database, dot, name = table.partition(".")
         if not dot:
             database, name = self.default_database, table
-        place = self._named(source, database, name, given)
+        place = self._named(source, database, name, target)
         owner = f"shared: {route.sink_table}" if route.shares else ""
         shard = route.shard
         value = "" if shard is None else _filled(shard.value, found, source)
@@ -132,9 +132,9 @@ class Routing:
             database, name = _sanitized(database, "database"), _sanitized(name)
         table = f"{database}.{name}"
         replaced = given if given not in (table, name) else ""
-        own = self._own_refused(source, table)
-        refusal = own or _name_refused(source, database, name)
-        return Destination(table, given=replaced, refusal=refusal, own=bool(own))
+        conflict = self._own_refused(source, table)
+        refusal = conflict or _name_refused(source, database, name)
+        return Destination(table, given=replaced, refusal=refusal, own=bool(conflict))
 
     def _own_refused(self, source: SourceTable, table: str) -> str:
         purpose = self._purposes.get(folded(table))
@@ -154,11 +154,11 @@ class Routing:
         return tuple(re.compile(route.source_table) for route in self.routes)
 
     def check(self) -> None:
-        """Find mistakes before the first event.
+        """Validate the rules before the first event.
 
         Raises:
-            InvalidOptionError: a pattern or template is malformed, or a rule lets several source
-                tables into one table and says nothing about equal keys.
+            InvalidOptionError: a pattern or template is malformed, or a rule maps several
+            source tables to one table without an answer for equal keys.
         """
         for number, route in enumerate(self.routes):
             key = f"route[{number}]"
@@ -210,7 +210,7 @@ def _filled(
     source: SourceTable,
     form: Callable[[str], str] = str,
 ) -> str:
-    """A template with its references replaced, parts of the address in the form wanted."""
+    """A template with its references replaced, parts of the address transformed by `form`."""
 
     def part(reference: re.Match[str]) -> str:
         group, field = reference.group(1), reference.group(2)
@@ -238,10 +238,10 @@ def _sanitized(name: str, what: str = "table") -> str:
 
 
 def _name_refused(source: SourceTable, database: str, name: str) -> str:
-    for what, each in (("database", database), ("table", name)):
-        if refused := name_refused(what, each):
+    for what, part in (("database", database), ("table", name)):
+        if refused := name_refused(what, part):
             return (
-                f"{refused} by the table format: `{each}`; set `sink.names.sanitize: true`, or "
+                f"{refused} by the table format: `{part}`; set `sink.names.sanitize: true`, or "
                 f"send source table {source.address} to another table with a rule of `route`"
             )
     return ""
@@ -272,7 +272,7 @@ def _check_template(template: str, groups: int, key: str) -> None:
 
 
 def _check_sharing(route: Route, key: str) -> None:
-    """A rule that may fill one table from several must say what keeps their keys apart."""
+    """A rule that may fill one table from several must state what distinguishes their keys."""
     if route.shares or not _VARYING.search(_unreferenced(route)):
         return
     raise InvalidOptionError(
@@ -286,9 +286,9 @@ def _check_sharing(route: Route, key: str) -> None:
 
 
 def _unreferenced(route: Route) -> str:
-    """The pattern without what the name of the target takes over from the address."""
+    """The pattern without the parts of the address that the name of the target contains."""
     pattern = route.source_table
-    used = {int(found.group(1)) for found in _REFERENCE.finditer(route.sink_table) if found[1]}
+    used = {int(match.group(1)) for match in _REFERENCE.finditer(route.sink_table) if match[1]}
     spans, opened, number = [], [], 0
     for at, char in enumerate(pattern):
         escaped = at > 0 and pattern[at - 1] == "\\"
@@ -304,9 +304,9 @@ def _unreferenced(route: Route) -> str:
     for start, end in sorted(spans, reverse=True):
         rest = rest[:start] + rest[end:]
     names = {
-        found.group(2) or "source.table"
-        for found in _REFERENCE.finditer(route.sink_table)
-        if not found[1]
+        match.group(2) or "source.table"
+        for match in _REFERENCE.finditer(route.sink_table)
+        if not match[1]
     }
     if "source.table" in names:
         rest = rest[: rest.rfind(".")] if "." in rest else ""

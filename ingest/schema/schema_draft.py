@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The next schema of an existing table, built change by change as a policy allows.
 
-Pure. What the policy does not allow is answered instead: columns that are left out of rows
-(`ignored`), columns whose values must fit what is there (`fixed`), or the end of the table's or the
-stream's work (`parked`, `stop`). Every requested change ends as a `Verdict`.
+Pure. Changes that the policy forbids are answered instead: columns that are left out of rows
+(`ignored`), columns whose values must fit the existing type (`fixed`), a parked table (`parked`) or
+a stopped stream (`stop`). Every requested change ends as a `Verdict`.
 
-1. `apply_ddl`, then `request_column`, in the order in which they count;
+1. `apply_ddl`, then `request_column`, in the order of precedence;
 2. `finish` once.
 """
 
@@ -80,9 +80,9 @@ class Decision:
 
     Attributes:
         action: create, change (empty = nothing to do) or refuse.
-        reasons: why some of the deltas stay uncovered even then; empty = all are covered.
+        reasons: why some of the deltas remain uncovered; empty = all are covered.
         notes: how a new table differs from the settings.
-        verdicts: what became of every requested change.
+        verdicts: outcomes of all requested changes.
         ignored: columns of the source that are to be left out of rows.
         fixed: columns of the source and types (as text) that need not be requested again.
         parked: why the table must be parked; "" = it is not.
@@ -112,10 +112,10 @@ class Decision:
     def failed(self, reason: str) -> "Decision":
         """The decision after its action turned out to be impossible."""
         verdicts = tuple(
-            dataclasses.replace(each, outcome=Outcome.REFUSED, reason=reason)
-            if each.outcome is Outcome.APPLIED
-            else each
-            for each in self.verdicts
+            dataclasses.replace(verdict, outcome=Outcome.REFUSED, reason=reason)
+            if verdict.outcome is Outcome.APPLIED
+            else verdict
+            for verdict in self.verdicts
         )
         return dataclasses.replace(
             self, action=Refused(reason), reasons=(*self.reasons, reason), verdicts=verdicts
@@ -143,7 +143,7 @@ def same(names: ColumnNames) -> ColumnNames:
 
 
 def verdict_of(kind: ChangeKind, column: str, old: str, new: str, origin: ChangeOrigin) -> Verdict:
-    """A verdict for a change that is made, to be changed where it is not."""
+    """A verdict for an applied change; callers replace the outcome of others."""
     return Verdict(
         kind=kind,
         column=column,
@@ -163,7 +163,7 @@ def is_text(type_: DataType) -> bool:
 
 
 def option_changes(existing: TableSchema, names: ColumnNames) -> list[SchemaChange]:
-    """Changes of the table's options that make them say what `names` says."""
+    """Changes of the table's options that make them equal to `names`."""
     changes: list[SchemaChange] = []
     for key, text in names.options().items():
         if text and existing.options.get(key) != text:
@@ -183,7 +183,7 @@ class Draft:
         self._types: dict[str, DataType] = {f.name: f.type for f in existing.fields}
         self._key = {*existing.primary_keys, *existing.partition_keys}
         self._called: dict[str, str] = {}
-        """What columns of the existing schema are called after the renames of this draft."""
+        """Names of columns of the existing schema after the renames of this draft."""
         self._steps: list[Step] = []
         self._step_of: dict[str, Step] = {}
         self._verdicts: list[Verdict] = []
@@ -229,7 +229,7 @@ class Draft:
             self._incompatible(field, slots[0], origin)
 
     def _union(self, name: str, observed: DataType) -> DataType | None:
-        """The type of a column that takes values of another type, too; None = there is none."""
+        """The type of a column that also holds values of another type; None = there is none."""
         step = self._step_of.get(name)
         added = step is not None and isinstance(step.change, AddColumn)
         return (guessed_union if added else union_type)(self._types[name], observed)
@@ -240,10 +240,10 @@ class Draft:
             first: tuple[str, ...] = (column,)
         elif field.name in self._types and field.name not in self._names.further:
             first = (field.name,)
-        else:  # a name that this draft just learned to be a former one
-            known = {*self._existing.field_names} - {*delta.lacks}
-            present = {self._called.get(name, name) for name in known}
-            present |= {other.name for other in delta.fields}
+        else:  # a name that is a former one since this draft
+            names = {*self._existing.field_names} - {*delta.lacks}
+            present = {self._called.get(name, name) for name in names}
+            present |= {observed.name for observed in delta.fields}
             return self._names.slots(field.name, self._types, present)
         further = self._names.typed.get(first[0] if first else field.name, ())
         return first + tuple(name for name in further if name in self._types)
@@ -255,7 +255,7 @@ class Draft:
         kind = ChangeKind.ADD_COLUMN
         field = dataclasses.replace(field, name=self._names.now(field.name, self._types))
         if field.name in self._types:
-            return  # another shape of the batch has just brought it
+            return  # another shape of the batch has just added it
         verdict = verdict_of(kind, field.name, "", type_name(field.type), origin)
         dropped = self._names.dropped.get(self._spelt(field.name, self._names.dropped))
         if dropped is not None:
@@ -303,17 +303,17 @@ class Draft:
     ) -> None:
         kind = ChangeKind.ALTER_COLUMN_TYPE
         verdict = verdict_of(kind, name, type_name(self._types[name]), type_name(union), origin)
-        known = self._step_of.get(name)
+        step = self._step_of.get(name)
         decision = self._policy.decide(kind)
-        if known is not None and isinstance(known.change, AddColumn):
-            known.widen(AddColumn(name, nullable(union)), union)
+        if step is not None and isinstance(step.change, AddColumn):
+            step.widen(AddColumn(name, nullable(union)), union)
             self._types[name] = union
         elif decision is PolicyDecision.STOP:
             self._record_stop(verdict, "schema.change.behavior is exception")
         elif decision is PolicyDecision.KEEP:
             self._kept_type(field, name, verdict)
-        elif known is not None and isinstance(known.change, UpdateType):
-            known.widen(UpdateType(name, union), union)
+        elif step is not None and isinstance(step.change, UpdateType):
+            step.widen(UpdateType(name, union), union)
             self._types[name] = union
         else:
             self._types[name] = union
@@ -322,12 +322,12 @@ class Draft:
     def _kept_type(self, field: ObservedField, name: str, verdict: Verdict) -> None:
         """The column could be widened but may not be."""
         why = self._policy.why_kept(verdict.kind)
-        wanted = self._policy.incompatible
-        if wanted is Incompatible.FAIL and self._policy.wanted is not None:
+        handling = self._policy.incompatible
+        if handling is Incompatible.FAIL and self._policy.wanted is not None:
             self._record_stop(verdict, f"{why}; on.incompatible is fail")
-        elif wanted is Incompatible.TABLE:
+        elif handling is Incompatible.TABLE:
             self._record_parked(verdict, why)
-        elif wanted in (Incompatible.NEW_COLUMN, Incompatible.STRING) and self._may_add():
+        elif handling in (Incompatible.NEW_COLUMN, Incompatible.STRING) and self._may_add():
             self._beside(field, name, verdict, why)
         else:
             self._fix(field)
@@ -345,10 +345,10 @@ class Draft:
         now, observed = self._types[name], field.type
         verdict = verdict_of(kind, name, type_name(now), type_name(observed), origin)
         why = f"{type_name(now)} cannot become {type_name(observed)}"
-        decision, wanted = self._policy.decide(kind), self._policy.incompatible
+        decision, handling = self._policy.decide(kind), self._policy.incompatible
         if decision is PolicyDecision.STOP:
             self._record_stop(verdict, "schema.change.behavior is exception")
-        elif wanted is Incompatible.TABLE:
+        elif handling is Incompatible.TABLE:
             self._record_parked(verdict, why)
         elif (
             self._wants_text(observed)
@@ -356,9 +356,9 @@ class Draft:
             and self._texts(name, observed)
         ):
             self._to_text(field, name, verdict)
-        elif wanted in (Incompatible.NEW_COLUMN, Incompatible.STRING) and self._may_add():
+        elif handling in (Incompatible.NEW_COLUMN, Incompatible.STRING) and self._may_add():
             self._beside(field, name, verdict, why)
-        elif wanted is Incompatible.FAIL and (
+        elif handling is Incompatible.FAIL and (
             decision is PolicyDecision.MAKE or self._policy.wanted
         ):
             self._record_stop(verdict, why)
@@ -381,7 +381,7 @@ class Draft:
     def _to_text(self, field: ObservedField, name: str, verdict: Verdict) -> None:
         earlier = self._types[name]
         verdict = dataclasses.replace(verdict, new=type_name(STRING))
-        if is_text(earlier):  # the column is text already: values of the other type join it
+        if is_text(earlier):  # the column is text already: values of the other type are added
             earlier = nullable(field.type)
         changed = dataclasses.replace(STRING, nullable=self._types[name].nullable)
         change: SchemaChange = UpdateType(name, changed)
@@ -423,7 +423,7 @@ class Draft:
             self._change_names(lambda names: names.with_heard(address, mark))
 
     def _swap(self, event: TableDdl, origin: ChangeOrigin) -> bool:
-        """Columns change names among each other: rows before and after it look the same."""
+        """Columns swap names: rows before and after the statement look the same."""
         old, new = event.changes.renamed[0]
         old = spelt(old, self._types)
         verdict = verdict_of(ChangeKind.RENAME_COLUMN, old, old, new, origin)
@@ -441,7 +441,7 @@ class Draft:
         self._steps.append(Step(None, None, change))
 
     def rename(self, old: str, new: str, origin: ChangeOrigin) -> None:
-        """A column of the source got another name; one that is made already changes nothing."""
+        """Rename a column that the source renamed; an applied rename changes nothing."""
         verdict = verdict_of(ChangeKind.RENAME_COLUMN, old, old, new, origin)
         if old not in self._types or old in self._names.further:
             if old in self._names.former.get(new, ()) or old in self._names.further:
@@ -450,7 +450,7 @@ class Draft:
                 self._change_names(lambda names: names.with_former(new, old))
             elif self._follows(
                 verdict.kind
-            ):  # no row had it so far: the first one has its new name
+            ):  # no row has had it yet: the first one has its new name
                 self._change_names(lambda names: names.renamed(old, new))
             return
         decision = self._policy.decide(verdict.kind)
@@ -513,14 +513,14 @@ class Draft:
         self._step(Step(DropColumn(name), verdict, names), name)
 
     def _follows(self, kind: ChangeKind) -> bool:
-        """Whether the table follows the source, by itself or altered by hand."""
+        """Whether the table follows the source, automatically or altered by hand."""
         return (
             self._policy.decide(kind) is not PolicyDecision.KEEP
             and self._policy.mode is not Mode.LENIENT
         )
 
     def restore(self, name: str) -> None:
-        """The source has a column again that was dropped before: rows may bring it."""
+        """The source has a dropped column again: rows may contain it."""
         dropped = self._spelt(name, self._names.dropped)
         if dropped in self._names.dropped:
             self._change_names(lambda names: names.with_column(dropped))
@@ -551,18 +551,18 @@ class Draft:
         Args:
             now_ms: time of the new schema [epoch ms].
         """
-        names, kept = ColumnNames.of(self._existing.options), []
+        names, changes = ColumnNames.of(self._existing.options), []
         if not self._parked and self._stop is None:
             for step in self._taken(now_ms):
                 names = step.names(names)
                 if step.change is not None:
-                    kept.append(step.change)
+                    changes.append(step.change)
                 if step.verdict is not None:
                     self._verdicts.append(step.verdict)
         if self._parked or self._stop is not None:
-            names, kept = ColumnNames.of(self._existing.options), []
+            names, changes = ColumnNames.of(self._existing.options), []
         return Decision(
-            (*kept, *option_changes(self._existing, names)),
+            (*changes, *option_changes(self._existing, names)),
             verdicts=tuple(self._verdicts),
             reasons=tuple(self._reasons),
             ignored=tuple(self._ignored),
@@ -572,7 +572,7 @@ class Draft:
         )
 
     def _taken(self, now_ms: int) -> Sequence[Step]:
-        """Steps that the table takes: all of them, or each tried on top of the ones before."""
+        """Steps that the table accepts: all of them, or each tried after the ones before."""
         changes = [step.change for step in self._steps if step.change is not None]
         try:
             evolve(self._existing, changes, now_ms)
@@ -580,15 +580,15 @@ class Draft:
             pass
         else:
             return self._steps
-        schema, taken = self._existing, []
+        schema, steps = self._existing, []
         for step in self._steps:
             try:
                 schema = evolve(schema, [step.change] if step.change else [], now_ms)
             except InvalidRequestError as error:
                 self._refuses(step, str(error))
             else:
-                taken.append(step)
-        return taken
+                steps.append(step)
+        return steps
 
     def _refuses(self, step: Step, reason: str) -> None:
         if step.verdict is None:

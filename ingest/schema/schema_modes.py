@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pipeline's settings say about one kind of schema change. Pure.
+"""Decisions of a pipeline's settings on schema changes. Pure.
 
 Terms are Flink CDC's: five modes (`pipeline.schema.change.behavior`), kinds of changes with their
-partial names (`sink.include.schema.changes`, `sink.exclude.schema.changes`), and per table what
-becomes of a type that does not convert (`on.incompatible`). schema-changes.md has the whole table.
+partial names (`sink.include.schema.changes`, `sink.exclude.schema.changes`), and per table the
+handling of a type that does not convert (`on.incompatible`). schema-changes.md has the whole table.
 
-What the driver decided about shapes that no schema covers holds for the process (`Answers`), for a
+The driver's decisions on shapes that no schema covers hold for the process (`Answers`), because a
 request costs a second run of a batch.
 """
 
@@ -57,7 +57,7 @@ class Incompatible(enum.StrEnum):
 
 
 class PolicyDecision(enum.Enum):
-    """What the settings say about a change."""
+    """Decision of the settings on a change."""
 
     MAKE = "made"
     KEEP = "not made: the table stays as it is"
@@ -65,7 +65,7 @@ class PolicyDecision(enum.Enum):
 
 
 class Outcome(enum.StrEnum):
-    """What became of a change."""
+    """Outcome of a change."""
 
     APPLIED = "applied"
     IGNORED = "ignored"
@@ -76,15 +76,15 @@ class Outcome(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One change and what became of it: a row of the history.
+    """One change and its outcome: a row of the history.
 
     Attributes:
         kind: of the change.
         column: of the table; "" = the change is of the whole table.
         old: type or name before; "" = there was none.
         new: type or name after; "" = there is none.
-        outcome: what became of it.
-        reason: why it was not made, or made in another way; "" = as requested.
+        outcome: outcome of the change.
+        reason: why it was not applied, or applied in another way; "" = as requested.
         source: the source table that requested it.
         topic: of the first record that requested it.
         partition: of that record.
@@ -119,11 +119,11 @@ _DEFAULTS = {Mode.EVOLVE: Incompatible.FAIL}
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePolicy:
-    """What the settings say for one table.
+    """Decisions of the settings for one table.
 
     Attributes:
         mode: of the pipeline.
-        kinds: of changes that are made if the mode allows.
+        kinds: of changes that are applied if the mode allows.
         wanted: how types that do not convert are handled; None = not set by the rules.
         exact_names: whether a column that is spelt in another case is another column.
     """
@@ -143,21 +143,21 @@ class ChangePolicy:
         exact_names: bool = False,
     ) -> "ChangePolicy":
         """From settings; kinds by their full names, no kind included = all."""
-        known = Mode(mode)
+        behavior = Mode(mode)
         included = frozenset(ChangeKind(name) for name in include)
         if not included:
             included = frozenset(ChangeKind)
-            if known is Mode.LENIENT:
+            if behavior is Mode.LENIENT:
                 included -= _DESTRUCTIVE
         excluded = frozenset(ChangeKind(name) for name in exclude)
-        wanted = None if incompatible is None else Incompatible(incompatible)
+        handling = None if incompatible is None else Incompatible(incompatible)
         return ChangePolicy(
-            mode=known, kinds=included - excluded, wanted=wanted, exact_names=exact_names
+            mode=behavior, kinds=included - excluded, wanted=handling, exact_names=exact_names
         )
 
     @property
     def incompatible(self) -> Incompatible:
-        """What becomes of a type that does not convert."""
+        """Handling of a type that does not convert."""
         return self.wanted or _DEFAULTS.get(self.mode, Incompatible.ROWS)
 
     @property
@@ -166,7 +166,7 @@ class ChangePolicy:
         return self.wanted is None and self.mode in (Mode.EVOLVE, Mode.TRY_EVOLVE)
 
     def decide(self, kind: ChangeKind) -> PolicyDecision:
-        """What becomes of a change of that kind.
+        """The decision on a change of that kind.
 
         A table is created in every mode, as Flink CDC does: without it there is nowhere to write.
         """
@@ -231,33 +231,33 @@ class AnswerBook:
         changed: bool,
     ) -> None:
         """Add answers of a decision; a changed table forgets older ones."""
-        known = Answers() if changed else self._answers.get(name, Answers())
-        self._answers[name] = known.and_also(ignored, fixed)
+        answers = Answers() if changed else self._answers.get(name, Answers())
+        self._answers[name] = answers.and_also(ignored, fixed)
 
     def given(self) -> dict[str, Answers]:
         """All of them, for further runs of the same batch."""
-        return {name: each for name, each in self._answers.items() if each}
+        return {name: answers for name, answers in self._answers.items() if answers}
 
     def lasting(self, options: Mapping[str, Mapping[str, str]]) -> dict[str, Answers]:
         """Those that hold for further batches.
 
-        A column that was dropped may be there again: whether it is, is found out in each batch.
+        A dropped column may exist again, which each batch determines.
         """
         lasting: dict[str, Answers] = {}
-        for name, each in self.given().items():
+        for name, answers in self.given().items():
             dropped = ColumnNames.of(options.get(name, {})).dropped
-            lasting[name] = Answers(each.ignored.difference(dropped), each.fixed)
-        return {name: each for name, each in lasting.items() if each}
+            lasting[name] = Answers(answers.ignored.difference(dropped), answers.fixed)
+        return {name: answers for name, answers in lasting.items() if answers}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AppliedChanges:
-    """What became of a batch's schema deltas.
+    """Outcome of a batch's schema deltas.
 
     Attributes:
         applied: (table, change) pairs, for people.
         refused: tables some of whose records fit no allowed change, and why.
-        verdicts: (table, what became of one change), of all requested changes.
+        verdicts: (table, outcome of one change), of all requested changes.
     """
 
     applied: tuple[tuple[str, str], ...]
@@ -283,6 +283,6 @@ def type_requests_of(policy: ChangePolicy) -> TypeRequests:
     """Which values of other types a table's records may request.
 
     Types that events declare are changes of the source's schema. A single deviating value of an
-    event that declares none is one only where the table's rules say so.
+    event that declares none is a change only if the table's rules say so.
     """
     return TypeRequests.DECLARED if policy.wanted is None else TypeRequests.ALL

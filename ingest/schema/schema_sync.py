@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to do about records that a table's schema does not cover: create, add columns, widen.
+"""Decides on records that a table's schema does not cover: create, add columns, widen.
 
-Pure: the driver applies the decision. Idempotent: on a schema that covers the deltas nothing is
-left to do, so a replayed batch changes nothing. Source: CDC.md §3, schema-changes.md.
+Pure: the driver applies the decision. Idempotent: a schema that covers the deltas needs no change,
+so a replayed batch changes nothing. Source: CDC.md §3, schema-changes.md.
 
 Rules: columns keep the event's order; only key columns are NOT NULL; source defaults are not
 used; a key column's type never changes; DECIMALs widen so that no digit is lost; a column that
 disappears stays and becomes null; a rename looks like a new column, unless the source's DDL says
-otherwise (`schema_change_events`). What of this is done is the policy's to say (`schema_modes`).
+otherwise (`schema_change_events`). The policy decides which changes are applied (`schema_modes`).
 
 Decoders report columns as the source has them. Row transforms (`TableRules`) leave some of them out
-of the table, give some another type (masks), and add columns that the pipeline makes. Source types
-that the table does not show are kept in a table option (`HIDDEN_OPTION`).
+of the table, give some another type (masks), and add columns of the pipeline. Source types that the
+table does not show are stored in a table option (`HIDDEN_OPTION`).
 """
 
 import dataclasses
@@ -106,11 +106,11 @@ def fixed_buckets(moving: Sequence[str], bucket: str, **context: object) -> Inva
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an existing table is to get for some deltas.
+    """Changes that an existing table needs for some deltas.
 
     Attributes:
-        deltas: what remains of them, columns as the table is to have them.
-        changes: what the transforms need besides.
+        deltas: the remaining ones, with columns as in the table.
+        changes: further changes that the transforms need.
         reasons: why some of the deltas cannot be covered.
     """
 
@@ -156,30 +156,30 @@ class TableRules:
             raise fixed_buckets(moving, options.get("bucket", ""))
 
     def options(self, shape: TableShape, primary_key: Sequence[str]) -> dict[str, str]:
-        """Options that keep what a new table does not show."""
+        """Options that store what the columns of a new table do not show."""
         recipe = key_recipe(self.rule, primary_key, self.zone)
-        found = {HIDDEN_OPTION: hidden_to_text(shape.hidden)} if shape.hidden else {}
-        return found | ({KEY_OPTION: json.dumps(recipe, sort_keys=True)} if recipe else {})
+        options = {HIDDEN_OPTION: hidden_to_text(shape.hidden)} if shape.hidden else {}
+        return options | ({KEY_OPTION: json.dumps(recipe, sort_keys=True)} if recipe else {})
 
     def wanted(self, existing: TableSchema, deltas: Sequence[SchemaDelta]) -> Wanted:
-        """Translate deltas of an existing table, and add the columns that the pipeline makes."""
+        """Translate deltas of an existing table, and add the columns of the pipeline."""
         if self.rule.empty:
             return Wanted(tuple(deltas))
         return TableRules(present_rule(self.rule, existing), self.zone)._wanted(existing, deltas)
 
     def _wanted(self, existing: TableSchema, deltas: Sequence[SchemaDelta]) -> Wanted:
-        known = hidden_from_text(existing.options.get(HIDDEN_OPTION, ""))
-        hidden, reasons = dict(known), list[str]()
-        shown = tuple(
+        previous = hidden_from_text(existing.options.get(HIDDEN_OPTION, ""))
+        hidden, reasons = dict(previous), list[str]()
+        table_deltas = tuple(
             dataclasses.replace(delta, fields=self._shown(delta.fields, existing, hidden, reasons))
             for delta in deltas
         )
         changes: list[SchemaChange] = []
-        if hidden != known:
+        if hidden != previous:
             changes.append(SetOption(HIDDEN_OPTION, hidden_to_text(hidden)))
         missing = self._missing(existing, hidden)
         changes += [AddColumn(name, nullable(type_)) for name, type_ in missing]
-        return Wanted(shown, tuple(changes), tuple(reasons))
+        return Wanted(table_deltas, tuple(changes), tuple(reasons))
 
     def _shown(
         self,
@@ -188,9 +188,9 @@ class TableRules:
         hidden: dict[str, DataType],
         reasons: list[str],
     ) -> tuple[ObservedField, ...]:
-        """Fields as the table is to have them; `hidden` grows."""
+        """Fields as in the table; adds to `hidden`."""
         needed = wanted_columns(self.rule)
-        found: list[ObservedField] = []
+        columns: list[ObservedField] = []
         for field in fields:
             try:
                 stored = stored_type(self.rule, field.name, field.type)
@@ -202,8 +202,8 @@ class TableRules:
             if stored is None or nullable(stored) != nullable(field.type):
                 _hide(field, existing, hidden, reasons)
             if stored is not None:
-                found.append(dataclasses.replace(field, type=nullable(stored)))
-        return tuple(found)
+                columns.append(dataclasses.replace(field, type=nullable(stored)))
+        return tuple(columns)
 
     def _missing(
         self, existing: TableSchema, hidden: dict[str, DataType]
@@ -215,7 +215,7 @@ class TableRules:
 
 
 NO_RULES = TableRules(TransformRule(), "UTC")
-"""The table is as the source is."""
+"""The table has the columns of the source."""
 
 
 def _hide(
@@ -224,14 +224,14 @@ def _hide(
     hidden: dict[str, DataType],
     reasons: list[str],
 ) -> None:
-    """Keep the source's type of a column that the table does not have, or has otherwise."""
+    """Store the source's type of a column that the table lacks or has with another type."""
     current = hidden.get(field.name)
     if current is None and field.name in existing.field_names:
         current = nullable(existing.field(field.name).type)  # a mask that keeps the type
     union = nullable(field.type) if current is None else union_type(current, field.type)
     if union is None:
-        shown = "" if current is None else type_name(current)
-        reasons.append(f"column {field.name}: {shown} cannot become {type_name(field.type)}")
+        text = "" if current is None else type_name(current)
+        reasons.append(f"column {field.name}: {text} cannot become {type_name(field.type)}")
     elif field.name in hidden or union != current:
         hidden[field.name] = union
 
@@ -259,7 +259,7 @@ def reconcile(
         deltas: of this target, from one batch, in any order.
         table_properties: options of a new table; `bucket` is 1 unless given.
         primary_key: configured key of a new table; empty = as the records' keys say.
-        rules: what the pipeline makes of its rows.
+        rules: transforms of its rows.
         appends: whether all records are inserts, so that the table needs no primary key.
         ordering: `source.ordering`; a new table in the order of the source has columns for it.
         policy: which changes are made; None = as `lenient` does by default.
@@ -280,15 +280,15 @@ def reconcile(
         )
     if not ordered:
         return Decision(())
-    if ddl:  # of several shapes the later ones are seen again when the first has made the table
+    if ddl:  # with several shapes, the later ones are reported again when the table exists
         ordered = ordered[:1]
-    made = _created(
+    creation = _created(
         ordered, policy, table_properties, primary_key, rules, appends, ordering, now_ms
     )
-    made = _aware(made, policy, ddl, now_ms)
-    outcome = Outcome.APPLIED if isinstance(made.action, NewTable) else Outcome.REFUSED
-    verdict = _creation(made.action, outcome, "; ".join(made.reasons), ordered[0])
-    return dataclasses.replace(made, verdicts=(verdict,))
+    creation = _aware(creation, policy, ddl, now_ms)
+    outcome = Outcome.APPLIED if isinstance(creation.action, NewTable) else Outcome.REFUSED
+    verdict = _creation(creation.action, outcome, "; ".join(creation.reasons), ordered[0])
+    return dataclasses.replace(creation, verdicts=(verdict,))
 
 
 def _order(delta: SchemaDelta) -> tuple[str, int, int, str]:
@@ -304,10 +304,10 @@ def _aware(made: Decision, policy: ChangePolicy, ddl: Sequence[TableDdl], now_ms
         draft.apply_ddl(event)
     for event in ddl[-1:]:
         draft.skip_ddl(event)
-    drafted = draft.finish(now_ms)
-    if drafted.stop is not None or drafted.parked or not isinstance(drafted.action, tuple):
+    decision = draft.finish(now_ms)
+    if decision.stop is not None or decision.parked or not isinstance(decision.action, tuple):
         return made
-    schema = evolve(made.action.schema, drafted.action, now_ms)
+    schema = evolve(made.action.schema, decision.action, now_ms)
     return dataclasses.replace(made, action=NewTable(dataclasses.replace(schema, id=0)))
 
 
@@ -346,17 +346,17 @@ def _created(
     }
     if appends and not (primary_key or ordered[0].primary_key) and "bucket-key" not in options:
         options["bucket"] = "-1"
-    made: list[tuple[str, DataType]] = []
+    positions: list[tuple[str, DataType]] = []
     if ordering == SOURCE:
         reason = _unordered(ordered, options)
         if reason:
             return _refused(reason)
         options |= position_options(ordered[0].position)
-        made = position_columns(ordered[0].position)
+        positions = position_columns(ordered[0].position)
     if not policy.exact_names:
         ordered, twins = _kept_apart(ordered, primary_key or ordered[0].primary_key)
         options |= {key: text for key, text in twins.options().items() if text}
-    decision = _create(ordered, options, tuple(primary_key), rules, made, now_ms, appends)
+    decision = _create(ordered, options, tuple(primary_key), rules, positions, now_ms, appends)
     if isinstance(decision.action, NewTable):
         reason = ordering_refused(decision.action.schema, ordering)
         return _refused(reason) if reason else decision
@@ -364,7 +364,7 @@ def _created(
 
 
 def _spelt_alike(deltas: Sequence[SchemaDelta]) -> list[SchemaDelta]:
-    """Shapes of one table in which a column that several spell in other cases has its first name.
+    """Shapes of one table in which a column with spellings in several cases has the first of them.
 
     Not where one shape has both: there they are two columns.
     """
@@ -397,28 +397,28 @@ def _kept_apart(
     """Shapes in which columns that differ in case alone have names that engines distinguish.
 
     Returns:
-        The shapes, and which column of the source got which name.
+        The shapes, and the names of the columns of the source.
     """
     names = ColumnNames()
-    given = dict.fromkeys((*key, *(field.name for delta in deltas for field in delta.fields)))
-    taken: list[str] = []
+    columns = dict.fromkeys((*key, *(field.name for delta in deltas for field in delta.fields)))
+    targets: list[str] = []
     called: dict[str, str] = {}
-    for name in given:
+    for name in columns:
         called[name] = name
-        if folded(name) in map(folded, taken):
-            called[name] = free_name(name, [*given, *taken])
+        if folded(name) in map(folded, targets):
+            called[name] = free_name(name, [*columns, *targets])
             names = names.with_further(name, called[name])
-        taken.append(called[name])
+        targets.append(called[name])
     if not names.typed:
         return list(deltas), names
-    kept = [
+    shapes = [
         dataclasses.replace(
             delta,
             fields=tuple(dataclasses.replace(f, name=called[f.name]) for f in delta.fields),
         )
         for delta in deltas
     ]
-    return kept, names
+    return shapes, names
 
 
 def _unordered(deltas: Sequence[SchemaDelta], options: Mapping[str, str]) -> str:
@@ -432,8 +432,8 @@ def _unordered(deltas: Sequence[SchemaDelta], options: Mapping[str, str]) -> str
 
 
 def _taken(deltas: Sequence[SchemaDelta]) -> str:
-    taken = {field.name for delta in deltas for field in delta.fields} & {*POSITION_COLUMNS}
-    return f"the source has a column {min(taken)}, which source.ordering needs" if taken else ""
+    clashes = {field.name for delta in deltas for field in delta.fields} & {*POSITION_COLUMNS}
+    return f"the source has a column {min(clashes)}, which source.ordering needs" if clashes else ""
 
 
 def _create(
@@ -446,15 +446,15 @@ def _create(
     appends: bool,
 ) -> Decision:
     first = deltas[0]
-    mine = [delta for delta in deltas if _owner(delta) == _owner(first)]
+    own_deltas = [delta for delta in deltas if _owner(delta) == _owner(first)]
     reasons = _foreign(deltas, options[SOURCE_TABLE_OPTION])
     key = primary_key or first.primary_key
-    others = {delta.primary_key for delta in mine} - {key}
-    if others and not primary_key:
-        keys = " and ".join(sorted(", ".join(each) for each in {key, *others}))
+    other_keys = {delta.primary_key for delta in own_deltas} - {key}
+    if other_keys and not primary_key:
+        keys = " and ".join(sorted(", ".join(key_columns) for key_columns in {key, *other_keys}))
         return _refused(f"records disagree on the key: {keys}")
     columns: dict[str, DataType] = {}
-    for delta in mine:
+    for delta in own_deltas:
         for field in delta.fields:
             reasons += _unite(columns, field.name, nullable(field.type))
     columns |= dict.fromkeys((name for name, _ in first.constants), STRING)
@@ -525,19 +525,19 @@ def _change(
 ) -> Decision:
     reserved = reserved_name(field.name for delta in deltas for field in delta.fields)
     owner = existing.options.get(SOURCE_TABLE_OPTION, _owner(deltas[0]) if deltas else "")
-    mine = [delta for delta in deltas if is_owner(existing, delta.source, delta.owner)]
-    reasons = _foreign([delta for delta in deltas if delta not in mine], owner)
-    wanted = rules.wanted(existing, mine)
-    reasons += [*wanted.reasons, *([reserved] if reserved else [])]
+    own_deltas = [delta for delta in deltas if is_owner(existing, delta.source, delta.owner)]
+    reasons = _foreign([delta for delta in deltas if delta not in own_deltas], owner)
+    target = rules.wanted(existing, own_deltas)
+    reasons += [*target.reasons, *([reserved] if reserved else [])]
     draft = Draft(existing, policy)
     for event in ddl:
         if is_owner(existing, event.source, event.owner):
             draft.apply_ddl(event)
-    for delta in wanted.deltas:
+    for delta in target.deltas:
         for field in delta.fields:
             if not reserved_name([field.name]):
                 draft.request_column(delta, field)
-    for change in wanted.changes:
+    for change in target.changes:
         draft.need(change)
     decision = draft.finish(now_ms)
     reasons += decision.reasons

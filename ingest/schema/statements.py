@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which statements of the source's DDL a table's next decision must consider.
+"""Selects the statements of the source's DDL that a table's next decision must consider.
 
 Those of the batch, and those that the driver finds ahead of it in the schema change topic
 (`DdlLog`). Which statements were applied to a table is kept in its options. If none ever was (a
-table made by hand, or before there was a topic), only statements from now on count: what an older
-one says was seen in rows long ago.
+table created by hand, or before there was a topic), only statements from now on count: rows have
+long shown the effects of older ones.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ class DdlLog:
         self, source: SourceSettings, topic: str, clock: Clock, value: JsonValue = plain_value
     ) -> None:
         self.topic = topic
-        # read when something is to be decided
+        # read when a decision is due
         self._tail = TopicTail(source, topic, clock, whole=True, interval_s=0.1)
         self._clock = clock
         self._value = value
@@ -53,7 +53,7 @@ class DdlLog:
         self._last: dict[tuple[str, int], int] = {}
 
     def read(self) -> None:
-        """Learn what is new in the topic.
+        """Read new statements of the topic.
 
         Raises:
             RetryableError: the source does not answer.
@@ -69,7 +69,7 @@ class DdlLog:
         self._tail.close()
 
     def take(self, events: Iterable[TableDdl]) -> None:
-        """Learn of statements that were met elsewhere, or again."""
+        """Add statements from elsewhere; they may be known."""
         for event in events:
             position = (event.topic, event.partition, event.offset)
             self._events.setdefault(event.source, {})[position] = event
@@ -81,25 +81,25 @@ class DdlLog:
 
     def of(self, source: SourceTable) -> list[TableDdl]:
         """Statements about a source table since it was created last, in their order."""
-        found: list[TableDdl] = []
+        statements: list[TableDdl] = []
         for _, event in sorted(self._events.get(source, {}).items()):
             if event.type != "ALTER":
-                found.clear()
-            found.append(event)
-        return found
+                statements.clear()
+            statements.append(event)
+        return statements
 
     def await_columns(self, deltas: Sequence[SchemaDelta]) -> None:
-        """Wait for the statements that made columns which row events show, within reason.
+        """Wait a limited time for the statements that created columns of row events.
 
-        A new column may be a renamed one, whose statement is on its way. Nothing is waited for
-        where the topic has no statement on the source table at all.
+        A new column may be a renamed one, whose statement has not arrived yet. There is no wait if
+        the topic has no statement on the source table at all.
 
         Args:
             deltas: of tables that exist.
         """
         self.read()
-        known = all(self._named_before(delta) for delta in deltas)
-        until = self._clock.monotonic_s() + (_SHORT_PATIENCE_S if known else _PATIENCE_S)
+        has_names = all(self._named_before(delta) for delta in deltas)
+        until = self._clock.monotonic_s() + (_SHORT_PATIENCE_S if has_names else _PATIENCE_S)
         while missing := [delta for delta in deltas if not self._explains(delta)]:
             if self._clock.monotonic_s() >= until:
                 for delta in missing:
@@ -112,13 +112,13 @@ class DdlLog:
             self.read()
 
     def _explains(self, delta: SchemaDelta) -> bool:
-        """Whether the last that is known of the source table has the columns of the shape."""
+        """Whether the latest columns of the source table include those of the shape."""
         events = [event for event in self.of(delta.source) if event.columns]
         return not events or all(field.name in events[-1].columns for field in delta.fields)
 
     def _named_before(self, delta: SchemaDelta) -> bool:
-        named = {name for event in self.of(delta.source) for name in event.columns}
-        return all(field.name in named for field in delta.fields)
+        columns = {name for event in self.of(delta.source) for name in event.columns}
+        return all(field.name in columns for field in delta.fields)
 
 
 class Statements:
@@ -173,17 +173,17 @@ class Statements:
             self._log.await_columns([delta for delta in deltas if delta.target in tables])
         elif streamed:
             self._log.read()
-        found: dict[str, Sequence[TableDdl]] = {}
+        statements: dict[str, Sequence[TableDdl]] = {}
         for target in {delta.target for delta in deltas} | {event.target for event in streamed}:
             owners = {d.source: d.owner for d in deltas if d.target == target}
             owners |= {e.source: e.owner for e in streamed if e.target == target}
             events = [event for source in owners for event in self._log.of(source)]
-            found[target] = [
+            statements[target] = [
                 dataclasses.replace(event, target=target, owner=owners[event.source])
                 for event in sorted(events, key=_position)
                 if self._counts(event, tables.get(target))
             ]
-        return found
+        return statements
 
     def _counts(self, event: TableDdl, options: Mapping[str, str] | None) -> bool:
         if options is None or event.source.address in ColumnNames.of(options).heard:

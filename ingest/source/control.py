@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon lets its source offer, by control files, since Spark runs it in another process.
+"""Control files by which the daemon limits what its source, another process of Spark, offers.
 
 ``<checkpoint>/control.json`` holds ``{"drain": true}`` while the source must offer nothing new.
 No file says the same as ``{"drain": false}``.
 
 ``<checkpoint>/waits.json`` holds ``{topic: seconds}`` for topics whose records may wait. It is a
-file of its own because others write it: a change of waits must not revoke a drain. `TopicGate`
-applies the waits.
+separate file with another writer: a change of waits must not revoke a drain. `TopicGate` applies
+the waits.
 """
 
 import json
@@ -19,7 +19,7 @@ from storage.clock import Clock
 from storage.io.local import LocalFileIO
 
 MOST_WAITING = 10_000
-"""Records of a topic that wait at most: enough for a file that need not be merged soon."""
+"""Maximum of waiting records of a topic: enough for a file that need not be merged soon."""
 
 _BYTES_PER_RECORD = 1024
 _FILES = "files"
@@ -30,7 +30,7 @@ class StopRequested(Exception):
 
 
 class TopicGate:
-    """Topics whose records may wait: they advance when there are enough, or time is up.
+    """Topics whose records may wait: they advance when enough are waiting, or time is up.
 
     Gates where the source's offsets are offered, so nothing that was read is kept back: a record
     that waits is still in the source. Offered offsets are in Spark's log, where a repeated batch
@@ -107,8 +107,8 @@ def write_topic_waits(checkpoint: Path, waits: Mapping[str, float]) -> None:
 
 def topic_waits(checkpoint: Path) -> dict[str, float]:
     """Read how long records of a topic may wait [s]; topics that may not wait are left out."""
-    found = _read(checkpoint / _WAITS_NAME)
-    return {str(topic): float(wait_s) for topic, wait_s in found.items()}
+    waits = _read(checkpoint / _WAITS_NAME)
+    return {str(topic): float(wait_s) for topic, wait_s in waits.items()}
 
 
 def _write(path: Path, content: Mapping[str, object]) -> None:
@@ -118,7 +118,7 @@ def _write(path: Path, content: Mapping[str, object]) -> None:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        found: Mapping[str, Any] = json.loads(path.read_bytes())
+        content: Mapping[str, Any] = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
-    return found
+    return content

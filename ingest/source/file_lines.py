@@ -6,7 +6,7 @@ record: a JSON object with the member ``value`` and any of ``key``, ``headers``,
 ``topic``, ``partition``, ``offset``, which are ignored), and no other. Key and value are nested
 JSON, whose bytes are handed on untouched, or strings, whose content is; null is absent. Headers are
 an object, or an array of ``[name, value]`` pairs or of ``{"key": …, "value": …}`` objects. A blank
-line is nothing; the bare token ``null`` is a tombstone.
+line is ignored; the bare token ``null`` is a tombstone.
 
 `FileSourceSettings.lines` says which of the two. No event of a format with an envelope looks like
 an archived record, so there the line itself shows it (`auto`: it begins with one of the names).
@@ -124,17 +124,17 @@ def read_range(piece: SourceRange, settings: FileSourceSettings) -> Iterator[Raw
 
 def _blocks(path: Path, position: int, end: int) -> Iterator[bytes]:
     """Whole lines, about `_BLOCK_BYTES` at a time, of exactly [position, end)."""
-    left = end - position
+    remaining = end - position
     rest = b""
     with open_plain(path) as stream:
         stream.seek(position)
-        while left:
-            block = stream.read(min(max(_BLOCK_BYTES, len(rest)), left))
+        while remaining:
+            block = stream.read(min(max(_BLOCK_BYTES, len(rest)), remaining))
             if not block:
                 break
-            left -= len(block)
+            remaining -= len(block)
             block = rest + block if rest else block
-            border = block.rfind(b"\n") + 1 if left else len(block)
+            border = block.rfind(b"\n") + 1 if remaining else len(block)
             rest = block[border:]
             if border:
                 yield block[:border] if rest else block
@@ -147,9 +147,9 @@ def _batches(piece: SourceRange, block: bytes, base: int, form: str) -> Iterator
     lengths = np.fromiter(map(len, lines), np.int64, len(lines))
     starts = np.cumsum(lengths + 1) - lengths - 1 + base
     if lengths.min() < 3:  # too short for an object: blank, or a Windows line end
-        kept = [index for index, line in enumerate(lines) if line.strip()]
-        lines = [lines[index] for index in kept]
-        starts = starts[kept]
+        indices = [index for index, line in enumerate(lines) if line.strip()]
+        lines = [lines[index] for index in indices]
+        starts = starts[indices]
     offsets: list[int] = starts.tolist()
     for at in range(0, len(lines), _BATCH_RECORDS):
         part = slice(at, at + _BATCH_RECORDS)

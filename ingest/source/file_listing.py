@@ -3,9 +3,9 @@
 
 Layout: ``<path>/<topic>/**/<file>`` (the topic is the first folder), or flat ``<path>/<file>`` with
 the topic in the file's name: ``shop.customers.0001.jsonl`` is of topic ``shop.customers``. The
-extension goes, then one last element that starts with a digit. Extensions: ``.jsonl``, ``.ndjson``,
-``.json``, each also with ``.gz``. Other files, and names that begin with ``.`` or ``_``, are not
-seen: write under such a name and rename.
+extension is removed, then one last element that starts with a digit. Extensions: ``.jsonl``,
+``.ndjson``, ``.json``, each also with ``.gz``. Other files, and names that begin with ``.`` or
+``_``, are ignored: write under such a name and rename.
 
 Files of a topic are ordered by name (path below the directory, compared as text). The last file of
 a topic may grow; it is closed once a later one exists. A ``.gz`` file never grows and is taken
@@ -64,12 +64,12 @@ def topic_of(name: str) -> str | None:
 
 
 def list_files(settings: FileSourceSettings) -> Listing:
-    """What is there now.
+    """The files at this moment.
 
     Raises:
         OSError: the directory cannot be read.
     """
-    found: dict[str, list[ListedFile]] = {}
+    files: dict[str, list[ListedFile]] = {}
     root = Path(settings.path)
     for path in _walk(root):
         name = path.relative_to(root).as_posix()
@@ -78,12 +78,12 @@ def list_files(settings: FileSourceSettings) -> Listing:
             continue
         try:
             status = path.stat()
-        except FileNotFoundError:  # removed while we were looking
+        except FileNotFoundError:  # removed during the listing
             continue
         entry = ListedFile(name, status.st_size, status.st_mtime_ns // 1_000_000)
-        found.setdefault(topic, []).append(entry)
+        files.setdefault(topic, []).append(entry)
     return {
-        topic: tuple(sorted(found[topic], key=lambda entry: entry.name)) for topic in sorted(found)
+        topic: tuple(sorted(files[topic], key=lambda entry: entry.name)) for topic in sorted(files)
     }
 
 
@@ -106,7 +106,7 @@ def open_plain(path: Path) -> IO[bytes] | gzip.GzipFile:
 def last_complete_end(path: Path, start: int, size: int) -> int:
     """End of the last complete line of a file that may still grow.
 
-    A rest without a newline counts as complete if it is a whole JSON object: no beginning of a
+    A last line without a newline counts as complete if it is a whole JSON object: no beginning of a
     longer object is one.
 
     Args:
@@ -185,10 +185,10 @@ def count_lines(path: Path, start: int, end: int, wanted: int, scan: int) -> tup
             block = stream.read(min(_BIG_BLOCK, end - at))
             if not block:
                 break
-            found = block.count(b"\n")
-            if lines + found >= wanted:
+            count = block.count(b"\n")
+            if lines + count >= wanted:
                 return at + _nth_newline(block, wanted - lines) + 1, wanted
-            lines += found
+            lines += count
             newline = block.rfind(b"\n")
             border = at + newline + 1 if newline >= 0 else border
             at += len(block)

@@ -99,11 +99,11 @@ class Budget:
         if self._records is None:
             self._spend(end - position, 0)
             return end
-        wanted = max(1, self._records)
-        at, lines = count_lines(path, position, end, wanted, self._scan)
+        target = max(1, self._records)
+        at, lines = count_lines(path, position, end, target, self._scan)
         self._scan = max(1 << 16, self._scan - (at - position))
-        if lines < wanted and at < end:
-            end, lines = _extrapolate(path, position, at, end, lines, wanted)
+        if lines < target and at < end:
+            end, lines = _extrapolate(path, position, at, end, lines, target)
         else:
             end = at
         self._spend(end - position, lines)
@@ -213,8 +213,8 @@ class FileSource:
             begun = cursor.position < cursor.seen_bytes
             if reached.sequence == cursor.sequence:
                 begun = cursor.position < reached.position
-            here = any(file.name == cursor.name for file in files)
-            if upto - before != reached.sequence - cursor.sequence or (begun and not here):
+            exists = any(file.name == cursor.name for file in files)
+            if upto - before != reached.sequence - cursor.sequence or (begun and not exists):
                 raise DataLossError(
                     "files that the table missed while it was parked no longer exist",
                     hint="put them back; or `lakeward resnapshot` makes the table whole again",
@@ -378,8 +378,8 @@ class FileSource:
             return {_KEY: 0, _FILES: []}
         index = len(files) - 1
         if mode == "timestamp":
-            wanted = self._settings.startup_timestamp_ms or 0
-            newer = [i for i, file in enumerate(files) if file.modified_ms >= wanted]
+            since_ms = self._settings.startup_timestamp_ms or 0
+            newer = [i for i, file in enumerate(files) if file.modified_ms >= since_ms]
             index = newer[0] - 1 if newer else index
         if index < 0:
             return {_KEY: 0, _FILES: []}
@@ -423,14 +423,14 @@ class FileSource:
             position = cursor.position if begun else 0
             if not begun and not budget.begin_file():
                 break
-            taken = self._take(file, position, budget, closed=at < len(files) - 1)
-            if taken is None:
+            grant = self._take(file, position, budget, closed=at < len(files) - 1)
+            if grant is None:
                 break
             sequence += 0 if begun else 1
-            end, limit = taken
+            end, limit = grant
             if end > position or not begun:
-                seen = end if file.packed else file.size
-                covered.append([file.name, position, end, seen])
+                size = end if file.packed else file.size
+                covered.append([file.name, position, end, size])
             if end < limit:
                 break
         return covered, sequence
@@ -438,7 +438,7 @@ class FileSource:
     def _take(
         self, file: ListedFile, position: int, budget: Budget, *, closed: bool
     ) -> tuple[int, int] | None:
-        """(end granted, end there is) of one file; None if it cannot be begun yet."""
+        """(end granted, end of the readable part) of one file; None if it cannot be begun yet."""
         try:
             limit = self._end(file, position, closed=closed)
         except CorruptDataError:
@@ -446,7 +446,7 @@ class FileSource:
                 raise
             return None  # probably still being written
         except FileNotFoundError:
-            return None  # the next listing shows
+            return None  # the next listing shows it
         if file.packed:
             budget.take_whole(limit, _packed_lines(limit))
             return limit, limit
@@ -456,7 +456,7 @@ class FileSource:
         return end, limit
 
     def _check(self, topic: str, cursor: _Cursor, files: Sequence[ListedFile]) -> None:
-        """Detect files that disappeared, shrank or came too late."""
+        """Detect files that disappeared, shrank or arrived too late."""
         if not cursor.name:
             return
         index = _index_after(files, cursor.name)
@@ -466,8 +466,8 @@ class FileSource:
         elif current is not None and not current.packed and current.size < cursor.position:
             self._lost("a source file shrank below what was read", topic, cursor.name)
         if index > cursor.sequence + 1:
-            others = [file for file in files[:index] if file is not current]
-            newest = max(others, key=lambda file: (file.modified_ms, file.name))
+            candidates = [file for file in files[:index] if file is not current]
+            newest = max(candidates, key=lambda file: (file.modified_ms, file.name))
             self._lost(
                 "a source file arrived whose name sorts before the last one read",
                 topic,
@@ -540,8 +540,8 @@ def _cursor_of(entry: Mapping[str, Any] | None) -> _Cursor:
     offset = (entry or {}).get(_KEY, 0)
     if not files and not offset:
         return _Cursor(-1, 0, "", 0)
-    name, seen = (files[-1][0], files[-1][3]) if files else ("", 0)
-    return _Cursor(offset >> POSITION_BITS, offset & POSITION_MASK, name, seen)
+    name, seen_bytes = (files[-1][0], files[-1][3]) if files else ("", 0)
+    return _Cursor(offset >> POSITION_BITS, offset & POSITION_MASK, name, seen_bytes)
 
 
 def _entry(sequence: int, files: list[list[Any]]) -> dict[str, Any]:

@@ -100,13 +100,13 @@ class RecordSizes:
 
         Args:
             backlogs: (position, offsets waiting) per (topic, partition).
-            max_bytes: the limit the answer is for; a backlog that cannot exceed it is not sampled.
+            max_bytes: the limit in question; a backlog that cannot exceed it is not sampled.
 
         Returns:
             Mean bytes per (topic, partition) of `backlogs`.
         """
         if self._consumer is not None:
-            self._consumer.poll(0)  # of nothing: what the client logged, which it keeps until then
+            self._consumer.poll(0)  # consumes nothing, but releases the client's log lines
         waiting = sum(count for _, count in backlogs.values())
         if waiting * _LARGEST_RECORD_BYTES > max_bytes:
             stale = [pair for pair in backlogs if self._stale(pair, backlogs[pair][0])]
@@ -123,19 +123,19 @@ class RecordSizes:
             self._consumer = None
 
     def _stale(self, pair: Pair, position: int) -> bool:
-        known = self._samples.get(pair)
-        if known is None:
+        sample = self._samples.get(pair)
+        if sample is None:
             return True
-        old = self._clock.monotonic_s() - known.taken_s > _FRESH_S
-        return old or abs(position - known.position) > _FRESH_OFFSETS
+        old = self._clock.monotonic_s() - sample.taken_s > _FRESH_S
+        return old or abs(position - sample.position) > _FRESH_OFFSETS
 
     def _mean(self, pair: Pair) -> float:
-        known = self._samples.get(pair)
-        if known is not None:
-            return known.mean_bytes
-        siblings = [s.mean_bytes for other, s in self._samples.items() if other[0] == pair[0]]
-        others = siblings or [sample.mean_bytes for sample in self._samples.values()]
-        return sum(others) / len(others) if others else DEFAULT_RECORD_BYTES
+        cached = self._samples.get(pair)
+        if cached is not None:
+            return cached.mean_bytes
+        siblings = [s.mean_bytes for key, s in self._samples.items() if key[0] == pair[0]]
+        means = siblings or [sample.mean_bytes for sample in self._samples.values()]
+        return sum(means) / len(means) if means else DEFAULT_RECORD_BYTES
 
     def _sample(self, positions: Mapping[Pair, int]) -> None:
         try:
@@ -168,18 +168,18 @@ class RecordSizes:
         try:
             while len(sizes) < len(positions) and waits > 0:
                 messages = self._consumer.consume(_SAMPLE_RECORDS, _SAMPLE_WAIT_S)
-                found = {
+                answers = {
                     pair: lengths
                     for pair, lengths in _lengths(messages).items()
                     if pair not in sizes
                 }
-                if not found:
+                if not answers:
                     waits -= 1
                     continue
-                sizes |= found
+                sizes |= answers
                 # else the records of the partition that answers first displace the others'
                 self._consumer.incremental_unassign(
-                    [TopicPartition(topic, int(key)) for topic, key in found]
+                    [TopicPartition(topic, int(key)) for topic, key in answers]
                 )
         finally:
             self._consumer.unassign()
@@ -189,8 +189,8 @@ class RecordSizes:
 def _lengths(messages: list[Message]) -> dict[Pair, list[int]]:
     """Bytes of the records per partition that answered.
 
-    One whose records cannot be read, such as those of an aborted transaction, answers with its end
-    and has none: it is not waited for.
+    A partition whose records cannot be read, such as those of an aborted transaction, answers with
+    its end and has none: there is no wait for it.
     """
     sizes: dict[Pair, list[int]] = {}
     for message in messages:
@@ -232,35 +232,35 @@ class TopicIdentities:
         Args:
             start: next offsets to read.
             ids: of the topics that the cluster has now.
-            allowed: whether the stream may go over to another topic.
+            allowed: whether the stream may switch to another topic.
 
         Raises:
-            DataLossError: it may not, and has to.
+            DataLossError: it would have to, but may not.
             CorruptDataError: the file cannot be read.
         """
         before = self._read()
-        known = dict(before)
-        found: set[str] = set()
+        topics = dict(before)
+        renewed: set[str] = set()
         for topic, now in ids.items():
             offsets = start.get(topic)
-            entry = known.get(topic)
+            entry = topics.get(topic)
             if offsets is None or entry is None:
-                known[topic] = {"id": now}
+                topics[topic] = {"id": now}
             elif entry["id"] != now:
                 if not allowed:
                     raise self._recreated(topic, entry["id"], now)
-                known[topic] = {"id": now, "left": offsets}
-                found.add(topic)
+                topics[topic] = {"id": now, "left": offsets}
+                renewed.add(topic)
             elif "left" in entry:
                 if entry["left"] == offsets:
-                    found.add(topic)
+                    renewed.add(topic)
                 else:
-                    known[topic] = {"id": now}
-        if known != before:
-            text = json.dumps(known, sort_keys=True).encode()
+                    topics[topic] = {"id": now}
+        if topics != before:
+            text = json.dumps(topics, sort_keys=True).encode()
             LocalFileIO().overwrite_bytes(str(self._path), text)
-            self._known = known
-        return frozenset(found)
+            self._known = topics
+        return frozenset(renewed)
 
     def _read(self) -> dict[str, dict[str, Any]]:
         if self._known is None:
@@ -269,8 +269,8 @@ class TopicIdentities:
 
     def _parsed(self) -> dict[str, dict[str, Any]]:
         try:
-            known = json.loads(self._path.read_bytes())
-            return {topic: {**entry, "id": str(entry["id"])} for topic, entry in known.items()}
+            topics = json.loads(self._path.read_bytes())
+            return {topic: {**entry, "id": str(entry["id"])} for topic, entry in topics.items()}
         except FileNotFoundError:
             return {}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -299,7 +299,7 @@ Watermarks = dict[Pair, tuple[int, int]]
 """(earliest offset, end) per (topic, partition)."""
 
 REGRESSION_GRACE_S = 10.0
-"""How long a log must end below our position before that is taken for the truth [s]."""
+"""How long a log must end below our position to count as truncated or re-created [s]."""
 
 # An idle trigger polls every 12 ms (SPARK.md §1); brokers are queried at most this often [s].
 _WATERMARK_CACHE_S = 0.2
@@ -360,15 +360,15 @@ class KafkaSource:
 
     def rewind(self, start: Mapping[str, Any], position: Mapping[str, Any]) -> OffsetJson:
         """See `Source`."""
-        wanted, reached = resume_token(start), resume_token(position)
+        offsets, reached = resume_token(start), resume_token(position)
         marks = self.watermarks()
-        for topic, entry in wanted.items():
+        for topic, entry in offsets.items():
             for key, offset in entry.items():
                 end = reached.get(topic, {}).get(key, offset)
                 low, _ = marks.get((topic, key), (end, end))
                 if offset < end and low > offset:
                     self._refuse_lost(topic, key, offset, low)
-        return dict(normalize(wanted))
+        return dict(normalize(offsets))
 
     def _refuse_lost(self, topic: str, key: str, wanted: int, low: int) -> None:
         """Records that a table missed while it was parked are not in the log any more."""
@@ -397,9 +397,9 @@ class KafkaSource:
         marks = self._current(start)
         if marks is None:
             return dict(start)
-        known = resume_token(start)
-        renewed = self._renewed(known)
-        begin = self._effective_start(known, marks, renewed)
+        positions = resume_token(start)
+        renewed = self._renewed(positions)
+        begin = self._effective_start(positions, marks, renewed)
         ends = _offset_map({pair: high for pair, (_, high) in marks.items()})
         ends |= {topic: begin[topic] for topic in gated if topic in begin}
         weights = None
@@ -408,12 +408,12 @@ class KafkaSource:
             weights = self._sizes.weights(_backlogs(begin, moving), max_bytes)
         end = plan_end(begin, ends, max_records=max_records, max_bytes=max_bytes, weights=weights)
         for (topic, key), (low, _) in marks.items():
-            if key not in known.get(topic, {}):
+            if key not in positions.get(topic, {}):
                 end.setdefault(topic, {})[key] = low
-            elif topic in renewed and known[topic][key] > low:  # an end below the start says so
-                end[topic][key] = min(end[topic][key], known[topic][key] - 1)
+            elif topic in renewed and positions[topic][key] > low:  # marked by an end below start
+                end[topic][key] = min(end[topic][key], positions[topic][key] - 1)
         for topic in renewed:  # also where no leader answers, or there is no such partition now
-            for key in known[topic]:
+            for key in positions[topic]:
                 if (topic, key) not in marks:
                     end[topic][key] = 0
         result = normalize(end)
@@ -510,26 +510,26 @@ class KafkaSource:
         try:
             self.watermarks()
         except RetryableError:
-            return  # who reads the ranges waits for the brokers
+            return  # the readers of the ranges wait for the brokers
         self._renewed(start)
 
     def _effective_start(
         self, start: OffsetMap, marks: Watermarks, renewed: Collection[str]
     ) -> OffsetMap:
-        """`start`, with lost offsets passed over where the settings allow it."""
+        """`start`, with lost offsets skipped where the settings allow it."""
         begin = {topic: dict(entry) for topic, entry in start.items()}
         for (topic, key), (low, high) in marks.items():
-            wanted = start.get(topic, {}).get(key)
-            if wanted is not None and topic in renewed:
+            position = start.get(topic, {}).get(key)
+            if position is not None and topic in renewed:
                 begin[topic][key] = low
                 continue
-            if wanted is None or low <= wanted <= high:
+            if position is None or low <= position <= high:
                 self._regressed_s.pop((topic, key), None)
                 continue
-            if wanted > high and not self._regression_believed((topic, key)):
+            if position > high and not self._regression_believed((topic, key)):
                 continue
             if self._settings.fail_on_data_loss:
-                raise data_loss(topic, int(key), wanted, low, high)
+                raise data_loss(topic, int(key), position, low, high)
             begin[topic][key] = low
         self._check_vanished(start)
         return begin
@@ -544,17 +544,17 @@ class KafkaSource:
         for topic, entry in start.items():
             if not selects_topic(self._settings, topic):
                 continue
-            for key, wanted in entry.items():
+            for key, position in entry.items():
                 if (topic, key) in present:
                     continue
                 believed = self._regression_believed((topic, key))
                 if believed and self._settings.fail_on_data_loss:
-                    raise data_loss(topic, int(key), wanted, 0, 0)
+                    raise data_loss(topic, int(key), position, 0, 0)
 
     def _admin(self) -> AdminClient:
         if self._client is None:
             self._client = AdminClient(admin_config(self._settings), logger=CLIENT_LOG)
-        self._client.poll(0)  # what the client logged, which it keeps until then
+        self._client.poll(0)  # releases the client's log lines
         return self._client
 
     def _discover(self) -> None:
@@ -576,7 +576,7 @@ class KafkaSource:
         topics = sorted({topic for topic, _ in self._pairs})
         if not topics:
             return {}
-        found: dict[str, str] = {}
+        ids: dict[str, str] = {}
         try:
             futures = self._admin().describe_topics(
                 TopicCollection(topics), request_timeout=_REQUEST_TIMEOUT_S
@@ -585,12 +585,12 @@ class KafkaSource:
             raise broker_error(error) from error
         for topic, future in futures.items():
             try:
-                found[topic] = str(future.result().topic_id)
+                ids[topic] = str(future.result().topic_id)
             except KafkaException as error:
                 if is_transient(error.args[0]):
                     continue  # it may be about to be deleted: the next discovery shows
                 raise broker_error(error, topic=topic) from error
-        return {topic: number for topic, number in found.items() if number != _NO_ID}
+        return {topic: number for topic, number in ids.items() if number != _NO_ID}
 
     def _query_watermarks(self) -> Watermarks:
         """Both ends of every partition whose leader answered.
@@ -639,9 +639,9 @@ class KafkaSource:
 
     def _at_timestamp(self, marks: Watermarks) -> dict[Pair, int]:
         spec = OffsetSpec.for_timestamp(self._settings.startup_timestamp_ms)
-        found = self._list_offsets(dict.fromkeys(marks, spec))
+        offsets = self._list_offsets(dict.fromkeys(marks, spec))
         return {
-            pair: found[pair] if found.get(pair, -1) >= 0 else high
+            pair: offsets[pair] if offsets.get(pair, -1) >= 0 else high
             for pair, (_, high) in marks.items()
         }
 

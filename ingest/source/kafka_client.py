@@ -196,8 +196,8 @@ def data_loss(topic: str, partition: int, wanted: int, low: int, high: int) -> D
     return DataLossError(
         "kafka no longer has offsets that this stream needs",
         detail=cause,
-        hint="re-snapshot the tables of this topic, or set `source.fail.on.data.loss: false` to go "
-        "on with what is left",
+        hint="re-snapshot the tables of this topic, or set `source.fail.on.data.loss: false` to "
+        "continue with the remaining records",
         topic=topic,
         partition=partition,
         wanted=wanted,

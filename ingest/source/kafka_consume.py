@@ -40,7 +40,7 @@ _BATCH_BYTES = 4 << 20
 _FIRST_BATCH_RECORDS = 500
 
 # `Consumer.consume` waits this long for a full batch even when the end of the log was reported
-# [s]; it is the price of finding the end of a range after its last record.
+# [s]; this is the cost of detecting the end of a range after its last record.
 _WAIT_S = 0.02
 _QUERY_TIMEOUT_S = 10.0
 
@@ -48,7 +48,7 @@ _CLOCK = SystemClock()
 
 
 class _PooledConsumer:
-    """A consumer and the last thing it complained about outside of any record."""
+    """A consumer and the last error that it reported outside of any record."""
 
     def __init__(self, settings: KafkaSourceSettings) -> None:
         self.complaint = ""
@@ -74,7 +74,7 @@ def consume(
 
     Yields:
         Batches of 1 to 5000 records; an empty one only to report `skipped` offsets at the end.
-        Headers and timestamps of a batch can be read until the next one is asked for.
+        Headers and timestamps of a batch can be read until the next one is requested.
 
     Raises:
         DataLossError: offsets of the range no longer exist and `fail_on_data_loss` is on.
@@ -133,11 +133,11 @@ class _RangeReader:
         deadline = _CLOCK.monotonic_s() + self.stall_s
         while self.position < end:
             before = self.position
-            wanted = min(batch_records, end - self.position)
+            limit = min(batch_records, end - self.position)
             if self.queue is None:
-                block = _poll_messages(self.client, wanted)
+                block = _poll_messages(self.client, limit)
             else:
-                block = self.queue.take(wanted, _WAIT_S)
+                block = self.queue.take(limit, _WAIT_S)
             if block.offsets:
                 if block.offsets[-1] >= end:
                     block = block.first(bisect_left(block.offsets, end))
@@ -176,7 +176,7 @@ class _RangeReader:
         if self.position >= self.piece.end:
             return
         if error.code() == KafkaError._PARTITION_EOF:
-            # the event names the offset at which the log ends for us, markers passed
+            # the event's offset is the end of the log, after any transaction markers
             self.log_end = offset
             self.position = max(self.position, min(offset, self.piece.end))
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
@@ -187,10 +187,10 @@ class _RangeReader:
             self.pooled.complaint = error.str()
 
     def _out_of_range(self) -> None:
-        """The log does not hold `position`: fail, or go on with what is left."""
+        """The log does not hold `position`: fail, or continue with the remaining offsets."""
         partition = TopicPartition(self.piece.topic, self.piece.partition)
         low, high = self.client.get_watermark_offsets(partition, timeout=_QUERY_TIMEOUT_S)
-        if low <= self.position <= high:  # it came back, as after a change of leader
+        if low <= self.position <= high:  # back in range, as after a leader change
             self._assign()
             return
         if self.settings.fail_on_data_loss:
@@ -205,7 +205,7 @@ class _RangeReader:
         """No progress until the deadline."""
         if self.log_end is None:
             raise RetryableError(
-                "kafka delivered nothing of a range",
+                "kafka delivered no records of a range",
                 detail=self.pooled.complaint,
                 hint="check that the brokers and the topic's partition leader are up",
                 topic=self.piece.topic,
@@ -213,7 +213,7 @@ class _RangeReader:
                 position=self.position,
                 end=self.piece.end,
             )
-        # the log ends before the range does: records of planning time no longer exist
+        # the log ends before the range does: records that existed at planning are gone
         if self.settings.fail_on_data_loss:
             low = min(self.position, self.log_end)
             raise data_loss(
@@ -228,7 +228,7 @@ def _next_batch_records(raw: RawBatch) -> int:
 
 
 def _poll_messages(client: Consumer, most: int) -> MessageBlock:
-    """`PartitionQueue.take` by the client library's own means: an object per message."""
+    """`PartitionQueue.take` through `Consumer.consume`: one object per message."""
     polled = client.consume(most, _WAIT_S)
     messages = [message for message in polled if message.error() is None]
     return MessageBlock(

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages of one partition without a Python object per message.
 
-`confluent_kafka.Consumer.consume` makes an object of every message, its value and its key; that was
+`confluent_kafka.Consumer.consume` makes objects of every message, its value and its key; that was
 three quarters of the cost of consuming. Here the consumer stays confluent-kafka's (configuration,
 TLS, SASL, callbacks, assignment), but messages are taken with librdkafka's batch call from the
 queue of their partition, and compiled code copies their values and keys into one buffer.
 
 The partition's queue is no longer forwarded to the consumer's, so nothing in it calls back into
 Python: errors, logs and tokens stay on the consumer's queue, which `Consumer.poll` serves
-(`PartitionQueue.take` does). A call back inside the batch call would end the process.
+(`PartitionQueue.take` does). A callback inside the batch call would crash the process.
 
 Calls and structures are those of librdkafka's public header, `rdkafka.h`, which are stable. The
-pointer to the client is the first member of confluent-kafka's object; that is no interface, hence
-`TESTED_VERSIONS`. Without them `open_queue` returns None, and `Consumer.consume` serves.
+pointer to the client is the first member of confluent-kafka's object; that is no public interface,
+hence `TESTED_VERSIONS`. With others `open_queue` returns None, and `Consumer.consume` is used.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ from storage.errors import InternalError
 _LOG = logging.getLogger(__name__)
 
 TESTED_VERSIONS = ("2.16.",)
-"""Versions of confluent-kafka whose objects begin with the client's pointer, tests have shown."""
+"""Versions of confluent-kafka whose objects are tested to begin with the client's pointer."""
 
 _POINTER = ctypes.c_void_p
 _CLIENT_OFFSET = 2 * ctypes.sizeof(_POINTER)  # behind the header of every Python object
@@ -90,18 +90,18 @@ def _library() -> _Library | None:
         )
         return None
     folder = Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs"
-    found = sorted(folder.glob("librdkafka*.so*"))
-    if len(found) != 1:
+    libraries = sorted(folder.glob("librdkafka*.so*"))
+    if len(libraries) != 1:
         return None
     try:
-        return _Library(found[0])
+        return _Library(libraries[0])
     except (OSError, AttributeError):
         _LOG.info("librdkafka was not loaded", exc_info=True)
         return None
 
 
 def open_queue(client: Consumer, topic: str, partition: int) -> "PartitionQueue | None":
-    """The queue of one partition; to be called before the partition is assigned.
+    """The queue of one partition; must be called before the partition is assigned.
 
     Returns:
         None where the library is not of a tested version, or this process has not loaded the
@@ -116,13 +116,13 @@ def open_queue(client: Consumer, topic: str, partition: int) -> "PartitionQueue 
 
 @dataclasses.dataclass
 class MessageBlock:
-    """What one call to the client brought.
+    """Result of one call to the client.
 
     Attributes:
         offsets: of the records, ascending; a `range` where none is missing.
         keys, values: their contents.
         messages: their headers and timestamps.
-        events: (error, offset) of what is no record: the end of the log, a failure.
+        events: (error, offset) of events that are no records: the end of the log, a failure.
     """
 
     offsets: Sequence[int]
@@ -132,7 +132,7 @@ class MessageBlock:
     events: list[tuple[KafkaError, int]]
 
     def first(self, count: int) -> "MessageBlock":
-        """Only the first `count` records; events stay."""
+        """Only the first `count` records; all events."""
         return dataclasses.replace(
             self,
             offsets=self.offsets[:count],
@@ -152,7 +152,7 @@ class _Messages(Sequence[RecordExtras]):
         self.release()
 
     def release(self) -> None:
-        """Give the messages back to librdkafka; headers and timestamps cannot be read any more."""
+        """Release the messages to librdkafka; headers and timestamps are unreadable afterwards."""
         pointers, self.pointers = self.pointers, self.pointers[:0]
         self._queue.release(pointers)
 
@@ -160,9 +160,9 @@ class _Messages(Sequence[RecordExtras]):
         return len(self.pointers)
 
     def with_headers(self, places: npt.NDArray[np.int64]) -> list[int]:
-        """Those of some messages that have headers."""
-        found: list[int] = places[self._queue.has_headers(self.pointers[places])].tolist()
-        return found
+        """The places of messages that have headers."""
+        rows: list[int] = places[self._queue.has_headers(self.pointers[places])].tolist()
+        return rows
 
     @overload
     def __getitem__(self, at: int) -> RecordExtras: ...
@@ -172,7 +172,7 @@ class _Messages(Sequence[RecordExtras]):
 
     def __getitem__(self, at: int | slice) -> RecordExtras | list[RecordExtras]:
         if isinstance(at, slice):
-            return [self[each] for each in range(*at.indices(len(self)))]
+            return [self[index] for index in range(*at.indices(len(self)))]
         return _Record(self, self._queue.library, at)
 
 
@@ -198,23 +198,23 @@ class PartitionQueue:
         wait_ms = int(wait_s * 1000)
         count = self.library.take(self._queue, wait_ms, pointers.ctypes.data, most)
         block = self._block(pointers[: max(0, count)])
-        polled = self._client.poll(0)  # callbacks for errors, logs and tokens come due here
+        polled = self._client.poll(0)  # runs callbacks for errors, logs and tokens
         if polled is not None:
             error = polled.error()
             if error is None:
-                raise InternalError("a record came past the queue of its partition")
+                raise InternalError("a record bypassed the queue of its partition")
             block.events.append((error, polled.offset()))
         return block
 
     def has_headers(self, pointers: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
         """Whether each message has headers."""
-        found = np.empty(len(pointers), np.bool_)
+        flags = np.empty(len(pointers), np.bool_)
         scratch = np.empty(1, np.uint64)
-        self._compiled.note_headers(pointers, self.library.headers_address, scratch, found)
-        return found
+        self._compiled.note_headers(pointers, self.library.headers_address, scratch, flags)
+        return flags
 
     def release(self, pointers: npt.NDArray[np.uint64]) -> None:
-        """Give messages back to librdkafka."""
+        """Release messages to librdkafka."""
         self._compiled.release(pointers, self.library.destroy_address)
 
     def close(self) -> None:
@@ -253,7 +253,7 @@ class PartitionQueue:
 
 
 def _ascending(offsets: npt.NDArray[np.int64]) -> Sequence[int]:
-    """Strictly ascending numbers without an object for each, where none is missing."""
+    """Strictly ascending offsets, as a `range` where none is missing."""
     if len(offsets) and offsets[-1] - offsets[0] == len(offsets) - 1:
         return range(int(offsets[0]), int(offsets[-1]) + 1)
     return offsets.tolist()
@@ -272,13 +272,13 @@ class _Record:
     def headers(self) -> list[tuple[str, bytes | None]]:
         """As `RecordExtras`."""
         library = self._library
-        found = _POINTER()
-        if library.headers(self._message(), ctypes.byref(found)) != 0:
+        headers = _POINTER()
+        if library.headers(self._message(), ctypes.byref(headers)) != 0:
             return []
         name, value, size = ctypes.c_char_p(), _POINTER(), ctypes.c_size_t()
         out = ctypes.byref(name), ctypes.byref(value), ctypes.byref(size)
         pairs: list[tuple[str, bytes | None]] = []
-        while library.header_at(found, len(pairs), *out) == 0:
+        while library.header_at(headers, len(pairs), *out) == 0:
             content = None if value.value is None else ctypes.string_at(value.value, size.value)
             pairs.append(((name.value or b"").decode(), content))
         return pairs

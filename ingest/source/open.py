@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of a source, whichever kind it is.
+"""The interface of a source of any kind.
 
 Owns the `Source` protocol (planning side, one per stream, in Spark's source runner) and what needs
 to know the kind: opening it, the offsets at which a stream starts, lag, sizes of topics, and the
@@ -44,7 +44,7 @@ class Source(Protocol):
     """
 
     def initial(self) -> OffsetJson:
-        """Offsets a new stream starts at, as the settings say.
+        """Start offsets of a new stream, by the settings.
 
         Raises:
             RetryableError: the source did not answer.
@@ -85,7 +85,7 @@ class Source(Protocol):
         """As `latest` without limits, for reporting lag; never raises for lost data."""
 
     def freeze(self) -> None:
-        """From now on see only what is there now. Raises `RetryableError` if that is unknown."""
+        """Limit `latest` to what exists now. Raises `RetryableError` if that is unknown."""
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[SourceRange]]:
         """Tasks of a batch, each a list of ranges to be read one after the other."""
@@ -102,7 +102,7 @@ def open_source(
     Args:
         settings: the source.
         clock: time.
-        checkpoint: of the stream that is planned; it keeps there which topics its offsets are of.
+        checkpoint: of the planned stream; it stores the identities of the offsets' topics.
     """
     return _source_of(settings, clock, None if checkpoint is None else TopicIdentities(checkpoint))
 
@@ -134,8 +134,8 @@ def initial_offsets(settings: SourceSettings, recovered: Mapping[str, Any] | Non
 
     Args:
         settings: the source; its startup mode counts only when nothing was recovered.
-        recovered: offsets that the tables or the progress file hold; None for a new stream. What
-            they do not name is read from its beginning.
+        recovered: offsets that the tables or the progress file hold; None for a new stream.
+            Partitions that they do not name are read from the beginning.
 
     Raises:
         RetryableError: the source did not answer.
@@ -152,7 +152,7 @@ def rewind_offsets(
 
     Args:
         settings: the source.
-        start: wanted offsets; a partition that is missing is read from its beginning.
+        start: start offsets; a partition that is missing is read from its beginning.
         position: up to where the stream has read.
 
     Raises:
@@ -268,13 +268,13 @@ class TopicTail:
         source: the pipeline's source.
         topic: the topic.
         clock: time.
-        whole: whether it is read from its beginning; if not, from where it ended when this was
-            made.
-        interval_s: least time between two looks for new partitions [s].
+        whole: whether it is read from its beginning; if not, from its end at
+            construction.
+        interval_s: minimum interval between checks for new partitions [s].
 
     Raises:
-        RetryableError: the source does not answer for some seconds; where the topic is read whole
-            `read` says so.
+        RetryableError: the source does not answer for some seconds; with `whole` it is raised by
+            `read`.
     """
 
     def __init__(
@@ -325,13 +325,13 @@ class TopicTail:
 
 
 def send_record(settings: KafkaSourceSettings, topic: str, key: bytes, value: bytes) -> None:
-    """Write one record into partition 0 and wait until the brokers have it.
+    """Write one record into partition 0 and wait for the brokers' acknowledgement.
 
-    Of a signal topic, whatever its partitions, Debezium reads that one.
+    Debezium reads only that partition of a signal topic.
 
     Raises:
-        RetryableError: they did not say so in time; it may be there.
-        InvalidRequestError: they refused.
+        RetryableError: no acknowledgement in time; the record may have been written.
+        InvalidRequestError: the brokers refused it.
     """
     config = {
         **admin_config(settings),
@@ -349,8 +349,8 @@ def send_record(settings: KafkaSourceSettings, topic: str, key: bytes, value: by
         producer.produce(topic, partition=0, key=key, value=value, on_delivery=delivered)
     except KafkaException as error:
         raise broker_error(error, topic=topic) from error
-    left = producer.flush(_SEND_TIMEOUT_S + 5)
+    unsent = producer.flush(_SEND_TIMEOUT_S + 5)
     if failures:
         raise failures[0]
-    if left:
-        raise RetryableError("kafka did not take the record in time", topic=topic)
+    if unsent:
+        raise RetryableError("kafka did not acknowledge the record in time", topic=topic)

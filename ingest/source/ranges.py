@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Offsets as plain values: their JSON form, how far a batch may go, how it is cut into tasks.
 
-Pure: no client, no clock, no files; the same arguments give the same answer in every process.
+Pure: no client, no clock, no files; the same arguments give the same result in every process.
 
 Two forms are used.
 
@@ -35,7 +35,7 @@ MIN_TASK_RECORDS = 10_000
 DEFAULT_RECORD_BYTES = 1024.0
 """Assumed size of a record of a partition that has not been sampled yet [bytes]."""
 
-# A rest this small (1/SLIVER of a task) stays with its task: a range costs 1-2 ms to open.
+# A remainder this small (1/SLIVER of a task) stays with its task: a range costs 1-2 ms to open.
 _SLIVER = 10
 
 
@@ -103,27 +103,27 @@ def initial_from_stored(
     Args:
         stored: what `offsets_to_store` gave for the last commit of each table.
         complete: every element names all partitions known at its commit. A partition that some
-            element lacks is then left out of the answer, and so is read from its first offset: the
+            element lacks is then left out of the result, and so is read from its first offset: the
             table without it may have missed a commit of the batch that discovered it. With False
-            a lacking element says nothing about the partition.
+            an element that lacks a partition is ignored for it.
 
     Returns:
         Normalized offsets, in the form the source expects.
     """
     elements = list(stored)
     smallest: dict[str, dict[str, Any]] = {}
-    seen: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
     for element in elements:
         for topic, entry in element.items():
             target = smallest.setdefault(topic, {})
             for key in [key for key in entry if key.isdecimal()]:
-                seen[topic, key] = seen.get((topic, key), 0) + 1
+                counts[topic, key] = counts.get((topic, key), 0) + 1
                 if key not in target or entry[key] < target[key]:
-                    # members which are no partitions describe this position: they go with it
-                    others = {name: entry[name] for name in entry if not name.isdecimal()}
-                    target.update({key: entry[key], **others})
+                    # members that are no partitions describe this position: they are copied with it
+                    members = {name: entry[name] for name in entry if not name.isdecimal()}
+                    target.update({key: entry[key], **members})
     if complete:
-        for (topic, key), count in seen.items():
+        for (topic, key), count in counts.items():
             if count < len(elements):
                 del smallest[topic][key]
     return normalize(
@@ -135,7 +135,7 @@ def fair_shares(backlogs: Sequence[int], budget: int) -> list[int]:
     """Divide `budget` so that small backlogs are served whole and large ones share the rest.
 
     Args:
-        backlogs: wanted amounts, >= 0.
+        backlogs: demands, >= 0.
         budget: total to give out; raised to the number of positive backlogs, so that each of them
             gets at least 1 and none starves.
 
@@ -145,11 +145,11 @@ def fair_shares(backlogs: Sequence[int], budget: int) -> list[int]:
     """
     waiting = [index for index, backlog in enumerate(backlogs) if backlog > 0]
     shares = [0] * len(backlogs)
-    left = max(budget, len(waiting))
+    remaining = max(budget, len(waiting))
     order = sorted(waiting, key=lambda index: (backlogs[index], index))
     for position, index in enumerate(order):
-        shares[index] = min(backlogs[index], left // (len(order) - position))
-        left -= shares[index]
+        shares[index] = min(backlogs[index], remaining // (len(order) - position))
+        remaining -= shares[index]
     return shares
 
 
@@ -180,14 +180,14 @@ def plan_end(
     if max_records is not None:
         counts = fair_shares(counts, max_records)
     if max_bytes is not None:
-        known = weights or {}
-        sizes = [max(1.0, known.get(pair, DEFAULT_RECORD_BYTES)) for pair in pairs]
-        wanted = [int(count * size) for count, size in zip(counts, sizes, strict=True)]
-        if sum(wanted) > max_bytes:
-            allowed = fair_shares(wanted, max_bytes)
+        means = weights or {}
+        sizes = [max(1.0, means.get(pair, DEFAULT_RECORD_BYTES)) for pair in pairs]
+        demands = [int(count * size) for count, size in zip(counts, sizes, strict=True)]
+        if sum(demands) > max_bytes:
+            allowed = fair_shares(demands, max_bytes)
             counts = [
-                count if share == want else min(count, max(1, int(share / size)))
-                for count, want, share, size in zip(counts, wanted, allowed, sizes, strict=True)
+                count if share == demand else min(count, max(1, int(share / size)))
+                for count, demand, share, size in zip(counts, demands, allowed, sizes, strict=True)
             ]
     end: OffsetMap = {topic: {} for topic in sorted(start)}
     for (topic, key), count in zip(pairs, counts, strict=True):
@@ -229,15 +229,15 @@ def split_ranges(
 
 def whole_partitions(tasks: Sequence[Sequence[SourceRange]]) -> list[list[SourceRange]]:
     """The same ranges, with all of one topic and partition in one task, in reading order."""
-    found: list[list[SourceRange]] = []
+    result: list[list[SourceRange]] = []
     owners: dict[tuple[str, int], list[SourceRange]] = {}
     for task in tasks:
-        own: list[SourceRange] = []
+        group: list[SourceRange] = []
         for piece in task:
-            owners.setdefault((piece.topic, piece.partition), own).append(piece)
-        if own:
-            found.append(own)
-    return found
+            owners.setdefault((piece.topic, piece.partition), group).append(piece)
+        if group:
+            result.append(group)
+    return result
 
 
 def pack(
@@ -260,10 +260,10 @@ def pack(
         See `split_ranges`.
     """
     pending = [piece for piece in ranges if piece.end > piece.start]
-    left = sum(piece.end - piece.start for piece in pending)
-    tasks_left = max(1, min(parallelism, left // max(1, min_length)))
+    remaining = sum(piece.end - piece.start for piece in pending)
+    tasks_left = max(1, min(parallelism, remaining // max(1, min_length)))
     tasks: list[list[SourceRange]] = [[]]
-    ideal = room = -(-left // tasks_left)
+    ideal = room = -(-remaining // tasks_left)
     for piece in pending:
         rest: SourceRange | None = piece
         while rest is not None:
@@ -271,17 +271,17 @@ def pack(
             if room <= slack and tasks[-1] and tasks_left > 1:
                 tasks.append([])
                 tasks_left -= 1
-                ideal = room = -(-left // tasks_left)
+                ideal = room = -(-remaining // tasks_left)
                 slack = ideal // _SLIVER
             border = rest.end
             if tasks_left > 1 and rest.end - rest.start > room + slack:
                 border = rest.start + max(1, room)
                 border = cut(rest, border) if cut is not None else border
-            taken = dataclasses.replace(rest, end=border)
+            part = dataclasses.replace(rest, end=border)
             rest = dataclasses.replace(rest, start=border) if border < rest.end else None
-            tasks[-1].append(taken)
-            room -= taken.end - taken.start
-            left -= taken.end - taken.start
+            tasks[-1].append(part)
+            room -= part.end - part.start
+            remaining -= part.end - part.start
     return tasks if tasks[0] else []
 
 
@@ -289,5 +289,5 @@ def floor_of(
     floors: Mapping[str, Mapping[str, Mapping[str, int]]], table: str
 ) -> Mapping[str, Mapping[str, int]]:
     """The offsets below which a table has everything; empty = none."""
-    found = floors.get(table)
-    return floors.get(ANY_TABLE, {}) if found is None else found
+    floor = floors.get(table)
+    return floors.get(ANY_TABLE, {}) if floor is None else floor

@@ -6,13 +6,13 @@ The owner replaces a small file now and then,
     <warehouse>/.lakeward/<stream>/owner/beat-<epoch>
 
 A process that wants the stream and finds an owner watches that file. A change shows that the owner
-lives: then the newcomer ends. No change for the lease's time to live, by the newcomer's own
+lives: then the newcomer exits. No change for the lease's time to live, by the newcomer's own
 monotonic clock, means that the lease has expired; wall clocks of two machines are never compared. A
 clean exit, and one that this machine can see (`ingest.state.ownership`), is taken over immediately.
 
-This decides only who begins. What keeps an owner whose lease expired from doing harm is not time
-but the records and the epoch in the data (`ingest.state.ownership`). An earlier owner that sleeps
-can only be about to commit to the tables of its last note that have not got that note's identifier.
+This decides only which process starts. What keeps an owner whose lease expired from doing harm is
+not time but the records and the epoch in the data (`ingest.state.ownership`). A suspended earlier
+owner can only commit to tables of its last note that lack that note's identifier.
 `resolve_in_flight` gives each of these an empty snapshot with the new epoch before their progress
 is trusted: a commit that came before it is seen, and one that comes after it is refused.
 """
@@ -64,7 +64,7 @@ class Lease:
     """See the module.
 
     1. `acquire`;
-    2. `keep` while the stream is worked on, in a thread of its own;
+    2. `keep` while the stream is in use, in a separate thread;
     3. `release`.
 
     Attributes:
@@ -104,16 +104,16 @@ class Lease:
         stopping: Callable[[], bool] = lambda: False,
         waiting: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Own the stream from now on; the module says how long that takes.
+        """Acquire the stream; the module says how long that takes.
 
         Args:
             take_over: do not check whether the owner lives.
             stopping: whether to give up.
-            waiting: called at every poll while an owner is watched, with what is waited for.
+            waiting: called at every poll while an owner is watched, with a description.
 
         Raises:
             StreamHeldError: a live process owns it.
-            FencedError: another process was faster.
+            FencedError: another process acquired it first.
         """
         before = self.ownership.newest()
         free = self._is_free(before)
@@ -124,8 +124,8 @@ class Lease:
                 "the stream is taken over from its owner",
                 extra={"event": "taken_over", "owner": str(before.owner), "epoch": before.epoch},
             )
-        # writes to a store of this machine have ended with their process; a process that released
-        # the stream may still be about to end
+        # writes to a local store end with their process; a process that released the stream may
+        # still be exiting
         settled = (
             before is None
             or before.settled
@@ -143,7 +143,7 @@ class Lease:
 
     def _is_free(self, before: OwnerRecord | None) -> bool:
         if before is None or before.kind == "left" or before.owner.token == self.me.token:
-            return True  # ours: of an attempt that the store failed in the middle
+            return True  # ours: of an attempt that a store failure interrupted
         return before.owner.has_ended(self.me)
 
     def _watch(
@@ -248,9 +248,9 @@ class Lease:
 
     def _delete_old_beats(self) -> None:
         """Delete the heartbeat files of earlier owners."""
-        mine = self._path(self.ownership.epoch).rsplit("/", 1)[-1]
+        current = self._path(self.ownership.epoch).rsplit("/", 1)[-1]
         names = self._io.list(self.ownership.folder)
-        old = [e.path for e in names if e.name.startswith("beat-") and e.name < mine]
+        old = [e.path for e in names if e.name.startswith("beat-") and e.name < current]
         self._io.delete_many(old)
 
     def release(self, *, settled: bool) -> None:
@@ -337,7 +337,7 @@ def resolve_in_flight(book: TableRegistry, ownership: Ownership) -> tuple[str, .
         The tables that got an empty snapshot.
 
     Raises:
-        FencedError: a later owner was met.
+        FencedError: there is a later owner.
     """
     book.use_epoch(ownership.epoch)
     last = ownership.last
@@ -349,7 +349,7 @@ def resolve_in_flight(book: TableRegistry, ownership: Ownership) -> tuple[str, .
     ownership.mark_resolved()
     if fenced:
         _LOG.warning(
-            "an earlier owner of the stream may still live: its in-flight batch is fenced off",
+            "an earlier owner of the stream may still run: its in-flight batch is fenced off",
             extra={"event": "fenced", "epoch": ownership.epoch, "tables": list(fenced)},
         )
     return fenced
@@ -372,18 +372,18 @@ def _fence(book: TableRegistry, ownership: Ownership, note: BatchNote) -> tuple[
             ),
             ignore_empty=False,
         )
-    book.require(missing)  # opened again: one of them may have got its commit meanwhile
+    book.require(missing)  # reopened: an in-flight commit may have landed meanwhile
     return tuple(missing)
 
 
 def lost_or(error: BaseException, ownership: Ownership) -> BaseException:
-    """The loss of the stream if it is lost, which explains other failures; else the error."""
+    """The `FencedError` if the stream is lost, which explains other failures; else the error."""
     if isinstance(error, FencedError) or ownership.last is None:
         return error
     try:
         ownership.require_owned()
-    except FencedError as lost:
-        return lost
+    except FencedError as loss:
+        return loss
     except (LakewardError, OSError):
         return error
     return error

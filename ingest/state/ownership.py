@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who writes a stream: a log of numbered owner records in the warehouse, and the epoch in the data.
+"""Ownership of a stream: numbered owner records in the warehouse, and the epoch in the data.
 
-    <warehouse>/.lakeward/<stream>/owner/record-<n>    made by create-if-absent, never changed
+    <warehouse>/.lakeward/<stream>/owner/record-<n>    created if absent, never changed
 
-A record is of one of four kinds. Each has all that counts: the owner's epoch, who it is, and the
-note of the newest batch (`BatchNote`).
+A record is of one of four kinds. Each is complete: the owner's epoch and identity, and the note of
+the newest batch (`BatchNote`).
 
 * `taken`    a process acquires the stream; its epoch is the one before plus one;
 * `settled`  it has made sure that no commit of an earlier owner is in flight any more;
 * `batch`    a batch is about to be committed; nothing of it was before;
 * `left`     the owner has released the stream.
 
-Record n+1 can be made only by a process that knows record n to be the newest. So a process that
-acquires the stream ends all earlier owners: their next record exists already, made by another.
+Record n+1 can be created only by a process that knows record n to be the newest. So a process that
+acquires the stream ends all earlier owners: their next record exists already, by another process.
 Since every batch has its record before its first commit, the last `batch` record names everything
-that an earlier owner may still be about to commit, however long it slept (`ingest.state.lease`).
+that an earlier owner may still commit, however long it was suspended (`ingest.state.lease`).
 
-Old records are deleted, from the oldest on. A process that slept could then create one again. So a
+Old records are deleted, from the oldest on. A suspended process could then create one again. So a
 record counts only while the one before it exists: that one was deleted first.
 
 **The epoch in the data.** Every snapshot of the stream has `lakeward.epoch.<stream>`, which later
@@ -61,10 +61,10 @@ class Owner:
     Attributes:
         token: unique for every start.
         host: name of the machine, for people.
-        pid: process id, as the process sees itself.
+        pid: process id, in its own namespace.
         since_ms: start by the wall clock [epoch ms], for people.
         boot: of the machine; empty = not known.
-        namespace: in which `pid` means something.
+        namespace: the PID namespace of `pid`.
         ticks: start time of the process in the machine's own ticks.
         instance: see `INSTANCE_VARIABLE`; empty = none.
     """
@@ -94,15 +94,15 @@ class Owner:
         )
 
     def has_ended(self, me: "Owner") -> bool:
-        """Whether the process has ended for certain, as far as this machine knows.
+        """Whether the process has certainly ended, as seen from this machine.
 
         Args:
             me: this process.
         """
         if self.token == me.token:
             return False
-        here = bool(self.boot and self.ticks) and self.boot == me.boot
-        if here and self.namespace and self.namespace == me.namespace:
+        same_boot = bool(self.boot and self.ticks) and self.boot == me.boot
+        if same_boot and self.namespace and self.namespace == me.namespace:
             return _ticks(self.pid) != self.ticks
         return bool(self.instance) and self.instance == me.instance
 
@@ -125,7 +125,7 @@ def _namespace() -> str:
 
 
 def _ticks(pid: int) -> str:
-    """When a process started; empty = there is none, or it has ended and waits for its parent."""
+    """Start time of a process; empty = there is none, or it is a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -136,13 +136,13 @@ def _ticks(pid: int) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BatchNote:
-    """The batch that is being committed: written durably before the first table of it.
+    """The batch that is being committed: written durably before its first table.
 
     It closes a gap that table properties alone leave when a checkpoint is lost in the middle of a
     commit: a table that the batch created or fed from a new topic, and that was not committed yet,
     has no such offsets, while other tables are past them. If every table of the note has the note's
     identifier, the stream resumes at the note's end; else at its start, and the tables' floors drop
-    what they hold already.
+    what they already hold.
 
     Attributes:
         identifier: its commit identifier.
@@ -170,7 +170,7 @@ class BatchNote:
 
 
 _KEPT_RECORDS = 8
-"""One is enough; the others are for people."""
+"""One is enough; the others are for diagnosis."""
 
 Kind = Literal["taken", "settled", "batch", "left"]
 
@@ -181,7 +181,7 @@ class OwnerRecord:
 
     Attributes:
         number: its position in the log, from 1.
-        epoch: how many owners there were up to this one.
+        epoch: number of owners up to this one.
         kind: what happened.
         owner: who wrote it.
         settled: whether no commit of earlier epochs, and none of the note, can be in flight.
@@ -247,7 +247,7 @@ def first_format_note(file_io: FileIO, warehouse: str, stream: str) -> StateFile
         f"{stream_folder(warehouse, stream)}/progress.json",
         BatchNote,
         title="the stream's progress file",
-        hint="remove it: the stream then starts over and drops what its tables hold",
+        hint="remove it: the stream then starts over and drops the rows of its tables",
     )
 
 
@@ -274,7 +274,7 @@ class Ownership:
 
     @property
     def epoch(self) -> int:
-        """Ours; 0 before `acquire`."""
+        """Epoch of this process; 0 before `acquire`."""
         return 0 if self._last is None else self._last.epoch
 
     @property
@@ -289,7 +289,7 @@ class Ownership:
     def acquire(
         self, before: OwnerRecord | None, *, note: BatchNote | None, settled: bool
     ) -> OwnerRecord:
-        """Own the stream from now on.
+        """Acquire the stream.
 
         Args:
             before: the newest record; its owner loses the stream.
@@ -297,9 +297,9 @@ class Ownership:
             settled: whether no commit of an earlier owner can be in flight.
 
         Raises:
-            FencedError: another process was faster.
+            FencedError: another process acquired it first.
         """
-        made = OwnerRecord(
+        record = OwnerRecord(
             number=1 if before is None else before.number + 1,
             epoch=1 if before is None else before.epoch + 1,
             kind="taken",
@@ -309,18 +309,18 @@ class Ownership:
             ttl_s=self._ttl_s,
         )
         with self._lock:
-            created = self._io.put_if_absent(_path(self.folder, made.number), encoded(made))
-            if not created and not _same(self._read(made.number), made):
+            created = self._io.put_if_absent(_path(self.folder, record.number), encoded(record))
+            if not created and not _same(self._read(record.number), record):
                 raise self._lost()
             numbers = _numbers(self._io, self.folder)
-            if max(numbers, default=0) != made.number:
+            if max(numbers, default=0) != record.number:
                 # a record that counted and has a successor must stay: `before` could write there
                 if before is None or before.number not in numbers:
-                    self._io.delete(_path(self.folder, made.number))
+                    self._io.delete(_path(self.folder, record.number))
                 raise self._lost()
-            self._last = made
+            self._last = record
             self._lowest = min(numbers)
-        return made
+        return record
 
     def mark_resolved(self) -> None:
         """Record that no commit of an earlier owner is in flight any more."""
@@ -381,15 +381,15 @@ class Ownership:
         with self._lock:
             last = self._owned()
             while True:
-                made = dataclasses.replace(make(last), number=last.number + 1)
-                if self._io.put_if_absent(_path(self.folder, made.number), encoded(made)):
+                record = dataclasses.replace(make(last), number=last.number + 1)
+                if self._io.put_if_absent(_path(self.folder, record.number), encoded(record)):
                     if not _same(self._read(last.number), last):
-                        self._io.delete(_path(self.folder, made.number))
+                        self._io.delete(_path(self.folder, record.number))
                         raise self._lost()
-                    self._last = made
+                    self._last = record
                     return
                 last = self._successor(last)
-                if _same(last, made):
+                if _same(last, record):
                     return
 
     def _successor(self, last: OwnerRecord) -> OwnerRecord:
@@ -415,14 +415,14 @@ class Ownership:
             facts |= {"owner": str(newest.owner), "epoch": newest.epoch}
         return FencedError(
             "another process owns the stream",
-            hint="two daemons run one stream: this one ends; nothing of its last batch is lost or "
-            "doubled",
+            hint="two daemons run one stream: this one ends; its last batch is neither lost "
+            "nor duplicated",
             **facts,
         )
 
 
 def owner_folder(warehouse: str, stream: str) -> str:
-    """Where the records are."""
+    """Folder of the records."""
     return f"{stream_folder(warehouse, stream)}/owner"
 
 
@@ -465,7 +465,7 @@ def require_epoch(
         return
     newest = _epoch_of(latest, stream)
     number = latest.id - 1
-    while newest is None and number > seen:  # engines that keep no properties may have followed
+    while newest is None and number > seen:  # other engines may drop properties
         try:
             newest = _epoch_of(table.snapshots.read(number), stream)
         except NotFoundError:
@@ -475,7 +475,7 @@ def require_epoch(
         raise FencedError(
             "another process owns the stream",
             detail="it has committed to this table",
-            hint="two daemons run one stream: this one ends; nothing is lost or doubled",
+            hint="two daemons run one stream: this one ends; nothing is lost or duplicated",
             table=table.layout.root,
             epoch=newest,
             own_epoch=epoch,

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that are parked: not written for now, while the others of the stream flow.
+"""Tables that are parked: not written for now, while the stream's other tables are.
 
 `<warehouse>/.lakeward/<stream>/parked.json`, replaced atomically at every change, is the only
 source of truth. A parked table is not planned: tasks do not decode its events, and its own
 committed offsets do not advance. To resume it the stream is rewound to where the table was parked
 (`ingest.state.stream_position`, `docs/adr/ingest/0009`).
 
-For a parked table the file has all that a rewind needs:
+For a parked table the file holds all that a rewind needs:
 
 * the source offsets of all partitions at the start of the first batch that the table misses;
   a partition that appears later is added with the offset at which it appeared;
-* the topics in which the tasks met events for the table since then.
+* the topics in which tasks have seen events for the table since then.
 
-It also has what a lost checkpoint would lose while tables catch up: these tables (`behind`), and
-the offsets below which all others have everything (`held`).
+It also holds what would be lost with the checkpoint while tables catch up: these tables
+(`behind`), and the offsets below which all others are complete (`held`).
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ class Pause:
 
 
 class Pausing:
-    """Whether a person paused the whole stream: then it reads nothing, restarts included.
+    """Whether a person paused the whole stream: then it reads nothing, even after restarts.
 
     `<warehouse>/.lakeward/<stream>/paused.json` exists while it is paused. The daemon keeps
     running: it answers requests and maintains tables. A batch that is planned already is finished.
@@ -135,14 +135,14 @@ class Parking:
             f"{stream_folder(warehouse, stream)}/parked.json",
             _Content,
             title="the list of parked tables",
-            hint="restore it; without it parked tables would continue and lack what they missed",
+            hint="restore it; without it parked tables would resume without the rows they missed",
         )
         self._lock = threading.Lock()
         self._content = _Content()
         self.guard: Callable[[], None] = _unguarded
 
     def load(self) -> None:
-        """Read the file; none is the same as an empty one.
+        """Read the file; a missing one counts as empty.
 
         Raises:
             CorruptDataError: it is damaged.
@@ -224,12 +224,12 @@ class Parking:
             return True
 
     def met(self, feeds: Mapping[str, Iterable[str]], entered: OffsetJson) -> None:
-        """Note what a batch showed about parked tables; written only if it is new.
+        """Record what a batch reveals about parked tables; written only if it is new.
 
         Must be durable before the batch is recorded: these events are not read again otherwise.
 
         Args:
-            feeds: table to topics in which events for it were met.
+            feeds: table to topics that had events for it.
             entered: partitions that first appeared in this batch, with the offset there.
         """
         with self._lock:
@@ -254,14 +254,14 @@ class Parking:
             InvalidRequestError: one is not parked.
         """
         with self._lock:
-            old, taken = self._content, self.require(tables)
-            behind = {*old.behind, *taken} if held else set(old.behind)
+            old, entries = self._content, self.require(tables)
+            behind = {*old.behind, *entries} if held else set(old.behind)
             self._replace(
-                parked={name: entry for name, entry in old.parked.items() if name not in taken},
+                parked={name: entry for name, entry in old.parked.items() if name not in entries},
                 behind=tuple(sorted(behind)),
                 held=higher(old.held, held),
             )
-            return taken
+            return entries
 
     def caught_up(self) -> None:
         """All tables have caught up."""
@@ -286,18 +286,18 @@ def higher(
     """The larger offset of every partition that either names."""
     result = {topic: dict(parts) for topic, parts in first.items()}
     for topic, parts in second.items():
-        into = result.setdefault(topic, {})
+        target = result.setdefault(topic, {})
         for partition, offset in parts.items():
-            into[partition] = max(offset, into.get(partition, offset))
+            target[partition] = max(offset, target.get(partition, offset))
     return result
 
 
 def _with(entry: ParkedTable, topics: Iterable[str], entered: OffsetJson) -> ParkedTable:
     since = {topic: dict(parts) for topic, parts in entry.since.items()}
     for topic, parts in entered.items():
-        into = since.setdefault(topic, {})
+        target = since.setdefault(topic, {})
         for key, value in parts.items():
-            into.setdefault(key, value)
+            target.setdefault(key, value)
     return dataclasses.replace(
         entry,
         topics=tuple(sorted({*entry.topics, *topics})),

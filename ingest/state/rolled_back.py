@@ -76,8 +76,8 @@ def forget_rollback(table: FileStoreTable, stream: str) -> None:
     note = _note_of(table.schema.options)
     if stream not in note.streams:
         return
-    others = {name: topics for name, topics in note.streams.items() if name != stream}
-    table.alter([_option(_Note(note.to, others)) if others else RemoveOption(ROLLBACK_OPTION)])
+    streams = {name: topics for name, topics in note.streams.items() if name != stream}
+    table.alter([_option(_Note(note.to, streams)) if streams else RemoveOption(ROLLBACK_OPTION)])
 
 
 def rolled_back_topics(
@@ -129,7 +129,7 @@ def require_history(
         known: offsets of the stream that it may have: those of the last commit, and of this one.
 
     Raises:
-        FencedError: it has others.
+        FencedError: it has other offsets.
     """
     stored = None if latest is None else stored_offsets(latest, stream)
     # engines that do not carry properties from snapshot to snapshot may have made the newest one
@@ -152,7 +152,7 @@ def require_history(
 
 
 def _lower(stored: OffsetMap, committed: OffsetMap) -> bool:
-    """Whether a table has less than was committed to it."""
+    """Whether a table's offsets are below those committed to it."""
     return any(
         stored.get(topic, {}).get(key, -1) < offset
         for topic, parts in committed.items()
@@ -172,20 +172,20 @@ def lowered(
     Returns:
         As stored; a partition that is left out is read from its beginning.
     """
-    found = {topic: dict(entry) for topic, entry in start.items()}
+    result = {topic: dict(entry) for topic, entry in start.items()}
     for topics, offsets in taken:
-        for topic in {*topics, *offsets} & found.keys():
-            own, entry = offsets.get(topic, {}), found[topic]
+        for topic in {*topics, *offsets} & result.keys():
+            current, entry = offsets.get(topic, {}), result[topic]
             for key in [key for key in entry if key.isdecimal()]:
-                if own.get(key, 0) >= entry[key]:
+                if current.get(key, 0) >= entry[key]:
                     continue
-                # members which are no partitions describe the position that is left
+                # members that are no partitions describe the former position
                 entry = {name: value for name, value in entry.items() if name.isdecimal()}
-                entry[key] = own.get(key)
-            found[topic] = {key: value for key, value in entry.items() if value is not None}
-            if not found[topic]:
-                del found[topic]
-    return normalize(found)
+                entry[key] = current.get(key)
+            result[topic] = {key: value for key, value in entry.items() if value is not None}
+            if not result[topic]:
+                del result[topic]
+    return normalize(result)
 
 
 def _option(note: _Note) -> SetOption:
@@ -200,7 +200,7 @@ def _note_of(options: Mapping[str, str]) -> _Note:
         return msgspec.json.decode(text, type=_Note)
     except msgspec.DecodeError as error:
         raise CorruptDataError(
-            "the note on a table that was rolled back cannot be read",
+            "the rollback note of a table cannot be read",
             hint=_HINT,
             option=ROLLBACK_OPTION,
             value=text,

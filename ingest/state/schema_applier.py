@@ -26,7 +26,7 @@ from storage.clock import Clock
 from storage.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from storage.format.metadata.schema_changes import SetOption
 
-if TYPE_CHECKING:  # which makes the applier
+if TYPE_CHECKING:  # which creates the applier
     from ingest.state.table_registry import TableRegistry
 
 _LOG = logging.getLogger(__name__)
@@ -48,12 +48,12 @@ class SchemaApplier:
         self._statements = Statements.of(settings, clock)
 
     def use_settings(self, settings: Settings) -> None:
-        """Decide by other settings from now on."""
+        """Replace the settings of later decisions."""
         if Statements.differ(self._settings, settings):
             self._statements.close()
             self._statements = Statements.of(settings, self._clock)
         self._settings = settings
-        self._answers = AnswerBook()  # other rules may answer otherwise
+        self._answers = AnswerBook()  # other rules may decide differently
 
     @property
     def _mode(self) -> str:
@@ -86,10 +86,10 @@ class SchemaApplier:
         by_target: dict[str, list[SchemaDelta]] = {}
         for delta in deltas:
             by_target.setdefault(delta.target, []).append(delta)
-        known = self._statements.about(deltas, ddl, self._tables.options())
+        statements = self._statements.about(deltas, ddl, self._tables.options())
         decisions = {
-            name: self._decided(name, by_target.get(name, []), known.get(name, ()), now_ms)
-            for name in {*by_target, *known}
+            name: self._decided(name, by_target.get(name, []), statements.get(name, ()), now_ms)
+            for name in {*by_target, *statements}
         }
         for name in sorted(decisions):
             stop = decisions[name].stop
@@ -107,10 +107,10 @@ class SchemaApplier:
             if decision.parked:
                 self._tables.park(name, decision.parked)
         return AppliedChanges(
-            applied=tuple((name, change) for name, (_, made) in done.items() for change in made),
-            refused={name: one.why for name, (one, _) in done.items() if not one.complete},
+            applied=tuple((name, text) for name, (_, texts) in done.items() for text in texts),
+            refused={name: result.why for name, (result, _) in done.items() if not result.complete},
             verdicts=tuple(
-                (name, each) for name, (one, _) in done.items() for each in one.verdicts
+                (name, verdict) for name, (result, _) in done.items() for verdict in result.verdicts
             ),
         )
 
@@ -125,7 +125,7 @@ class SchemaApplier:
     def _decided(
         self, name: str, deltas: Sequence[SchemaDelta], ddl: Sequence[TableDdl], now_ms: int
     ) -> Decision:
-        """What to do for one table; one that cannot be named is refused like a wrong change."""
+        """What to do for one table; one that cannot be named is refused like an invalid change."""
         try:
             return self._decide(name, deltas, ddl, now_ms)
         except InvalidRequestError as error:
@@ -145,7 +145,7 @@ class SchemaApplier:
         return decided(self._settings, name, schema, deltas, ddl, now_ms)
 
     def _done(self, name: str, decision: Decision, batch: int) -> tuple[Decision, tuple[str, ...]]:
-        """Carry out a decision; (the decision as it turned out, the changes made)."""
+        """Apply a decision; (the resulting decision, the changes applied)."""
         if isinstance(decision.action, Refused):
             _LOG.warning(
                 "schema change refused", extra={"table": name, "reason": decision.action.reason}
@@ -165,10 +165,10 @@ class SchemaApplier:
             return decision.failed(reason_text(error)), ()
 
     def _carried_out(self, name: str, decision: Decision, batch: int) -> tuple[str, ...]:
-        made = [each for each in decision.verdicts if each.outcome is Outcome.APPLIED]
+        verdicts = [verdict for verdict in decision.verdicts if verdict.outcome is Outcome.APPLIED]
         if isinstance(decision.action, NewTable):
             schema = decision.action.schema
-            note = with_note({}, self._stream, batch, self._mode, made)
+            note = with_note({}, self._stream, batch, self._mode, verdicts)
             options = {**schema.options, CHANGES_OPTION: note}
             self._tables.create(name, dataclasses.replace(schema, options=options))
             log_notes(name, decision)
@@ -176,21 +176,21 @@ class SchemaApplier:
         if isinstance(decision.action, Refused) or not decision.action:
             return ()
         changes = [*decision.action]
-        if made:
-            known = self._tables.options()[name]
-            note = with_note(known, self._stream, batch, self._mode, made)
+        if verdicts:
+            current = self._tables.options()[name]
+            note = with_note(current, self._stream, batch, self._mode, verdicts)
             changes.append(SetOption(CHANGES_OPTION, note))
         self._tables.alter(name, changes)
-        return tuple(each.text for each in made) or tuple(map(str, decision.action))
+        return tuple(verdict.text for verdict in verdicts) or tuple(map(str, decision.action))
 
     def _begin_epochs(self, name: str, deltas: Sequence[SchemaDelta]) -> None:
-        """Note since when sources of a table count their positions from a new start; idempotent.
+        """Record the moments at which sources of a table restarted their positions; idempotent.
 
         A table that cannot take the note is parked: its order would be unknown.
         """
-        begun = [(d.source.server, d.epoch_ms) for d in deltas if d.epoch_ms is not None]
+        epochs = [(d.source.server, d.epoch_ms) for d in deltas if d.epoch_ms is not None]
         schema = self._tables.open_schema(name) if name in self._tables.options() else None
-        text = None if schema is None or not begun else added_epochs(schema, begun)
+        text = None if schema is None or not epochs else added_epochs(schema, epochs)
         if text is None:
             return
         _LOG.warning(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Offsets of the stream, and from where it resumes: checkpoint, batch notes, floors, rewinding.
 
-The checkpoint's state file names the generation of Spark's logs that count. To rewind means: make
+The checkpoint's state file names the valid generation of Spark's logs. To rewind means: create
 a new state with other start offsets, a larger base and floors, replace the state file (one atomic
-step: before it the old generation counts, after it the new, empty one), then the note, then the
+step: before it the old generation is valid, after it the new, empty one), then the note, then the
 parking, then remove the old logs. A crash in between is harmless: a table that is still parked can
 be resumed again.
 
@@ -12,7 +12,7 @@ when parked tables are resumed (`rewound`): the stream reads records again that 
 Floors drop those: below a table's floor every row for it is in it, or was left out on purpose. A
 floor counts until the stream has passed it (`passed`); offsets may start over afterwards, when a
 topic is recreated. A bad record has two owners, the quarantine table and the table it was meant
-for. It is quarantined when its table is read again, although the quarantine table is further: so
+for. It is quarantined when its table is read again, although the quarantine table is ahead: so
 rewound tables have floors of their own for bad records.
 """
 
@@ -52,7 +52,7 @@ Floors = dict[str, OffsetMap]
 
 
 def back_to(position: Mapping[str, Any], tables: Collection[ParkedTable]) -> OffsetJson:
-    """Where to read on so that tables miss nothing since they were parked.
+    """Where to resume so that tables miss nothing since they were parked.
 
     Args:
         position: up to where the stream has read, in the source's own form.
@@ -76,9 +76,9 @@ def back_to(position: Mapping[str, Any], tables: Collection[ParkedTable]) -> Off
         }
         start = initial_from_stored([start, offsets_to_store(since)], complete=False)
         for topic in table.topics:
-            known = since.get(topic, {})
+            offsets = since.get(topic, {})
             for key in [key for key in start.get(topic, {}) if key.isdecimal()]:
-                if key not in known:
+                if key not in offsets:
                     del start[topic][key]
             if not any(key.isdecimal() for key in start.get(topic, {})):
                 start.pop(topic, None)
@@ -98,7 +98,7 @@ def rewound(
     """The state of the rewound checkpoint.
 
     Args:
-        state: the present one.
+        state: the current one.
         position: up to where the stream has read, in the source's own form.
         start: where it resumes, in the source's own form (`back_to`).
         progresses: what the tables hold.
@@ -106,17 +106,17 @@ def rewound(
         resumed: parked tables to resume.
         base: above every identifier that was ever used.
     """
-    here = resume_token(position)
+    current = resume_token(position)
     parked = parking.parked()
-    floors: Floors = {ANY_TABLE: higher(here, state.floors.get(ANY_TABLE, {}))}
+    floors: Floors = {ANY_TABLE: higher(current, state.floors.get(ANY_TABLE, {}))}
     for name in {*progresses, *parked, *state.floors} - {ANY_TABLE}:
-        own = progresses[name].offsets if name in progresses else {}
-        reached = resume_token(parked[name].since) if name in parked else here
-        held = higher(higher(reached, own), state.floor(name))
-        if held != floors[ANY_TABLE]:
-            floors[name] = held
+        committed = progresses[name].offsets if name in progresses else {}
+        reached = resume_token(parked[name].since) if name in parked else current
+        floor = higher(higher(reached, committed), state.floor(name))
+        if floor != floors[ANY_TABLE]:
+            floors[name] = floor
     bad_floors = {
-        name: higher(here, state.bad_floors.get(name, {}))
+        name: higher(current, state.bad_floors.get(name, {}))
         for name in parking.behind
         if name not in resumed
     }
@@ -151,17 +151,17 @@ def recovered_offsets(
 def recovered_floors(
     progresses: Mapping[str, TableProgress], parking: Parking
 ) -> tuple[Floors, Floors]:
-    """Floors of rows, and of bad records, for a checkpoint made from the tables alone."""
+    """Floors of rows, and of bad records, for a checkpoint built from the tables alone."""
     floors: Floors = {name: progress.offsets for name, progress in progresses.items()}
     parked = parking.parked()
-    held = {topic: dict(parts) for topic, parts in parking.held.items()}
-    if held:
+    floor = {topic: dict(parts) for topic, parts in parking.held.items()}
+    if floor:
         floors = {
-            name: own if name in parking.behind or name in parked else higher(own, held)
-            for name, own in floors.items()
+            name: offsets if name in parking.behind or name in parked else higher(offsets, floor)
+            for name, offsets in floors.items()
         }
         floors |= {name: {} for name in parking.behind if name not in floors}
-        floors[ANY_TABLE] = held
+        floors[ANY_TABLE] = floor
     for name, entry in parked.items():
         floors[name] = higher(resume_token(entry.since), floors.get(name, {}))
     return floors, {name: {} for name in parking.behind}
@@ -171,22 +171,22 @@ def passed(
     floors: Mapping[str, Mapping[str, Mapping[str, int]]], start: Mapping[str, Any]
 ) -> Floors:
     """The floors that still drop something of a batch that begins at `start`."""
-    here = resume_token(start)
-    left: Floors = {}
+    current = resume_token(start)
+    remaining: Floors = {}
     for name, by_topic in floors.items():
-        left[name] = {}
+        remaining[name] = {}
         for topic, parts in by_topic.items():
-            known = here.get(topic, {})
-            ahead = {p: floor for p, floor in parts.items() if known.get(p, -1) < floor}
+            position = current.get(topic, {})
+            ahead = {p: floor for p, floor in parts.items() if position.get(p, -1) < floor}
             if ahead:
-                left[name][topic] = ahead
-    if left.get(ANY_TABLE):
-        return left  # a named table without offsets differs from one that is not named
-    return {name: by_topic for name, by_topic in left.items() if by_topic}
+                remaining[name][topic] = ahead
+    if remaining.get(ANY_TABLE):
+        return remaining  # a named table without offsets differs from one that is not named
+    return {name: by_topic for name, by_topic in remaining.items() if by_topic}
 
 
 def entered(start: Mapping[str, Any], end: Mapping[str, Any]) -> OffsetJson:
-    """Partitions that a batch saw first, with the offset there.
+    """Partitions that first appear in a batch, with the offset there.
 
     A source whose offset is more than a number (files) reads a new topic from its beginning: such
     topics are left out.
@@ -194,8 +194,8 @@ def entered(start: Mapping[str, Any], end: Mapping[str, Any]) -> OffsetJson:
     result: OffsetJson = {}
     for topic, entry in end.items():
         if all(key.isdecimal() for key in entry):
-            known = start.get(topic, {})
-            new = {key: value for key, value in entry.items() if key not in known}
+            previous = start.get(topic, {})
+            new = {key: value for key, value in entry.items() if key not in previous}
             if new:
                 result[topic] = new
     return result
@@ -231,17 +231,17 @@ class StreamPosition:
         self._settings = settings
 
     def reached(self, last_batch: int | None) -> OffsetJson:
-        """Source offsets below which all batches are done.
+        """Source offsets below which all batches are committed.
 
         Args:
             last_batch: the batch that this process finished last; Spark may not have recorded it.
         """
-        done = None if last_batch is None else read_offset_log(self.directory, last_batch)
-        return self.recorded() if done is None else dict(done)
+        offsets = None if last_batch is None else read_offset_log(self.directory, last_batch)
+        return self.recorded() if offsets is None else dict(offsets)
 
     @property
     def state(self) -> CheckpointState:
-        """The state in force."""
+        """The current state."""
         if self._state is None:
             raise InternalError("the checkpoint is not open")
         return self._state
@@ -252,7 +252,7 @@ class StreamPosition:
         return self.state.directory(self.checkpoint)
 
     def open(self) -> CheckpointState:
-        """Load the checkpoint's state; a new one is made from the tables and saved first.
+        """Load the checkpoint's state; a new one is built from the tables and saved first.
 
         Raises:
             InvalidRequestError: the checkpoint is another stream's.
@@ -284,7 +284,7 @@ class StreamPosition:
     def start_from(self, state: CheckpointState) -> None:
         """Replace the checkpoint by another state; one atomic step.
 
-        The note is set there, too: recovered again before any batch, the stream starts there.
+        The note is set to the same position: a recovery before the next batch starts there, too.
         """
         state.save(self.checkpoint)
         at = state.initial
@@ -292,7 +292,7 @@ class StreamPosition:
         self._use(state)
 
     def recovered(self) -> CheckpointState:
-        """The state that the tables, the note and the parking give; nothing is written.
+        """The state recovered from the tables, the note and the parking; nothing is written.
 
         Raises:
             RetryableError: the source did not answer.
@@ -300,17 +300,17 @@ class StreamPosition:
         """
         progresses = self._book.progresses()
         note = self.newest_note()
-        used = [progress.identifier for progress in progresses.values()]
-        newest = max([*used, -1 if note is None else note.identifier])
+        identifiers = [progress.identifier for progress in progresses.values()]
+        newest = max([*identifiers, -1 if note is None else note.identifier])
         parked = self._parking.parked()
-        running = {name: each for name, each in progresses.items() if name not in parked}
+        running = {name: progress for name, progress in progresses.items() if name not in parked}
         recovered = recovered_offsets(note, running or progresses)
         floors, bad_floors = recovered_floors(progresses, self._parking)
-        taken = rolled_back_topics(self._book.options(), self._settings.pipeline.name)
-        if taken and recovered is not None:
-            held = {name: each.offsets for name, each in progresses.items()}
-            recovered = lowered(recovered, [(taken[n], held.get(n, {})) for n in taken])
-            floors |= {name: {} for name in taken if name not in floors}
+        topics = rolled_back_topics(self._book.options(), self._settings.pipeline.name)
+        if topics and recovered is not None:
+            offsets = {name: progress.offsets for name, progress in progresses.items()}
+            recovered = lowered(recovered, [(topics[n], offsets.get(n, {})) for n in topics])
+            floors |= {name: {} for name in topics if name not in floors}
         return CheckpointState(
             stream=self._settings.pipeline.name,
             base=newest + 1,
@@ -385,7 +385,7 @@ class StreamPosition:
             _LOG.info("all tables have caught up", extra={"event": "caught_up"})
 
     def entered(self, batch_id: int) -> OffsetJson:
-        """Partitions that a batch is the first to see."""
+        """Partitions that first appear in a batch."""
         return entered(*self.bounds(batch_id))
 
     def rewind(self, tables: Collection[str]) -> OffsetJson:
@@ -400,12 +400,12 @@ class StreamPosition:
             InvalidRequestError: a table is not parked.
             DataLossError: the source no longer has what a table misses.
         """
-        wanted = self._parking.require(tables).values()
+        entries = self._parking.require(tables).values()
         position = self.recorded()
-        if not any(table.topics for table in wanted):
+        if not any(table.topics for table in entries):
             self._parking.resume(tables, {})
             return {}
-        start = rewind_offsets(self._settings.source, back_to(position, wanted), position)
+        start = rewind_offsets(self._settings.source, back_to(position, entries), position)
         old = self.state
         state = rewound(
             old,
@@ -425,12 +425,12 @@ class StreamPosition:
 
     def _next_base(self) -> int:
         """Above every identifier that a table, a note or a planned batch ever had."""
-        used = [each.identifier for each in self._book.progresses().values()]
+        identifiers = [progress.identifier for progress in self._book.progresses().values()]
         note = self.newest_note()
         if note is not None:
-            used.append(note.identifier)
-        used.append(self.state.base + newest_number(self.directory / "offsets"))
-        return max(used) + 1
+            identifiers.append(note.identifier)
+        identifiers.append(self.state.base + newest_number(self.directory / "offsets"))
+        return max(identifiers) + 1
 
 
 def _between(start: Mapping[str, Any], position: Mapping[str, Any]) -> OffsetJson:

@@ -5,7 +5,7 @@ A *point* is the end of a batch: of every table the newest snapshot before the f
 later batch. Other users' commits up to there (compactions) stay. Afterwards the stream resumes
 from the offsets committed in the tables, as after `run --recover-offsets`.
 
-Order, so that it can stop anywhere: the notes of all tables (`ingest.state.rolled_back`), which
+Order, so that any crash is harmless: the notes of all tables (`ingest.state.rolled_back`), which
 keep a daemon from starting; the tables, one after the other; the checkpoint and the progress note;
 the notes are removed. Repeating it with the same point completes it.
 """
@@ -74,15 +74,15 @@ def points_of(book: TableRegistry, stream: str) -> list[Point]:
     """The batches that are in the tables' snapshots, newest first."""
     times: dict[int, list[int]] = {}
     for name in book.progresses():
-        found = {
-            one.commit_identifier: one.time_ms
-            for one in _history(book.table(name))
-            if one.commit_user == stream
+        commits = {
+            snapshot.commit_identifier: snapshot.time_ms
+            for snapshot in _history(book.table(name))
+            if snapshot.commit_user == stream
         }
-        for identifier, time_ms in found.items():
+        for identifier, time_ms in commits.items():
             times.setdefault(identifier, []).append(time_ms)
-    made = (Point(number, max(found), len(found)) for number, found in times.items())
-    return sorted(made, key=lambda point: -point.identifier)
+    points = (Point(number, max(moments), len(moments)) for number, moments in times.items())
+    return sorted(points, key=lambda point: -point.identifier)
 
 
 def plan_rollback(
@@ -101,15 +101,15 @@ def plan_rollback(
         InvalidRequestError: a table is parked or catching up, or another stream writes it, too.
     """
     _require_level(book)
-    known = points_of(book, stream)
+    points = points_of(book, stream)
     chosen = [
         point
-        for point in known
+        for point in points
         if (identifier is None or point.identifier == identifier)
         and (time_ms is None or point.time_ms <= time_ms)
     ]
     if not chosen:
-        oldest = f"the oldest is {known[-1].identifier}" if known else "the stream has none"
+        oldest = f"the oldest is {points[-1].identifier}" if points else "the stream has none"
         raise NotFoundError(
             "there is no such batch in the tables' snapshots",
             detail=oldest,
@@ -123,7 +123,7 @@ def _require_level(book: TableRegistry) -> None:
     waiting = sorted({*book.parking.parked(), *book.parking.behind})
     if waiting:
         raise InvalidRequestError(
-            "a table is parked, or has not caught up since",
+            "a table is parked or has not caught up yet",
             hint="resume it and let it catch up first: it resumes from other offsets than the rest",
             table=waiting[0],
         )
@@ -132,36 +132,38 @@ def _require_level(book: TableRegistry) -> None:
 def _table_plan(book: TableRegistry, name: str, stream: str, point: Point) -> TablePlan:
     history = _history(book.table(name))
     newest = history[-1]
-    others = [each for each in streams_of(newest) if each != stream]
-    if others:
+    other_streams = [writer for writer in streams_of(newest) if writer != stream]
+    if other_streams:
         raise InvalidRequestError(
             "another stream writes this table, too",
             hint="its rows would be removed, too: roll single tables back with `lakeward table "
             "rollback`",
             table=name,
-            stream=others[0],
+            stream=other_streams[0],
         )
     later = [
         index
-        for index, one in enumerate(history)
-        if one.commit_user == stream and one.commit_identifier > point.identifier
+        for index, snapshot in enumerate(history)
+        if snapshot.commit_user == stream and snapshot.commit_identifier > point.identifier
     ]
     first = later[0] if later else len(history)
     if first == 0:
         raise NotFoundError(
-            "a table has no snapshot of that batch's time",
-            detail="it was made later, or the snapshot has expired",
-            hint="drop the table if it was made later: it is made again; else choose a later batch",
+            "a table has no snapshot as old as that batch",
+            detail="it was created later, or the snapshot has expired",
+            hint="if created later, drop the table: it is created again; else choose a later batch",
             table=name,
             oldest=history[0].id,
         )
-    target, lost = history[first - 1], history[first:]
+    target, tail = history[first - 1], history[first:]
     return TablePlan(
         name=name,
         newest=newest,
         target=target,
-        lost_records=sum(one.delta_record_count for one in lost if one.delta_record_count > 0),
-        lost_replays=sum(one.commit_user == stream + _REPLAY for one in lost),
+        lost_records=sum(
+            snapshot.delta_record_count for snapshot in tail if snapshot.delta_record_count > 0
+        ),
+        lost_replays=sum(snapshot.commit_user == stream + _REPLAY for snapshot in tail),
     )
 
 

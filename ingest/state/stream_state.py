@@ -91,7 +91,7 @@ def _warn_of_open_sweep(text: str | None, snapshot: Snapshot, table: FileStoreTa
         return
     if is_open:
         _LOG.warning(
-            "on.resnapshot: sweep was removed; rows that the source snapshot does not bring stay: "
+            "on.resnapshot: sweep was removed; rows missing from the source snapshot stay: "
             "compare the table with `lakeward verify --repair` when the snapshot has ended",
             extra={"event": "sweep_removed", "table": table.layout.root},
         )

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which failures park one table instead of ending the stream. Reads the warehouse, changes nothing.
 
-A failure parks its table if a retry cannot mend it and it is about that table alone: bytes of the
+A failure parks its table if a retry cannot fix it and it concerns that table alone: bytes of the
 table that violate the format, contradicting options or schema, a missing table, a missing file that
 the newest snapshot names (one that only older snapshots name may have expired). It never does so
 
 * for the quarantine table, without which records would be lost;
-* for passing faults, lost races, refused credentials, a newer writer, bugs: those are the store's,
-  the stream's or ours, and parking tables for them would stop everything silently;
+* for transient faults, lost races, refused credentials, a newer writer, bugs: those are the
+  store's, the stream's or ours, and parking tables for them would stop everything silently;
 * when several tables of the batch fail and none succeeds, or the warehouse does not answer for the
-  quarantine table: then it is not about one table.
+  quarantine table: then it does not concern one table.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -19,7 +19,7 @@ from storage.table.commit.live_files import live_entries
 from storage.table.table import FileStoreTable
 
 TABLE_FAULTS = (CorruptDataError, InvalidRequestError, NotFoundError)
-"""Errors that can be about one table."""
+"""Errors that can concern one table."""
 
 _REASON_LENGTH = 500
 
@@ -48,8 +48,8 @@ def faults_to_park(
         error = failures[name]
         if name == quarantine or not isinstance(error, TABLE_FAULTS):
             raise error
-    others = [name for name in tables if name not in failures]
-    if (len(failures) > 1 and not others) or not answers():
+    successes = [name for name in tables if name not in failures]
+    if (len(failures) > 1 and not successes) or not answers():
         raise failures[min(failures)]
     return {name: reason_of(error) for name, error in failures.items()}
 

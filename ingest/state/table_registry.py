@@ -98,7 +98,7 @@ class TableRegistry:
         """Open every table of the warehouse that could be a target, and the quarantine table.
 
         Args:
-            create: whether the quarantine table is made if it is missing.
+            create: whether the quarantine table is created if it is missing.
         """
         self.parking.load()
         if create:
@@ -123,7 +123,7 @@ class TableRegistry:
         return {name: entry.table.schema.options for name, entry in self._entries.items()}
 
     def provide(self, name: str, schema: TableSchema) -> FileStoreTable:
-        """A table of Lakeward's own, made at its first use."""
+        """A table of Lakeward's own, created at its first use."""
         if name not in self._entries:
             if not self.catalog.exists(name):
                 self._create(name, schema)
@@ -131,23 +131,23 @@ class TableRegistry:
         return self.table(name)
 
     def _create_quarantine(self) -> None:
-        wanted = quarantine_schema(self._clock.now_ms())
+        schema = quarantine_schema(self._clock.now_ms())
         if not self.catalog.exists(self.quarantine):
-            self._create(self.quarantine, wanted)
+            self._create(self.quarantine, schema)
         table = self.catalog.table(self.quarantine)
-        require_own_table(self.quarantine, table.schema, wanted)
-        lacks: list[SchemaChange] = [*missing_columns(table.schema), *marked(table.schema, wanted)]
-        if lacks:
-            table.alter(lacks)
+        require_own_table(self.quarantine, table.schema, schema)
+        edits: list[SchemaChange] = [*missing_columns(table.schema), *marked(table.schema, schema)]
+        if edits:
+            table.alter(edits)
 
     def _check_history(self) -> None:
-        """Refuse at the start what could not be written at the first change."""
+        """Fail at the start if the history table could not be written."""
         if not self.catalog.exists(self.history):
             return
-        table, wanted = self.catalog.table(self.history), history_schema(self._clock.now_ms())
-        require_own_table(self.history, table.schema, wanted)
-        if lacks := marked(table.schema, wanted):
-            table.alter(lacks)
+        table, schema = self.catalog.table(self.history), history_schema(self._clock.now_ms())
+        require_own_table(self.history, table.schema, schema)
+        if edits := marked(table.schema, schema):
+            table.alter(edits)
 
     def _create(self, name: str, schema: TableSchema) -> None:
         self.catalog.create_database(name.partition(".")[0], ignore_if_exists=True)
@@ -179,7 +179,7 @@ class TableRegistry:
     def _try_open(self, name: str) -> _Entry | None:
         """An entry, or None for a table that cannot be opened.
 
-        It may be no target of this stream. Events for it are quarantined when this version cannot
+        It may not be a target of this stream. Events for it are quarantined if this version cannot
         describe the table, and the table is parked when it is damaged.
         """
         try:
@@ -208,7 +208,7 @@ class TableRegistry:
                 self.park(name, reason_of(error))
 
     def use_epoch(self, epoch: int) -> None:
-        """Commit as this owner of the stream from now on (`ingest.state.ownership`)."""
+        """Commit with this owner's epoch from now on (`ingest.state.ownership`)."""
         self._epoch = epoch
 
     def park(self, name: str, reason: str) -> None:
@@ -243,8 +243,8 @@ class TableRegistry:
     def take_to_park(self) -> dict[str, str]:
         """Tables that `park` named since the last call, with the reasons."""
         with self._lock:
-            taken, self._to_park = self._to_park, {}
-        return taken
+            reasons, self._to_park = self._to_park, {}
+        return reasons
 
     def fault_of(self, name: str, error: BaseException) -> BaseException:
         """An error of a commit; a missing file that the table needs is the table's fault."""
@@ -282,15 +282,15 @@ class TableRegistry:
 
     def write_only(self) -> dict[str, bool]:
         """Tables that the stream writes with another `write-only` than their own."""
-        found = ((name, entry.table.dynamic_options) for name, entry in self._entries.items())
-        return {name: made[WRITE_ONLY] == "true" for name, made in found if WRITE_ONLY in made}
+        tables = ((name, entry.table.dynamic_options) for name, entry in self._entries.items())
+        return {name: extra[WRITE_ONLY] == "true" for name, extra in tables if WRITE_ONLY in extra}
 
     def snapshot_id(self, name: str) -> int:
         """The newest snapshot that this stream made or found; 0 = none."""
         return self._entries[name].snapshot_id
 
     def refresh(self) -> None:
-        """Load schemas changed by others: of recently written tables, each minute of all."""
+        """Reload schemas that others changed: of recently written tables, once a minute of all."""
         now = self._clock.monotonic_s()
         full = now - self._refreshed_s >= _REFRESH_ALL_S
         names = list(self._entries) if full else list(self._touched)
@@ -324,14 +324,14 @@ class TableRegistry:
         return {} if progress is None else progress.span
 
     def offsets(self, name: str) -> OffsetMap:
-        """The table's cumulative source offsets; none of a table that is not there yet."""
+        """The table's cumulative source offsets; none of a table that does not exist yet."""
         entry = self._entries.get(name)
         return {} if entry is None or entry.progress is None else entry.progress.offsets
 
     def positions(self) -> dict[str, StoredPositions]:
         """Highest source positions of the tables that are in the order of the source."""
-        found = self.progresses().items()
-        return {name: progress.positions for name, progress in found if progress.positions}
+        progresses = self.progresses().items()
+        return {name: progress.positions for name, progress in progresses if progress.positions}
 
     def commit(
         self,
@@ -347,12 +347,12 @@ class TableRegistry:
         """Commit one table's share of a batch and refresh its entry."""
         entry = self._entries[name]
         commit = entry.table.new_commit(self._stream)
-        known = [offsets] if entry.progress is None else [entry.progress.offsets, offsets]
+        history = [offsets] if entry.progress is None else [entry.progress.offsets, offsets]
 
         def require(latest: Snapshot | None) -> None:
-            seen = entry.snapshot_id
-            require_epoch(latest, entry.table, self._stream, self._epoch, seen=seen)
-            require_history(latest, entry.table, name, self._stream, known)
+            snapshot_id = entry.snapshot_id
+            require_epoch(latest, entry.table, self._stream, self._epoch, seen=snapshot_id)
+            require_history(latest, entry.table, name, self._stream, history)
 
         result = commit.commit(
             messages,

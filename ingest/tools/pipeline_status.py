@@ -23,11 +23,11 @@ from storage.errors import LakewardError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
-    """One reason why not all is well.
+    """One problem of a pipeline.
 
     Attributes:
         text: for people.
-        exit_code: of `status --check` if there is no graver one.
+        exit_code: of `status --check` unless another problem is more severe.
     """
 
     text: str
@@ -39,12 +39,12 @@ def pipeline_status(settings: Settings, url: str | None = None) -> dict[str, Any
 
     `daemon` is None when none answers; tables have `state` (`running`, `parked`, `behind`,
     `unreadable`), `snapshot`, `committed_ms`, and parked ones `reason`, `by`, `parked_ms`.
-    `missed` counts offsets of Kafka: of a parked table those of its topics that were read since,
-    of one that is behind those that it has to go.
+    `missed` counts Kafka offsets: of a parked table those that its topics were read since, of one
+    that is behind those that it still has to read.
 
     Args:
         settings: the pipeline's.
-        url: where its daemon's endpoint is, if not where the settings say.
+        url: of its daemon's endpoint, if not as in the settings.
     """
     catalog = catalog_of(Warehouse.of(settings.sink))
     stream = settings.pipeline.name
@@ -64,8 +64,8 @@ def pipeline_status(settings: Settings, url: str | None = None) -> dict[str, Any
         "batch": None if note is None else {"identifier": note.identifier, "end": note.end},
         "tables": _tables(settings, catalog, parking, note, daemon),
         "requests": [
-            {"id": each.id, "kind": each.kind, "made_ms": each.made_ms}
-            for each in request_files(settings).waiting()
+            {"id": request.id, "kind": request.kind, "made_ms": request.made_ms}
+            for request in request_files(settings).waiting()
         ],
     }
 
@@ -97,11 +97,11 @@ def status_at(url: str) -> dict[str, Any]:
 
 
 def problems_of(status: Mapping[str, Any], max_freshness_s: float | None) -> list[Problem]:
-    """Why not all is well. Pure.
+    """Problems of a pipeline. Pure.
 
     Args:
         status: of `pipeline_status` or `status_at`.
-        max_freshness_s: how old the newest change of a table may be; None = as it likes [s].
+        max_freshness_s: how old the newest change of a table may be; None = no limit [s].
     """
     daemon = status["daemon"]
     problems = []
@@ -122,14 +122,14 @@ def problems_of(status: Mapping[str, Any], max_freshness_s: float | None) -> lis
                 Problem(f"{name} is {flowing[-1]:.0f} s old, {max_freshness_s:.0f} s are allowed")
             )
     if max_freshness_s is not None and daemon is not None and flowing and not any(flowing):
-        unknown = all(each is None for each in flowing)
+        unknown = all(age is None for age in flowing)
         if unknown:
             problems.append(Problem("how fresh the tables are is not known yet"))
     return problems
 
 
 def _of_owner(record: OwnerRecord) -> dict[str, Any]:
-    """Who owned the stream last, and whether it still does as far as it said."""
+    """The last owner of the stream, and whether it has released it."""
     return {
         "epoch": record.epoch,
         "left": record.kind == "left",
@@ -187,7 +187,7 @@ def _tables(
         progress, committed_ms, trouble = looks.get(name, (None, None, ""))
         entry = parked.get(name)
         if progress is None and entry is None and not trouble:
-            continue  # none of this stream's
+            continue  # not a table of this stream
         state = "behind" if name in parking.behind else "unreadable" if trouble else "running"
         facts: dict[str, Any] = {
             "state": state if entry is None else "parked",
@@ -205,8 +205,8 @@ def _tables(
         elif trouble:
             facts["reason"] = trouble
         if daemon is not None:
-            shown = daemon.get("tables", {}).get(name, {})
-            facts |= {key: shown[key] for key in ("freshness_s",) if key in shown}
+            report = daemon.get("tables", {}).get(name, {})
+            facts |= {key: report[key] for key in ("freshness_s",) if key in report}
         result[name] = facts
     return result
 
@@ -276,8 +276,8 @@ def status_text(status: Mapping[str, Any]) -> str:
     if status["requests"]:
         lines.append("\nwaiting requests:")
         lines += [
-            f"  {each['kind']} ({each['id']}), since {human_time(each['made_ms'])}"
-            for each in status["requests"]
+            f"  {request['kind']} ({request['id']}), since {human_time(request['made_ms'])}"
+            for request in status["requests"]
         ]
     return "\n".join(lines)
 

@@ -51,11 +51,11 @@ def source_name(
         table: `database.table` of the lake.
         address: its option `lakeward.source-table`; empty = it has none.
         options: its options.
-        server: what a person says it is; empty = nothing.
+        server: as given by the user; empty = not given.
         collection: the same.
 
     Raises:
-        InvalidRequestError: it is not known; says what to add.
+        InvalidRequestError: it is unknown; the hint names what to add.
     """
     if server and collection:
         return SourceName(server, collection)
@@ -63,7 +63,7 @@ def source_name(
         raise InvalidRequestError(
             "several source tables fill the table"
             if address
-            else "the table does not say its source table",
+            else "the table does not name its source table",
             hint="name it: --server PREFIX --collection schema.table",
             table=table,
         )
@@ -74,7 +74,7 @@ def source_name(
     if not collection:
         if len(parts) not in (2, 3):
             raise InvalidRequestError(
-                "the name of the source table is not plain",
+                "the name of the source table is ambiguous",
                 hint="name it: --server PREFIX --collection schema.table",
                 table=table,
                 source=address,
@@ -90,9 +90,9 @@ class SnapshotSignal:
 
     Attributes:
         id: that notifications carry.
-        server: whom it is for.
+        server: prefix of the connector that it is for.
         collections: the tables; regular expressions to the connector.
-        blocking: whether streaming pauses for it; else it runs in chunks beside.
+        blocking: whether streaming pauses for it; else it runs in chunks in parallel.
         filter: which rows: a condition, of a blocking snapshot a whole SELECT; empty = all.
     """
 
@@ -130,11 +130,11 @@ class SnapshotSignal:
         """Whether a notification that came after the signal is about this snapshot."""
         if not self.blocking:
             return notification.kind == "Incremental Snapshot" and notification.id == self.id
-        named = notification.collections
+        collections = notification.collections
         return (
             notification.kind == "Initial Snapshot"
             and notification.server in ("", self.server)
-            and (not named or any(name in self.collections for name in named))
+            and (not collections or any(name in self.collections for name in collections))
         )
 
 
@@ -146,8 +146,8 @@ class Notification:
         id: of the signal, of incremental snapshots.
         kind: `Incremental Snapshot` or `Initial Snapshot`.
         type: `STARTED`, `IN_PROGRESS`, `TABLE_SCAN_COMPLETED`, `COMPLETED`, `ABORTED`…
-        data: what else it says.
-        at_ms: when it was made, by the connector's clock [epoch ms].
+        data: its other members.
+        at_ms: when it was created, by the connector's clock [epoch ms].
     """
 
     id: str
@@ -163,7 +163,7 @@ class Notification:
 
     @property
     def collections(self) -> Sequence[str]:
-        """Tables of the snapshot; empty where it does not say."""
+        """Tables of the snapshot; empty where it does not list them."""
         return [name.strip() for name in self.data.get("data_collections", "").split(",") if name]
 
     @property
@@ -223,21 +223,21 @@ def notification(value: bytes | None) -> Notification | None:
 
 _POLL_S = 0.5
 _SILENT_S = 60.0
-"""Silence of the connector after which the command prints a hint [s]: it polls for signals in
-short moments each `signal.poll.interval.ms`, and was seen to take half a minute for the first."""
+"""Silence of the connector after which the command prints a hint [s]: it polls briefly
+for signals each `signal.poll.interval.ms`, and was observed to take half a minute for the first."""
 
 _NEVER_MS = sys.maxsize
 
 _BEGINS = ("STARTED", "SKIPPED")
-"""What a snapshot begins with."""
+"""Types of a snapshot's first notification."""
 
 _GOOD = ("", "SUCCEEDED", "EMPTY")
-"""How the scan of a table may end well."""
+"""Statuses of a successful scan of a table."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Followed:
-    """A snapshot that is done.
+    """A completed snapshot.
 
     Attributes:
         rows: scanned, by table as the connector names it.
@@ -256,10 +256,10 @@ def follow(
     say: Callable[[str], None],
     timeout_s: float | None = None,
 ) -> Followed:
-    """Wait until the connector says that the snapshot is complete.
+    """Wait until the connector reports that the snapshot is complete.
 
-    A blocking snapshot is what begins after the call; the end of one that had begun before is not
-    its end. After the end there is one more poll for what came to other partitions a moment later.
+    A blocking snapshot is the one that begins after the call; the end of an earlier one is not its
+    end. After the end there is one more poll for notifications in other partitions.
 
     Args:
         signal: that requested it.
@@ -270,7 +270,7 @@ def follow(
 
     Raises:
         InvalidRequestError: it was aborted or skipped, or a table could not be scanned.
-        RetryableError: the time is over; the snapshot continues.
+        RetryableError: timeout; the snapshot continues.
     """
     began = clock.monotonic_s()
     rows: dict[str, int] = {}
@@ -280,15 +280,15 @@ def follow(
     since_ms = _NEVER_MS if signal.blocking else 0
     while True:
         before_s = ended_s
-        waiting += [each for each in read() if signal.is_about(each)]
+        waiting += [event for event in read() if signal.is_about(event)]
         heard = heard or bool(waiting)
         if since_ms == _NEVER_MS:
-            begins = (each.at_ms for each in waiting if each.type in _BEGINS)
+            begins = (event.at_ms for event in waiting if event.type in _BEGINS)
             since_ms = min(begins, default=_NEVER_MS)
-        ours = [each for each in waiting if each.at_ms >= since_ms]
+        current = [event for event in waiting if event.at_ms >= since_ms]
         if since_ms != _NEVER_MS:
             waiting = []
-        for notification in sorted(ours, key=_order):
+        for notification in sorted(current, key=_order):
             if notification.progress and notification.progress != said:
                 said = notification.progress
                 say(said)

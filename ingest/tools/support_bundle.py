@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Diagnostics of a pipeline in one archive, without secrets and without rows.
 
-Every part is gathered for itself: one that fails says why in its own file, and the others are
-there. Rows, keys, payloads of bad records and values of secret settings are never in it; names of
-tables, columns, topics and hosts are.
+Parts are gathered independently: one that fails leaves its error in a separate file. Rows, keys,
+payloads of bad records and values of secret settings are never included; names of tables, columns,
+topics and hosts are.
 """
 
 import contextlib
@@ -43,22 +43,22 @@ from storage.table.inspect.system.registry import system_table
 from storage.table.table import FileStoreTable
 
 _LEAST = 4
-"""Shorter texts would star out half a log, and protect nothing."""
+"""Shorter texts would redact half a log, and protect nothing."""
 
 _USER = re.compile(r"://([^/@\s]+)@")
 _QUOTED = re.compile(r"'([^']+)'")
 
 
 def secret_texts(settings: Settings) -> frozenset[str]:
-    """Every text of the settings that is not shown, as it is and as it may stand elsewhere.
+    """Every text of the settings that is not shown, as it is and in the forms it may occur in.
 
     Found by comparing the values with what `Settings.redacted` leaves of them, so a new secret
-    setting needs nothing here. Of a URL with credentials the credentials, of a mask what is in its
-    quotes.
+    setting needs no change here. Of a URL with credentials the credentials, of a mask its quoted
+    texts.
     """
     whole = msgspec.to_builtins(settings)
-    found = {text for hidden in _differing(whole, settings.redacted()) for text in _forms(hidden)}
-    return frozenset(text for text in found if len(text) >= _LEAST)
+    texts = {text for hidden in _differing(whole, settings.redacted()) for text in _forms(hidden)}
+    return frozenset(text for text in texts if len(text) >= _LEAST)
 
 
 def scrubbed(text: str, secrets: frozenset[str]) -> str:
@@ -70,18 +70,18 @@ def scrubbed(text: str, secrets: frozenset[str]) -> str:
 
 def _differing(value: Any, shown: Any) -> Iterator[str]:
     if isinstance(value, dict):
-        for key, each in value.items():
-            yield from _differing(each, shown.get(key) if isinstance(shown, dict) else None)
+        for key, member in value.items():
+            yield from _differing(member, shown.get(key) if isinstance(shown, dict) else None)
     elif isinstance(value, (list, tuple)):
-        others = shown if isinstance(shown, list) and len(shown) == len(value) else []
-        for number, each in enumerate(value):
-            yield from _differing(each, others[number] if others else None)
+        counterparts = shown if isinstance(shown, list) and len(shown) == len(value) else []
+        for number, member in enumerate(value):
+            yield from _differing(member, counterparts[number] if counterparts else None)
     elif isinstance(value, str) and value != shown:
         yield value
 
 
 def _forms(hidden: str) -> Iterator[str]:
-    """A hidden value, or the secret parts of it, each as it may stand in a URL or in JSON."""
+    """A hidden value, or the secret parts of it, each as it may occur in a URL or in JSON."""
     texts = _QUOTED.findall(hidden) or _USER.findall(hidden) or [hidden, *hidden.splitlines()]
     for text in texts:
         pair = text.split(":") if text.count(":") == 1 and "/" not in text else ()  # user:password
@@ -95,7 +95,7 @@ _SNAPSHOTS, _LOG_BYTES, _STATE_BYTES = 30, 5_000_000, 200_000
 _PACKAGES = ("lakeward", "pyspark", "pyarrow", "numpy", "confluent-kafka", "orjson", "obstore")
 
 Part = tuple[str, str | None]
-"""A file of the bundle, and why it could not be made; None: it is whole."""
+"""A file of the bundle, and why it could not be gathered; None: complete."""
 
 
 def write_bundle(
@@ -146,7 +146,7 @@ def write_bundle(
             on_part(path)
             try:
                 text = make()
-            except Exception as error:  # noqa: BLE001 - the others are wanted all the more
+            except Exception as error:  # noqa: BLE001 - the other parts matter all the more
                 parts.append((path, scrubbed(f"{type(error).__name__}: {error}", secrets)))
                 add(f"{path}.error.txt", traceback.format_exc())
             else:
@@ -157,7 +157,7 @@ def write_bundle(
 
 
 class _Bundle:
-    """What can be gathered: (path, how)."""
+    """The parts: (path, function that gathers it)."""
 
     def __init__(
         self,
@@ -198,10 +198,10 @@ class _Bundle:
         return "".join(f"{key} = {value}    [{origin}]\n" for key, value, origin in lines)
 
     def _checks(self) -> str:
-        found = checks.offline(self._settings)
+        findings = checks.offline(self._settings)
         if self._ask:
-            found += checks.online(self._settings)
-        return _json([{"name": e.name, "ok": e.ok, "finding": e.finding} for e in found])
+            findings += checks.online(self._settings)
+        return _json([{"name": e.name, "ok": e.ok, "finding": e.finding} for e in findings])
 
     def _page(self, page: str) -> str:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -221,11 +221,11 @@ class _Bundle:
         if self._wanted:
             return self._wanted
         try:
-            known: Mapping[str, Any] = pipeline_status(self._settings, self._url)["tables"]
+            tables: Mapping[str, Any] = pipeline_status(self._settings, self._url)["tables"]
         except Exception:  # noqa: BLE001 - `status.json` says why
             return ()
-        odd = sorted(known, key=lambda name: (known[name]["state"] == "running", name))
-        return odd[: self._most]
+        names = sorted(tables, key=lambda name: (tables[name]["state"] == "running", name))
+        return names[: self._most]
 
     def _table(self, name: str) -> str:
         table = catalog_of(Warehouse.of(self._settings.sink)).table(name)
@@ -235,7 +235,7 @@ class _Bundle:
 def _about(table: FileStoreTable) -> dict[str, Any]:
     """Metadata only: no column statistics either, since those hold values."""
     snapshots = table.snapshots.ids()
-    newest = [table.snapshots.read_again(one) for one in snapshots[-_SNAPSHOTS:]]
+    newest = [table.snapshots.read_again(number) for number in snapshots[-_SNAPSHOTS:]]
     files = system_table(table, "files")
     sizes = files.group_by(["bucket", "level"]).aggregate(
         [("file_size_in_bytes", "count"), ("file_size_in_bytes", "sum"), ("record_count", "sum")]
@@ -251,18 +251,18 @@ def _about(table: FileStoreTable) -> dict[str, Any]:
         "snapshots": {"first": min(snapshots, default=None), "last": max(snapshots, default=None)},
         "newest_snapshots": [
             {
-                "id": one.id,
-                "kind": one.commit_kind.value,
-                "user": one.commit_user,
-                "identifier": one.commit_identifier,
-                "time_ms": one.time_ms,
-                "records": one.total_record_count,
-                "delta": one.delta_record_count,
-                "changelog": one.changelog_record_count,
-                "properties": dict(one.properties or {}),
+                "id": snapshot.id,
+                "kind": snapshot.commit_kind.value,
+                "user": snapshot.commit_user,
+                "identifier": snapshot.commit_identifier,
+                "time_ms": snapshot.time_ms,
+                "records": snapshot.total_record_count,
+                "delta": snapshot.delta_record_count,
+                "changelog": snapshot.changelog_record_count,
+                "properties": dict(snapshot.properties or {}),
             }
-            for one in newest
-            if one is not None
+            for snapshot in newest
+            if snapshot is not None
         ],
         "files_by_bucket_and_level": sizes.to_pylist(),
         "tags": system_table(table, "tags").select(["tag_name", "snapshot_id"]).to_pylist(),
@@ -289,8 +289,8 @@ def _machine(settings: Settings) -> dict[str, Any]:
         places["warehouse"] = Path(settings.sink.warehouse)
     disks = {}
     for name, place in places.items():
-        there = next(each for each in (place, *place.absolute().parents) if each.exists())
-        usage = shutil.disk_usage(there)
+        parent = next(folder for folder in (place, *place.absolute().parents) if folder.exists())
+        usage = shutil.disk_usage(parent)
         disks[name] = {"path": str(place), "free": usage.free, "total": usage.total}
     return {
         "cores": os.cpu_count(),

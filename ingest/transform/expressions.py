@@ -3,7 +3,7 @@
 
 `plan_expression` reads and checks a text against columns once; `Planned.run` gives the values of a
 frame and the rows that have none. Deterministic: the same batch, time and zone give the same
-values. A result is always nullable, because a delete may bring nothing but its key.
+values. A result is always nullable, because a delete may contain only its key.
 """
 
 import dataclasses
@@ -70,7 +70,7 @@ def plan_expression(text: str, columns: Mapping[str, DataType], zone: Zone | Non
         zone: time zone in which TIMESTAMP_LTZ is evaluated; None for UTC.
 
     Raises:
-        InvalidRequestError: it is malformed, names what is not there, or types do not fit; with the
+        InvalidRequestError: it is malformed, names something unknown, or types do not fit; with the
             position and a suggestion.
     """
     planned = _Binder(text, columns, zone).bind(parse_expression(text))
@@ -191,8 +191,8 @@ class _Binder:
             raise expression_error(
                 self._text, node.start, f"a number of more than {MAX_PRECISION} digits"
             )
-        found = AtomicType(TypeRoot.DECIMAL, precision=precision, scale=scale)
-        return constant(pa.scalar(value, arrow_type(found)), found, text, node.start)
+        decimal_type = AtomicType(TypeRoot.DECIMAL, precision=precision, scale=scale)
+        return constant(pa.scalar(value, arrow_type(decimal_type)), decimal_type, text, node.start)
 
     def _time(self, node: Literal, text: str) -> Planned:
         type_ = _TIME_LITERALS[node.kind]

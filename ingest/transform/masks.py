@@ -67,7 +67,7 @@ class Mask:
             )
         if self.name != "redact" and not is_bytes(source) and not can_cast(source, STRING):
             raise InvalidRequestError(
-                "a column of this type cannot be masked so",
+                "this mask does not support the column's type",
                 hint="use redact or null",
                 type=type_name(source),
                 mask=self.name,
@@ -79,8 +79,8 @@ class Mask:
         if self.name == "null":
             return pa.nulls(len(column), arrow_type(source))
         if self.name == "redact":
-            shown = pa.scalar(self.text, pa.string())
-            return pc.if_else(column.is_valid(), shown, pa.scalar(None, pa.string()))
+            replacement = pa.scalar(self.text, pa.string())
+            return pc.if_else(column.is_valid(), replacement, pa.scalar(None, pa.string()))
         if self.name in ALGORITHMS:
             plain = column if is_bytes(source) else _texts(column, source)
             return hex_digests(plain, self.name, self.text.encode())
@@ -105,12 +105,12 @@ def parse_mask(text: str) -> Mask:
     match = _MASK.fullmatch(text)
     name = "" if match is None else match["name"].lower()
     if match is None or name not in MASK_NAMES:
-        shown = re.match(r"\s*\w*", text)
+        word = re.match(r"\s*\w*", text)
         raise InvalidRequestError(
             "there is no such mask",
             hint=nearest(name, MASK_NAMES)
             or "masks are sha256, md5, first(n), last(n), redact, null",
-            mask="" if shown is None else shown.group().strip(),
+            mask="" if word is None else word.group().strip(),
         )
     quoted, bare = match["text"], (match["bare"] or "").strip()
     argument = quoted.replace("''", "'") if quoted is not None else bare
@@ -126,7 +126,7 @@ def parse_mask(text: str) -> Mask:
 
 
 def _wrong(name: str, hint: str) -> InvalidRequestError:
-    return InvalidRequestError("a mask has a wrong argument", hint=hint, mask=name)
+    return InvalidRequestError("invalid mask argument", hint=hint, mask=name)
 
 
 def _texts(column: pa.Array, source: DataType) -> pa.Array:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`RowTransform`: rows as decoded in, rows of the table out, and the rows that failed.
+"""`RowTransform`: decoded rows in, rows of the table and failed rows out.
 
 For each row, in this order:
 
@@ -13,8 +13,8 @@ A row for which an expression has no result fails, with all rows of its record (
 two). A delete may have its key only: then only the columns that locate the row must have a result,
 the others are null.
 
-Values that the source did not send are marked, and stay marked where they come through (`Unsent`).
-The same marks make soft deletes whole: what their before image lacks is the stored row's.
+Values that the source did not send are marked, and stay marked where they pass through (`Unsent`).
+The same marks complete soft deletes: values that their before image lacks are the stored row's.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ class Unsent:
     """Values that the source did not send, as masks of rows by field id.
 
     Rows come with the ids of such values in `UNAVAILABLE_COLUMN` and leave with those of the
-    table's columns. A column that is computed from nothing but such values is such a value, too:
+    table's columns. A column that is computed only from such values is such a value, too:
     the table's value was computed from the same. An expression that also reads something else has
     no result.
 
@@ -76,8 +76,8 @@ class Unsent:
 
     def of(self, number: int) -> Mask:
         """Rows without the value of a field."""
-        found = self.masks.get(number)
-        return np.zeros(self.num_rows, bool) if found is None else found
+        mask = self.masks.get(number)
+        return np.zeros(self.num_rows, bool) if mask is None else mask
 
     def any_of(self, numbers: Iterable[int]) -> Mask:
         """Rows without the value of one of some fields."""
@@ -92,7 +92,7 @@ class Unsent:
         return np.zeros(self.num_rows, bool)
 
     def mark(self, number: int, rows: Mask) -> None:
-        """Note rows whose value of a field is to be taken from the table."""
+        """Mark rows whose value of a field is to be read from the table."""
         if rows.any():
             self.masks[number] = self.of(number) | rows
 
@@ -137,14 +137,14 @@ _WITHOUT_DELETES = ("partial-update", "aggregation", "first-row")
 
 
 class SoftDelete(enum.Enum):
-    """What a soft delete makes of the columns that it does not set.
+    """How a soft delete fills the columns that it does not set.
 
     KEEP_STORED: the merge engine keeps stored values where the new ones are null (partial-update):
     the key, the metadata and the mark are enough.
 
     RESTORED: the row is the before image; what is null in it is taken from the stored row, so any
-    delete will do. Of a delete that brings its key alone, and of every one where there is a filter,
-    the row counts only if the table holds one of its key.
+    delete suffices. Of a delete with its key alone, and of every one where there is a filter, the
+    row counts only if the table holds one of its key.
 
     BEFORE_IMAGE: the same where stored rows cannot be read back (aggregation, first-row): a delete
     with its key alone fails instead of emptying the stored row.
@@ -156,7 +156,7 @@ class SoftDelete(enum.Enum):
 
     @staticmethod
     def of(engine: str) -> "SoftDelete":
-        """How tables of a merge engine take them."""
+        """The mode for tables of a merge engine."""
         if engine == "partial-update":
             return SoftDelete.KEEP_STORED
         return SoftDelete.BEFORE_IMAGE if engine in _AGGREGATES else SoftDelete.RESTORED
@@ -164,12 +164,12 @@ class SoftDelete(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Transformed:
-    """What became of some rows.
+    """Rows after a transform.
 
     Attributes:
         rows: the table's columns in schema order, then `_VALUE_KIND` and `_OFFSET`, and
             `_UNAVAILABLE` where stored values must be restored; in the order of arrival.
-        failed: indices of rows that failed, in what came in, ascending, shape (n,).
+        failed: indices of rows that failed, in the input, ascending, shape (n,).
         reasons: one per failed row.
         left: rows that did not satisfy the filter.
     """
@@ -188,16 +188,16 @@ class RowTransform:
         decode_schema: what rows must be decoded with: the source's columns that the table or an
             expression needs. Key and partition columns that the pipeline makes are not in it.
         identity: whether rows stay as they are.
-        ignored: columns of the source that are not wanted; they are no reason for a schema change.
+        ignored: columns of the source that are excluded; they cause no schema change.
         derived: columns of the table that the pipeline makes; no event may change them.
         missing: columns that the rule makes and the table does not have yet, with their types.
-        metadata: names of `METADATA` that the `origin` must bring.
+        metadata: names of `METADATA` that the `origin` must contain.
         soft_delete: how deletes are marked; None when they remove rows.
-        needs_before: why changes must bring whole before images; empty when the key is enough.
+        needs_before: why changes must contain whole before images; empty when the key is enough.
         behind_key: columns of the source, no key of the table, that its key is computed from.
         moved_by: why updates and deletes must have the old values of the columns that the key is
             computed from; "" when it is not computed.
-        warnings: for people.
+        warnings: for the user.
     """
 
     decode_schema: TableSchema
@@ -248,7 +248,7 @@ class RowTransform:
         engine = option_value(table_schema.options, "merge-engine")
         soft = SoftDelete.of(engine) if rule.soft_delete else None
         missing = _missing(planned, table_schema)
-        shown = {of for name, of in planned.metadata.items() if name in table_schema.field_names}
+        names = {key for name, key in planned.metadata.items() if name in table_schema.field_names}
         warnings = [
             *check_key_masks(planned, table_schema.primary_keys),
             *_warnings(planned, table_schema, engine),
@@ -264,7 +264,7 @@ class RowTransform:
             ignored=frozenset(rule.exclude) - frozenset(decode.field_names),
             derived=frozenset(rule.derived_names),
             missing=missing,
-            metadata=frozenset(shown | planned.used_metadata),
+            metadata=frozenset(names | planned.used_metadata),
             soft_delete=soft,
             needs_before=_needs_before(moved_by, soft, planned),
             behind_key=key_inputs(planned, table_schema) - {*table_schema.primary_keys},
@@ -290,7 +290,7 @@ class RowTransform:
     def apply(
         self, rows: pa.RecordBatch, origin: pa.RecordBatch | None = None, *, now_ms: int = 0
     ) -> Transformed:
-        """Transform rows; never raises for what is in them.
+        """Transform rows; never raises for their values.
 
         Args:
             rows: columns of `decode_schema` in order, then `_VALUE_KIND` int8 and `_OFFSET` int64,
@@ -308,7 +308,7 @@ class RowTransform:
         satisfied = self._satisfied(frame, kinds, unsent, failures)
         retracted = (kinds == _BEFORE) | (kinds == _DELETE)
         leaving = ~satisfied & ~retracted
-        for failure in failures:  # not known to leave
+        for failure in failures:  # whether they leave is unknown
             leaving &= ~failure.rows
         marked = self._marked(rows, kinds, satisfied, failures)
         marks = Unsent.none(count)
@@ -332,7 +332,7 @@ class RowTransform:
         return Transformed(batch, failed, reasons, int(np.count_nonzero(leaving)))
 
     def _lacking(self, inputs: Inputs, out: RowsOut) -> Mask:
-        """Soft deletes whose before image may lack what a column comes from."""
+        """Soft deletes whose before image may lack inputs of a column."""
         if inputs.own or not out.marked.any():
             return np.zeros(len(out.marked), bool)
         masks = [
@@ -348,10 +348,10 @@ class RowTransform:
         prefix = self._planned.rule.metadata_prefix
         for name in self._planned.used_metadata:
             columns[prefix + name] = origin_column(origin, name, rows.num_rows)
-        named = {
+        expressions = {
             name: value for name, value in self._planned.computed.items() if name not in columns
         }
-        return Frame(columns, rows.num_rows, now_ms, named)
+        return Frame(columns, rows.num_rows, now_ms, expressions)
 
     def _satisfied(
         self,
@@ -391,7 +391,7 @@ class RowTransform:
         return np.asarray(deletes & satisfied)
 
     def _held_only(self, rows: pa.RecordBatch, marked: Mask) -> Mask:
-        """Soft deletes that are for rows of the table alone."""
+        """Soft deletes that count only if the table holds a row of their key."""
         if not marked.any() or not self._table.primary_keys:
             return np.zeros(len(marked), bool)
         if self.soft_delete is not SoftDelete.BEFORE_IMAGE and self._planned.filter is not None:
@@ -401,7 +401,7 @@ class RowTransform:
         return np.zeros(len(marked), bool)
 
     def _key_alone(self, rows: pa.RecordBatch) -> Mask:
-        """Rows that have nothing but their key."""
+        """Rows that have only their key."""
         rest = [
             index
             for index, name in enumerate(self.decode_schema.field_names)
@@ -445,9 +445,9 @@ class RowTransform:
             some = unsent.any_of(inputs.ids)
             if some.any():
                 whole = some & (not inputs.more) & unsent.all_of(inputs.ids)
-                lost = some & ~whole & (column.always | ~out.retracted)
+                rows = some & ~whole & (column.always | ~out.retracted)
                 reason = f"column `{field.name}` is computed from {inputs.names}: {_UNSENT}"
-                failed = (*restricted(failed, ~some), *restricted((Failure(lost, reason),), lost))
+                failed = (*restricted(failed, ~some), *restricted((Failure(rows, reason),), rows))
                 marks.mark(field.id, whole)
                 values = pc.if_else(pa.array(some), pa.scalar(None, values.type), values)
         if inputs is not None and self.soft_delete is SoftDelete.RESTORED:
@@ -474,18 +474,18 @@ def _of_records(
 
 
 def _missing(planned: PlannedRule, table: TableSchema) -> tuple[tuple[str, DataType], ...]:
-    made: dict[str, DataType] = {}
+    types: dict[str, DataType] = {}
     for name, value in planned.computed.items():
         if value.type is not None:
-            made[name] = value.type
-    made |= {name: METADATA[of].type for name, of in planned.metadata.items()}
+            types[name] = value.type
+    types |= {name: METADATA[key].type for name, key in planned.metadata.items()}
     if planned.rule.soft_delete:
-        made[planned.rule.deleted_column] = BOOLEAN
-    return tuple((name, type_) for name, type_ in made.items() if name not in table.field_names)
+        types[planned.rule.deleted_column] = BOOLEAN
+    return tuple((name, type_) for name, type_ in types.items() if name not in table.field_names)
 
 
 def _moved_by(planned: PlannedRule, table: TableSchema) -> str:
-    """Why the new values of a changed row do not say where the old one is; "" = they do."""
+    """Why the new values of a changed row do not locate the old one; "" = they do."""
     for name in table.primary_keys:
         inputs = planned.inputs.get(name, frozenset()) & planned.used
         moving = inputs.difference(table.primary_keys)
@@ -499,7 +499,7 @@ def _moved_by(planned: PlannedRule, table: TableSchema) -> str:
 
 
 def _needs_before(moved_by: str, soft: SoftDelete | None, planned: PlannedRule) -> tuple[str, ...]:
-    """Why a delete must bring more than its key."""
+    """Why a delete must contain more than its key."""
     reasons = [moved_by] if moved_by else []
     if soft is SoftDelete.BEFORE_IMAGE:
         reasons.append("a soft delete writes the before image as the row")
@@ -515,11 +515,11 @@ def _warnings(planned: PlannedRule, table: TableSchema, engine: str) -> list[str
             f"rows that leave the filter are deletes, which a table with merge-engine = {engine} "
             "takes only with an option for them"
         )
-    wanted = planned.rule.partition_columns
-    if wanted and wanted != table.partition_keys:
+    columns = planned.rule.partition_columns
+    if columns and columns != table.partition_keys:
         warnings.append(
             f"the table is partitioned by ({', '.join(table.partition_keys)}), "
-            f"not by ({', '.join(wanted)}); partitions are chosen when a table is made"
+            f"not by ({', '.join(columns)}); partitions are chosen when a table is made"
         )
     computed = [column for column in planned.computed if column not in table.field_names]
     if computed:

@@ -4,8 +4,8 @@
 Expressions see the columns of the source, unmasked and also those that are excluded; then earlier
 computed columns; then metadata under its prefixed name. A column of the source always comes first.
 
-Types are known only with a table. What is found without them (names in expressions, mistakes in
-rules, renamed columns) is found when the pipeline is checked.
+Types are known only with a table. Errors that need no types (names in expressions, mistakes in
+rules, renamed columns) are reported when the pipeline is checked.
 """
 
 import dataclasses
@@ -103,7 +103,7 @@ class TransformRule:
 
     @property
     def all_metadata(self) -> dict[str, str]:
-        """All `METADATA` by the columns that would hold them, wanted or not."""
+        """All `METADATA` by the columns that would hold them, configured or not."""
         return {self.metadata_prefix + name: name for name in METADATA}
 
     @property
@@ -171,11 +171,11 @@ def plan_rule(rule: TransformRule, source: Mapping[str, DataType], zone: str) ->
         zone: time zone in which TIMESTAMP_LTZ is evaluated.
 
     Raises:
-        InvalidRequestError: an expression, mask or name is wrong; says which and what would do.
+        InvalidRequestError: an expression, mask or name is wrong; with a suggestion.
     """
     clock = zone_named(zone)
     prefixed = rule.all_metadata
-    scope = {name: nullable(METADATA[of].type) for name, of in prefixed.items()}
+    scope = {name: nullable(METADATA[key].type) for name, key in prefixed.items()}
     scope.update(source)
     computed: dict[str, Planned] = {}
     inputs: dict[str, frozenset[str]] = {}
@@ -187,7 +187,7 @@ def plan_rule(rule: TransformRule, source: Mapping[str, DataType], zone: str) ->
         inputs[name] = _inputs_of(planned.columns, inputs, source)
         if _reads_clock(text) or planned.columns & timed - source.keys():
             timed.add(name)
-        if any(prefixed.get(each, "table") not in _STEADY for each in inputs[name] - source.keys()):
+        if any(prefixed.get(key, "table") not in _STEADY for key in inputs[name] - source.keys()):
             timed.add(name)
         if name not in source:
             scope[name] = nullable(planned.type) if planned.type is not None else BOOLEAN
@@ -236,10 +236,10 @@ def _inputs_of(
     names: Iterable[str], inputs: Mapping[str, frozenset[str]], source: Mapping[str, DataType]
 ) -> frozenset[str]:
     """Columns of the source, and metadata, that names are computed from or stand for."""
-    found: set[str] = set()
+    columns: set[str] = set()
     for name in names:
-        found |= inputs[name] if name in inputs and name not in source else {name}
-    return frozenset(found)
+        columns |= inputs[name] if name in inputs and name not in source else {name}
+    return frozenset(columns)
 
 
 def _check_names(
@@ -252,7 +252,7 @@ def _check_names(
     for name in rule.derived_names:
         if name in source and name not in rule.exclude:
             raise InvalidRequestError(
-                "a column that the pipeline makes has the name of a source column",
+                "a derived column has the name of a source column",
                 hint="choose another name, or exclude the source column",
                 column=name,
             )
@@ -297,21 +297,21 @@ def table_shape(
         if name in rule.exclude:
             continue
         mask = planned.masks.get(name)
-        shown = type_ if mask is None else mask.result_type(type_)
-        if mask is not None and shown != nullable(type_):
+        result_type = type_ if mask is None else mask.result_type(type_)
+        if mask is not None and result_type != nullable(type_):
             hidden[name] = type_
-        columns.append((name, shown))
+        columns.append((name, result_type))
     for name, value in planned.computed.items():
         assert value.type is not None
         columns.append((name, nullable(value.type)))
-    columns += [(name, METADATA[of].type) for name, of in planned.metadata.items()]
+    columns += [(name, METADATA[key].type) for name, key in planned.metadata.items()]
     if rule.soft_delete:
         columns.append((rule.deleted_column, BOOLEAN))
     return TableShape(tuple(columns), rule.partition_columns, hidden, tuple(warnings))
 
 
 def stored_type(rule: TransformRule, name: str, source: DataType) -> DataType | None:
-    """The type that a column of the source has in the table; None when it is not wanted there.
+    """The type that a column of the source has in the table; None when it is excluded.
 
     For columns that the source gets while the table exists.
 
@@ -322,7 +322,7 @@ def stored_type(rule: TransformRule, name: str, source: DataType) -> DataType | 
         return None
     if name in rule.derived_names:
         raise InvalidRequestError(
-            "a column that the pipeline makes has the name of a source column",
+            "a derived column has the name of a source column",
             hint="choose another name, or exclude the source column",
             column=name,
         )
@@ -338,7 +338,7 @@ def hidden_from_text(text: str) -> dict[str, DataType]:
     """What `hidden_to_text` wrote; empty for an empty text.
 
     Raises:
-        CorruptDataError: it is something else.
+        CorruptDataError: the text is of another form.
     """
     try:
         return {name: parse_type(type_) for name, type_ in json.loads(text or "{}").items()}
@@ -358,16 +358,16 @@ def _missing(rule: TransformRule, source: Mapping[str, DataType]) -> list[str]:
 
 
 def refuse_timed(planned: PlannedRule, name: str) -> None:
-    """Check that a column which says where a row is does not depend on the clock.
+    """Check that a column that locates a row does not depend on the clock.
 
     Raises:
-        InvalidRequestError: it does; the next change of the row would go elsewhere.
+        InvalidRequestError: it does; the next change would not reach the row.
     """
     if name in planned.timed:
         raise InvalidRequestError(
             "a key or partition column depends on now() or on metadata that differ between the "
-            "changes of a row, so that they would not meet",
-            hint="use a column of the source, such as when the row was made",
+            "changes of a row, so they would not reach the same row",
+            hint="use a column of the source, such as the row's creation time",
             column=name,
         )
 
@@ -376,7 +376,7 @@ def check_key_masks(planned: PlannedRule, primary_key: Sequence[str]) -> tuple[s
     """Warnings of masked key columns.
 
     Raises:
-        InvalidRequestError: a mask makes one key of different ones.
+        InvalidRequestError: a mask maps different keys to one.
     """
     warnings = []
     for name in primary_key:
@@ -385,7 +385,7 @@ def check_key_masks(planned: PlannedRule, primary_key: Sequence[str]) -> tuple[s
             continue
         if not mask.keeps_apart:
             raise InvalidRequestError(
-                "a mask would make one key of different ones",
+                "a mask would map different keys to one",
                 hint="use sha256, or another primary key",
                 column=name,
                 mask=mask.name,
@@ -451,7 +451,7 @@ def source_key_of(settings: Settings, table: str) -> tuple[str, ...]:
 
 
 def moved_by(rule: TransformRule, primary_key: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Columns of a key that are computed from columns outside of it, and these.
+    """Key columns that are computed from columns outside of the key, with those columns.
 
     Raises:
         InvalidRequestError: an expression is malformed.
@@ -463,9 +463,9 @@ def moved_by(rule: TransformRule, primary_key: Sequence[str]) -> dict[str, tuple
 
 
 def key_recipe(rule: TransformRule, primary_key: Sequence[str], zone: str) -> dict[str, str]:
-    """How the columns of a key are made, as digests, for those that are not the source's as such.
+    """How key columns are computed, as digests, for those that are not plain source columns.
 
-    Another recipe gives other keys: rows that the table has would not be found any more.
+    Another recipe gives other keys: stored rows would not be found any more.
 
     Raises:
         InvalidRequestError: an expression is malformed.
@@ -481,19 +481,19 @@ def key_recipe(rule: TransformRule, primary_key: Sequence[str], zone: str) -> di
 
 def _inlined(rule: TransformRule) -> dict[str, str]:
     """The expressions of computed columns, with those of the computed columns that they name."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name, text in rule.assignments:
-        earlier = sorted(_columns_of(parse_expression(text)) & found.keys())
-        found[name] = "\0".join([text.strip(), *(found[each] for each in earlier)])
-    return found
+        earlier = sorted(_columns_of(parse_expression(text)) & texts.keys())
+        texts[name] = "\0".join([text.strip(), *(texts[column] for column in earlier)])
+    return texts
 
 
 def check_rule(rule: TransformRule) -> None:
     """Check what can be checked without the columns of a source.
 
     Raises:
-        InvalidRequestError: an expression is malformed or calls what is not there, a mask or a
-            metadata column does not exist, a column is made twice.
+        InvalidRequestError: an expression is malformed or calls an unknown function, a mask or a
+            metadata column does not exist, a column is defined twice.
     """
     if rule.filter is not None:
         check_part("filter", rule.filter)
@@ -509,12 +509,12 @@ def check_rule(rule: TransformRule) -> None:
 
 def _check_once(rule: TransformRule, masked: Iterable[str]) -> None:
     derived = rule.derived_names
-    twice = next((name for name in derived if derived.count(name) > 1), None)
-    if twice is not None:
-        raise InvalidRequestError("a column is defined twice", column=twice)
-    both = next((name for name in masked if name in rule.exclude), None)
-    if both is not None:
-        raise InvalidRequestError("a column is masked and excluded", column=both)
+    duplicate = next((name for name in derived if derived.count(name) > 1), None)
+    if duplicate is not None:
+        raise InvalidRequestError("a column is defined twice", column=duplicate)
+    column = next((name for name in masked if name in rule.exclude), None)
+    if column is not None:
+        raise InvalidRequestError("a column is masked and excluded", column=column)
 
 
 def check_part(kind: str, text: str) -> None:
@@ -569,19 +569,19 @@ def _inputs_by_name(rule: TransformRule) -> dict[str, frozenset[str]]:
 
 
 def _columns_of(node: Node) -> frozenset[str]:
-    return frozenset(each.name for each in column_nodes(node))
+    return frozenset(column.name for column in column_nodes(node))
 
 
 def column_nodes(node: Node) -> list[ColumnName]:
-    """Where columns are named in an expression."""
-    return [each for each in nodes_of(node) if isinstance(each, ColumnName)]
+    """The column references of an expression."""
+    return [part for part in nodes_of(node) if isinstance(part, ColumnName)]
 
 
 def present_rule(rule: TransformRule, table: TableSchema) -> TransformRule:
     """Replace former names of the table's columns in a rule by their present ones.
 
     When the source renames a column the table's is renamed, too (ADR 0011). A configuration with
-    the former name still means the column: a mask must not come off by a rename, nor by a new type,
+    the former name still means the column: neither a rename may remove its mask, nor a new type,
     for which the table got a further column.
 
     Raises:
@@ -589,13 +589,13 @@ def present_rule(rule: TransformRule, table: TableSchema) -> TransformRule:
         CorruptDataError: the table's options are not what Lakeward writes.
     """
     names = ColumnNames.of(table.options)
-    taken = {*table.field_names, *rule.derived_names}
+    current_names = {*table.field_names, *rule.derived_names}
     present = {
         earlier: column
         for column, former in names.former.items()
         if column in table.field_names
         for earlier in former
-        if earlier not in taken
+        if earlier not in current_names
     }
     if not present and not names.typed:
         return rule

@@ -37,7 +37,7 @@ Found = tuple[pa.Array, tuple[Failure, ...]]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RowsOut:
-    """A batch while its columns are made.
+    """A batch while its columns are computed.
 
     Attributes:
         rows: as decoded.
@@ -87,7 +87,7 @@ class _Computed:
     Attributes:
         planned: gives it in the table's type.
         name: of the column.
-        located: whether it says where a row is: then it must have a result for deletes, too.
+        located: whether it locates a row: then it must have a result for deletes, too.
         in_key: whether it is part of the primary key.
         required: whether it is NOT NULL.
     """
@@ -123,10 +123,10 @@ class Inputs:
     Attributes:
         ids: fields of the decode schema, without its key: that is always known.
         indices: their positions.
-        names: theirs, for messages.
+        names: their names, for messages.
         more: whether it also comes from the time or from metadata.
-        own: whether it is the event's own, whatever the table holds: a key, or the position of the
-            change in the source.
+        own: whether the event alone determines it: a key, or the position of the change in the
+            source.
     """
 
     ids: tuple[int, ...]
@@ -138,16 +138,16 @@ class Inputs:
 
 def inputs_of(names: frozenset[str], decode: TableSchema, table: TableSchema) -> Inputs:
     """The inputs of a value that reads columns of the source and perhaps more."""
-    known = {*table.primary_keys} & {*decode.primary_keys}
-    found = [
+    shared_key = {*table.primary_keys} & {*decode.primary_keys}
+    entries = [
         (field.id, index, field.name)
         for index, field in enumerate(decode.fields)
-        if field.name in names and field.name not in known
+        if field.name in names and field.name not in shared_key
     ]
     return Inputs(
-        tuple(number for number, _, _ in found),
-        tuple(index for _, index, _ in found),
-        ", ".join(f"`{name}`" for _, _, name in found),
+        tuple(number for number, _, _ in entries),
+        tuple(index for _, index, _ in entries),
+        ", ".join(f"`{name}`" for _, _, name in entries),
         more=not names <= {*decode.field_names},
     )
 
@@ -157,30 +157,30 @@ def column_inputs(
 ) -> Inputs | None:
     """The inputs of a column of the table; None: it does not come from the source."""
     if column.kind is ColumnKind.COMPUTED:
-        found = inputs_of(planned.inputs[name], decode, table)
-        found = dataclasses.replace(found, more=found.more or name in planned.timed)
+        inputs = inputs_of(planned.inputs[name], decode, table)
+        inputs = dataclasses.replace(inputs, more=inputs.more or name in planned.timed)
     elif column.kind is not ColumnKind.OTHER:
-        found = inputs_of(frozenset({name}), decode, table)
+        inputs = inputs_of(frozenset({name}), decode, table)
     else:
         return None
-    return dataclasses.replace(found, own=name in (*table.primary_keys, *POSITION_COLUMNS))
+    return dataclasses.replace(inputs, own=name in (*table.primary_keys, *POSITION_COLUMNS))
 
 
 def source_types(
     rule: TransformRule, table: TableSchema, hidden: Mapping[str, DataType]
 ) -> dict[str, DataType]:
-    """Columns of the source that the table and its options reveal."""
+    """Columns of the source, as known from the table and its options."""
     derived = frozenset(rule.derived_names)
-    found: dict[str, DataType] = {}
+    types: dict[str, DataType] = {}
     for field in table.fields:
         if field.name in hidden:
-            given = dataclasses.replace(hidden[field.name], nullable=field.type.nullable)
-            found[field.name] = given
+            source_type = dataclasses.replace(hidden[field.name], nullable=field.type.nullable)
+            types[field.name] = source_type
         elif field.name not in derived:
-            found[field.name] = field.type
+            types[field.name] = field.type
     for name, type_ in hidden.items():
-        found.setdefault(name, nullable(type_))
-    return found
+        types.setdefault(name, nullable(type_))
+    return types
 
 
 def decode_schema_of(
@@ -229,7 +229,7 @@ def column_of(
     """Where a column of the table comes from.
 
     Raises:
-        InvalidRequestError: what the rule makes does not fit the column.
+        InvalidRequestError: the result of the rule does not fit the column.
     """
     name, rule = field.name, planned.rule
     located = name in table.primary_keys or name in table.partition_keys
@@ -245,12 +245,12 @@ def column_of(
         )
         return Column(ColumnKind.COMPUTED, computed.located, computed.values)
     if name in planned.metadata:
-        of = planned.metadata[name]
-        _same_type(METADATA[of].type, field, "a metadata column")
+        key = planned.metadata[name]
+        _same_type(METADATA[key].type, field, "a metadata column")
         return Column(
             ColumnKind.OTHER,
             True,
-            lambda out: (origin_column(out.origin, of, out.rows.num_rows), ()),
+            lambda out: (origin_column(out.origin, key, out.rows.num_rows), ()),
         )
     if rule.soft_delete and name == rule.deleted_column:
         _same_type(BOOLEAN, field, "the mark of soft deletes")
@@ -278,7 +278,7 @@ def column_of(
 def _in_type(planned: PlannedRule, field: DataField, zone: str, *, from_source: bool) -> Planned:
     """A computed column in the type that the table has for it."""
     value, name = planned.computed[field.name], field.name
-    made, plain = value.type, value.run
+    type_, plain = value.type, value.run
 
     def run(frame: Frame) -> Cells:
         if not from_source:  # by its name, so that it is calculated once
@@ -287,13 +287,13 @@ def _in_type(planned: PlannedRule, field: DataField, zone: str, *, from_source: 
         return Cells(as_array(cells.values, frame.num_rows), cells.failures)
 
     value = dataclasses.replace(value, run=run, constant=None)
-    if made is not None and nullable(made) == nullable(field.type):
+    if type_ is not None and nullable(type_) == nullable(field.type):
         return value
     kernel = None
-    if isinstance(field.type, AtomicType) and made is not None:
-        kernel = strict_cast(made, field.type, zone_named(zone))
+    if isinstance(field.type, AtomicType) and type_ is not None:
+        kernel = strict_cast(type_, field.type, zone_named(zone))
     if kernel is None:
-        _same_type(made, field, "a computed column")
+        _same_type(type_, field, "a computed column")
         raise InvalidRequestError("a computed column has another type", column=name)
     return dataclasses.replace(value, type=field.type, run=runner(kernel, [value], value.text))
 
@@ -311,17 +311,17 @@ def _same_type(made: DataType | None, field: DataField, what: str) -> None:
 
 def _masked(mask: ColumnMask, field: DataField, source: DataType) -> Callable[[pa.Array], pa.Array]:
     """Masks values of the source in the type that the table has for them."""
-    made = mask.result_type(source)
+    type_ = mask.result_type(source)
     if mask.name == "null" and not field.type.nullable:
         raise InvalidRequestError("a NOT NULL column cannot be masked with null", column=field.name)
-    if nullable(made) == nullable(field.type):
+    if nullable(type_) == nullable(field.type):
         return lambda column: mask.apply(column, source)
     kernel = None
-    shown = field.type if isinstance(field.type, AtomicType) and is_text(field.type) else None
-    if shown is not None and is_text(made) and shown.length >= _DIGEST_DIGITS.get(mask.name, 0):
-        kernel = strict_cast(made, shown, None)
+    target = field.type if isinstance(field.type, AtomicType) and is_text(field.type) else None
+    if target is not None and is_text(type_) and target.length >= _DIGEST_DIGITS.get(mask.name, 0):
+        kernel = strict_cast(type_, target, None)
     if kernel is None:
-        _same_type(made, field, "a masked column")
+        _same_type(type_, field, "a masked column")
         raise InvalidRequestError("a masked column has another type", column=field.name)
     cast = kernel
     return lambda column: cast(mask.apply(column, source))

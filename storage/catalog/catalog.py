@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every catalog does: find databases, tables and views by name, make, change, remove them.
+"""The interface of all catalogs: find, create, change, remove databases, tables and views.
 
-`Catalog.open` chooses the kind by the option `metastore` and imports it then. A kind says which
-names there are and where a table lies (`table_path`); schemas, snapshots and data are the table's
-own files wherever it lies, so `table` is the same for all.
+`Catalog.open` chooses the kind by the option `metastore` and imports it then. A kind lists names
+and locates tables (`table_path`); schemas, snapshots and data are the table's own files wherever it
+lies, so `table` is the same for all.
 
 Listing loads no file format and no merge engine: `FileStoreTable`, which needs them, is imported by
 the methods that open or make a table, so `lakeward table ls` starts in a fraction of a second.
@@ -59,13 +59,13 @@ __all__ = [
 ]
 
 DEFAULT_DATABASE = "default"
-"""Where statements are without USE; made with its first table."""
+"""The database of statements without USE; created with its first table."""
 
 PATH = "path"
 """Option of a table that lies outside of the warehouse."""
 
 BRANCH_MARK = "$branch_"
-"""Stands between a table's name and that of a branch."""
+"""Separates a table's name from that of a branch."""
 
 DATABASE_SUFFIX = ".db"
 
@@ -79,19 +79,19 @@ _KINDS = {
 
 _ICEBERG, _DISABLED = "metadata.iceberg.storage", "disabled"
 _DROP_TRIES = 3
-"""Times that files are listed; they are removed after all but the one that finds none."""
+"""How often files are listed; they are removed after each listing but the last."""
 
 _REGISTRATION_WAITS = 30
 _REGISTRATION_WAIT_S = 0.1
-"""How long the maker of a table may take between its first file and its entry in the catalog."""
+"""How long a table may take from its first file to its entry in the catalog."""
 
 
 class Catalog(abc.ABC):
     """Databases and tables by name; a table is named `database.table`.
 
     Attributes:
-        file_io: the store that tables lie in.
-        warehouse: where tables lie that do not say otherwise.
+        file_io: the store of the tables.
+        warehouse: the root of tables without a location of their own.
         options: of the catalog, as it was opened.
         clock: given to the tables.
         ids: given to the tables.
@@ -132,17 +132,17 @@ class Catalog(abc.ABC):
                 installed.
             InvalidOptionError: an option is unknown or malformed.
         """
-        given = dict(options or {})
-        kind = given.pop(METASTORE, "filesystem").strip().lower()
-        found = _KINDS.get(kind)
-        if found is None:
+        remaining = dict(options or {})
+        kind = remaining.pop(METASTORE, "filesystem").strip().lower()
+        qualified_name = _KINDS.get(kind)
+        if qualified_name is None:
             raise UnsupportedFeatureError(
                 "there is no catalog of this kind",
                 hint=f"there are {', '.join(sorted(_KINDS))}",
                 option=METASTORE,
                 value=kind,
             )
-        module, _, name = found.partition(":")
+        module, _, name = qualified_name.partition(":")
         try:
             cls = getattr(importlib.import_module(module), name)
         except ModuleNotFoundError as error:
@@ -153,7 +153,7 @@ class Catalog(abc.ABC):
                 option=METASTORE,
                 value=kind,
             ) from error
-        catalog: Catalog = cls.of(warehouse, given)
+        catalog: Catalog = cls.of(warehouse, remaining)
         return catalog
 
     @classmethod
@@ -278,7 +278,7 @@ class Catalog(abc.ABC):
         """Whether there is a table `database.table`."""
 
     def table_path(self, identifier: str) -> str:
-        """Directory of a table that is there, or is about to be made.
+        """Directory of a table that exists or is about to be created.
 
         Raises:
             InvalidRequestError: the identifier is not `database.table` with allowed names.
@@ -303,7 +303,7 @@ class Catalog(abc.ABC):
         Args:
             identifier: `database.table`; in a filesystem catalog the database need not exist.
             schema: schema 0, as from `new_schema`.
-            ignore_if_exists: give the existing table, whatever its schema.
+            ignore_if_exists: return the existing table, whatever its schema.
 
         Raises:
             InvalidRequestError: it exists, the name is not allowed, or the schema is not id 0.
@@ -358,19 +358,19 @@ class Catalog(abc.ABC):
         return schema
 
     def _check_free(self, identifier: str) -> None:  # noqa: B027 - a hook
-        """Check that a table of this name may be made: its database, and that it is no view's."""
+        """Check that a table can be created: its database exists, no view has its name."""
 
     def _register(self, identifier: str, schema: TableSchema) -> None:  # noqa: B027 - a hook
-        """Enter a table whose schema file was just made."""
+        """Register a table whose schema file was just written."""
 
     def _await_registration(self, identifier: str) -> None:
-        """Wait until a table whose files are there is in the catalog, too."""
+        """Wait until a table whose files exist is in the catalog, too."""
         for _ in range(_REGISTRATION_WAITS):
             if self.exists(identifier):
                 return
             self.clock.sleep(_REGISTRATION_WAIT_S)
         raise InvalidRequestError(
-            "files of a table of this name are there, but it is not in the catalog",
+            "table files exist, but the table is not in the catalog",
             hint="register it with `repair_table`, or remove its directory",
             table=identifier,
             path=self.table_path(identifier),
@@ -379,7 +379,7 @@ class Catalog(abc.ABC):
     def drop_table(self, identifier: str, ignore_if_missing: bool = False) -> None:
         """Remove a table with all its files.
 
-        The schema files go last, then the entry in the catalog: until then the table is there, and
+        The schema files go last, then the entry in the catalog: until then the table exists, and
         an interrupted drop can be repeated; afterwards a new table of that name finds nothing of
         the old one.
 
@@ -398,17 +398,17 @@ class Catalog(abc.ABC):
         self._unregister(identifier)
 
     def _owns_files(self, identifier: str) -> bool:
-        """Whether a table's files go with it: not of an external table."""
+        """Whether the files are removed with the table: not those of an external table."""
         return True
 
     def _unregister(self, identifier: str) -> None:  # noqa: B027 - a hook
         """Remove the entry of a table whose files are removed."""
 
     def _remove_all(self, path: str, but: str | None = None) -> None:
-        """Remove the files below a directory, in few requests; but not those below another."""
+        """Remove the files below a directory, in few requests; except those below another."""
         for number in itertools.count(1):
-            found = (status.path for status in self._store_of(path)[0].walk(path))
-            files = [each for each in found if but is None or not each.startswith(but)]
+            paths = (status.path for status in self._store_of(path)[0].walk(path))
+            files = [file for file in paths if but is None or not file.startswith(but)]
             if not files:
                 return
             if number == _DROP_TRIES:
@@ -432,15 +432,15 @@ class Catalog(abc.ABC):
         if _may_miss(lambda: self._require(old), ignore_if_missing):
             return
         self._check_free(new)
-        taken = AlreadyExistsError("the table exists already", table=new)
+        conflict = AlreadyExistsError("the table exists already", table=new)
         if self.exists(new):
-            raise taken
+            raise conflict
         moves = self._owns_files(old) and self._retract(old)
         try:
             old_path, file_io = self.table_path(old), self.file_io_of(old)
             self._move(old, new, lambda: file_io.rename_directory(old_path, new_path))
         except FileExistsError as error:
-            raise taken from error
+            raise conflict from error
         finally:
             if moves:
                 self._publish_iceberg(new if self.exists(new) else old)
@@ -472,7 +472,7 @@ class Catalog(abc.ABC):
         Raises:
             NotFoundError: there is no such table.
             InvalidSchemaChangeError: a change is not allowed.
-            CommitConflictError: others changed the schema each time.
+            CommitConflictError: another writer changed the schema at each attempt.
         """
         try:
             table = self.table(identifier)
@@ -495,11 +495,11 @@ class Catalog(abc.ABC):
         return SchemaStore(self.file_io_of(identifier), TableLayout(self.table_path(identifier)))
 
     def _environment(self, identifier: str, branch: str) -> "CatalogEnvironment | None":
-        """What the catalog takes part in when a table, or a branch of it, is changed."""
+        """The catalog's part in changes of a table or of a branch of it."""
         return None
 
     def table_id(self, identifier: str) -> str:
-        """What distinguishes a table from others, of its own name too; the same for its branches.
+        """An id that distinguishes a table from others, even of its name; its branches share it.
 
         Raises:
             NotFoundError: there is no such table.
@@ -537,7 +537,7 @@ class Catalog(abc.ABC):
         return SnapshotStore(file_io, branch).latest()
 
     def sql(self, text: str, database: str = "default") -> "pa.Table":
-        """Run SQL statements in a session of their own, and give what the last one gives.
+        """Run SQL statements in a new session, and return the result of the last one.
 
         Returns:
             The rows of a query, SHOW, DESCRIBE, EXPLAIN or CALL; of other statements one row with
@@ -545,20 +545,20 @@ class Catalog(abc.ABC):
 
         Raises:
             SqlError: a statement cannot be understood; those before it have run.
-            LakewardError: what the catalog or the table says of a statement.
+            LakewardError: the catalog or the table refuses a statement.
         """
         import importlib
 
-        # SQL stands above catalogs: it is found by name, and only when it is asked for
+        # SQL is a layer above catalogs: imported by name, and only on demand
         session = importlib.import_module("storage.sql.session").SqlSession(self, database)
-        found: pa.Table = session.last_rows(text)
-        return found
+        rows: pa.Table = session.last_rows(text)
+        return rows
 
     def table(self, identifier: str) -> "FileStoreTable | Any":
         """Open a table at its newest schema.
 
-        What it is of class follows from the option `type`: `FormatTable`, `ObjectTable` (a
-        `FileStoreTable`), else `FileStoreTable`. A `FormatTable` refuses by name what it lacks.
+        The class follows from the option `type`: `FormatTable`, `ObjectTable` (a `FileStoreTable`),
+        else `FileStoreTable`. A `FormatTable` refuses by name what it does not support.
 
         Args:
             identifier: `database.table`, or `database.table$branch_name` for a branch.
@@ -570,10 +570,10 @@ class Catalog(abc.ABC):
         from storage.table.table_types import typed_table
 
         identifier, mark, branch = identifier.partition(BRANCH_MARK)
-        wanted = branch if mark else None
+        branch_name = branch if mark else None
         try:
             path, file_io = self._location(identifier), self.file_io_of(identifier)
-            table = FileStoreTable.open(path, file_io, self.clock, self.ids, branch=wanted)
+            table = FileStoreTable.open(path, file_io, self.clock, self.ids, branch=branch_name)
         except NotFoundError as error:
             raise NotFoundError(
                 "there is no such table",
@@ -611,11 +611,11 @@ class Catalog(abc.ABC):
         return self.table_path(identifier)
 
     def repair_table(self, identifier: str) -> None:
-        """Enter a table whose files are there; bring what the catalog keeps of it up to date.
+        """Register a table whose files exist; update what the catalog stores of it.
 
         Raises:
             NotFoundError: there are no files of a table.
-            UnsupportedFeatureError: this kind of catalog keeps nothing but files.
+            UnsupportedFeatureError: this kind of catalog has no entries.
         """
         raise self._unsupported("entries to repair", table=identifier)
 
@@ -623,12 +623,12 @@ class Catalog(abc.ABC):
         """`repair_table` for every directory of a database that holds a table."""
         for status in self.file_io.list(self.database_path(name)):
             identifier = f"{name}.{status.name}"
-            named = status.directory and not name_refused("table", status.name)
-            if named and self.schemas(identifier).ids():
+            candidate = status.directory and not name_refused("table", status.name)
+            if candidate and self.schemas(identifier).ids():
                 self.repair_table(identifier)
 
     def repair_catalog(self) -> None:
-        """`repair_database` for every directory of the warehouse that is one."""
+        """`repair_database` for every directory of the warehouse that is a database."""
         for name in names_of_databases(self.file_io, self.warehouse):
             self.repair_database(name)
 
@@ -732,10 +732,10 @@ def _unchanged(store: FileIO) -> FileIO:
 
 
 def _may_miss(act: Callable[[], object], ignore_if_missing: bool) -> bool:
-    """Whether something that may be missing is.
+    """Whether something is missing.
 
     Raises:
-        NotFoundError: it may not.
+        NotFoundError: it is missing, and that is not ignored.
     """
     try:
         act()
@@ -763,7 +763,7 @@ def split_identifier(identifier: str) -> tuple[str, str]:
     database, dot, name = identifier.partition(".")
     if not dot:
         raise InvalidRequestError(
-            "a table is named by database and table",
+            "the table name has no database",
             hint="write it as `database.table`",
             table=identifier,
         )

@@ -3,7 +3,7 @@
 
 Source: FORMAT.md §12.1. A database is `<warehouse>/<name>.db`; a table is a directory in it that
 holds at least one schema file. Nothing else is recorded, so other engines see the same catalog;
-there are no views, no properties of databases and, as no store of names, no lock.
+there are no views, no properties of databases and, without a store of names, no lock.
 """
 
 import logging
@@ -33,7 +33,7 @@ class FileSystemCatalog(Catalog):
 
     Args:
         warehouse: directory, `file:` URI or URL of an object store (`storage.io.resolve`). In an
-            object store a database is there while it has tables.
+            object store a database exists while it has tables.
         file_io: the store; None: chosen by the warehouse.
         clock: given to the tables; None: the machine's.
         ids: given to the tables; None: random.
@@ -55,15 +55,15 @@ class FileSystemCatalog(Catalog):
     @classmethod
     def of(cls, warehouse: str, options: Mapping[str, str]) -> "FileSystemCatalog":
         """See `Catalog.open`."""
-        own, store = split_options(options)
-        if flag(own, LOCK_ENABLED, False):
+        settings, store = split_options(options)
+        if flag(settings, LOCK_ENABLED, False):
             raise UnsupportedFeatureError(
                 "a filesystem catalog has no lock",
                 hint="use a catalog with `metastore` = `jdbc` or `hive`",
                 option=LOCK_ENABLED,
             )
         catalog = cls(warehouse, options=store)
-        catalog.options = {**catalog.options, **own}
+        catalog.options = {**catalog.options, **settings}
         return catalog
 
     def _make_database(self, name: str, properties: dict[str, str]) -> bool:
@@ -88,7 +88,7 @@ class FileSystemCatalog(Catalog):
         return True
 
     def list_databases(self) -> list[str]:
-        """See `Catalog`; directories of names that no database may have are not among them."""
+        """See `Catalog`; directories whose names no database may have are left out."""
         return names_of_databases(self.file_io, self.warehouse)
 
     def database(self, name: str) -> Database:
@@ -104,7 +104,7 @@ class FileSystemCatalog(Catalog):
         self.file_io.prune(path)
 
     def list_tables(self, database: str) -> list[str]:
-        """See `Catalog`; directories of names that no table may have are not among them."""
+        """See `Catalog`; directories whose names no table may have are left out."""
         return sorted(
             status.name
             for status in self.file_io.list(self.database_path(database))

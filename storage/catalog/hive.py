@@ -2,9 +2,9 @@
 """The Hive catalog: names, columns and locations of tables in a Hive metastore.
 
 Source: FORMAT.md §12.3 and Paimon's `HiveCatalog`, with which it shares the metastore. A table is
-an entry whose input and output formats are Paimon's; its schema files decide, and the entry repeats
-columns, options and keys for other engines. Schemas, snapshots and data are files below the entry's
-location, which a database may choose.
+an entry whose input and output formats are Paimon's; its schema files are authoritative, the entry
+repeats columns, options and keys for other engines. Schemas, snapshots and data are files below the
+location of the entry, which a database may choose.
 """
 
 import contextlib
@@ -69,13 +69,13 @@ _REFUSED = {
 """Options with the only value that is supported."""
 
 _BATCH = 300
-"""Entries asked for at once."""
+"""Entries per request."""
 
 _ALL = 32_767
 
 
 class _HiveEnvironment(CatalogEnvironment):
-    """Keeps the entry of a table, and those of its partitions, true."""
+    """Keeps the entries of a table and of its partitions up to date."""
 
     registers_partitions = True
 
@@ -84,7 +84,7 @@ class _HiveEnvironment(CatalogEnvironment):
         self._identifier = identifier
 
     def alter(self, table: "FileStoreTable", changes: Sequence["SchemaChange"]) -> "FileStoreTable":
-        """See `CatalogEnvironment`. When the metastore refuses, the new schema is withdrawn."""
+        """See `CatalogEnvironment`. When the metastore refuses, the new schema is rolled back."""
         before = table.schemas.latest()
         altered = table.alter_files(changes)
         if before is None or altered.schema.id == before.id:
@@ -100,15 +100,15 @@ class _HiveEnvironment(CatalogEnvironment):
         return altered
 
     def published(self, table: "TableCore", snapshot: Snapshot) -> None:
-        """See `CatalogEnvironment`: with `metastore.partitioned-table`, enter new partitions."""
+        """See `CatalogEnvironment`: with `metastore.partitioned-table`, register new partitions."""
         if not (table.options.metastore_partitioned_table and table.schema.partition_keys):
             return
         try:
             self._enter(table, snapshot)
         except (LakewardError, OSError) as error:
             _LOG.warning(
-                "partitions were committed but not entered in the Hive metastore; "
-                "`repair_table` enters them",
+                "partitions were committed but not added to the Hive metastore; "
+                "`repair_table` adds them",
                 extra={"table": self._identifier, "snapshot": snapshot.id},
                 exc_info=error,
             )
@@ -128,8 +128,8 @@ class _HiveEnvironment(CatalogEnvironment):
             self._catalog.add_partitions(self._identifier, added)
         if snapshot.commit_kind is not CommitKind.OVERWRITE or len(added) == len(changes):
             return
-        left = {entry.partition for entry in live_entries(table, snapshot)}
-        specs = [spec_of_path(table.partition_path(partition)) for partition in left]
+        live_partitions = {entry.partition for entry in live_entries(table, snapshot)}
+        specs = [spec_of_path(table.partition_path(partition)) for partition in live_partitions]
         self._catalog.drop_partitions(
             self._identifier, [change.spec for change in changes if change.spec not in specs]
         )
@@ -154,32 +154,32 @@ class HiveCatalog(Catalog):
     @classmethod
     def of(cls, warehouse: str, options: Mapping[str, str]) -> "HiveCatalog":
         """See `Catalog.open`."""
-        own, store = split_options(options, _KNOWN)
+        settings, store = split_options(options, _KNOWN)
         for key, value in _REFUSED.items():
-            if own.get(key, value).strip() != value:
+            if settings.get(key, value).strip() != value:
                 raise UnsupportedFeatureError(
                     "this option of a Hive catalog is not supported",
                     hint=f"remove it, or set it to {value}",
                     option=key,
-                    value=own[key],
+                    value=settings[key],
                 )
-        warehouse = warehouse or configured_warehouse(own)
+        warehouse = warehouse or configured_warehouse(settings)
         if not warehouse.startswith("hdfs:"):
-            store.pop(_HADOOP_CONF_DIR, None)  # says nothing of other stores
+            store.pop(_HADOOP_CONF_DIR, None)  # has no meaning for other stores
         file_io, root = resolve_file_io(warehouse, store)
-        return cls(file_io, root, {**own, **store})
+        return cls(file_io, root, {**settings, **store})
 
     # ---- locations
 
     def database_path(self, name: str) -> str:
-        """See `Catalog`: where the metastore says; in the warehouse where it says nothing."""
+        """See `Catalog`: as in the metastore; in the warehouse if the metastore names none."""
         path = super().database_path(name)
         with contextlib.suppress(NotFoundError):
             return self._database_place(self._database_entry(name))[1]
         return path
 
     def table_path(self, identifier: str) -> str:
-        """See `Catalog`: where the metastore says, for a table that is there."""
+        """See `Catalog`: as in the metastore, for an existing table."""
         return self._place(identifier)[1]
 
     def file_io_of(self, identifier: str) -> FileIO:
@@ -190,7 +190,7 @@ class HiveCatalog(Catalog):
         return LockedFileIO(file_io, HiveLock(identifier, self.options, self._metastore))
 
     def _place(self, identifier: str) -> tuple[FileIO, str]:
-        """Store and directory of a table that is there or about to be made."""
+        """Store and directory of a table that exists or is about to be created."""
         database, name = split_identifier(identifier)
         entry = self._entry(identifier)
         location = _location(entry.parameters, entry.sd.location) if entry is not None else ""
@@ -207,7 +207,7 @@ class HiveCatalog(Catalog):
         return self._store_of(location or super().database_path(entry.name))
 
     def _location_text(self, path: str) -> str:
-        """A path as the metastore writes it, which would look for one without a scheme in HDFS."""
+        """A path as a location in the metastore, for which one without a scheme is in HDFS."""
         return f"file:{path}" if is_local(path) else path
 
     # ---- databases
@@ -241,12 +241,12 @@ class HiveCatalog(Catalog):
         check_name("database", name)
         entry = self._database_entry(name)
         properties = dict(entry.parameters or {})
-        known = {
+        fields = {
             COMMENT: entry.description,
             _OWNER: entry.ownerName,
             LOCATION: _location(properties, entry.locationUri),
         }
-        return Database.of(name, properties | {key: text for key, text in known.items() if text})
+        return Database.of(name, properties | {key: text for key, text in fields.items() if text})
 
     def _change_database(self, name: str, changes: Mapping[str, str | None]) -> None:
         if LOCATION in changes:
@@ -265,13 +265,13 @@ class HiveCatalog(Catalog):
 
     def _remove_database(self, name: str) -> None:
         with self._metastore.connect() as client:
-            others = client.get_all_tables(name)
-        if others:
+            tables = client.get_all_tables(name)
+        if tables:
             raise InvalidRequestError(
                 "the database holds tables that are not Paimon's",
                 hint="drop them in Hive",
                 database=name,
-                tables=", ".join(sorted(others)[:5]),
+                tables=", ".join(sorted(tables)[:5]),
             )
         file_io, path = self._database_place(self._database_entry(name))
         with self._metastore.connect() as client:
@@ -307,7 +307,7 @@ class HiveCatalog(Catalog):
         return entry is not None and is_paimon(entry)
 
     def _entry(self, identifier: str) -> Any | None:
-        """What the metastore has under a name: a table of any kind, a view, or nothing."""
+        """The entry of a name in the metastore: a table of any kind, a view, or None."""
         database, name = split_identifier(identifier)
         try:
             with self._metastore.connect() as client:
@@ -317,7 +317,7 @@ class HiveCatalog(Catalog):
 
     def _location(self, identifier: str) -> str:
         if not self.exists(identifier):
-            raise NotFoundError("it is not in the catalog", table=identifier)
+            raise NotFoundError("the table is not in the catalog", table=identifier)
         return self.table_path(identifier)
 
     def _check_free(self, identifier: str) -> None:
@@ -404,7 +404,7 @@ class HiveCatalog(Catalog):
     def sync_entry(self, identifier: str, old: TableSchema | None) -> None:
         """Write columns, keys and options of the newest schema into a table's entry.
 
-        Of several that do so the last one has read the newest schema.
+        Of concurrent calls the last one has read the newest schema.
 
         Args:
             identifier: of the table.
@@ -435,7 +435,7 @@ class HiveCatalog(Catalog):
         schema = self.schemas(identifier).latest()
         if schema is None:
             raise NotFoundError(
-                "there are no files of a table", table=identifier, path=self.table_path(identifier)
+                "no table files found", table=identifier, path=self.table_path(identifier)
             )
         self.create_database(split_identifier(identifier)[0], ignore_if_exists=True)
         self._check_free(identifier)
@@ -446,15 +446,15 @@ class HiveCatalog(Catalog):
         table = self.table(identifier)
         snapshot = table.latest_snapshot()
         if snapshot is not None and table.options.metastore_partitioned_table:
-            found = {entry.partition for entry in live_entries(table, snapshot)}
+            live = {entry.partition for entry in live_entries(table, snapshot)}
             self.add_partitions(
-                identifier, [spec_of_path(table.partition_path(each)) for each in found]
+                identifier, [spec_of_path(table.partition_path(partition)) for partition in live]
             )
 
     # ---- partitions
 
     def add_partitions(self, identifier: str, specs: Iterable[Mapping[str, str]]) -> None:
-        """Enter partitions of a table, but those that are there.
+        """Register partitions of a table, except existing ones.
 
         Args:
             identifier: of the table.
@@ -465,22 +465,22 @@ class HiveCatalog(Catalog):
             return
         now_s = self.clock.now_ms() // 1000
         root = self._location_text(self.table_path(identifier))
-        found = []
+        partitions = []
         for spec in specs:
             location = f"{root}/{path_of_spec(spec)}"
             partition = new_partition(entry, spec.values(), location, now_s)
             if self._in_properties:
                 partition.sd.location = None
                 partition.parameters[LOCATION_PROPERTY] = location
-            found.append(partition)
+            partitions.append(partition)
         request = thrift().AddPartitionsRequest(
             dbName=entry.dbName,
             tblName=entry.tableName,
-            parts=found,
+            parts=partitions,
             ifNotExists=True,
             needResult=False,
         )
-        if found:
+        if partitions:
             with self._metastore.connect() as client:
                 client.add_partitions_req(request)
 
@@ -519,7 +519,7 @@ class HiveCatalog(Catalog):
                 client.drop_partition(database, name, list(spec.values()), False)
 
     def partitions(self, identifier: str) -> list[dict[str, str]]:
-        """Partitions that are entered in the metastore: values as texts, by column.
+        """Partitions that are registered in the metastore: values as texts, by column.
 
         Raises:
             NotFoundError: there is no such table.
@@ -529,13 +529,13 @@ class HiveCatalog(Catalog):
             raise NotFoundError("there is no such table", table=identifier)
         keys = [column.name for column in entry.partitionKeys or ()]
         with self._metastore.connect() as client:
-            found = client.get_partitions(entry.dbName, entry.tableName, _ALL)
-        return [dict(zip(keys, each.values, strict=True)) for each in found]
+            partitions = client.get_partitions(entry.dbName, entry.tableName, _ALL)
+        return [dict(zip(keys, partition.values, strict=True)) for partition in partitions]
 
     # ---- views
 
     def _make_view(self, identifier: str, view: View) -> bool:
-        """See `Catalog`. Paimon keeps one query; those of `dialects` are parameters of our own."""
+        """See `Catalog`. Paimon keeps one query; those of `dialects` are parameters of Lakeward."""
         now_s = self.clock.now_ms() // 1000
         entry = new_view(*split_identifier(identifier), view, self._metastore.user, now_s)
         try:
@@ -605,5 +605,5 @@ def _table_type(options: Mapping[str, str]) -> bool:
 
 
 def _location(parameters: Mapping[str, str] | None, location: str | None) -> str:
-    """The location of an entry: the one in its properties goes first."""
+    """The location of an entry: the one in its properties takes precedence."""
     return (parameters or {}).get(LOCATION_PROPERTY) or location or ""

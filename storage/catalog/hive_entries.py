@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of the Hive metastore for tables, partitions and views, as Paimon has them."""
+"""Entries of the Hive metastore for tables, partitions and views, as Paimon writes them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -67,7 +67,7 @@ def to_hive(data_type: DataType) -> str:
         case MapType(key, value):
             return f"map<{to_hive(key)},{to_hive(value)}>"
         case RowType(fields):
-            return f"struct<{','.join(f'{each.name}:{to_hive(each.type)}' for each in fields)}>"
+            return f"struct<{','.join(f'{field.name}:{to_hive(field.type)}' for field in fields)}>"
         case AtomicType(TypeRoot.DECIMAL):
             return f"decimal({data_type.precision},{data_type.scale})"
         case AtomicType(TypeRoot.CHAR) if data_type.length <= _LONGEST_CHAR:
@@ -110,7 +110,7 @@ def from_hive(text: str) -> DataType:
         if sized[1] == "decimal":
             return AtomicType(TypeRoot.DECIMAL, precision=size, scale=int(sized[3] or 0))
         return AtomicType(TypeRoot(sized[1].upper()), length=size)
-    raise UnsupportedFeatureError("a type of Hive has no counterpart here", type=text)
+    raise UnsupportedFeatureError("no Paimon type for this Hive type", type=text)
 
 
 def _split(text: str) -> list[str]:
@@ -175,14 +175,14 @@ def new_entry(database: str, name: str, owner: str, now_s: int, *, external: boo
 def _descriptor(
     input_format: str, output_format: str, serde: str, parameters: Mapping[str, str]
 ) -> Any:
-    found = thrift()
-    return found.StorageDescriptor(
+    api = thrift()
+    return api.StorageDescriptor(
         cols=[],
         inputFormat=input_format,
         outputFormat=output_format,
         compressed=False,
         numBuckets=0,
-        serdeInfo=found.SerDeInfo(serializationLib=serde, parameters=dict(parameters)),
+        serdeInfo=api.SerDeInfo(serializationLib=serde, parameters=dict(parameters)),
         bucketCols=[],
         sortCols=[],
         parameters={},
@@ -195,9 +195,9 @@ def describe(entry: Any, schema: TableSchema, old: TableSchema | None, *, every:
     Args:
         entry: of the table.
         schema: of the table.
-        old: the schema that the entry was described by, whose options that are removed go; None:
-            a new entry.
-        every: all options; else those that begin with `hive.`, without it.
+        old: the schema that the entry was written from, whose former options are removed; None: a
+            new entry.
+        every: all options; else those with the prefix `hive.`, without it.
     """
     keys = schema.partition_keys if _registers_partitions(schema) else ()
     entry.partitionKeys = [

@@ -53,7 +53,7 @@ _KEY_LENGTH = "lock-key-max-length"
 _USER = "jdbc.user"
 _PASSWORD = "jdbc.password"
 _EXISTS = "exists"
-"""Property that a database without others has a row of."""
+"""Property that a database has a row of even without other properties."""
 
 _DRIVERS = {
     "sqlite": "sqlite",
@@ -66,10 +66,10 @@ _LOCK_WAIT_S = 30
 """How long a statement waits for another one's lock of an SQLite file."""
 
 _VALUE_LENGTH = 1000
-"""Longer values of table properties have no place in the catalog's table."""
+"""Longer values of table properties do not fit the catalog's table."""
 
 _RENAMING = "lakeward.renaming-to"
-"""Property of a table whose files are about to move, until its row has: its new name."""
+"""Property of a table that is being renamed, until its row has moved: its new name."""
 
 _DATA = sa.MetaData()
 
@@ -144,18 +144,18 @@ class _Connection:
             raise
         except DBAPIError as error:
             raise StorageUnavailableError(
-                "the database of the catalog failed",
+                "the catalog's database failed",
                 detail=str(error.orig),
                 hint="check `uri`, `jdbc.user` and `jdbc.password`, and that the database runs",
                 database=self.url.render_as_string(hide_password=True),
             ) from error
 
     def make(self, tables: Sequence[sa.Table]) -> None:
-        """Make the tables that are missing."""
+        """Create missing tables."""
         with self.begin() as connection:
-            there = set(sa.inspect(connection).get_table_names())
+            names = set(sa.inspect(connection).get_table_names())
         for table in tables:
-            if table.name in there:
+            if table.name in names:
                 continue
             try:
                 with self.engine.begin() as connection:
@@ -164,9 +164,9 @@ class _Connection:
                 with self.begin() as connection:  # another process made it
                     if table.name not in sa.inspect(connection).get_table_names():
                         raise StorageUnavailableError(
-                            "a table of the catalog cannot be made",
+                            "a catalog table cannot be created",
                             detail=str(error.orig),
-                            hint="give the user the right to create tables, or create it",
+                            hint="allow the user to create tables, or create it yourself",
                             table=table.name,
                         ) from error
 
@@ -184,14 +184,14 @@ def _url(uri: str, user: str, password: str) -> sa.URL:
     """The URL of SQLAlchemy for one of JDBC.
 
     Raises:
-        InvalidOptionError: it is none.
+        InvalidOptionError: it is no URL of JDBC.
         UnsupportedFeatureError: there is no driver for it.
     """
     prefix, _, rest = uri.partition(":")
     kind = rest.partition(":")[0].lower()
     if prefix != "jdbc" or not kind:
         raise InvalidOptionError(
-            "the address of the catalog's database is not one of JDBC",
+            "the address of the catalog's database is not a JDBC URL",
             hint="write `jdbc:sqlite:/path/file.db`, `jdbc:postgresql://host:5432/database` or "
             "`jdbc:mysql://host:3306/database`",
             key=URI,
@@ -200,7 +200,7 @@ def _url(uri: str, user: str, password: str) -> sa.URL:
     if kind not in _DRIVERS:
         raise UnsupportedFeatureError(
             "there is no driver for this kind of database",
-            hint="there are sqlite, postgresql, mysql and mariadb",
+            hint="use sqlite, postgresql, mysql or mariadb",
             option=URI,
             value=kind,
         )
@@ -208,7 +208,7 @@ def _url(uri: str, user: str, password: str) -> sa.URL:
         path = rest.partition(":")[2].removeprefix("file:").partition("?")[0]
         if not path or path == ":memory:":
             raise InvalidOptionError(
-                "a catalog in memory would be lost with its process",
+                "an in-memory catalog would be lost with its process",
                 hint="write jdbc:sqlite:/path/to/file.db",
                 key=URI,
             )
@@ -220,7 +220,7 @@ def _url(uri: str, user: str, password: str) -> sa.URL:
     unknown = sorted(set(query) - _URI_OPTIONS.get(kind, frozenset()))
     if unknown:
         raise InvalidOptionError(
-            "this parameter of a driver is not supported", hint="remove it", parameter=unknown[0]
+            "this JDBC URL parameter is not supported", hint="remove it", parameter=unknown[0]
         )
     return sa.URL.create(
         _DRIVERS[kind],
@@ -273,7 +273,7 @@ class JdbcLock(CatalogLock):
 
 
 class _JdbcEnvironment(CatalogEnvironment):
-    """Keeps `paimon_table_properties` true."""
+    """Keeps `paimon_table_properties` up to date."""
 
     def __init__(self, catalog: "JdbcCatalog", identifier: str) -> None:
         self._catalog = catalog
@@ -310,10 +310,10 @@ class JdbcCatalog(Catalog):
     @classmethod
     def of(cls, warehouse: str, options: Mapping[str, str]) -> "JdbcCatalog":
         """See `Catalog.open`."""
-        known = (URI, _CATALOG_KEY, _KEY_LENGTH, _USER, _PASSWORD, SYNC_ALL_PROPERTIES)
-        own, store = split_options(options, known)
+        keys = (URI, _CATALOG_KEY, _KEY_LENGTH, _USER, _PASSWORD, SYNC_ALL_PROPERTIES)
+        settings, store = split_options(options, keys)
         file_io, root = resolve_file_io(warehouse, store)
-        return cls(file_io, root, {**own, **store})
+        return cls(file_io, root, {**settings, **store})
 
     # ---- databases
 
@@ -388,9 +388,9 @@ class JdbcCatalog(Catalog):
 
     def _properties(self, name: str) -> dict[str, str]:
         table = _DATABASE_PROPERTIES
-        wanted = sa.select(table.c.property_key, table.c.property_value)
+        query = sa.select(table.c.property_key, table.c.property_value)
         with self._database.begin() as connection:
-            rows = connection.execute(wanted.where(*_where(table, self._key, name)))
+            rows = connection.execute(query.where(*_where(table, self._key, name)))
             return {key: value or "" for key, value in rows}
 
     def _insert_properties(
@@ -426,8 +426,8 @@ class JdbcCatalog(Catalog):
     def sync_properties(self, identifier: str) -> None:
         """Write the options, keys and comment of a table where other engines look them up.
 
-        The row of the table is locked meanwhile, so of several that do so the last one has read
-        the newest schema.
+        The row of the table is locked meanwhile, so of concurrent calls the last one has read the
+        newest schema.
         """
         place = self._place(_TABLE_PROPERTIES, identifier)
         row = _where(_TABLES, *place.values())
@@ -471,7 +471,7 @@ class JdbcCatalog(Catalog):
         """See `Catalog`: the files move inside the transaction that moves the rows.
 
         A note is committed before that. If the process dies after the files have moved, and before
-        the rows have, the next look at either name, by any process, moves the files back.
+        the rows have, the next access to either name, by any process, moves the files back.
         """
         self._note_rename(old, new)
         try:
@@ -491,7 +491,7 @@ class JdbcCatalog(Catalog):
             raise
 
     def _note(self, identifier: str) -> list[Any]:
-        """The condition on the row of properties that says where a table is about to move."""
+        """The condition on the row of properties that holds the new name of a table."""
         place = self._place(_TABLE_PROPERTIES, identifier).values()
         return [*_where(_TABLE_PROPERTIES, *place), _TABLE_PROPERTIES.c.property_key == _RENAMING]
 
@@ -502,42 +502,42 @@ class JdbcCatalog(Catalog):
             _insert_texts(connection, _TABLE_PROPERTIES, place, {_RENAMING: new})
 
     def _renaming_to(self, identifier: str) -> str | None:
-        wanted = sa.select(_TABLE_PROPERTIES.c.property_value).where(*self._note(identifier))
+        query = sa.select(_TABLE_PROPERTIES.c.property_value).where(*self._note(identifier))
         with self._database.begin() as connection:
-            found: str | None = connection.scalar(wanted)
-            return found
+            target: str | None = connection.scalar(query)
+            return target
 
     def _renamed_from(self, identifier: str) -> list[str]:
-        """Tables that are about to get this name."""
+        """Tables that are being renamed to this name."""
         table = _TABLE_PROPERTIES
-        wanted = sa.select(table.c.database_name, table.c.table_name).where(
+        query = sa.select(table.c.database_name, table.c.table_name).where(
             table.c.catalog_key == self._key,
             table.c.property_key == _RENAMING,
             table.c.property_value == identifier,
         )
         with self._database.begin() as connection:
-            return [f"{database}.{name}" for database, name in connection.execute(wanted)]
+            return [f"{database}.{name}" for database, name in connection.execute(query)]
 
     def _undo_rename(self, old: str, new: str) -> None:
-        """Take the files of a table whose row has not moved back to where the row says they are.
+        """Move the files of a table back to the location of its row, which has not moved.
 
-        The row of the note is locked, so a rename that is under way ends first.
+        The row of the note is locked, so a rename in progress ends first.
         """
         with self._database.begin() as connection:
             note = sa.update(_TABLE_PROPERTIES).where(*self._note(old))
             if not connection.execute(note.values(property_value=new)).rowcount:
                 return
-            there = _where(_TABLES, *self._place(_TABLES, new).values())
-            taken = connection.scalar(sa.select(sa.literal(1)).where(*there))
+            condition = _where(_TABLES, *self._place(_TABLES, new).values())
+            row = connection.scalar(sa.select(sa.literal(1)).where(*condition))
             moved = not self.schemas(old).ids() and bool(self.schemas(new).ids())
-            if moved and not taken:
+            if moved and not row:
                 self.file_io.rename_directory(self.table_path(new), self.table_path(old))
                 connection.execute(sa.delete(_TABLE_PROPERTIES).where(*self._note(old)))
 
     def _location(self, identifier: str) -> str:
         path = self.table_path(identifier)
         if not self.exists(identifier):
-            raise NotFoundError("it is not in the catalog", table=identifier)
+            raise NotFoundError("the table is not in the catalog", table=identifier)
         return path
 
     def repair_table(self, identifier: str) -> None:
@@ -545,7 +545,7 @@ class JdbcCatalog(Catalog):
         schema = self.schemas(identifier).latest()
         if schema is None:
             raise NotFoundError(
-                "there are no files of a table", table=identifier, path=self.table_path(identifier)
+                "no table files found", table=identifier, path=self.table_path(identifier)
             )
         self.create_database(split_identifier(identifier)[0], ignore_if_exists=True)
         self._register(identifier, schema)
@@ -604,18 +604,18 @@ class JdbcCatalog(Catalog):
     def _has(self, table: sa.Table, identifier: str) -> bool:
         place = self._place(table, identifier).values()
         with self._database.begin() as connection:
-            wanted = sa.select(sa.literal(1)).where(*_where(table, *place))
-            return connection.scalar(wanted) is not None
+            query = sa.select(sa.literal(1)).where(*_where(table, *place))
+            return connection.scalar(query) is not None
 
     def _listed(self, column: sa.Column[Any], database: str) -> list[str]:
         check_name("database", database)
-        wanted = sa.select(column).where(*_where(column.table, self._key, database))
+        query = sa.select(column).where(*_where(column.table, self._key, database))
         with self._database.begin() as connection:
-            return sorted(connection.scalars(wanted))
+            return sorted(connection.scalars(query))
 
 
 def _where(table: sa.FromClause, *values: str) -> list[sa.ColumnElement[bool]]:
-    """The first columns of a table equal values."""
+    """Conditions that the first columns of a table equal values."""
     return [column == value for column, value in zip(table.columns, values, strict=False)]
 
 

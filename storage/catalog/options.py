@@ -24,7 +24,7 @@ TABLE_DEFAULT = "table-default."
 """Prefix of options that new tables get unless they set them."""
 
 STORE_PREFIXES = ("s3.", "s3a.", "fs.s3a.", "gs.", "az.", "hdfs.", "hadoop-conf-dir", "store.")
-"""How options of object stores and HDFS begin."""
+"""Prefixes of options of object stores and HDFS."""
 
 _COMMON = frozenset({METASTORE, WAREHOUSE, LOCK_ENABLED, MAX_SLEEP, ACQUIRE_TIMEOUT, FORMAT_TABLES})
 _WITHOUT_EFFECT = frozenset(
@@ -60,15 +60,15 @@ def split_options(
     Args:
         options: all.
         known: keys of this kind of catalog, besides those of every kind.
-        prefixes: how further keys of this kind begin.
+        prefixes: of further keys of this kind.
 
     Raises:
         InvalidOptionError: an option is unknown.
-        UnsupportedFeatureError: an option would change what happens and is not supported.
+        UnsupportedFeatureError: an option would change the behaviour and is not supported.
     """
     store = {key: value for key, value in options.items() if key.startswith(STORE_PREFIXES)}
-    own = {key: value for key, value in options.items() if key not in store}
-    for key, value in own.items():
+    settings = {key: value for key, value in options.items() if key not in store}
+    for key, value in settings.items():
         if key in known or key in _COMMON or key in _WITHOUT_EFFECT:
             continue
         if key.startswith((TABLE_DEFAULT, *prefixes)):
@@ -84,12 +84,12 @@ def split_options(
             )
         near = difflib.get_close_matches(key, [*known, *_COMMON], 1)
         hint = f"did you mean `{near[0]}`?" if near else "see docs/guides/catalogs.md"
-        raise InvalidOptionError("a catalog of this kind has no such option", hint=hint, key=key)
-    return own, store
+        raise InvalidOptionError("unknown option for this kind of catalog", hint=hint, key=key)
+    return settings, store
 
 
 def table_properties(schema: TableSchema) -> dict[str, str]:
-    """What Paimon keeps of a table with `sync-all-properties`: options, keys, comment."""
+    """What Paimon stores of a table with `sync-all-properties`: options, keys, comment."""
     keys = {
         "primary-key": ",".join(schema.primary_keys),
         "partition": ",".join(schema.partition_keys),

@@ -5,7 +5,7 @@ Source: Paimon's REST protocol (`RESTApi`, `RESTCatalog`), version 1, with a bea
 server says where a table lies, changes its schema, and publishes its snapshots; data files,
 manifests, and what was published are read and written by the client, in the table's directory.
 
-What the protocol leaves to the server and this client does not ask for is refused by name:
+Features of the protocol that this client does not support are refused by name:
 credentials for data (`data-token.enabled`), signatures of Alibaba's DLF.
 """
 
@@ -62,16 +62,16 @@ class RestFileIO(ForwardingFileIO):
         self._table_id = table_id
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """See `FileIO`: a snapshot is handed to the server, which refuses it if it is late.
+        """See `FileIO`: a snapshot is sent to the server, which refuses it if it is out of date.
 
         Raises:
-            UnsupportedFeatureError: this would be a schema, which the server changes.
+            UnsupportedFeatureError: the file is a schema, which only the server changes.
         """
         snapshot = _SNAPSHOT.fullmatch(path.removeprefix(self._root))
         if snapshot is None:
             if "/schema/schema-" in path:
                 raise UnsupportedFeatureError(
-                    "the schemas of this table are the server's", table=self._identifier
+                    "the catalog server manages this table's schemas", table=self._identifier
                 )
             return self.inner.put_if_absent(path, data)
         if self.inner.is_file(path):
@@ -161,7 +161,7 @@ class _RestEnvironment(CatalogEnvironment):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Entry:
-    """What the server says of a table."""
+    """The entry of a table in the server."""
 
     path: str
     table_id: str
@@ -189,43 +189,43 @@ class RestCatalog(Catalog):
     @classmethod
     def of(cls, warehouse: str, options: Mapping[str, str]) -> "RestCatalog":
         """See `Catalog.open`."""
-        known = (URI, _TOKEN, _PROVIDER, _PREFIX)
-        own, store = split_options(options, known, (_HEADER,))
-        if flag(own, LOCK_ENABLED, False):
+        keys = (URI, _TOKEN, _PROVIDER, _PREFIX)
+        settings, store = split_options(options, keys, (_HEADER,))
+        if flag(settings, LOCK_ENABLED, False):
             raise UnsupportedFeatureError(
-                "a REST catalog has no lock: its server publishes", option=LOCK_ENABLED
+                "a REST catalog has no lock: its server commits", option=LOCK_ENABLED
             )
-        if own.get(_PROVIDER, "bear") != "bear":
+        if settings.get(_PROVIDER, "bear") != "bear":
             raise UnsupportedFeatureError(
-                "this way of authentication is not supported",
+                "this authentication method is not supported",
                 hint="use `token.provider` = `bear` with `token`",
                 option=_PROVIDER,
-                value=own[_PROVIDER],
+                value=settings[_PROVIDER],
             )
-        if not own.get(URI):
+        if not settings.get(URI):
             raise InvalidOptionError(
                 "a REST catalog needs the address of its server",
                 hint="set it to http://host:port",
                 key=URI,
             )
-        if redacted_text(own[URI]) != own[URI]:
+        if redacted_text(settings[URI]) != settings[URI]:
             raise InvalidOptionError(
-                "the address of a server holds no credentials",
+                "credentials are not allowed in the server address",
                 hint=f"give them as `{_TOKEN}`, or as `{_HEADER}Authorization`",
                 key=URI,
             )
         file_io, _ = resolve_file_io(warehouse, None if is_local(warehouse) else store)
-        warehouse = own.get(WAREHOUSE, warehouse)
+        warehouse = settings.get(WAREHOUSE, warehouse)
         headers = {
             key.removeprefix(_HEADER): value
-            for key, value in own.items()
+            for key, value in settings.items()
             if key.startswith(_HEADER)
         }
-        client = RestClient(own[URI], own.get(_TOKEN, ""), headers, "")
+        client = RestClient(settings[URI], settings.get(_TOKEN, ""), headers, "")
         config = client.get("config", {"warehouse": warehouse})
-        merged = {**(config.get("defaults") or {}), **own, **(config.get("overrides") or {})}
+        merged = {**(config.get("defaults") or {}), **settings, **(config.get("overrides") or {})}
         client = dataclasses.replace(client, prefix=str(merged.get(_PREFIX) or ""))
-        return cls(client, file_io, warehouse, {**own, **store})
+        return cls(client, file_io, warehouse, {**settings, **store})
 
     # ---- databases
 
@@ -240,17 +240,17 @@ class RestCatalog(Catalog):
         """See `Catalog`."""
         check_name("database", name)
         try:
-            found = self._client.get(_database(name))
+            answer = self._client.get(_database(name))
         except NotFoundError as error:
             raise NotFoundError("there is no such database", database=name) from error
-        properties = dict(found.get("options") or {})
-        if found.get(LOCATION):
-            properties[LOCATION] = found[LOCATION]
+        properties = dict(answer.get("options") or {})
+        if answer.get(LOCATION):
+            properties[LOCATION] = answer[LOCATION]
         return Database.of(name, properties)
 
     def _change_database(self, name: str, changes: Mapping[str, str | None]) -> None:
-        known = self._client.get(_database(name)).get("options") or {}
-        removals = [key for key, value in changes.items() if value is None and key in known]
+        current = self._client.get(_database(name)).get("options") or {}
+        removals = [key for key, value in changes.items() if value is None and key in current]
         updates = {key: value for key, value in changes.items() if value is not None}
         self._client.post(_database(name), {"removals": removals, "updates": updates})
 
@@ -275,7 +275,7 @@ class RestCatalog(Catalog):
         return self._client.has(table_resource(identifier))
 
     def table_path(self, identifier: str) -> str:
-        """See `Catalog`; the server says it, so the table must be there.
+        """See `Catalog`; the server returns it, so the table must exist.
 
         Raises:
             NotFoundError: there is no such table.
@@ -295,15 +295,15 @@ class RestCatalog(Catalog):
     def _entry(self, identifier: str) -> _Entry:
         split_identifier(identifier)
         try:
-            found = self._client.get(table_resource(identifier))
+            answer = self._client.get(table_resource(identifier))
         except NotFoundError as error:
             raise NotFoundError("there is no such table", table=identifier) from error
-        if not found.get("path"):
+        if not answer.get("path"):
             raise UnsupportedFeatureError(
-                "the server does not say where the table lies", table=identifier
+                "the catalog server returned no table path", table=identifier
             )
-        file_io, path = self._store_of(found["path"])
-        return _Entry(path.rstrip("/"), str(found.get("id") or ""), file_io)
+        file_io, path = self._store_of(answer["path"])
+        return _Entry(path.rstrip("/"), str(answer.get("id") or ""), file_io)
 
     def create_table(
         self, identifier: str, schema: TableSchema, ignore_if_exists: bool = False
@@ -314,10 +314,10 @@ class RestCatalog(Catalog):
         self._refuse_view(identifier)
         body = {"identifier": _name(database, name), "schema": schema_to_json(schema)}
         try:
-            made = self._client.create(f"{_database(database)}/tables", body)
+            created = self._client.create(f"{_database(database)}/tables", body)
         except NotFoundError as error:
             raise NotFoundError("there is no such database", database=database) from error
-        if not made and not ignore_if_exists:
+        if not created and not ignore_if_exists:
             raise AlreadyExistsError("the table exists already", table=identifier)
         return self.table(identifier)
 
@@ -362,10 +362,10 @@ class RestCatalog(Catalog):
     def view(self, identifier: str) -> View:
         """See `Catalog`."""
         try:
-            found = self._client.get(_view(identifier))
+            answer = self._client.get(_view(identifier))
         except NotFoundError as error:
             raise NotFoundError("there is no such view", view=identifier) from error
-        return View.from_json(found.get("schema") or {}, identifier)
+        return View.from_json(answer.get("schema") or {}, identifier)
 
     def list_views(self, database: str) -> list[str]:
         """See `Catalog`."""

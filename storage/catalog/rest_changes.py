@@ -80,7 +80,7 @@ def change_to_json(change: SchemaChange) -> dict[str, Any]:
 
 
 def view_changes(before: View, after: View, identifier: str) -> list[dict[str, Any]]:
-    """What makes a view another one.
+    """The changes that turn a view into another one.
 
     Raises:
         UnsupportedFeatureError: its columns or its query differ, for which there is no change.
@@ -114,7 +114,7 @@ def _path(name: str | tuple[str, ...]) -> list[str]:
 
 
 def _move(change: AddColumn | MoveColumn) -> dict[str, Any] | None:
-    """Where a column goes; None: nothing is said."""
+    """The position of a column; None: unspecified."""
     name = _path(change.name)[-1]
     if change.first:
         return {"fieldName": name, "type": "FIRST"}
@@ -126,25 +126,25 @@ def _move(change: AddColumn | MoveColumn) -> dict[str, Any] | None:
 
 
 def changes_from_json(document: Mapping[str, Any]) -> list[SchemaChange]:
-    """The changes that an object asks for: two where it also says whether nulls are allowed.
+    """The changes of an object: two where it also states whether nulls are allowed.
 
     Raises:
         InvalidRequestError: it is no change.
         UnsupportedFeatureError: there is no change of this action.
     """
     action = document.get("action")
-    found = next((kind for kind, (name, _) in _CHANGES.items() if name == action), None)
-    if found is None:
+    change_type = next((kind for kind, (name, _) in _CHANGES.items() if name == action), None)
+    if change_type is None:
         raise UnsupportedFeatureError(
-            "there is no change of a table of this action",
+            "unknown action of a table change",
             hint=f"there are {', '.join(name for name, _ in _CHANGES.values())}",
             action=action,
         )
     try:
-        return _changes(found, document)
+        return _changes(change_type, document)
     except (KeyError, TypeError, IndexError) as error:
         raise InvalidRequestError(
-            "a change of a table lacks a member", detail=repr(error), action=action
+            "a field of a table change is missing", detail=repr(error), action=action
         ) from error
 
 
@@ -180,11 +180,11 @@ def _place(move: Mapping[str, Any]) -> dict[str, Any]:
             return {"before": move["referenceFieldName"]}
         case "LAST":
             return {}
-        case other:
+        case kind:
             raise InvalidRequestError(
-                "there is no move of a column of this type",
-                hint="there are FIRST, AFTER, BEFORE, LAST",
-                type=other,
+                "unknown type of column move",
+                hint="use FIRST, AFTER, BEFORE or LAST",
+                type=kind,
             )
 
 
@@ -192,8 +192,8 @@ def changed_view(view: View, changes: Sequence[Mapping[str, Any]]) -> View:
     """A view after changes.
 
     Raises:
-        AlreadyExistsError: a dialect that is added is there.
-        NotFoundError: a dialect that is changed or dropped is not.
+        AlreadyExistsError: a dialect that is added exists.
+        NotFoundError: a dialect that is changed or dropped does not exist.
         InvalidRequestError: one is no change.
         UnsupportedFeatureError: there is no change of this action.
     """
@@ -210,12 +210,10 @@ def changed_view(view: View, changes: Sequence[Mapping[str, Any]]) -> View:
                 case "addDialect" | "updateDialect" | "dropDialect" as action:
                     _change_dialect(dialects, action, change)
                 case action:
-                    raise UnsupportedFeatureError(
-                        "there is no change of a view of this action", action=action
-                    )
+                    raise UnsupportedFeatureError("unknown action of a view change", action=action)
         except KeyError as error:
             raise InvalidRequestError(
-                "a change of a view lacks a member", detail=repr(error)
+                "a field of a view change is missing", detail=repr(error)
             ) from error
     return dataclasses.replace(view, options=options, dialects=dialects, comment=comment)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The system tables of a whole catalog: its tables, their partitions, their options, its options.
 
-Source: SEMANTICS.md §I; columns of `tables` and `partitions` as in Paimon. Secrets are starred in
+Source: SEMANTICS.md §I; columns of `tables` and `partitions` as in Paimon. Secrets are masked in
 `sys.catalog_options`.
 """
 
@@ -53,10 +53,10 @@ def tables_table(catalog: Catalog) -> pa.Table:
         schema, partitions = table.schema, _partitions(table)
         options = schema.options
         counts = {
-            key: None if partitions is None else sum(one[key] for one in partitions)
+            key: None if partitions is None else sum(partition[key] for partition in partitions)
             for key in _COUNTED
         }
-        times = [one["last_update_time"] for one in partitions or ()]
+        times = [partition["last_update_time"] for partition in partitions or ()]
         rows.append(
             {
                 "database_name": database,
@@ -82,20 +82,20 @@ def partitions_table(catalog: Catalog) -> pa.Table:
         {
             "database_name": database,
             "table_name": name,
-            "partition_name": one["partition"],
-            **{key: one[key] for key in _COUNTED},
-            "last_file_creation_time": _epoch_ms(one["last_update_time"]),
-            "done": one.get("done"),
+            "partition_name": partition["partition"],
+            **{key: partition[key] for key in _COUNTED},
+            "last_file_creation_time": _epoch_ms(partition["last_update_time"]),
+            "done": partition.get("done"),
         }
         for database, name, table in _tables(catalog)
         if table.schema.partition_keys
-        for one in _partitions(table) or ()
+        for partition in _partitions(table) or ()
     ]
     return table_of(_PARTITIONS, rows)
 
 
 def _tables(catalog: Catalog) -> Iterator[tuple[str, str, Any]]:
-    """Database, name and table of every table; those that go meanwhile are left out."""
+    """Database, name and table of every table; those dropped meanwhile are left out."""
     for database in catalog.list_databases():
         for name in catalog.list_tables(database):
             with contextlib.suppress(NotFoundError):
@@ -123,8 +123,8 @@ def _number(text: str | None) -> int | None:
 
 def catalog_options_table(catalog: Catalog) -> pa.Table:
     """The options that the catalog was opened with."""
-    shown = redacted_options(catalog.options)
-    return table_of(_OPTIONS, [{"key": key, "value": value} for key, value in shown.items()])
+    options = redacted_options(catalog.options)
+    return table_of(_OPTIONS, [{"key": key, "value": value} for key, value in options.items()])
 
 
 CATALOG_TABLES: Mapping[str, Callable[[Catalog], pa.Table]] = {

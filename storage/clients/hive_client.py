@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests to a Hive metastore, over thrift, and its locks.
 
-Every use has a connection of its own: requests to a catalog are rare, and so nothing is shared by
-threads or forks, and no connection is found closed by its idle timeout.
+Every use opens a connection: requests to a catalog are rare, nothing is shared by threads or forks,
+and no connection is used after its idle timeout.
 """
 
 import contextlib
@@ -82,7 +82,7 @@ class HiveMetastore:
 
     Attributes:
         addresses: hosts and ports; the first one that takes a connection is used.
-        user: whose name requests carry.
+        user: the name in requests.
         timeout_ms: for one answer.
     """
 
@@ -107,7 +107,7 @@ class HiveMetastore:
                     option=key,
                 )
         text = options.get(URI) or conf.get("hive.metastore.uris", "")
-        addresses = [_address(each.strip()) for each in text.split(",") if each.strip()]
+        addresses = [_address(uri.strip()) for uri in text.split(",") if uri.strip()]
         if not addresses:
             raise InvalidOptionError(
                 "a Hive catalog needs the address of its metastore",
@@ -129,12 +129,12 @@ class HiveMetastore:
             InvalidRequestError: it refuses the request, but for the exceptions of `thrift()` that
                 say what exists: `NoSuchObjectException` and `AlreadyExistsException`.
         """
-        found = thrift()
+        api = thrift()
         client = self._client()
         try:
             client.set_ugi(self.user, [])
             yield client
-        except (found.NoSuchObjectException, found.AlreadyExistsException):
+        except (api.NoSuchObjectException, api.AlreadyExistsException):
             raise
         except (TTransportException, OSError) as error:
             raise self._unavailable(error) from error
@@ -163,35 +163,35 @@ class HiveMetastore:
         max_sleep_ms: int,
         hint: str = "try again once its holder is done",
     ) -> int:
-        """Take the exclusive lock of a table, which `unlock` gives back; its id.
+        """Acquire the exclusive lock of a table, which `unlock` releases; its id.
 
         The metastore drops a lock that is not renewed within `hive.txn.timeout` (300 s). A request
         that waits keeps its place in the metastore's queue.
 
         Raises:
-            CommitConflictError: others held it all the time.
+            CommitConflictError: other clients held it all the time.
         """
-        found = thrift()
-        part = found.LockComponent(
-            type=found.LockType.EXCLUSIVE,
-            level=found.LockLevel.TABLE,
+        api = thrift()
+        part = api.LockComponent(
+            type=api.LockType.EXCLUSIVE,
+            level=api.LockLevel.TABLE,
             dbname=database,
             tablename=table,
         )
-        asked = found.LockRequest(component=[part], user=self.user, hostname=socket.gethostname())
+        request = api.LockRequest(component=[part], user=self.user, hostname=socket.gethostname())
         with self.connect() as client:
-            answer = client.lock(asked)
+            answer = client.lock(request)
             try:
                 deadline_s = clock.monotonic_s() + timeout_ms / 1000
                 sleep_ms = 50
-                while answer.state == found.LockState.WAITING and clock.monotonic_s() < deadline_s:
+                while answer.state == api.LockState.WAITING and clock.monotonic_s() < deadline_s:
                     sleep_ms = min(2 * sleep_ms, max_sleep_ms)
                     clock.sleep(sleep_ms / 1000)
-                    answer = client.check_lock(found.CheckLockRequest(lockid=answer.lockid))
+                    answer = client.check_lock(api.CheckLockRequest(lockid=answer.lockid))
             finally:
-                if answer.state != found.LockState.ACQUIRED:
-                    client.unlock(found.UnlockRequest(lockid=answer.lockid))
-        if answer.state == found.LockState.ACQUIRED:
+                if answer.state != api.LockState.ACQUIRED:
+                    client.unlock(api.UnlockRequest(lockid=answer.lockid))
+        if answer.state == api.LockState.ACQUIRED:
             return int(answer.lockid)
         raise CommitConflictError(
             "the lock of the table could not be acquired",
@@ -200,7 +200,7 @@ class HiveMetastore:
         )
 
     def unlock(self, lock: int) -> None:
-        """Give a lock back."""
+        """Release a lock."""
         with self.connect() as client:
             client.unlock(thrift().UnlockRequest(lockid=lock))
 

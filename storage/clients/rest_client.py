@@ -41,7 +41,7 @@ class RestClient:
     Attributes:
         uri: of the server.
         token: of the client; "": none.
-        headers: of every request, besides.
+        headers: additional ones of every request.
         prefix: what the server puts before its resources.
         timeout_s: of one request.
         tries: of one read.
@@ -60,7 +60,7 @@ class RestClient:
         Raises:
             NotFoundError: there is none.
             StorageUnavailableError: the server does not answer.
-            InvalidRequestError: it refuses.
+            InvalidRequestError: it refuses the request.
         """
         for number in range(self.tries):
             try:
@@ -72,7 +72,7 @@ class RestClient:
         raise AssertionError("unreachable")
 
     def has(self, resource: str) -> bool:
-        """Whether a resource is there."""
+        """Whether a resource exists."""
         try:
             self.get(resource)
         except NotFoundError:
@@ -80,7 +80,7 @@ class RestClient:
         return True
 
     def pages(self, resource: str, member: str) -> Iterator[str]:
-        """All names in a list that the server gives in pages."""
+        """All names in a list that the server returns in pages."""
         token = ""
         while True:
             page = self.get(resource, {"pageToken": token} if token else None)
@@ -93,13 +93,13 @@ class RestClient:
         """Change a resource.
 
         Raises:
-            AlreadyExistsError: something of the name is there.
+            AlreadyExistsError: something of the name exists.
             As of `get`.
         """
         return self._send("POST", resource, body, None)
 
     def create(self, resource: str, body: Mapping[str, Any]) -> bool:
-        """As `post`; False when something of the name is there."""
+        """As `post`; False when something of the name exists."""
         try:
             self.post(resource, body)
         except AlreadyExistsError:
@@ -142,10 +142,10 @@ class RestClient:
         except urllib.error.HTTPError as error:
             raise self._failure(error.code, error.read(), url) from error
         except ValueError as error:
-            raise InvalidOptionError("not an address of a server", key="uri", value=url) from error
+            raise InvalidOptionError("not a server address", key="uri", value=url) from error
         except (OSError, http.client.HTTPException) as error:
             raise StorageUnavailableError(
-                "the server of the catalog does not answer",
+                "the catalog server does not answer",
                 detail=str(error),
                 hint="check `uri`, and that the server runs",
                 url=url,
@@ -154,7 +154,7 @@ class RestClient:
             return dict(json.loads(text)) if text.strip() else {}
         except (ValueError, TypeError) as error:
             raise InvalidRequestError(
-                "the server of the catalog does not answer with a JSON object",
+                "the catalog server does not answer with a JSON object",
                 detail=text[:200].decode(errors="replace"),
                 hint="check `uri`",
                 url=url,
@@ -162,27 +162,27 @@ class RestClient:
 
     def _failure(self, code: int, body: bytes, url: str) -> Exception:
         try:
-            found = json.loads(body)
-            message = str(found.get("error", found).get("message"))
+            document = json.loads(body)
+            message = str(document.get("error", document).get("message"))
         except (ValueError, AttributeError):
             message = body.decode(errors="replace")[:200]
         context: dict[str, Any] = {"detail": message, "url": url, "status": code}
         if code == 404:
-            return NotFoundError("the server of the catalog knows no such thing", **context)
+            return NotFoundError("the catalog server does not know this resource", **context)
         if code == 409:
-            return AlreadyExistsError("it exists already", **context)
+            return AlreadyExistsError("the resource exists already", **context)
         if code in (401, 403):
             return InvalidRequestError(
-                "the server of the catalog refuses access", hint="check `token`", **context
+                "the catalog server refuses access", hint="check `token`", **context
             )
         if code in (301, 302, 303, 307, 308):
             return InvalidRequestError(
-                "the server of the catalog redirects",
+                "the catalog server redirects",
                 hint="set `uri` to the address of the server itself",
                 **context,
             )
         if code == 501:
-            return UnsupportedFeatureError("the server of the catalog cannot do this", **context)
+            return UnsupportedFeatureError("the catalog server does not support this", **context)
         if code in _UNAVAILABLE:
-            return StorageUnavailableError("the server of the catalog failed", **context)
-        return InvalidRequestError("the server of the catalog refused the request", **context)
+            return StorageUnavailableError("the catalog server failed", **context)
+        return InvalidRequestError("the catalog server refused the request", **context)

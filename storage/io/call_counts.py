@@ -40,7 +40,7 @@ class CallFigures:
         return self._with(other, _sum)
 
     def since(self, before: "CallFigures") -> "CallFigures":
-        """What came after an earlier state of the same count."""
+        """The increase since an earlier state of the same count."""
         return self._with(before, _difference)
 
     def _with(self, other: "CallFigures", join: Callable[[Any, Any], Any]) -> "CallFigures":
@@ -76,16 +76,16 @@ class CallCounts:
 
 
 def _sum(one: Mapping[_K, _N], two: Mapping[_K, _N]) -> dict[_K, _N]:
-    found = dict(one)
+    totals = dict(one)
     for key, value in two.items():
-        found[key] = found[key] + value if key in found else value
-    return found
+        totals[key] = totals[key] + value if key in totals else value
+    return totals
 
 
 def _difference(one: Mapping[_K, _N], two: Mapping[_K, _N]) -> dict[_K, _N]:
-    found: dict[_K, _N] = {}
+    differences: dict[_K, _N] = {}
     for key, value in one.items():
-        left = value - two[key] if key in two else value
-        if left:
-            found[key] = left
-    return found
+        difference = value - two[key] if key in two else value
+        if difference:
+            differences[key] = difference
+    return differences

@@ -32,18 +32,18 @@ def _timed(
 ) -> Any:
     """A method that counts the calls of the inner store's method.
 
-    `size` gives the bytes moved, from the result and the last argument.
+    `size` returns the bytes moved, from the result and the last argument.
     """
 
     def method(store: ForwardingFileIO, *arguments: Any) -> Any:
-        began = time.perf_counter()
+        start_s = time.perf_counter()
         try:
             result = getattr(store.inner, name)(*arguments)
         except BaseException as error:
-            STORE_CALLS.add(operation, _outcome(error), time.perf_counter() - began)
+            STORE_CALLS.add(operation, _outcome(error), time.perf_counter() - start_s)
             raise
-        spent = time.perf_counter() - began
-        STORE_CALLS.add(operation, outcome(result), spent, size(result, arguments[-1]))
+        elapsed_s = time.perf_counter() - start_s
+        STORE_CALLS.add(operation, outcome(result), elapsed_s, size(result, arguments[-1]))
         return result
 
     return method
@@ -53,7 +53,7 @@ class CountingFileIO(ForwardingFileIO):
     """See the module. Picklable: the copy counts in its own process.
 
     Operations: `get` (whole files), `open` (to read), `put`, `put_if_absent`, `list`, `delete`,
-    `head`. Outcomes: `ok`, `exists` (another one was first), `absent`, `error`. Directories that
+    `head`. Outcomes: `ok`, `exists` (another writer won), `absent`, `error`. Directories that
     are pruned or renamed do not count.
     """
 
@@ -64,8 +64,8 @@ class CountingFileIO(ForwardingFileIO):
     put_if_absent = _timed(
         "put_if_absent",
         "put_if_absent",
-        outcome=lambda done: "ok" if done else "exists",
-        size=lambda done, data: len(data) if done else 0,
+        outcome=lambda created: "ok" if created else "exists",
+        size=lambda created, data: len(data) if created else 0,
     )
     exists = _timed("exists", "head", outcome=_found)
     is_file = _timed("is_file", "head", outcome=_found)
@@ -76,17 +76,17 @@ class CountingFileIO(ForwardingFileIO):
 
     def read_many(self, paths: Sequence[str]) -> Iterator[bytes]:
         """See `FileIO`; each file counts, with the time since the one before."""
-        found = self.inner.read_many(paths)
+        contents = self.inner.read_many(paths)
         while True:
-            began = time.perf_counter()
+            start_s = time.perf_counter()
             try:
-                data = next(found)
+                data = next(contents)
             except StopIteration:
                 return
             except BaseException as error:
-                STORE_CALLS.add("get", _outcome(error), time.perf_counter() - began)
+                STORE_CALLS.add("get", _outcome(error), time.perf_counter() - start_s)
                 raise
-            STORE_CALLS.add("get", "ok", time.perf_counter() - began, len(data))
+            STORE_CALLS.add("get", "ok", time.perf_counter() - start_s, len(data))
             yield data
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
@@ -95,41 +95,41 @@ class CountingFileIO(ForwardingFileIO):
 
     def walk(self, path: str) -> Iterator[FileStatus]:
         """See `FileIO`; one call, without the time that the caller takes for the files."""
-        found, spent, outcome = iter(self.inner.walk(path)), 0.0, "ok"
+        entries, elapsed_s, outcome = iter(self.inner.walk(path)), 0.0, "ok"
         try:
             while True:
-                began = time.perf_counter()
+                start_s = time.perf_counter()
                 try:
-                    status = next(found)
+                    status = next(entries)
                 except StopIteration:
                     return
                 except BaseException as error:
                     outcome = _outcome(error)
                     raise
                 finally:
-                    spent += time.perf_counter() - began
+                    elapsed_s += time.perf_counter() - start_s
                 yield status
         finally:
-            STORE_CALLS.add("list", outcome, spent)
+            STORE_CALLS.add("list", outcome, elapsed_s)
 
 
 @contextlib.contextmanager
 def _output(inner: FileIO, path: str) -> Iterator[BinaryIO]:
     """The time is that of opening and of closing; in between the caller works.
 
-    A caller that gives up is an outcome of its own: `aborted`.
+    A caller that aborts is an outcome of its own: `aborted`.
     """
-    began = time.perf_counter()
-    spent, outcome, size = 0.0, "error", 0
+    start_s = time.perf_counter()
+    elapsed_s, outcome, size = 0.0, "error", 0
     try:
         with inner.open_output(path) as sink:
-            spent, outcome = time.perf_counter() - began, "aborted"
+            elapsed_s, outcome = time.perf_counter() - start_s, "aborted"
             yield sink
-            began, size, outcome = time.perf_counter(), _position(sink), "error"
-        spent += time.perf_counter() - began
+            start_s, size, outcome = time.perf_counter(), _position(sink), "error"
+        elapsed_s += time.perf_counter() - start_s
         outcome = "ok"
     finally:
-        STORE_CALLS.add("put", outcome, spent, size if outcome == "ok" else 0)
+        STORE_CALLS.add("put", outcome, elapsed_s, size if outcome == "ok" else 0)
 
 
 def _position(sink: BinaryIO) -> int:

@@ -43,7 +43,7 @@ class FileIO(abc.ABC):
         distant: whether every request costs tens of milliseconds, so that readers should ask for
             neighbouring parts of a file together.
 
-    Raises (all methods): `StorageUnavailableError` for passing faults, `FileNotFoundError` where
+    Raises (all methods): `StorageUnavailableError` for transient faults, `FileNotFoundError` where
     a file is required and absent, `PermissionError` as it is.
     """
 
@@ -54,9 +54,9 @@ class FileIO(abc.ABC):
         """The whole file."""
 
     def read_many(self, paths: Sequence[str]) -> Iterator[bytes]:
-        """Several whole files, in the order asked for; beside each other where that pays.
+        """Several whole files, in the order asked for; in parallel where that pays.
 
-        A bounded number is held, however many are asked for. Errors arrive with the file they
+        A bounded number is buffered, however many are asked for. Errors arrive with the file they
         are about, as from `read_bytes`, and end the reading.
         """
         return (self.read_bytes(path) for path in paths)
@@ -85,7 +85,7 @@ class FileIO(abc.ABC):
 
     @abc.abstractmethod
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Publish `data` at `path` unless something is there; the commit primitive.
+        """Publish `data` at `path` unless something exists; the commit primitive.
 
         Returns:
             True when this call created the file, False when it already existed.
@@ -93,10 +93,10 @@ class FileIO(abc.ABC):
 
     @abc.abstractmethod
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """Whether a file or directory exists."""
 
     def is_file(self, path: str) -> bool:
-        """Whether a file is there; cheaper than `exists` where directories do not exist."""
+        """Whether a file exists; cheaper than `exists` where directories do not exist."""
         return self.exists(path)
 
     @abc.abstractmethod
@@ -109,8 +109,8 @@ class FileIO(abc.ABC):
 
     def walk(self, path: str) -> Iterator[FileStatus]:
         """All files below a directory, in path order; one that disappears meanwhile is left out."""
-        # A directory sorts among its neighbours as `name/`: `a.b` comes before what is in `a`.
-        for status in sorted(self.list(path), key=lambda each: each.name + "/" * each.directory):
+        # A directory sorts among its neighbours as `name/`: `a.b` comes before the entries of `a`.
+        for status in sorted(self.list(path), key=lambda entry: entry.name + "/" * entry.directory):
             if status.directory:
                 yield from self.walk(status.path)
             else:
@@ -118,7 +118,7 @@ class FileIO(abc.ABC):
 
     @abc.abstractmethod
     def delete(self, path: str) -> bool:
-        """Remove a file. False when it was not there."""
+        """Remove a file. False when it did not exist."""
 
     def delete_many(self, paths: Iterable[str]) -> int:
         """Remove files that are not needed; one that cannot be removed stays as an orphan.
@@ -139,7 +139,7 @@ class FileIO(abc.ABC):
     def prune(self, path: str) -> None:
         """Remove a directory and those in it, unless they hold files.
 
-        Does nothing on stores where a directory is there only while it holds files.
+        Does nothing on stores where a directory exists only while it holds files.
         """
 
     def rename_directory(self, old: str, new: str) -> None:
@@ -159,18 +159,18 @@ class FileIO(abc.ABC):
 
 
 def read_present(file_io: FileIO, paths: Sequence[str]) -> Iterator[bytes | None]:
-    """As `FileIO.read_many`, with None for a file that is not there."""
-    done = 0
-    while done < len(paths):
+    """As `FileIO.read_many`, with None for a missing file."""
+    position = 0
+    while position < len(paths):
         try:
-            for data in file_io.read_many(paths[done:]):
-                done += 1
+            for data in file_io.read_many(paths[position:]):
+                position += 1
                 yield data
         except FileNotFoundError:
-            done += 1
+            position += 1
             yield None
 
 
 def note_undeleted(path: str, error: Exception) -> None:
     """Log that an unneeded file stays."""
-    _LOG.debug("an unneeded file stays", extra={"path": path}, exc_info=error)
+    _LOG.debug("an unneeded file was not deleted", extra={"path": path}, exc_info=error)

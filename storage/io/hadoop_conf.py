@@ -13,7 +13,7 @@ def site_properties(directory: str, *names: str) -> dict[str, str]:
     Raises:
         InvalidOptionError: a file is not XML.
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for name in names:
         path = pathlib.Path(directory, name)
         if not path.is_file():
@@ -26,5 +26,5 @@ def site_properties(directory: str, *names: str) -> dict[str, str]:
             ) from error
         for entry in entries:
             key = entry.findtext("name", "").strip()
-            found[key] = entry.findtext("value", "").strip()
-    return found
+            properties[key] = entry.findtext("value", "").strip()
+    return properties

@@ -131,10 +131,10 @@ class LocalFileIO(FileIO):
         with _translated("list", path):
             try:
                 with os.scandir(path) as entries:
-                    found = [_status(entry) for entry in entries]
+                    statuses = [_status(entry) for entry in entries]
             except FileNotFoundError:
                 return []
-            present = [status for status in found if status is not None]
+            present = [status for status in statuses if status is not None]
             return sorted(present, key=lambda status: status.name)
 
     def delete(self, path: str) -> bool:
@@ -231,16 +231,16 @@ def _sync(path: str) -> None:
 def _status(entry: "os.DirEntry[str]") -> FileStatus | None:
     """The status of a directory entry, or None when it has just disappeared."""
     try:
-        found = entry.stat()
+        info = entry.stat()
     except FileNotFoundError:
         return None
-    directory = stat.S_ISDIR(found.st_mode)
+    directory = stat.S_ISDIR(info.st_mode)
     return FileStatus(
         name=entry.name,
         path=entry.path,
-        size=0 if directory else found.st_size,
+        size=0 if directory else info.st_size,
         directory=directory,
-        modified_ms=found.st_mtime_ns // 1_000_000,
+        modified_ms=info.st_mtime_ns // 1_000_000,
     )
 
 

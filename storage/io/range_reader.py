@@ -7,7 +7,7 @@ megabyte takes to arrive. Therefore:
 * opening fetches the file's end, where Parquet and ORC keep their footers, and learns the size
   from the same answer; a small file is whole by then;
 * a read that begins where the last one ended (or a little later) is taken as part of a scan: the
-  window asked for doubles up to `_LARGEST_WINDOW`, and the next one is on its way meanwhile;
+  window asked for doubles up to `_LARGEST_WINDOW`, and the next one is prefetched;
 * any other read gets what it asked for and `_SMALLEST_WINDOW` at least;
 * a long read is cut into pieces that are fetched side by side.
 
@@ -24,7 +24,7 @@ from typing import Any
 from storage.errors import CorruptDataError
 
 REQUESTS_AT_ONCE = 16
-"""Requests that a process has under way beside each other, at most."""
+"""Limit of the requests that a process has in flight."""
 
 
 TAIL_BYTES = 256 << 10
@@ -76,20 +76,20 @@ class RangeReader(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set where the next read begins; asks the store nothing."""
+        """Set where the next read begins; sends no request."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = max(0, base + offset)
         return self._position
 
     def read(self, size: int | None = -1) -> Any:
         """Up to `size` bytes from here, fewer only at the end; a view, to spare a copy."""
-        left = max(0, self._size - self._position)
-        count = left if size is None or size < 0 else min(size, left)
+        remaining = max(0, self._size - self._position)
+        count = remaining if size is None or size < 0 else min(size, remaining)
         if count == 0:
             return b""
-        found = self._bytes(self._position, count)
+        data = self._bytes(self._position, count)
         self._position += count
-        return found
+        return data
 
     def readall(self) -> bytes:
         """Everything from here to the end."""
@@ -98,12 +98,12 @@ class RangeReader(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer from here."""
         target = memoryview(buffer).cast("B")
-        found = self.read(len(target))
-        target[: len(found)] = found
-        return len(found)
+        data = self.read(len(target))
+        target[: len(data)] = data
+        return len(data)
 
     def close(self) -> None:
-        """Forget what was read ahead."""
+        """Discard what was read ahead."""
         self._window = (0, memoryview(b""))
         self._tail = memoryview(b"")
         self._tail_start = self._size
@@ -111,19 +111,19 @@ class RangeReader(io.RawIOBase):
         super().close()
 
     def _bytes(self, start: int, count: int) -> memoryview:
-        held = self._held(start, count)
-        if held is None:
+        data = self._held(start, count)
+        if data is None:
             self._load(start, count)
-            held = self._held(start, count)
+            data = self._held(start, count)
         self._expected = start + count
-        if held is None:
+        if data is None:
             raise CorruptDataError(
-                "the store gave fewer bytes than the object has",
+                "the store returned fewer bytes than the object has",
                 path=self._path,
                 offset=start,
                 expected=count,
             )
-        return held
+        return data
 
     def _held(self, start: int, count: int) -> memoryview | None:
         if start >= self._tail_start:
@@ -134,7 +134,7 @@ class RangeReader(io.RawIOBase):
         return None
 
     def _load(self, start: int, count: int) -> None:
-        """Make the wanted bytes the window, or the beginning of it."""
+        """Load the requested bytes as the window, or as its beginning."""
         scanning = 0 <= start - self._expected <= _HOLE
         self._next_window = (
             min(_LARGEST_WINDOW, 2 * self._next_window) if scanning else _SMALLEST_WINDOW
@@ -151,15 +151,15 @@ class RangeReader(io.RawIOBase):
             position = ahead[0] + ahead[1]
         end = start + count
         if position < end:
-            wanted = max(end, min(start + self._next_window, self._size))
-            parts += self._fetched(position, wanted - position)
-            position = wanted
+            stop = max(end, min(start + self._next_window, self._size))
+            parts += self._fetched(position, stop - position)
+            position = stop
         self._window = (start, parts[0] if len(parts) == 1 else memoryview(b"".join(parts)))
         if scanning and self._next_window == _LARGEST_WINDOW:
             self._send_ahead(position)
 
     def _fetched(self, start: int, count: int) -> list[memoryview]:
-        """The bytes of a range in order; long ones in pieces, what the tail holds from there."""
+        """The bytes of a range in order: long ones in pieces, the file's end from the tail."""
         end = min(start + count, self._tail_start)
         offsets = range(start, end, _LARGEST_WINDOW)
         sizes = [min(_LARGEST_WINDOW, end - offset) for offset in offsets]
@@ -172,7 +172,7 @@ class RangeReader(io.RawIOBase):
         return parts
 
     def _send_ahead(self, start: int) -> None:
-        """Ask for the bytes that a scan will want next."""
+        """Request the bytes that a scan will read next."""
         count = min(_LARGEST_WINDOW, self._tail_start - start)
         if count > 0:
             self._ahead = (start, count, self._pool.submit(self._fetch, start, count))
@@ -181,15 +181,15 @@ class RangeReader(io.RawIOBase):
 def read_ahead(
     pool: Executor, read: Callable[[str], bytes], paths: Sequence[str]
 ) -> Iterator[bytes]:
-    """What `read` gives for each path; up to `REQUESTS_AT_ONCE` are under way or wait to be taken.
+    """What `read` gives for each path; up to `REQUESTS_AT_ONCE` are in flight or buffered.
 
     An error arrives with the file it is about and ends the reading.
     """
-    left = iter(paths)
+    remaining = iter(paths)
     waiting: collections.deque[Future[bytes]] = collections.deque()
 
     def send(count: int) -> None:
-        for path in itertools.islice(left, count):
+        for path in itertools.islice(remaining, count):
             waiting.append(pool.submit(read, path))
 
     try:
@@ -199,5 +199,5 @@ def read_ahead(
             send(1)
             yield data
     finally:
-        for each in waiting:
-            each.cancel()
+        for future in waiting:
+            future.cancel()

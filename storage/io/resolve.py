@@ -3,7 +3,7 @@
 
 A location is a local path (relative ones are made absolute, `~` is the home directory), a URI
 `file:/path`, `file:///path`, `file://localhost/path`, or an object store's URL
-(`object_store_options`), or `hdfs://host:port/path`. As in Paimon, the path of a URI is taken
+(`object_store.options`), or `hdfs://host:port/path`. As in Paimon, the path of a URI is taken
 literally: `%20` stays three characters, because table paths hold percent signs of their own.
 """
 
@@ -30,7 +30,7 @@ _REFUSED = {
 
 
 def is_local(location: str) -> bool:
-    """Whether a location is a path or a `file:` URI, without looking whether it is there."""
+    """Whether a location is a path or a `file:` URI, without checking that it exists."""
     scheme = _SCHEME.match(location)
     return scheme is None or scheme.group(1).lower() == "file"
 
@@ -54,10 +54,10 @@ def resolve_file_io(warehouse: str, options: Mapping[str, str] | None = None) ->
     if scheme == "hdfs":
         return _hdfs(warehouse, options), warehouse.rstrip("/")
     if scheme != "file":
-        known = ", ".join(f"{each}://" for each in ("file", *SCHEMES, "hdfs"))
+        schemes = ", ".join(f"{name}://" for name in ("file", *SCHEMES, "hdfs"))
         raise UnsupportedFeatureError(
             "this kind of storage is not supported",
-            hint=_REFUSED.get(scheme, f"known are a local directory and {known}"),
+            hint=_REFUSED.get(scheme, f"known are a local directory and {schemes}"),
             warehouse=warehouse,
         )
     if options:
@@ -72,9 +72,9 @@ def resolve_file_io(warehouse: str, options: Mapping[str, str] | None = None) ->
 
 
 def _object_store(warehouse: str, options: Mapping[str, str] | None) -> FileIO:
-    """The client library is imported when a warehouse needs it, for most never do."""
-    made: FileIO = importlib.import_module(_OBJECT_STORE).ObjectStoreFileIO(warehouse, options)
-    return made
+    """The client library is imported only when a warehouse needs it; most never do."""
+    file_io: FileIO = importlib.import_module(_OBJECT_STORE).ObjectStoreFileIO(warehouse, options)
+    return file_io
 
 
 def _hdfs(warehouse: str, options: Mapping[str, str] | None) -> FileIO:
@@ -85,7 +85,7 @@ def _hdfs(warehouse: str, options: Mapping[str, str] | None) -> FileIO:
             warehouse=warehouse,
         )
     try:
-        made: FileIO = importlib.import_module(_HDFS).HdfsFileIO(warehouse, options)
+        file_io: FileIO = importlib.import_module(_HDFS).HdfsFileIO(warehouse, options)
     except ModuleNotFoundError as error:
         raise UnsupportedFeatureError(
             "a package that HDFS needs is not installed",
@@ -93,7 +93,7 @@ def _hdfs(warehouse: str, options: Mapping[str, str] | None) -> FileIO:
             hint='pip install "lakeward[hdfs]"',
             warehouse=warehouse,
         ) from error
-    return made
+    return file_io
 
 
 def _path_of(rest: str, warehouse: str) -> str:

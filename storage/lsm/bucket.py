@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the merge tree of one bucket works with, and how it opens and reads its data files.
+"""The environment of one bucket's merge tree, and how it opens and reads its data files.
 
 The only module of `lsm` that knows how `format.data_file` is called.
 """
@@ -63,19 +63,19 @@ class RowExpiry:
         if names is None:
             names = file_schema.field_names if file.write_cols is None else file.write_cols
         fields = [file_schema.field(name) for name in names]
-        position = next((at for at, one in enumerate(fields) if one.id == self.field.id), None)
+        position = next((at for at, field in enumerate(fields) if field.id == self.field.id), None)
         stats = file.value_stats
         if position is None or len(stats.null_counts) != len(fields):
             return False
-        found = fields[position]
-        if not isinstance(found.type, AtomicType) or found.type.root != _root(self.field):
+        column = fields[position]
+        if not isinstance(column.type, AtomicType) or column.type.root != _root(self.field):
             return False
-        least = decode_row(stats.min_values, [field.type for field in fields])[position]
-        return bool(self._expired(from_row_values([least], found.type), now_ms)[0])
+        oldest = decode_row(stats.min_values, [field.type for field in fields])[position]
+        return bool(self._expired(from_row_values([oldest], column.type), now_ms)[0])
 
     def _expired(self, times: pa.Array, now_ms: int) -> npt.NDArray[np.bool_]:
-        known = pc.is_valid(times).to_numpy(zero_copy_only=False)
-        return known & (now_ms // 1000 - self.age_s > _seconds(times))
+        valid = pc.is_valid(times).to_numpy(zero_copy_only=False)
+        return valid & (now_ms // 1000 - self.age_s > _seconds(times))
 
 
 def _root(field: DataField) -> TypeRoot | None:
@@ -185,7 +185,7 @@ class BucketContext:
         expiry = RowExpiry.of(self.options, self.schema)
         for file in files:
             row_bytes = max(1, file.file_size * _UNPACKED // max(1, file.row_count))
-            least, most = _BATCH_ROWS
+            min_rows, max_rows = _BATCH_ROWS
             batches = read_key_values(
                 self.file_io,
                 self.path_of(file),
@@ -193,7 +193,7 @@ class BucketContext:
                 self.schemas(file.schema_id),
                 self.schema,
                 None,
-                batch_rows=min(most, max(least, batch_bytes // row_bytes)),
+                batch_rows=min(max_rows, max(min_rows, batch_bytes // row_bytes)),
                 selection=self._undeleted(file),
             )
             if expiry is None:

@@ -28,8 +28,8 @@ class Workload:
 
     Attributes:
         row_bytes: size of a row in a file [bytes].
-        update_share: share of rows whose key is there already, evenly drawn; the others are new.
-        keys: rows that are there at the beginning, in the last level.
+        update_share: share of rows whose key exists already, evenly drawn; the others are new.
+        keys: rows that exist at the beginning, in the last level.
         interval_s: time between commits, for rules that go by time [s].
     """
 
@@ -119,8 +119,8 @@ class _Bucket:
         self._space: list[float] = []
         self._runs: list[int] = []
         if self._keys:
-            everything = np.arange(self._keys, dtype=np.int64)
-            self._add(everything, self._levels.max_level, (), 0)
+            keys = np.arange(self._keys, dtype=np.int64)
+            self._add(keys, self._levels.max_level, (), 0)
 
     def commit(self, number: int, *, full: bool) -> None:
         """Flush one file and compact what is due."""
@@ -162,10 +162,10 @@ class _Bucket:
             self._compactions += 1
 
     def _union(self, contents: list[_Keys]) -> _Keys:
-        there = np.zeros(self._keys, dtype=bool)
+        mask = np.zeros(self._keys, dtype=bool)
         for keys in contents:
-            there[keys] = True
-        return np.flatnonzero(there)
+            mask[keys] = True
+        return np.flatnonzero(mask)
 
     def _add(
         self, keys: _Keys, level: int, instead_of: tuple[DataFileMeta, ...], number: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carrying out one compact unit: what is rewritten, what merely changes its level.
+"""Carrying out one compact unit: which files are rewritten, which only change their level.
 
 Source: SEMANTICS.md §D.6. The plan is pure (`plan_unit`); carrying it out streams with bounded
 memory. Nothing here touches a snapshot: the caller commits the increment.
@@ -45,8 +45,8 @@ def plan_unit(
     """Decide file by file between rewriting and upgrading. Pure.
 
     Sections of several runs are merged. Files that are alone in their section are merged with
-    neighbouring candidates when small, and upgraded otherwise, unless retractions would come to
-    lie in the last level.
+    neighbouring candidates when small, and upgraded otherwise, unless that puts retractions into
+    the last level.
 
     Args:
         unit: the files and the output level.
@@ -78,14 +78,14 @@ def plan_unit(
                 alone.append(file)
     flush()
     upgrades: list[DataFileMeta] = []
-    kept: list[DataFileMeta] = []
+    unchanged: list[DataFileMeta] = []
     for file in alone:
         retracts = unit.output_level == unit.max_level and file.delete_row_count != 0
         if rewrite_all or retracts or expires(file):
             rewrites.append(((SortedRun(file.level, (file,)),),))
         else:
-            (kept if file.level == unit.output_level else upgrades).append(file)
-    return UnitPlan(tuple(rewrites), tuple(upgrades), tuple(kept))
+            (unchanged if file.level == unit.output_level else upgrades).append(file)
+    return UnitPlan(tuple(rewrites), tuple(upgrades), tuple(unchanged))
 
 
 def compact(
@@ -98,7 +98,7 @@ def compact(
     """Merge the files of a unit into its output level, and write the changelog of that.
 
     Rows keep their sequence numbers; of merged rows the last one's number is kept. Retractions
-    are left out when the unit says so. Rows that newer ones replace are marked in
+    are dropped if the unit demands it. Rows that newer ones replace are marked in
     `context.deletions`, whose changes the caller writes. The files of `compact_before` still exist
     afterwards.
 
@@ -149,8 +149,8 @@ def compact(
     except BaseException:
         output.abort()
         raise
-    kept = {file.file_name for file in (*moved, *plan.kept)}
-    rewritten = [file for file in unit.files if file.file_name not in kept]
+    live_names = {file.file_name for file in (*moved, *plan.kept)}
+    rewritten = [file for file in unit.files if file.file_name not in live_names]
     if context.deletions is not None:
         for file in rewritten:
             context.deletions.drop(file.file_name)

@@ -35,7 +35,7 @@ def order_words(columns: Iterable[pa.Array]) -> Iterator[Word]:
     """Words of the key made of some columns, most significant first.
 
     Two rows have equal words exactly when their keys are equal. Columns that are constant over
-    all rows give no word, so there may be none at all.
+    all rows produce no word, so there may be none at all.
 
     Args:
         columns: key columns in key order, equal lengths of at least one row, scalar types.
@@ -83,7 +83,7 @@ def _column_words(column: pa.Array) -> Iterator[Word]:
 
 
 def _signed_numbers(column: pa.Array) -> np.ndarray:
-    """int64 values that order like the column; slots of nulls hold anything."""
+    """int64 values that order like the column; undefined for nulls."""
     kind = column.type
     if pa.types.is_boolean(kind):
         return _plain(column.cast(pa.uint8())).astype(np.int64)
@@ -125,9 +125,9 @@ def _neutral(values: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
 
 def _from_zero(values: np.ndarray) -> Word:
     """Values (int64 or uint64) counted from their minimum."""
-    least, most = int(values.min()), int(values.max())
-    word = values.view(np.uint64) - np.uint64(least & _ALL_ONES) if least else values
-    return word.view(np.uint64), (most - least).bit_length()
+    low, high = int(values.min()), int(values.max())
+    word = values.view(np.uint64) - np.uint64(low & _ALL_ONES) if low else values
+    return word.view(np.uint64), (high - low).bit_length()
 
 
 def _decimal_words(column: pa.Array, valid: np.ndarray | None) -> Iterator[Word]:
@@ -174,24 +174,24 @@ def _eight_byte_words(
     eights: np.ndarray = np.ndarray(
         buffer=padded, dtype=">u8", shape=(len(padded) - 7,), strides=(1,)
     )
-    for done in range(0, longest, 8):
-        left = np.clip(lengths - done, 0, 8)
-        word = eights[np.minimum(starts + done, len(eights) - 1)].astype(np.uint64)
-        word &= _KEPT_BYTES[left]
-        if longest - done < 8:
-            word >>= np.uint64(8 * (8 - (longest - done)))
+    for offset in range(0, longest, 8):
+        counts = np.clip(lengths - offset, 0, 8)
+        word = eights[np.minimum(starts + offset, len(eights) - 1)].astype(np.uint64)
+        word &= _KEPT_BYTES[counts]
+        if longest - offset < 8:
+            word >>= np.uint64(8 * (8 - (longest - offset)))
         yield _from_zero(word)
 
 
 def _common_prefix_length(column: pa.Array) -> int:
     binary = column.cast(pa.large_binary() if _is_large(column.type) else pa.binary())
     extremes = pc.min_max(binary)
-    least, most = extremes["min"].as_buffer(), extremes["max"].as_buffer()
-    size = min(least.size, most.size)
+    low, high = extremes["min"].as_buffer(), extremes["max"].as_buffer()
+    size = min(low.size, high.size)
     if size == 0:
         return 0
     differing = np.flatnonzero(
-        np.frombuffer(least, np.uint8, count=size) != np.frombuffer(most, np.uint8, count=size)
+        np.frombuffer(low, np.uint8, count=size) != np.frombuffer(high, np.uint8, count=size)
     )
     return int(differing[0]) if len(differing) else size
 

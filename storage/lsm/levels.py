@@ -62,7 +62,7 @@ class Levels:
 
         Args:
             files: in any order.
-            num_levels: levels wanted, level 0 included; raised if a file sits higher.
+            num_levels: levels required, level 0 included; raised if a file sits higher.
             key_of: comparable form of a framed key.
 
         Raises:
@@ -143,7 +143,7 @@ def _run(level: int, files: list[DataFileMeta] | None, key_of: KeyOf) -> SortedR
     for left, right in itertools.pairwise(files):
         if key_of(left.max_key) >= key_of(right.min_key):
             raise CorruptDataError(
-                "two files of one level overlap in their keys",
+                "the key ranges of two files of one level overlap",
                 hint="compact the bucket with the writer that made them",
                 level=level,
                 left=left.file_name,

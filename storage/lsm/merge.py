@@ -68,8 +68,8 @@ def complete_windows(
     """Cut sorted runs into windows, so that all rows of a key are in one of them.
 
     A window of batches is read from every run. The frontier is the smallest last key among the
-    runs that may have more; all rows below it are complete, so they are handed on together, and
-    the rest waits. A key may go on in the next batch of its run.
+    runs that may have more; all rows below it are complete, so they are emitted together, and
+    the rest waits. A key may continue in the next batch of its run.
 
     Args:
         runs: KeyValueBatches sorted by (key, sequence number) each, all of one Arrow schema, which
@@ -140,9 +140,9 @@ class Outcome:
         if (rows < 0).any():
             rows = rows[rows >= 0]
         if drop_retractions:
-            kept = ~retractions(numbers_in(self.rows, VALUE_KIND)[rows])
-            if not kept.all():
-                rows = rows[kept]
+            mask = ~retractions(numbers_in(self.rows, VALUE_KIND)[rows])
+            if not mask.all():
+                rows = rows[mask]
         return _gather(self.rows, rows)
 
 
@@ -164,17 +164,17 @@ def reduced(
         return Outcome(merged, np.arange(merged.num_rows, dtype=np.int64))
     kinds = numbers_in(batch, VALUE_KIND)
     with naming_key(batch, key_names, starts if order is None else order[starts]):
-        picked = function.pick(kinds if order is None else kinds[order], starts)
-    at = picked if order is None else order[picked]
-    if len(picked) == len(starts):
+        rows = function.pick(kinds if order is None else kinds[order], starts)
+    at = rows if order is None else order[rows]
+    if len(rows) == len(starts):
         return Outcome(batch, at)
     of_key = np.full(len(starts), -1, dtype=np.int64)
-    of_key[np.searchsorted(starts, picked, side="right") - 1] = at
+    of_key[np.searchsorted(starts, rows, side="right") - 1] = at
     return Outcome(batch, of_key)
 
 
 def _gather(batch: pa.RecordBatch, rows: np.ndarray) -> pa.RecordBatch:
-    """The given rows, as a slice when they follow one another."""
+    """The given rows, as a slice when they are contiguous."""
     count = len(rows)
     if count and int(rows[-1]) - int(rows[0]) == count - 1 and bool((np.diff(rows) == 1).all()):
         return batch.slice(int(rows[0]), count)
@@ -182,7 +182,7 @@ def _gather(batch: pa.RecordBatch, rows: np.ndarray) -> pa.RecordBatch:
 
 
 def _complete_rows(cursors: Sequence["_Cursor"]) -> list[pa.RecordBatch]:
-    """Take from the cursors what no later row can add to; reads on when that would be nothing."""
+    """Take the complete rows from the cursors; reads another batch when there are none."""
     unfinished = [cursor for cursor in cursors if not cursor.exhausted]
     if not unfinished:
         return [batch for cursor in cursors for batch in cursor.take_all()]
@@ -210,7 +210,7 @@ class _Cursor:
         self.exhausted = False
 
     def fill(self, size: int) -> None:
-        """Read until at least `size` bytes are there, or the run ends [bytes]."""
+        """Read until at least `size` bytes are buffered, or the run ends [bytes]."""
         while not self.exhausted and (self._bytes < size or not self.batches):
             self.read()
 
@@ -234,12 +234,12 @@ class _Cursor:
 
     def take_all(self) -> list[pa.RecordBatch]:
         """Everything read so far."""
-        taken, self.batches, self._bytes = self.batches, [], 0
-        return taken
+        batches, self.batches, self._bytes = self.batches, [], 0
+        return batches
 
     def take_below(self, frontier: tuple[Any, ...]) -> list[pa.RecordBatch]:
         """The rows whose key is below the frontier."""
-        taken: list[pa.RecordBatch] = []
+        below: list[pa.RecordBatch] = []
         rest: list[pa.RecordBatch] = []
         for batch in self.batches:
             if rest:
@@ -247,12 +247,12 @@ class _Cursor:
                 continue
             cut = lower_bound(batch, self._key_names, frontier)
             if cut:
-                taken.append(batch.slice(0, cut))
+                below.append(batch.slice(0, cut))
             if cut < batch.num_rows:
                 rest.append(batch.slice(cut))
         self.batches = rest
         self._bytes = sum(batch.nbytes for batch in rest)
-        return taken
+        return below
 
 
 def in_merge_order(

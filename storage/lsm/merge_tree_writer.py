@@ -186,7 +186,7 @@ class MergeTreeWriter:
                 unit = self._pick(force_file_number=True)
                 if unit is None:
                     raise InternalError(
-                        "no compaction to bring the sorted runs down",
+                        "no compaction can reduce the sorted runs",
                         runs=self._levels.run_count,
                         stop_trigger=self._policy.stop_trigger,
                     )

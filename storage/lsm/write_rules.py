@@ -15,7 +15,7 @@ from storage.format.types.types import VALUE_KIND, DataField, RowKind
 from storage.options.options import TableOptions
 
 _KIND_TEXTS = ("+I", "-U", "+U", "-D")
-"""Texts of the row kinds, each at the place of its code; lower case is understood, too."""
+"""Texts of the row kinds, indexed by code; lower case is accepted, too."""
 
 
 def accept_rows(
@@ -42,11 +42,11 @@ def accept_rows(
     """
     position = batch.schema.get_field_index(VALUE_KIND)
     if position < 0:
-        raise InternalError("rows without kinds came to a writer", column=VALUE_KIND)
+        raise InternalError("a writer received rows without row kinds", column=VALUE_KIND)
     kinds = batch.column(position)
     columns = [
-        _column(batch, field, wanted)
-        for field, wanted in zip(schema.fields, schema.arrow_schema, strict=True)
+        _column(batch, field, target)
+        for field, target in zip(schema.fields, schema.arrow_schema, strict=True)
     ]
     if options.rowkind_field is not None:
         kinds = _kinds_of(columns[schema.field_names.index(options.rowkind_field)], options)
@@ -63,10 +63,10 @@ def accept_rows(
 def without_ignored(
     batch: pa.RecordBatch, schema: TableSchema, options: TableOptions
 ) -> pa.RecordBatch:
-    """The rows of a batch that a writer would take, before anything is asked about their keys.
+    """The rows of a batch that a writer would accept, before their keys are looked up.
 
     Rows that `ignore-delete` and `ignore-update-before` drop reach no bucket: they open no writer,
-    and no index hears of their keys.
+    and no index records their keys.
 
     Args: and raises: as `accept_rows`.
     """
@@ -84,8 +84,8 @@ def _kinds_of(column: pa.Array, options: TableOptions) -> pa.Array:
             hint="give the column one of +I, -U, +U, -D",
             column=options.rowkind_field,
         )
-    known = pa.array(_KIND_TEXTS)
-    codes = pc.index_in(pc.ascii_upper(column.cast(pa.string())), value_set=known)
+    texts = pa.array(_KIND_TEXTS)
+    codes = pc.index_in(pc.ascii_upper(column.cast(pa.string())), value_set=texts)
     if codes.null_count:
         row = int(np.argmax(pc.is_null(codes).to_numpy(zero_copy_only=False)))
         raise InvalidRequestError(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table options as typed attributes, and the checks that a table asks for nothing we get wrong.
+"""Table options as typed attributes, and the checks that what a table requests is implemented.
 
 The rows are in `table` (source: SEMANTICS.md §K). `python -m storage.options.options
 --write` writes table-options.md beside this module, `--check` fails when it is out of date.
 
-Rules: a known key with a value that is not carried out and would change results is refused by
+Rules: a known key with a value that is not implemented and would change results is refused by
 `require_writable` or `require_readable`, which name the key; an unknown key is kept and
 logged once per process.
 """
@@ -66,7 +66,7 @@ MAX_DYNAMIC_BUCKETS = 32_767
 """Dynamic buckets of a partition; one more would not fit the index of other engines."""
 
 _PREFIXES = ("parquet.", "orc.", "avro.", "lakeward.")
-"""Keys that are passed on or belong to us; never worth a warning."""
+"""Keys that are passed on or belong to us; never warned about."""
 
 
 @functools.cache
@@ -113,7 +113,7 @@ class TableOptions(
     def keeps_last_row_only(self) -> bool:
         """Whether of several rows of one key only the last to arrive can matter.
 
-        Then a writer may drop the others before it hands rows on.
+        Then a writer may drop the others before it passes rows on.
         """
         return (
             self.merge_engine == "deduplicate"
@@ -172,7 +172,7 @@ class TableOptions(
             "row_deduplicate_ignore_fields",
         ):
             values[name] = values[name] or ()
-        _require_least(values)  # before values that were not given follow others
+        _require_least(values)  # before defaults are derived from other options
         _fill_dependent_defaults(values)
         options = TableOptions(raw=dict(raw), **values)
         _validate(options)
@@ -188,9 +188,9 @@ def find_option(key: str) -> Option | None:
 
 
 def option_value(raw: Mapping[str, str], key: str) -> Any:
-    """The value of one option where only the texts of a schema are at hand.
+    """The value of one option where only the texts of a schema are available.
 
-    Aliases are read, too; of a key with `<…>` parts the whole key is given.
+    Aliases are read, too; a key with `<…>` parts is passed whole.
 
     Returns:
         The parsed value, else that of the default; None where there is none.
@@ -206,7 +206,7 @@ def option_value(raw: Mapping[str, str], key: str) -> Any:
 
 
 def require_writable(options: TableOptions) -> None:
-    """Check that writing the table carries out everything its options ask for.
+    """Check that writing the table implements all of its options.
 
     Raises:
         UnsupportedFeatureError: it would not; names the option.
@@ -215,7 +215,7 @@ def require_writable(options: TableOptions) -> None:
 
 
 def require_readable(options: TableOptions) -> None:
-    """Check that a read of the table is right.
+    """Check that a read of the table returns correct rows.
 
     Raises:
         UnsupportedFeatureError: it would return wrong rows; names the option.
@@ -288,13 +288,13 @@ def _validate(options: TableOptions) -> None:
             option="bucket",
             value=options.bucket,
         )
-    for kept in ("snapshot", "changelog"):
-        least = getattr(options, f"{kept}_num_retained_min")
-        most = getattr(options, f"{kept}_num_retained_max")
+    for kind in ("snapshot", "changelog"):
+        least = getattr(options, f"{kind}_num_retained_min")
+        most = getattr(options, f"{kind}_num_retained_max")
         if least > most:
             raise InvalidOptionError(
-                f"{kept}.num-retained.min should not be larger than {kept}.num-retained.max",
-                hint=f"set `{kept}.num-retained.max` to at least `{kept}.num-retained.min`",
+                f"{kind}.num-retained.min should not be larger than {kind}.num-retained.max",
+                hint=f"set `{kind}.num-retained.max` to at least `{kind}.num-retained.min`",
                 least=least,
                 most=most,
             )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one row of the option table is, and how option texts become values.
+"""The rows of the option table, and the parsers of option texts.
 
 Owns the Paimon spellings of sizes ("128 mb") and durations ("1 h"), case-insensitive, with or
 without a space. Which options exist is in `table`; their typed use is in `options`.
@@ -112,10 +112,10 @@ def character(value: str) -> str:
     Raises:
         ValueError: it is not one.
     """
-    found = value if len(value) == 1 else separator(value)
-    if len(found) != 1:
+    letter = value if len(value) == 1 else separator(value)
+    if len(letter) != 1:
         raise ValueError(r"one character, such as `,` or `\t`")
-    return found
+    return letter
 
 
 def _unescaped(found: re.Match[str]) -> str:
@@ -129,13 +129,13 @@ def name_list(value: str) -> tuple[str, ...]:
 
 def several(*allowed: str) -> Callable[[str], tuple[str, ...]]:
     """A parser of a comma-separated list of some words, at least one."""
-    one = choice(*allowed)
+    parse_item = choice(*allowed)
 
     def parse(value: str) -> tuple[str, ...]:
-        found = tuple(dict.fromkeys(one(item) for item in name_list(value)))
-        if not found:
+        words = tuple(dict.fromkeys(parse_item(item) for item in name_list(value)))
+        if not words:
             raise ValueError(f"some of {', '.join(allowed)}")
-        return found
+        return words
 
     return parse
 
@@ -144,13 +144,13 @@ def per_level(parse: Callable[[str], str]) -> Callable[[str], dict[int, str]]:
     """A parser of values by level, written `0:avro,3:parquet`."""
 
     def parse_all(value: str) -> dict[int, str]:
-        found = {}
+        by_level = {}
         for item in name_list(value):
             level, colon, word = item.partition(":")
             if not (colon and level.strip().isdecimal() and word.strip()):
                 raise ValueError("values by level such as `0:avro,3:parquet`")
-            found[int(level)] = parse(word)
-        return found
+            by_level[int(level)] = parse(word)
+        return by_level
 
     return parse_all
 
@@ -192,7 +192,7 @@ class Treatment(enum.Enum):
 
 
 class Access(enum.Flag):
-    """What a value that is not implemented stands in the way of."""
+    """The accesses that a value that is not implemented blocks."""
 
     WRITE = enum.auto()
     READ = enum.auto()
@@ -205,16 +205,16 @@ class Option:
 
     Attributes:
         key: its name; `<…>` stands for any text without the literal parts around it.
-        parse: text to value; raises ValueError whose message says what is wanted.
+        parse: text to value; raises ValueError whose message says what is expected.
         default: text of the default, or None when the option has none of its own.
-        doc: one or two sentences: what it does and what moves when it is turned.
+        doc: one or two sentences: what it does and what changes with its value.
         unit: unit of the parsed value, empty when it has none.
         mutable: whether it may change after the first snapshot.
         treatment: honoured, ignored because results cannot change, or refused.
         attribute: where `TableOptions` keeps the value; empty when it does not.
         least: of the values, None = unbounded.
-        implemented: the only values that are carried out (parsed); None = all of them.
-        blocks: what other values stand in the way of.
+        implemented: the only values that are implemented (parsed); None = all of them.
+        blocks: the accesses that other values block.
     """
 
     key: str
@@ -265,8 +265,8 @@ def row(
 ) -> Option:
     """A row without an attribute of its own; `more` as in `Option`.
 
-    An honoured one is read with `options.option_value`, where only the texts of a schema are at
-    hand.
+    An honoured one is read with `options.option_value`, where only the texts of a schema are
+    available.
     """
     if treatment is Treatment.REFUSE and implemented is None:
         implemented = () if default is None else (parse(default),)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CREATE, ALTER and DROP of catalogs, databases, tables and views; ANALYZE.
 
-The query of a view is kept as text, with the names of tables made complete.
+The query of a view is stored as text, with qualified names of tables.
 """
 
 import dataclasses
@@ -64,7 +64,7 @@ def drop_catalog(session: "SqlSession", node: nodes.DropCatalog) -> None:
         return
     session.named_catalog(name)
     if name == session.catalog_name:
-        refuse("the current catalog cannot be dropped", node, hint="USE CATALOG another one first")
+        refuse("the current catalog cannot be dropped", node, hint="switch with USE CATALOG first")
     del session.catalogs[name]
 
 
@@ -107,14 +107,14 @@ def drop(session: "SqlSession", node: nodes.DropObject) -> None:
 
 
 def _instead(catalog: Catalog, identifier: str, kind: str) -> str:
-    """What may have been meant by the name of a table or view that is not there."""
+    """A hint at what the name of a missing table or view may mean."""
     database, name = split_identifier(identifier)
     try:
         tables, views = catalog.list_tables(database), catalog.list_views(database)
     except (NotFoundError, UnsupportedFeatureError, NotImplementedError):
         return ""
-    others, word = (tables, "TABLE") if kind == "view" else (views, "VIEW")
-    if name in others:
+    names, word = (tables, "TABLE") if kind == "view" else (views, "VIEW")
+    if name in names:
         return f"it is a {word.lower()}: DROP {word}"
     return suggestion(name, views if kind == "view" else tables)
 
@@ -122,15 +122,15 @@ def _instead(catalog: Catalog, identifier: str, kind: str) -> str:
 def analyze(session: "SqlSession", node: nodes.Analyze) -> None:
     """ANALYZE TABLE."""
     table = session.resolve(node.this)
-    wanted = node.args.get("columns")
-    analyze_table(table, () if wanted is None else (wanted or None))
+    columns = node.args.get("columns")
+    analyze_table(table, () if columns is None else (columns or None))
 
 
 # ------------------------------------------------------------------------------ CREATE TABLE
 
 
 def create_table(session: "SqlSession", node: nodes.CreateTable) -> int | None:
-    """CREATE TABLE, also LIKE and AS; of the latter how many rows were written."""
+    """CREATE TABLE, also LIKE and AS; of AS the number of rows written."""
     if node.args["kind"] == "materialized table":
         from storage.sql import materialized
 
@@ -150,7 +150,7 @@ def create_table(session: "SqlSession", node: nodes.CreateTable) -> int | None:
         catalog.create_table(identifier, schema)
     except InvalidRequestError:
         if node.args["exists"] and catalog.exists(identifier):
-            return None  # another one has made it meanwhile: its rows are not ours
+            return None  # another session created it concurrently: its rows are not ours
         raise
     from storage.sql.dml import insert
 
@@ -176,8 +176,8 @@ def _like(session: "SqlSession", node: nodes.CreateTable) -> TableSchema:
     source = session.resolve(node.args["like"])
     if not isinstance(source, FileStoreTable):
         refuse("LIKE takes a table", node.args["like"])
-    kept = {key: text for key, text in source.schema.options.items() if key != "path"}
-    options, primary, partition = _keys(node, {**kept, **node.args["options"]})
+    base = {key: text for key, text in source.schema.options.items() if key != "path"}
+    options, primary, partition = _keys(node, {**base, **node.args["options"]})
     return new_schema(
         [*source.schema.fields, *map(_field, node.args["columns"])],
         primary_keys=primary or source.schema.primary_keys,
@@ -193,9 +193,11 @@ def _schema(session: "SqlSession", node: nodes.CreateTable) -> TableSchema:
     query = node.args.get("query")
     if query is not None:
         if columns:
-            refuse("columns of CREATE TABLE AS come from its query", node, hint="leave them out")
+            refuse(
+                "columns of CREATE TABLE AS come from its query", node, hint="remove the columns"
+            )
         columns = query_fields(session, query)
-    if not columns and "type" in options:  # the type of the table says which columns it has
+    if not columns and "type" in options:  # the type of the table defines its columns
         return TableSchema(id=0, fields=(), highest_field_id=-1, options=options)
     return new_schema(
         columns,
@@ -219,7 +221,7 @@ def query_fields(session: "SqlSession", query: exp.Query) -> list[DataField]:
 def _keys(
     node: nodes.CreateTable, given: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:
-    """Options without those that say the keys, primary key, partition keys."""
+    """Options without those that define keys, primary key, partition keys."""
     options = dict(given)
     check_options(node.args["options"], node)
     keys = []
@@ -265,8 +267,8 @@ def alter_table(session: "SqlSession", node: nodes.AlterTable) -> None:
     except InvalidSchemaChangeError as error:
         column = str(error.context.get("column", ""))
         if column and not error.hint:
-            known = catalog.table(identifier).schema.field_names
-            error.hint = suggestion(column, [name for name in known if name != column])
+            names = catalog.table(identifier).schema.field_names
+            error.hint = suggestion(column, [name for name in names if name != column])
         raise
 
 
@@ -285,8 +287,10 @@ def new_identifier(session: "SqlSession", node: exp.Expression) -> str:
 def _schema_changes(session: "SqlSession", node: nodes.AlterTable) -> list[SchemaChange]:
     changes: list[SchemaChange] = list(node.args.get("changes") or ())
     if node.args.get("if_column_exists"):
-        known = session.resolve(node.this).schema.field_names
-        changes = [one for one in changes if isinstance(one, DropColumn) and one.name[0] in known]
+        names = session.resolve(node.this).schema.field_names
+        changes = [
+            item for item in changes if isinstance(item, DropColumn) and item.name[0] in names
+        ]
     options = dict(node.args.get("options") or ())
     check_options({key: "" for key in options if key != "comment"}, node)
     for key, value in options.items():
@@ -304,7 +308,7 @@ def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
     if names:
         if len(names) != len(fields):
             refuse(
-                "the view does not name as many columns as its query has",
+                "the view and its query differ in the number of columns",
                 node,
                 names=len(names),
                 columns=len(fields),
@@ -313,10 +317,15 @@ def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
             dataclasses.replace(field, name=name, description=comment)
             for field, name, comment in zip(fields, names, comments, strict=True)
         ]
-    given = [field.name.lower() for field in fields]
-    twice = next((name for name in given if given.count(name) > 1), None)
-    if twice is not None:
-        refuse("the view has two columns of a name", node, hint="give one an alias", name=twice)
+    lower_names = [field.name.lower() for field in fields]
+    duplicate = next((name for name in lower_names if lower_names.count(name) > 1), None)
+    if duplicate is not None:
+        refuse(
+            "two columns of the view have the same name",
+            node,
+            hint="give one an alias",
+            name=duplicate,
+        )
     view = View(
         fields=tuple(fields),
         query=complete_text(session, node.args["query_text"]),
@@ -329,24 +338,24 @@ def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
 
 
 def _replaced(catalog: Catalog, identifier: str, view: View) -> bool:
-    """Put a view in the place of one that exists, which stays if this fails."""
+    """Replace an existing view, which stays if this fails."""
     try:
         catalog.alter_view(identifier, view)
     except NotFoundError:
         return False
     except UnsupportedFeatureError:  # a REST server does not change queries
-        before = catalog.view(identifier)
+        previous = catalog.view(identifier)
         catalog.drop_view(identifier)
         try:
             catalog.create_view(identifier, view)
         except BaseException:
-            catalog.create_view(identifier, before)
+            catalog.create_view(identifier, previous)
             raise
     return True
 
 
 def alter_view(session: "SqlSession", node: nodes.AlterView) -> None:
-    """ALTER VIEW: another query, options or name."""
+    """ALTER VIEW: a new query, options or name."""
     catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
     query = node.args.get("query")
     if query is not None:
@@ -390,7 +399,7 @@ def complete_text(session: "SqlSession", text: str, *, own_catalog: bool = False
             edits.append((table.args["catalog"].meta["start"], table.args["db"].meta["start"], ""))
         elif table.catalog and own_catalog:
             refuse(
-                "a materialized table reads tables of its own catalog",
+                "a materialized table can read only tables of its own catalog",
                 table,
                 catalog=table.catalog,
             )

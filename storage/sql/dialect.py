@@ -21,14 +21,14 @@ from storage.sql.parse.statements import StatementParser
 _TOKEN = re.compile(r" but got <Token .*>", re.DOTALL)
 _MISSING = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]+\.(\w+)'>")
 _SWALLOWING = (TokenType.COMMAND, TokenType.EXECUTE, TokenType.RENAME)
-"""Kinds of words after which sqlglot keeps the rest of the statement as one text."""
+"""Token types after which sqlglot keeps the rest of the statement as one text."""
 
 
 class Lakeward(Spark):
     """Spark's SQL with `t$files` as a name, hints behind tables and our own statements."""
 
     class Tokenizer(Spark.Tokenizer):
-        """Words of a text."""
+        """Tokens of a text."""
 
         KEYWORDS = {
             **{
@@ -52,11 +52,11 @@ class Lakeward(Spark):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement of a text, parsed when it is its turn.
+    """A statement of a text, parsed on demand.
 
     Attributes:
         text: without the semicolon.
-        line: of its first word, from 1.
+        line: of its first token, from 1.
     """
 
     text: str
@@ -68,18 +68,18 @@ class Statement:
         """The tree of the statement.
 
         Raises:
-            SqlError: it is no statement; says where.
+            SqlError: it is no statement; names the place.
         """
         parser = StatementParser(dialect=Lakeward())
         try:
-            (found,) = parser.parse(list(self._tokens), self._all)
+            (tree,) = parser.parse(list(self._tokens), self._all)
         except ParseError as error:
             raise _refused(error) from error
         except RecursionError as error:
             raise SqlError("the statement is nested too deeply", line=self.line) from error
-        if not isinstance(found, exp.Expression):
+        if not isinstance(tree, exp.Expression):
             raise SqlError("there is no statement", line=self.line)
-        return found
+        return tree
 
 
 def statements(text: str) -> Iterator[Statement]:
@@ -92,9 +92,9 @@ def statements(text: str) -> Iterator[Statement]:
         tokens = Lakeward().tokenize(text)
     except TokenError as error:
         raise SqlError(
-            "the text cannot be split into words",
+            "the text cannot be split into tokens",
             detail=str(error).partition("\n")[0],
-            hint="a quotation or a comment may not be closed",
+            hint="look for an unclosed quote or comment",
         ) from error
     current: list[Token] = []
     for token in [*tokens, None]:
@@ -112,20 +112,20 @@ def parse_query(text: str) -> exp.Query:
     Raises:
         SqlError: it is not one query.
     """
-    found = [statement.parse() for statement in statements(text)]
-    if len(found) != 1 or not isinstance(found[0], exp.Query):
+    queries = [statement.parse() for statement in statements(text)]
+    if len(queries) != 1 or not isinstance(queries[0], exp.Query):
         raise SqlError("a query is expected", text=text)
-    return found[0]
+    return queries[0]
 
 
 def _refused(error: ParseError) -> SqlError:
     facts: Mapping[str, Any] = error.errors[0] if error.errors else {}
     message = _TOKEN.sub("", str(facts.get("description") or error))
-    message = _MISSING.sub(lambda found: f"{found[1].upper()} is not complete", message)
+    message = _MISSING.sub(lambda match: f"{match[1].upper()} is not complete", message)
     place: dict[str, Any] = {}
     if facts.get("line"):
         near = str(facts.get("highlight") or "")
         place = {"line": facts["line"], "column": max(1, int(str(facts["col"])) - len(near) + 1)}
         if near:
             place["near"] = near
-    return SqlError("the statement cannot be understood", detail=message.rstrip("."), **place)
+    return SqlError("the statement cannot be parsed", detail=message.rstrip("."), **place)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statements that change rows: INSERT, DELETE, UPDATE, MERGE, TRUNCATE, DROP PARTITION.
 
-DuckDB evaluates conditions and values, over the rows of the table with their addresses; what
-becomes of the rows is up to the methods of the table, which Python users call as well. Columns that
+DuckDB evaluates conditions and values, over the rows of the table with their addresses; the rows
+are changed by methods of the table, which Python users call as well. Columns that
 a statement does not set never pass through DuckDB.
 """
 
@@ -48,10 +48,10 @@ __all__ = [
 ]
 
 _TARGET = "$target"
-"""Stands for the table that is changed in the text of a query; no table has this name."""
+"""Name of the target table in the text of a query; no table has this name."""
 
 _SOURCE = "$source"
-"""Stands for the rows of a MERGE's source that were read."""
+"""Name of the rows of a MERGE's source that were read."""
 
 _MOST_SOURCE_ROWS = 1_000_000
 
@@ -126,10 +126,10 @@ def _change(
 
 def _assignments(table: FileStoreTable, node: exp.Update, name: str) -> dict[str, exp.Expr]:
     """Columns and values of SET."""
-    found = dict(_assignment(table, one, name) for one in node.expressions)
-    if len(found) < len(node.expressions):
+    assignments = dict(_assignment(table, item, name) for item in node.expressions)
+    if len(assignments) < len(node.expressions):
         refuse("a column is set twice", node)
-    return found
+    return assignments
 
 
 def _assignment(table: FileStoreTable, node: exp.Expr, name: str) -> tuple[str, exp.Expr]:
@@ -144,10 +144,10 @@ def _assignment(table: FileStoreTable, node: exp.Expr, name: str) -> tuple[str, 
             hint=f"set the whole row: {column.table} = named_struct(…)",
         )
     if isinstance(node.expression, exp.Column) and node.expression.name.upper() == "DEFAULT":
-        refuse("DEFAULT is not known here", node, hint="write the value itself")
+        refuse("DEFAULT is not supported here", node, hint="write the value itself")
     for aggregate in node.expression.find_all(exp.AggFunc):
         if aggregate.find_ancestor(exp.Query, exp.Window) is None:
-            refuse("an aggregate is of many rows", aggregate, hint="write (SELECT … FROM …)")
+            refuse("aggregates are not allowed here", aggregate, hint="write (SELECT … FROM …)")
     return column_of(table, column), node.expression
 
 
@@ -189,40 +189,40 @@ def merge(session: "SqlSession", node: exp.Merge) -> int:
         refuse(
             "table and source have the same name", source, hint="give one an alias: USING t AS s"
         )
-    columns = session.query(exp.select("*").from_(source.copy()).limit(0)).schema.names
-    clauses = [_clause(table, node, source, one, columns) for one in node.args["whens"].expressions]
-    check_clauses(table, [one.when for one in clauses], [one.action for one in clauses])
+    names = session.query(exp.select("*").from_(source.copy()).limit(0)).schema.names
+    clauses = [_clause(table, node, source, when, names) for when in node.args["whens"].expressions]
+    check_clauses(table, [clause.when for clause in clauses], [clause.action for clause in clauses])
     query = _merge_query(table, node, source, source, clauses)
     rows = None
-    if all(one.when is not When.NOT_MATCHED_BY_SOURCE for one in clauses):
+    if all(clause.when is not When.NOT_MATCHED_BY_SOURCE for clause in clauses):
         keys = dict(_join_keys(table, node, source))
-        again = _merge_query(table, node, source, _source_node(source), clauses)
-        rows = _SourceRows(session, source, keys, again) if keys else None
-    actions = [one.action for one in clauses]
+        source_query = _merge_query(table, node, source, _source_node(source), clauses)
+        rows = _SourceRows(session, source, keys, source_query) if keys else None
+    actions = [clause.action for clause in clauses]
     return _run(session, node, table, query, actions, source=rows).row_count
 
 
 def _join_keys(
     table: FileStoreTable, node: exp.Merge, source: exp.Expr
 ) -> Iterator[tuple[str, exp.Expr]]:
-    """Columns of the table that ON wants to be equal to a value of the source, with that value."""
+    """Columns of the table that ON compares for equality with a value of the source, with it."""
     by_fold = {name.lower(): name for name in table.schema.field_names}
-    target, other = node.this.alias_or_name.lower(), source.alias_or_name.lower()
+    target, origin = node.this.alias_or_name.lower(), source.alias_or_name.lower()
     condition = unqualified(node.args["on"], node.this, source)
     for part in conjuncts(condition):
         if not isinstance(part, exp.EQ):
             continue
-        for own, value in ((part.this, part.expression), (part.expression, part.this)):
+        for side, value in ((part.this, part.expression), (part.expression, part.this)):
             columns = list(value.find_all(exp.Column))
             if (
-                isinstance(own, exp.Column)
-                and own.table.lower() == target
-                and own.name.lower() in by_fold
+                isinstance(side, exp.Column)
+                and side.table.lower() == target
+                and side.name.lower() in by_fold
                 and columns
-                and all(column.table.lower() == other for column in columns)
+                and all(column.table.lower() == origin for column in columns)
                 and value.find(exp.Query) is None
             ):
-                yield by_fold[own.name.lower()], value
+                yield by_fold[side.name.lower()], value
 
 
 def _source_node(source: exp.Expr) -> exp.Table:
@@ -231,9 +231,9 @@ def _source_node(source: exp.Expr) -> exp.Table:
 
 
 class _SourceRows:
-    """The rows of a MERGE's source, read once per attempt, say which files can have partners.
+    """The rows of a MERGE's source, read once per attempt to prune the files of the target.
 
-    A source of many rows is read by the statement alone, and says nothing.
+    A source of many rows is read by the statement alone, and prunes nothing.
     """
 
     def __init__(
@@ -250,28 +250,28 @@ class _SourceRows:
         self.rows: pa.Table | None = None
 
     def take(self) -> pa.Table | None:
-        """Read the rows anew."""
+        """Read the rows again."""
         self.rows = None
-        found: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         with self._session.query(exp.select("*").from_(self._source.copy())) as reader:
             if len(set(reader.schema.names)) < len(reader.schema.names):
                 return None
             for batch in reader:
-                found.append(batch)
-                if sum(one.num_rows for one in found) > _MOST_SOURCE_ROWS:
+                batches.append(batch)
+                if sum(part.num_rows for part in batches) > _MOST_SOURCE_ROWS:
                     return None
-            self.rows = pa.Table.from_batches(found, reader.schema)
+            self.rows = pa.Table.from_batches(batches, reader.schema)
         return self.rows
 
     def partners(self, table: FileStoreTable) -> Predicate | None:
-        """Read the rows, and what every row of the table meets that one of them equals."""
+        """Read the rows; a predicate that every row of the table with a match satisfies."""
         rows = self.take()
         if rows is None:
             return None
         names = (_named(value.copy(), name) for name, value in self._keys.items())
         query = exp.select(*names).from_(_source_node(self._source))
-        found = query_rows(self._session, query, rows)
-        return partners_of(found, table.schema.arrow_schema)
+        key_rows = query_rows(self._session, query, rows)
+        return partners_of(key_rows, table.schema.arrow_schema)
 
 
 def _clause(
@@ -290,7 +290,7 @@ def _clause(
     target = node.this.alias_or_name
     if isinstance(then, exp.Update):
         row_kind = RowKind.UPDATE_AFTER
-        if any(isinstance(one, exp.Star) for one in then.expressions):
+        if any(isinstance(item, exp.Star) for item in then.expressions):
             values = _all_columns(table, source, source_columns, then)
         else:
             values = _assignments(table, then, target)
@@ -300,16 +300,20 @@ def _clause(
     elif str(then.name).upper() != "DELETE":
         refuse("WHEN … THEN takes UPDATE, DELETE or INSERT", when)
     sides = {target.lower(), source.alias_or_name.lower()}
-    alone = {When.NOT_MATCHED: source.alias_or_name, When.NOT_MATCHED_BY_SOURCE: target}.get(kind)
+    side = {When.NOT_MATCHED: source.alias_or_name, When.NOT_MATCHED_BY_SOURCE: target}.get(kind)
 
     def own(part: exp.Expr) -> exp.Expr:
-        if alone is None:
+        if side is None:
             return unqualified(part, node.this, source)
-        others = sides - {alone.lower()}
+        absent_sides = sides - {side.lower()}
         for column in part.find_all(exp.Column):
-            if column.table.lower() in others and column.find_ancestor(exp.Query) is None:
-                refuse("this clause has no row of that side", column, hint=f"it has {alone} only")
-        return source_only(unqualified(part, node.this, source), alone)
+            if column.table.lower() in absent_sides and column.find_ancestor(exp.Query) is None:
+                refuse(
+                    "that table is not available in this clause",
+                    column,
+                    hint=f"only {side} is available",
+                )
+        return source_only(unqualified(part, node.this, source), side)
 
     return _Clause(
         kind,
@@ -327,7 +331,7 @@ def _all_columns(
     missing = [name for name in table.schema.field_names if name.lower() not in by_fold]
     if missing:
         refuse(
-            "the source has not all columns of the table",
+            "the source lacks columns of the table",
             node,
             hint=f"name the columns to set; the source has {', '.join(source_columns)}",
             name=missing[0],
@@ -349,17 +353,17 @@ def _inserted(
         return _all_columns(table, source, source_columns, then)
     names = table.schema.field_names
     if then.this is not None:
-        names = tuple(column_of(table, one) for one in then.this.expressions)
-    given = then.expression.expressions if then.expression is not None else []
-    if len(given) != len(names):
+        names = tuple(column_of(table, column) for column in then.this.expressions)
+    values = then.expression.expressions if then.expression is not None else []
+    if len(values) != len(names):
         refuse(
-            f"{len(given)} values are given, and {len(names)} are wanted",
+            f"{len(values)} values given, {len(names)} expected",
             when,
             hint=f"INSERT ({', '.join(names)}) VALUES (…)",
         )
     if len(set(names)) < len(names):
         refuse("a column is given twice", when)
-    return dict(zip(names, given, strict=True))
+    return dict(zip(names, values, strict=True))
 
 
 def _merge_query(
@@ -371,14 +375,16 @@ def _merge_query(
 ) -> exp.Select:
     """One join; each row with its address, the number of its clause, and that clause's values.
 
-    `rows` are those of the source, or stand for them.
+    `rows` are those of the source, or their placeholder.
     """
     target, name = node.this.alias_or_name, source.alias_or_name
-    whens = {one.when for one in clauses}
+    whens = {clause.when for clause in clauses}
     condition = unqualified(node.args["on"], node.this, source)
-    words = {one.name.lower() for one in node.find_all(exp.Identifier)}
-    read = [ROW, *(one for one in table.schema.field_names if one.lower() in words)]
-    inner = exp.select(*(exp.column(one, quoted=True) for one in read)).from_(_target_node(target))
+    words = {identifier.name.lower() for identifier in node.find_all(exp.Identifier)}
+    fields = [ROW, *(field for field in table.schema.field_names if field.lower() in words)]
+    inner = exp.select(*(exp.column(field, quoted=True) for field in fields)).from_(
+        _target_node(target)
+    )
     side = "FULL"
     if When.NOT_MATCHED_BY_SOURCE not in whens:
         side = "LEFT" if When.NOT_MATCHED in whens else "INNER"
@@ -387,19 +393,19 @@ def _merge_query(
     marked = exp.select("*", exp.alias_(exp.true(), _GIVEN, quoted=True)).from_(rows.copy())
     joined = exp.select().from_(marked.subquery(name))
     joined = joined.join(inner.subquery(target), on=condition, join_type=side)
-    there = _is_there(exp.column(ROW, table=target, quoted=True))
-    given = _is_there(exp.column(_GIVEN, table=name, quoted=True))
+    in_target = _is_there(exp.column(ROW, table=target, quoted=True))
+    in_source = _is_there(exp.column(_GIVEN, table=name, quoted=True))
     populations = {
-        When.MATCHED: exp.and_(there, given),
-        When.NOT_MATCHED: exp.and_(exp.not_(there), given),
-        When.NOT_MATCHED_BY_SOURCE: exp.and_(there, exp.not_(given)),
+        When.MATCHED: exp.and_(in_target, in_source),
+        When.NOT_MATCHED: exp.and_(exp.not_(in_target), in_source),
+        When.NOT_MATCHED_BY_SOURCE: exp.and_(in_target, exp.not_(in_source)),
     }
     number = _clause_number(clauses, populations)
     values = []
     for index, clause in enumerate(clauses):
-        own = exp.EQ(this=number.copy(), expression=exp.Literal.number(index))
+        matches = exp.EQ(this=number.copy(), expression=exp.Literal.number(index))
         for column, value in clause.values.items():
-            chosen = exp.Case().when(own.copy(), value)
+            chosen = exp.Case().when(matches.copy(), value)
             values.append(_named(chosen, f"{index}.{column}"))
     acting = _is_there(number.copy())
     if When.MATCHED in whens:
@@ -412,7 +418,7 @@ def _merge_query(
 
 
 def _clause_number(clauses: Sequence[_Clause], populations: Mapping[When, exp.Expr]) -> exp.Expr:
-    """The number of the first clause that is carried out for a pair of rows; null: none."""
+    """The number of the first clause that applies to a pair of rows; null: none."""
     case = exp.Case()
     for when, population in populations.items():
         chosen = exp.Case()
@@ -459,13 +465,13 @@ def drop_partition(session: "SqlSession", node: DropPartition) -> int:
     """
     table: Any = target_table(session, node.this, appending=True)
     partitions = list(node.args["partitions"])
-    for one in partitions if isinstance(table, FileStoreTable) else ():
-        if not node.args.get("exists") and not live_partitions(table, [one]):
-            named = "/".join(f"{name}={value}" for name, value in one.items())
-            known = [found.name for found in live_partitions(table)][:10]
-            hint = f"there are {', '.join(known)}" if known else "the table is empty"
+    for partition in partitions if isinstance(table, FileStoreTable) else ():
+        if not node.args.get("exists") and not live_partitions(table, [partition]):
+            path = "/".join(f"{name}={value}" for name, value in partition.items())
+            names = [entry.name for entry in live_partitions(table)][:10]
+            hint = f"there are {', '.join(names)}" if names else "the table is empty"
             raise locate(
-                NotFoundError("there is no such partition", hint=hint, partition=named), node
+                NotFoundError("there is no such partition", hint=hint, partition=path), node
             )
     count = _count(table, partitions)
     table.drop_partitions(partitions)
@@ -476,15 +482,15 @@ def _count(table: Any, partitions: Sequence[Mapping[str, Any]]) -> int:
     """Rows of some partitions, or of all; read only where the metadata does not hold the count."""
     columns = (table.schema.primary_keys or table.schema.field_names)[:1]
     if not isinstance(table, FileStoreTable):
-        rows = Or(tuple(And(tuple(map(_equal, one.items()))) for one in partitions))
-        found = table.to_batches(rows if partitions else None, columns)
-        return sum(batch.num_rows for batch in found)
+        rows = Or(tuple(And(tuple(map(_equal, partition.items()))) for partition in partitions))
+        batches = table.to_batches(rows if partitions else None, columns)
+        return sum(batch.num_rows for batch in batches)
     chosen, scan, count = chosen_partitions(table, partitions), table.scan(columns=columns), 0
     for split in scan.plan():
         if isinstance(split, ChangeSplit) or not chosen(split.partition):
             continue
-        known = split.live_row_count
-        count += sum(batch.num_rows for batch in scan.read(split)) if known is None else known
+        total = split.live_row_count
+        count += sum(batch.num_rows for batch in scan.read(split)) if total is None else total
     return count
 
 
@@ -497,7 +503,7 @@ def _equal(item: tuple[str, Any]) -> Predicate:
 
 
 class _TargetRows:
-    """The rows of the table that is changed, as DuckDB sees them."""
+    """The rows of the target table, as DuckDB reads them."""
 
     def __init__(self, schema: pa.Schema, rows: pa.RecordBatchReader | None) -> None:
         self.schema = schema
@@ -509,11 +515,11 @@ class _TargetRows:
 
 
 class _Relation:
-    """The table that is changed, in the place of its name in a query; hears what is read of it."""
+    """The target table in place of its name in a query; records what is read of it."""
 
     def __init__(self, table: FileStoreTable, rows: pa.RecordBatchReader | None) -> None:
-        whole = table.schema.arrow_schema
-        self.arrow_schema = pa.schema([pa.field(ROW, pa.int64()), *whole])
+        fields = table.schema.arrow_schema
+        self.arrow_schema = pa.schema([pa.field(ROW, pa.int64()), *fields])
         self.schema = self
         self._rows = rows
         self.columns: list[str] = list(table.schema.field_names)
@@ -541,23 +547,23 @@ def _run(
     actions: Sequence[RowAction],
     source: _SourceRows | None = None,
 ) -> ChangeResult:
-    """Change the rows as a query over them and their addresses says."""
+    """Change the rows by a query over them and their addresses."""
 
     def plan(rows: pa.RecordBatchReader | None) -> tuple[Any, _Relation]:
         relation = _Relation(table, rows)
         inside = copy.copy(session)
         inside.relations = {_TARGET: relation}
-        wanted = query
+        select = query
         if rows is not None and source is not None and source.rows is not None:
             inside.relations[_SOURCE] = source.rows
-            wanted = source.query
-        return plan_query(inside, wanted), relation
+            select = source.query
+        return plan_query(inside, select), relation
 
     def change(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         ready, _ = plan(rows)
         connection = engine.connect(time_zone(session))
-        found = engine.run(connection, ready.text, ready.relations, node, ready.columns, session)
-        for batch in found:
+        reader = engine.run(connection, ready.text, ready.relations, node, ready.columns, session)
+        for batch in reader:
             yield from _by_clause(batch, actions)
 
     _, relation = plan(None)
@@ -612,13 +618,13 @@ def source_only(node: exp.Expr, name: str) -> exp.Expr:
 
 
 def split_target_only(condition: exp.Expr, name: str) -> Iterator[exp.Expr]:
-    """Copies of those parts of a conjunction that speak of one table alone."""
+    """Copies of those parts of a conjunction that refer to one table alone."""
     condition = condition.unnest()
     if isinstance(condition, exp.And):
         yield from split_target_only(condition.this, name)
         yield from split_target_only(condition.expression, name)
         return
     columns = list(condition.find_all(exp.Column))
-    own = all(column.table.lower() == name.lower() for column in columns)
-    if columns and own and condition.find(exp.Query) is None:
+    target_only = all(column.table.lower() == name.lower() for column in columns)
+    if columns and target_only and condition.find(exp.Query) is None:
         yield condition.copy()

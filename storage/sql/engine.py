@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DuckDB as it runs queries: alone in its process, without files, network or extensions."""
+"""DuckDB as the query engine: isolated in its process, without files, network or extensions."""
 
 import os
 import re
@@ -39,7 +39,7 @@ Relations = Mapping[str, Any]
 
 
 class Watcher(Protocol):
-    """Who wants to interrupt a query, and to show how far it is."""
+    """A client that may interrupt a query, and shows its progress."""
 
     def watch(self, running: Any) -> None:
         """Take the connection that runs a query; None: it has ended."""
@@ -86,7 +86,7 @@ def connect(time_zone: str | None = None) -> duckdb.DuckDBPyConnection:
     """A connection that reaches nothing but what is registered in it.
 
     Connections of a zone share an instance of DuckDB, which takes 20 ms to start, and nothing else:
-    what is registered in one is not seen in another. A forked process starts its own.
+    what is registered in one is not visible in another. A forked process starts its own.
 
     Args:
         time_zone: of texts of instants; None: the machine's.
@@ -125,7 +125,7 @@ def run(
     Args:
         connection: as of `connect`; closed by the reader.
         text: in DuckDB's SQL.
-        relations: what its tables are.
+        relations: its tables by name.
         tree: of the statement, for the places of errors.
         columns: names of the columns of its tables, for suggestions.
         watcher: follows the connection and the rows read.
@@ -155,7 +155,7 @@ def run(
             for batch in reader:
                 yield batch if batch.schema == schema else batch.cast(schema)
         except (duckdb.Error, pa.ArrowException, OSError) as error:
-            # Arrow's stream gives what DuckDB says later as an OSError
+            # Arrow's stream raises DuckDB's later errors as an OSError
             raise _refused(error, failed, tree) from error
         finally:
             connection.close()
@@ -176,23 +176,23 @@ def explained(
     try:
         for name, rows in relations.items():
             connection.register(name, _Source(rows, [], _unwatched))
-        found = connection.execute(f"EXPLAIN {text}").fetchall()
+        result = connection.execute(f"EXPLAIN {text}").fetchall()
     except duckdb.Error as error:
         raise _refused(error, [], tree, columns) from error
     finally:
         connection.close()
-    return str(found[0][-1]).splitlines()
+    return str(result[0][-1]).splitlines()
 
 
 def _plain(field: pa.Field) -> pa.Field:
-    """Sums of integers are BIGINT, as in Flink and Spark; DuckDB makes them wider."""
+    """Sums of integers are BIGINT, as in Flink and Spark; DuckDB widens them to HUGEINT."""
     return field.with_type(pa.int64()) if field.type == _HUGEINT else field
 
 
 def _refused(
     error: Exception, failed: list[BaseException], tree: exp.Expr, columns: Collection[str] = ()
 ) -> BaseException:
-    """What to raise: the error of the scan that failed, else DuckDB's in our words."""
+    """The error to raise: that of the scan that failed, else DuckDB's, reworded."""
     if failed:
         return failed[0]
     text = str(error)
@@ -200,9 +200,9 @@ def _refused(
     if isinstance(error, duckdb.InterruptException) or text.startswith("INTERRUPT Error"):
         return SqlError("the statement was cancelled")
     for pattern, what in ((_MISSING_COLUMN, "column"), (_MISSING_FUNCTION, "function")):
-        found = pattern.search(text)
-        if found:
-            return _missing(what, found[1], text, tree, columns)
+        match = pattern.search(text)
+        if match:
+            return _missing(what, match[1], text, tree, columns)
     kind, _, plain = message.partition(": ")
     del rest
     return SqlError(
@@ -215,9 +215,9 @@ def _missing(
 ) -> LakewardError:
     node = next(
         (
-            one
-            for one in tree.walk()
-            if isinstance(one, exp.Identifier | exp.Func) and one.name.lower() == name.lower()
+            part
+            for part in tree.walk()
+            if isinstance(part, exp.Identifier | exp.Func) and part.name.lower() == name.lower()
         ),
         None,
     )
@@ -225,12 +225,12 @@ def _missing(
     if what == "function":
         otherwise = "see the functions of Spark's SQL"
     if what == "column" and columns:
-        known = sorted(each for each in columns if not each.startswith("_LAKEWARD_"))
-        hint = suggestion(name, known, f"there are {', '.join(known[:20])}")
+        names = sorted(column for column in columns if not column.startswith("_LAKEWARD_"))
+        hint = suggestion(name, names, f"there are {', '.join(names[:20])}")
         text = ""
-    for found in _SUGGESTED.finditer(text):
-        known = [part.strip(' "').rpartition(".")[2] for part in (found[1] or found[2]).split(",")]
-        hint = suggestion(name, known, otherwise.format(", ".join(known)))
+    for match in _SUGGESTED.finditer(text):
+        names = [part.strip(' "').rpartition(".")[2] for part in (match[1] or match[2]).split(",")]
+        hint = suggestion(name, names, otherwise.format(", ".join(names)))
     return SqlError(f"there is no such {what}", hint=hint, name=name, **position(node))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of statements: what, where in the text, and what to write instead."""
+"""Errors of statements: the cause, the place in the text, and what to write instead."""
 
 import difflib
 from collections.abc import Iterable
@@ -68,5 +68,5 @@ def refuse(
 def suggestion(word: str, known: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6) -> str:
     """A hint that names the closest of the known words; else `otherwise`."""
     by_fold = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), by_fold, n=1, cutoff=cutoff)
-    return f"did you mean {by_fold[found[0]]}?" if found else otherwise
+    matches = difflib.get_close_matches(word.lower(), by_fold, n=1, cutoff=cutoff)
+    return f"did you mean {by_fold[matches[0]]}?" if matches else otherwise

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conditions on subqueries, CTEs and views, as conditions on the tables inside them.
 
-They choose what scans read; the query itself stays as it is, so a condition that is not followed
-costs time only. One is followed where a row that does not meet it can have no part in any row that
-does: not below LIMIT or a window, and below GROUP BY only on the keys of the groups.
+They limit what scans read; the query itself stays as it is, so a condition that is not pushed down
+costs time only. One is pushed down where a row that fails it cannot contribute to a row that
+satisfies it: not below LIMIT or a window, and below GROUP BY only on the keys of the groups.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ _LIMITING = ("limit", "offset", "qualify", "sample", "connect", "match", "window
 
 
 def inherited(scopes: Sequence[Scope], given: Conditions) -> Mapping[int, Conditions]:
-    """What each SELECT of a statement inherits from those around it.
+    """The conditions that each SELECT of a statement inherits from those around it.
 
     Args:
         scopes: of the statement, inner ones first.
@@ -30,26 +30,26 @@ def inherited(scopes: Sequence[Scope], given: Conditions) -> Mapping[int, Condit
     Returns:
         By the id of the SELECT: conditions on the tables that it reads.
     """
-    found: dict[int, list[exp.Expr]] = {}
+    by_select: dict[int, list[exp.Expr]] = {}
     users = Counter(id(source) for scope in scopes for source in _derived(scope).values())
-    wanted = {id(scopes[-1]): list(given)} if scopes else {}
+    by_scope = {id(scopes[-1]): list(given)} if scopes else {}
     for scope in reversed(scopes):
-        outer = wanted.get(id(scope), [])
+        outer = by_scope.get(id(scope), [])
         if isinstance(scope.expression, exp.SetOperation):
             for branch, part in zip(scope.set_operation_scopes, _sides(scope, outer), strict=True):
-                wanted.setdefault(id(branch), []).extend(part)
+                by_scope.setdefault(id(branch), []).extend(part)
             continue
         if not isinstance(scope.expression, exp.Select):
             continue
-        own = found[id(scope.expression)] = list(below(scope.expression, outer))
+        inner = by_select[id(scope.expression)] = list(below(scope.expression, outer))
         for name, source in _derived(scope).items():
             holders = list(_holders(scope.selected_sources[name][0]))
-            changed = any(one.args.get("pivots") or one.args.get("sample") for one in holders)
+            changed = any(node.args.get("pivots") or node.args.get("sample") for node in holders)
             if users[id(source)] > 1 or source.is_udtf or changed:
                 continue
-            conditions = conditions_on(scope, name, own)
-            wanted.setdefault(id(source), []).extend(_named_as(source, holders, conditions))
-    return found
+            conditions = conditions_on(scope, name, inner)
+            by_scope.setdefault(id(source), []).extend(_named_as(source, holders, conditions))
+    return by_select
 
 
 def conditions_on(scope: Scope, name: str, inherited: Conditions) -> list[exp.Expr]:
@@ -60,9 +60,9 @@ def conditions_on(scope: Scope, name: str, inherited: Conditions) -> list[exp.Ex
     joins = select.args.get("joins") or []
     if any(str(join.side).upper() in ("LEFT", "RIGHT", "FULL") for join in joins):
         parts = [part for part in parts if _rejects_null(part)]
-    alone = len(scope.selected_sources) == 1 and not joins and not select.args.get("laterals")
-    names = (name.lower(), "") if alone else (name.lower(),)
-    found = []
+    single = len(scope.selected_sources) == 1 and not joins and not select.args.get("laterals")
+    names = (name.lower(), "") if single else (name.lower(),)
+    conditions = []
     for part in parts:
         columns = list(part.find_all(exp.Column))
         if (
@@ -72,8 +72,8 @@ def conditions_on(scope: Scope, name: str, inherited: Conditions) -> list[exp.Ex
                 column.table.lower() in names and not column.args.get("db") for column in columns
             )
         ):
-            found.append(_renamed(part, {}))
-    return found
+            conditions.append(_renamed(part, {}))
+    return conditions
 
 
 def below(select: exp.Select, conditions: Conditions) -> Iterator[exp.Expr]:
@@ -95,22 +95,22 @@ def below(select: exp.Select, conditions: Conditions) -> Iterator[exp.Expr]:
 def positions(
     query: exp.Expr, names: Sequence[str], conditions: Conditions, star: Sequence[str] = ()
 ) -> list[exp.Expr]:
-    """Conditions by new names of a query's columns, as conditions by its own; else left out.
+    """Conditions on the new names of a query's columns, as those on its own; others are left out.
 
-    `star`: what `SELECT *` means, where it is the whole query's list.
+    `star`: the columns of `SELECT *`, where it is the whole query's list.
     """
-    own = _output_names(_leftmost(query))
+    outputs = _output_names(_leftmost(query))
     if isinstance(query, exp.Select) and _is_star(query):
-        own = list(star)
-    if own is None or len(own) != len(names):
+        outputs = list(star)
+    if outputs is None or len(outputs) != len(names):
         return []
     by_name = {
-        new.lower(): exp.column(old, quoted=True) for new, old in zip(names, own, strict=True)
+        new.lower(): exp.column(old, quoted=True) for new, old in zip(names, outputs, strict=True)
     }
     return [
-        _renamed(one, by_name)
-        for one in conditions
-        if all(column.name.lower() in by_name for column in one.find_all(exp.Column))
+        _renamed(condition, by_name)
+        for condition in conditions
+        if all(column.name.lower() in by_name for column in condition.find_all(exp.Column))
     ]
 
 
@@ -151,22 +151,22 @@ def _holders(node: exp.Expr) -> Iterator[exp.Expr]:
 def _named_as(source: Scope, holders: Sequence[exp.Expr], conditions: Conditions) -> list[exp.Expr]:
     """Conditions by the names that an alias gives the columns of a subquery or CTE."""
     expression = source.expression
-    given = next(filter(None, map(_alias_columns, holders)), [])
+    names = next(filter(None, map(_alias_columns, holders)), [])
     cte = expression.find_ancestor(exp.CTE)
     if cte is not None and cte.this is expression:
         if cte.parent is not None and cte.parent.args.get("recursive"):
             return []
-        given = given or _alias_columns(cte)
-    return positions(expression, given, conditions) if given else list(conditions)
+        names = names or _alias_columns(cte)
+    return positions(expression, names, conditions) if names else list(conditions)
 
 
 def _alias_columns(node: exp.Expr) -> list[str]:
     alias = node.args.get("alias")
-    return [one.name for one in alias.args.get("columns") or []] if alias is not None else []
+    return [column.name for column in alias.args.get("columns") or []] if alias is not None else []
 
 
 def _is_limiting(select: exp.Select) -> bool:
-    """Whether rows that are left out may change which other rows there are."""
+    """Whether leaving out rows may change which other rows are in the result."""
     if any(select.args.get(key) for key in _LIMITING):
         return True
     distinct = select.args.get("distinct")
@@ -182,10 +182,10 @@ def _keys(select: exp.Select) -> list[exp.Expr] | None:
         sets = any(group.args.get(key) for key in ("grouping_sets", "cube", "rollup", "all"))
         return [] if sets else list(group.expressions)
     aggregates = (
-        one for part in select.expressions for one in part.find_all(exp.AggFunc, exp.Anonymous)
+        call for part in select.expressions for call in part.find_all(exp.AggFunc, exp.Anonymous)
     )
     having = select.args.get("having") is not None
-    grouped = having or any(one.parent_select is select for one in aggregates)
+    grouped = having or any(call.parent_select is select for call in aggregates)
     return [] if grouped else None
 
 
@@ -204,15 +204,15 @@ def _is_key(column: exp.Column, select: exp.Select, keys: Iterable[exp.Expr]) ->
 
 def _source_of(select: exp.Select, name: str) -> exp.Column | None:
     """The column of a table that a column of the result is; None: it is computed, or not known."""
-    stars, found = [], []
-    for one in select.expressions:
-        if one.is_star:
-            stars.append(one)
-        elif one.output_name.lower() == name.lower():
-            found.append(one.unalias())
-    if len(found) == 1 and not stars:
-        return found[0] if isinstance(found[0], exp.Column) else None
-    if found or len(stars) != 1:
+    stars, matches = [], []
+    for column in select.expressions:
+        if column.is_star:
+            stars.append(column)
+        elif column.output_name.lower() == name.lower():
+            matches.append(column.unalias())
+    if len(matches) == 1 and not stars:
+        return matches[0] if isinstance(matches[0], exp.Column) else None
+    if matches or len(stars) != 1:
         return None
     star = stars[0].this if isinstance(stars[0], exp.Column) else stars[0]
     if any(star.args.get(key) for key in ("except_", "except", "replace", "rename")):
@@ -223,24 +223,26 @@ def _source_of(select: exp.Select, name: str) -> exp.Column | None:
 
 def _is_star(select: exp.Select) -> bool:
     """Whether a SELECT gives all columns of its only table, and nothing else."""
-    plain = [isinstance(one, exp.Star) and not any(one.args.values()) for one in select.expressions]
+    plain = [
+        isinstance(item, exp.Star) and not any(item.args.values()) for item in select.expressions
+    ]
     return plain == [True] and not select.args.get("joins") and not select.args.get("laterals")
 
 
 def _output_names(select: exp.Expr) -> list[str] | None:
-    if not isinstance(select, exp.Select) or any(one.is_star for one in select.expressions):
+    if not isinstance(select, exp.Select) or any(column.is_star for column in select.expressions):
         return None
-    return [one.output_name for one in select.expressions]
+    return [column.output_name for column in select.expressions]
 
 
 def _renamed(condition: exp.Expr, columns: Mapping[str, exp.Column]) -> exp.Expr:
-    """A copy with other columns; those without another lose the name of their table."""
+    """A copy with columns replaced; the others lose the name of their table."""
 
     def change(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column):
             return node
-        other = columns.get(node.name.lower())
-        return exp.column(node.name, quoted=True) if other is None else other.copy()
+        replacement = columns.get(node.name.lower())
+        return exp.column(node.name, quoted=True) if replacement is None else replacement.copy()
 
     return condition.copy().transform(change)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """INSERT INTO and INSERT OVERWRITE: rows of VALUES or of a query as rows of a table.
 
-An overwrite replaces what the table's option `dynamic-partition-overwrite` says: the partitions
+An overwrite replaces, by the table's option `dynamic-partition-overwrite`, the partitions
 that get rows (the default), or those that PARTITION (…) names, all of them without it.
 Source: SEMANTICS.md §F.4.
 """
@@ -45,7 +45,7 @@ def insert(session: "SqlSession", node: exp.Insert) -> int:
         for batch in batches:
             zeros = pa.array(np.zeros(batch.num_rows, np.int64))
             columns = dict(zip(names, batch.columns, strict=True))
-            columns |= {name: pa.repeat(one, 1).take(zeros) for name, one in static.items()}
+            columns |= {name: pa.repeat(value, 1).take(zeros) for name, value in static.items()}
             yield pa.RecordBatch.from_pydict(columns)
 
     if not node.args.get("overwrite"):
@@ -55,8 +55,8 @@ def insert(session: "SqlSession", node: exp.Insert) -> int:
         table = table.with_options({_DYNAMIC: "true" if mode.lower() == "dynamic" else "false"})
     if table.schema.partition_keys and table.options.dynamic_partition_overwrite:
         return _rows_of(table.overwrite_rows(whole()))
-    given = {name: value.as_py() for name, value in static.items()}
-    return _rows_of(table.overwrite_rows(whole(), partition=given))
+    values = {name: value.as_py() for name, value in static.items()}
+    return _rows_of(table.overwrite_rows(whole(), partition=values))
 
 
 def _rows_of(given: int | tuple[int, object]) -> int:
@@ -68,12 +68,12 @@ def _static_partition(
     session: "SqlSession", table: FileStoreTable, partition: exp.Expr | None
 ) -> dict[str, pa.Scalar]:
     """Values of PARTITION (a = 1, b); columns without a value come from the query."""
-    found: dict[str, pa.Scalar] = {}
+    values: dict[str, pa.Scalar] = {}
     for part in partition.expressions if partition else ():
         name = column_of(table, part.this if isinstance(part, exp.EQ) else part)
         if name not in table.schema.partition_keys:
             keys = ", ".join(table.schema.partition_keys) or "nothing"
-            refuse("no partition column", part, hint=f"the table is partitioned by {keys}")
+            refuse("not a partition column", part, hint=f"the table is partitioned by {keys}")
         if not isinstance(part, exp.EQ):
             continue
         value = constant(session, part.expression)
@@ -84,8 +84,8 @@ def _static_partition(
             refuse("no value of a partition column", part, detail=str(error), name=name)
         if scalar is None and value is not None:
             refuse("no value of a partition column", part, name=name, value=value)
-        found[name] = pa.scalar(None, type_) if scalar is None else scalar
-    return found
+        values[name] = pa.scalar(None, type_) if scalar is None else scalar
+    return values
 
 
 def _source(node: exp.Insert) -> exp.Expr | None:
@@ -97,21 +97,21 @@ def _source(node: exp.Insert) -> exp.Expr | None:
 def _source_rows(
     session: "SqlSession", table: FileStoreTable, node: exp.Insert, static: dict[str, pa.Scalar]
 ) -> tuple[list[str], Iterable[pa.RecordBatch]]:
-    """The columns that the statement gives rows of, and the rows in the types of the table."""
+    """The columns that the statement inserts, and the rows in the types of the table."""
     names = [name for name in table.schema.field_names if name not in static]
     if isinstance(node.this, exp.Schema):
-        names = [column_of(table, one) for one in node.this.expressions]
-        taken = {*static}
+        names = [column_of(table, column) for column in node.this.expressions]
+        columns = {*static}
         for name in names:
-            if name in taken:
+            if name in columns:
                 refuse("a column is given twice", node.this, name=name)
-            taken.add(name)
-    source, whole = _source(node), table.schema.arrow_schema
-    wanted = pa.schema([whole.field(name) for name in names])
+            columns.add(name)
+    source, arrow_schema = _source(node), table.schema.arrow_schema
+    schema = pa.schema([arrow_schema.field(name) for name in names])
     if isinstance(source, exp.Values):
         if node.args.get("by_name"):
-            refuse("VALUES have no names", source, hint="leave BY NAME out")
-        return names, _value_rows(session, source, wanted)
+            refuse("VALUES has no column names", source, hint="remove BY NAME")
+        return names, _value_rows(session, source, schema)
     if not isinstance(source, exp.Query):
         refuse("there are no rows to insert", node, hint="write VALUES (…) or a query")
     reader = session.query(source)
@@ -122,47 +122,47 @@ def _source_rows(
                 hint = suggestion(name, names, f"the table has {', '.join(names)}")
                 refuse("the table has no column of this name", source, hint=hint, name=name)
         names = [by_fold[name.lower()] for name in reader.schema.names]
-        wanted = pa.schema([whole.field(name) for name in names])
-    _require_width(source, len(reader.schema), wanted)
-    return names, _fitted(session, reader, wanted)
+        schema = pa.schema([arrow_schema.field(name) for name in names])
+    _require_width(source, len(reader.schema), schema)
+    return names, _fitted(session, reader, schema)
 
 
 def _value_rows(
     session: "SqlSession", values: exp.Values, wanted: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of VALUES: all at once where they are alike, else one by one to name the wrong row."""
+    """Rows of VALUES: all at once where types agree, else one by one to name the wrong row."""
     rows = [
-        one if isinstance(one, exp.Tuple) else exp.Tuple(expressions=[one.unnest()])
-        for one in values.expressions
+        item if isinstance(item, exp.Tuple) else exp.Tuple(expressions=[item.unnest()])
+        for item in values.expressions
     ]
     for row in rows:
         _require_width(row, len(row.expressions), wanted)
     alike = all(map(_alike, zip(*(row.expressions for row in rows), strict=True)))
-    done = 0
+    row_count = 0
     for group in [rows] if alike else [[row] for row in rows]:
-        given = exp.Values(
+        source = exp.Values(
             expressions=[row.copy() for row in group],
             alias=exp.TableAlias(
                 this=exp.to_identifier("v"),
                 columns=[exp.to_identifier(f"c{place}") for place in range(len(wanted))],
             ),
         )
-        reader = session.query(exp.select("*").from_(given))
-        for batch in _fitted(session, reader, wanted, done + 1):
-            done += batch.num_rows
+        reader = session.query(exp.select("*").from_(source))
+        for batch in _fitted(session, reader, wanted, row_count + 1):
+            row_count += batch.num_rows
             yield batch
 
 
 def _alike(column: Iterable[exp.Expr]) -> bool:
     """Whether DuckDB finds a type for all values of a column: texts or others, not both."""
-    given = [one for one in column if not isinstance(one, exp.Null)]
-    return len({isinstance(one, exp.Literal) and bool(one.is_string) for one in given}) < 2
+    values = [value for value in column if not isinstance(value, exp.Null)]
+    return len({isinstance(value, exp.Literal) and bool(value.is_string) for value in values}) < 2
 
 
 def _require_width(node: exp.Expr, count: int, wanted: pa.Schema) -> None:
     if count != len(wanted):
         refuse(
-            f"{count} columns are given, and {len(wanted)} are wanted",
+            f"{count} columns given, {len(wanted)} expected",
             node,
             hint=f"give {', '.join(wanted.names)}, or name the columns: INSERT INTO t (…)",
         )
@@ -174,7 +174,7 @@ def _fitted(
     wanted: pa.Schema,
     first_row: int = 1,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows in the types of the table; times and instants meet in the session's zone."""
+    """Rows in the types of the table; local times and instants convert in the session's zone."""
     zone: str | None = None
     for batch in batches:
         if zone is None and _zoned(batch.schema) != _zoned(wanted):
@@ -196,36 +196,36 @@ def target_table(
     """The table that a statement changes.
 
     Args:
-        session: says what the name means.
+        session: resolves the name.
         node: the name.
         appending: rows are added or replaced as a whole, which tables without snapshots can do.
 
     Raises:
-        SqlError: the name stands for something else, or for a state of the past.
+        SqlError: the name is of something else, or of a past snapshot.
         NotFoundError: there is no such table.
     """
     if not isinstance(node, exp.Table):
         refuse("the name of a table is expected", node)
-    found = session.resolve(node)
-    plain = appending and hasattr(type(found), "append_rows")
-    if not (plain or isinstance(found, FileStoreTable)):
+    table = session.resolve(node)
+    plain = appending and hasattr(type(table), "append_rows")
+    if not (plain or isinstance(table, FileStoreTable)):
         hint = "name a table, not a view or t$…"
-        if hasattr(type(found), "append_rows"):
+        if hasattr(type(table), "append_rows"):
             hint = "a format table takes INSERT and INSERT OVERWRITE only"
         refuse("rows of this cannot be changed", node, hint=hint)
-    if not travel_of(found.schema.options).to_newest:
-        refuse("a state of the past cannot be changed", node, hint="leave the scan options out")
-    return found
+    if not travel_of(table.schema.options).to_newest:
+        refuse("a past snapshot cannot be changed", node, hint="remove the scan options")
+    return table
 
 
 def column_of(table: FileStoreTable, node: exp.Expr) -> str:
-    """The column of the table that a name means; upper and lower case are one."""
+    """The column of the table that a name means, case-insensitive."""
     name = node.name
-    by_fold = {one.lower(): one for one in table.schema.field_names}
+    by_fold = {column.lower(): column for column in table.schema.field_names}
     if name in table.schema.field_names:
         return name
     if name.lower() not in by_fold:
-        known = ", ".join(table.schema.field_names)
-        hint = suggestion(name, table.schema.field_names, f"the table has {known}")
+        columns = ", ".join(table.schema.field_names)
+        hint = suggestion(name, table.schema.field_names, f"the table has {columns}")
         refuse("there is no such column", node, hint=hint, name=name)
     return by_fold[name.lower()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Materialized tables: CREATE, ALTER … SUSPEND / RESUME / REFRESH / AS, and refreshes by the clock.
+"""Materialized tables: CREATE, ALTER … SUSPEND / RESUME / REFRESH / AS, scheduled refreshes.
 
 A refresh runs the stored query and puts its rows in place of those of the table, or of one
 partition, in one commit. What is stored and when a refresh is due is in
@@ -33,21 +33,23 @@ if TYPE_CHECKING:
 
 
 def create(session: SqlSession, node: nodes.CreateTable) -> int:
-    """CREATE MATERIALIZED TABLE: make it and refresh it; the rows written.
+    """CREATE MATERIALIZED TABLE: create it and refresh it; the number of rows written.
 
     Raises:
         SqlError: a clause is missing or not allowed.
         UnsupportedFeatureError: REFRESH_MODE = CONTINUOUS.
-        As of making tables and of the query; then there is no table.
+        As of creating tables and of the query; then there is no table.
     """
     catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
     if node.args.get("exists") and catalog.exists(identifier):
         return 0
     query = node.args.get("query")
     if query is None:
-        refuse("a materialized table is defined by a query", node, hint="add AS SELECT …")
+        refuse("a materialized table needs a query", node, hint="add AS SELECT …")
     if node.args["columns"]:
-        refuse("columns of a materialized table come from its query", node, hint="leave them out")
+        refuse(
+            "columns of a materialized table come from its query", node, hint="remove the columns"
+        )
     definition = MaterializedTable.of(
         complete_text(session, node.args["query_text"], own_catalog=True),
         node.args.get("freshness"),
@@ -72,14 +74,16 @@ def alter(session: SqlSession, node: nodes.AlterMaterializedTable) -> int | None
     """ALTER MATERIALIZED TABLE; of REFRESH how many rows were written.
 
     Raises:
-        SqlError: the table is none, or is suspended or refreshed already.
+        SqlError: the table is not materialized, or is suspended or refreshed already.
     """
     catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
     table, action = catalog.table(identifier), node.args["action"]
     definition = MaterializedTable.from_schema(table.schema)
     if action == "refresh":
         if node.args.get("options"):
-            refuse("REFRESH takes no options", node, hint="put them into the query as a hint")
+            refuse(
+                "REFRESH takes no options", node, hint="put them into the query as an OPTIONS hint"
+            )
         return refresh(session, table, node.args.get("partition"))
     if action == "as":
         table.alter(_new_query(session, table, node))
@@ -97,7 +101,7 @@ def alter(session: SqlSession, node: nodes.AlterMaterializedTable) -> int | None
 def refresh(
     session: SqlSession, table: "FileStoreTable", partition: Mapping[str, Any] | None = None
 ) -> int:
-    """Run the query of a materialized table; its rows take the place of those there are.
+    """Run the query of a materialized table; its rows replace the existing ones.
 
     Args:
         session: finds the tables of the query.
@@ -116,28 +120,30 @@ def refresh(
     unknown = sorted(set(partition or {}) - set(table.schema.partition_keys))
     if unknown:
         keys = ", ".join(table.schema.partition_keys) or "nothing"
-        refuse("no such partition column", hint=f"it is partitioned by {keys}", name=unknown[0])
+        refuse(
+            "no such partition column", hint=f"the table is partitioned by {keys}", name=unknown[0]
+        )
     if partition:
         query = _restricted(query, partition)
     names = list(table.schema.field_names)
     with session.query(query) as reader:
         rows = (pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in reader)
-        # a user of its own: what one user committed under an identifier is not committed again
+        # a unique user: one user commits an identifier only once
         user = f"{REFRESH_USER}-{table.ids.uuid()}"
         count, _ = table.overwrite_rows(rows, partition=partition or {}, user=user)
     return count
 
 
 def refresh_due(catalog: Catalog, identifier: str, now_ms: int | None = None) -> int | None:
-    """Refresh a materialized table if the clock says so.
+    """Refresh a materialized table if a refresh is due.
 
-    The whole table, or where its options say which time a partition holds, the partitions of the
+    The whole table, or where its options define the time of a partition, the partitions of the
     periods that are over, one commit each. The first refresh is always of the whole table.
 
     Args:
         catalog: of the table and of those in its query.
         identifier: `database.table`.
-        now_ms: current time [epoch ms]; None: what the table's clock says.
+        now_ms: current time [epoch ms]; None: that of the table's clock.
 
     Returns:
         How many rows were written; None: nothing is due, or the table is suspended.
@@ -158,12 +164,12 @@ def refresh_due(catalog: Catalog, identifier: str, now_ms: int | None = None) ->
     if last_ms is None or not chosen[0]:
         chosen = [{}]
     session = SqlSession(catalog, database=identifier.partition(".")[0])
-    different = [one for number, one in enumerate(chosen) if one not in chosen[:number]]
-    return sum(refresh(session, table, one) for one in different)
+    unique = [values for index, values in enumerate(chosen) if values not in chosen[:index]]
+    return sum(refresh(session, table, values) for values in unique)
 
 
 def _restricted(query: exp.Query, partition: Mapping[str, Any]) -> exp.Query:
-    """The rows of a query that have some values."""
+    """The rows of a query with some values of partition columns."""
     conditions: list[exp.Expr] = []
     for name, value in partition.items():
         column = exp.column(exp.to_identifier(name, quoted=True))
@@ -178,18 +184,18 @@ def _restricted(query: exp.Query, partition: Mapping[str, Any]) -> exp.Query:
 def _new_query(
     session: SqlSession, table: "FileStoreTable", node: nodes.AlterMaterializedTable
 ) -> list[SchemaChange]:
-    """Changes for another query: its first columns are those of the table, others are new."""
+    """Changes for a new query: its first columns are those of the table, others are new."""
     fields, old = query_fields(session, node.args["query"]), table.schema.fields
-    for field, known in zip(fields, old, strict=False):
-        if field.name != known.name or type_name(field.type).removesuffix(" NOT NULL") != type_name(
-            known.type
-        ).removesuffix(" NOT NULL"):
+    for field, column in zip(fields, old, strict=False):
+        if field.name != column.name or type_name(field.type).removesuffix(
+            " NOT NULL"
+        ) != type_name(column.type).removesuffix(" NOT NULL"):
             refuse(
                 "the new query changes a column",
                 node,
-                hint="new columns stand behind the old ones; drop the table for others",
-                name=known.name,
-                type=type_name(known.type),
+                hint="put new columns after the old ones; for other changes drop the table",
+                name=column.name,
+                type=type_name(column.type),
                 found=f"{field.name} {type_name(field.type)}",
             )
     if len(fields) < len(old):
@@ -202,5 +208,5 @@ def _new_query(
 
 
 def _set(table: "FileStoreTable", options: Mapping[str, str]) -> list[SchemaChange]:
-    known = table.schema.options
-    return [SetOption(key, value) for key, value in options.items() if known.get(key) != value]
+    current = table.schema.options
+    return [SetOption(key, value) for key, value in options.items() if current.get(key) != value]

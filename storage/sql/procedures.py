@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CALL sys.…: which procedures there are, and calling one of them.
+"""CALL sys.…: the list of procedures, and calling one of them.
 
 Source: Paimon's pages "Procedures" of Flink and of Spark. The declarations in `storage.sql.calls`
 are also what SHOW PROCEDURES, DESCRIBE PROCEDURE and docs/reference/procedures.md show.
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
 PROCEDURES: Mapping[str, Procedure] = {
-    one.name: one
+    procedure.name: procedure
     for module in (maintenance, versions)
-    for one in vars(module).values()
-    if isinstance(one, Procedure)
+    for procedure in vars(module).values()
+    if isinstance(procedure, Procedure)
 }
 """By name, without `sys.`."""
 
@@ -68,7 +68,7 @@ REFUSED: Mapping[str, str] = {
 }
 """Procedures of Paimon that are refused by name: why, and what to do instead."""
 
-_ALIASES = {alias: one for one in PROCEDURES.values() for alias in one.aliases}
+_ALIASES = {alias: procedure for procedure in PROCEDURES.values() for alias in procedure.aliases}
 
 
 def call(session: "SqlSession", node: CallProcedure) -> pa.Table:
@@ -97,9 +97,9 @@ def find_procedure(name: str) -> Procedure:
         UnsupportedFeatureError: there is one in Paimon that is refused here.
     """
     name = name.lower().removeprefix("sys.")
-    found = PROCEDURES.get(name) or _ALIASES.get(name)
-    if found is not None:
-        return found
+    procedure = PROCEDURES.get(name) or _ALIASES.get(name)
+    if procedure is not None:
+        return procedure
     if name in REFUSED:
         raise UnsupportedFeatureError(
             "this procedure is not supported", hint=REFUSED[name], procedure=f"sys.{name}"
@@ -117,10 +117,10 @@ def describe_procedure(name: str) -> pa.Table:
     arguments = find_procedure(name).arguments
     return pa.table(
         {
-            "argument": pa.array([one.name for one in arguments], pa.string()),
-            "type": pa.array([one.type for one in arguments], pa.string()),
-            "required": pa.array([one.required for one in arguments], pa.bool_()),
-            "default": pa.array([one.default or None for one in arguments], pa.string()),
-            "about": pa.array([one.about for one in arguments], pa.string()),
+            "argument": pa.array([argument.name for argument in arguments], pa.string()),
+            "type": pa.array([argument.type for argument in arguments], pa.string()),
+            "required": pa.array([argument.required for argument in arguments], pa.bool_()),
+            "default": pa.array([argument.default or None for argument in arguments], pa.string()),
+            "about": pa.array([argument.about for argument in arguments], pa.string()),
         }
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a query the scan of a table can do: columns that it reads, conditions on rows.
+"""Pushdown into the scan of a table: the columns that a query reads, its conditions on rows.
 
 Both are conservative: DuckDB filters and projects again, so what is not pushed costs time only.
 """
@@ -53,14 +53,14 @@ def used_columns(
     Args:
         tree: of the statement.
         schema: of the table.
-        name: under which the statement knows it.
+        name: of the table in the statement.
         select: the SELECT that reads it; `*` elsewhere is of other tables. None: not known.
     """
     words = {identifier.name.lower() for identifier in tree.find_all(exp.Identifier)}
     for star in tree.find_all(exp.Star):
         owner = star.parent.table if isinstance(star.parent, exp.Column) else ""
-        own = select is None or star.parent_select is select or owner.lower() == name.lower()
-        if own and not isinstance(star.parent, exp.Count):
+        matches = select is None or star.parent_select is select or owner.lower() == name.lower()
+        if matches and not isinstance(star.parent, exp.Count):
             return list(schema.names)
     whole_row = any(
         not column.table and column.name.lower() == name.lower()
@@ -95,37 +95,37 @@ def filter_of(
 
     Args:
         scope: of the SELECT.
-        name: under which it knows the table.
+        name: of the table in it.
         schema: of the table.
-        others: lower-cased column names of the other tables; empty sets of what is not known.
-        inherited: conditions that hold besides (`storage.sql.inherited`).
+        others: lower-cased column names of the other tables; an empty set where unknown.
+        inherited: further conditions (`storage.sql.inherited`).
     """
     select = scope.expression
     where = select.args.get("where") if isinstance(select, exp.Select) else None
     conditions = [*(() if where is None else conjuncts(where.this)), *inherited]
-    alone = all(others)
+    all_known = all(others)
     by_fold = {column.lower(): column for column in schema.names}
 
     def column_of(node: exp.Expr) -> str | None:
         if not isinstance(node, exp.Column) or node.args.get("db"):
             return None
-        found = by_fold.get(node.name.lower())
+        column = by_fold.get(node.name.lower())
         if node.table:
-            return found if node.table.lower() == name.lower() else None
-        unique = alone and not any(node.name.lower() in columns for columns in others)
-        return found if unique else None
+            return column if node.table.lower() == name.lower() else None
+        unique = all_known and not any(node.name.lower() in columns for columns in others)
+        return column if unique else None
 
     outer = _may_be_null(select, name)
     parts = []
     for part in conditions:
-        found = predicate_of(part, column_of, schema)
-        if found is not None and (not outer or _rejects_null(found)):
-            parts.append(found)
+        predicate = predicate_of(part, column_of, schema)
+        if predicate is not None and (not outer or _rejects_null(predicate)):
+            parts.append(predicate)
     return And(tuple(parts)) if len(parts) > 1 else (parts[0] if parts else None)
 
 
 def _may_be_null(select: exp.Expr, name: str) -> bool:
-    """Whether an outer join may put nulls in the place of the table's rows."""
+    """Whether an outer join may replace the table's rows by nulls."""
     joins = select.args.get("joins") or []
     return any(str(join.side).upper() in ("LEFT", "RIGHT", "FULL") for join in joins) and bool(name)
 
@@ -145,7 +145,7 @@ def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def predicate_of(node: exp.Expr, column_of: ColumnOf, schema: pa.Schema) -> Predicate | None:
-    """The condition as storage evaluates it; None: it cannot, or would see it differently."""
+    """The condition as storage evaluates it; None: it cannot, or with another result."""
     try:
         return _converted(node.unnest(), column_of, schema)
     except _NotPushed:
@@ -159,10 +159,10 @@ def _converted(  # noqa: C901 - one line per kind of condition
         return _converted(part.unnest(), column_of, schema)
 
     def column(part: exp.Expr) -> str:
-        found = column_of(part.unnest())
-        if found is None:
+        column_name = column_of(part.unnest())
+        if column_name is None:
             raise _NotPushed
-        return found
+        return column_name
 
     match node:
         case exp.And():
@@ -175,7 +175,7 @@ def _converted(  # noqa: C901 - one line per kind of condition
             return IsNull(column(node.this))
         case exp.In() if node.expressions and not node.args.get("query"):
             name = column(node.this)
-            return In(name, tuple(_literal(one, name, schema) for one in node.expressions))
+            return In(name, tuple(_literal(literal, name, schema) for literal in node.expressions))
         case exp.Between() if not node.args.get("symmetric"):
             name = column(node.this)
             low, high = (_literal(node.args[key], name, schema) for key in ("low", "high"))
@@ -191,7 +191,7 @@ def _converted(  # noqa: C901 - one line per kind of condition
 
 
 def _literal(node: exp.Expr, name: str, schema: pa.Schema) -> Any:
-    """A literal's value, where the column's type and DuckDB's comparison leave no doubt."""
+    """A literal's value, where it is certain to compare with the column as in DuckDB."""
     type_ = schema.field(name).type
     value = _value(node.unnest(), type_)
     try:
@@ -228,7 +228,7 @@ def _number(literal: exp.Literal) -> int | decimal.Decimal:
 
 
 def _same_time(node: exp.Cast, type_: pa.DataType) -> bool:
-    """DATE of a date column, TIMESTAMP of a column without zone; with digits it would round."""
+    """DATE of a date column, TIMESTAMP of a column without zone; a precision would round."""
     if node.to.expressions:
         return False
     if node.to.this is exp.DType.DATE:

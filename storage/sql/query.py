@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries: from a tree of our dialect to DuckDB's text over scans of tables.
+"""Queries: from a tree of our dialect to DuckDB's SQL over scans of tables.
 
 Each name of a table becomes a relation of its own, read with the columns and the conditions that
 the query has for it (`storage.sql.pushdown`). Names of views become their queries.
@@ -70,7 +70,7 @@ class Plan:
 
 
 def time_zone(session: "SqlSession") -> str | None:
-    """The zone that SET gave."""
+    """The time zone of SET."""
     return next((session.options[key] for key in ZONE_OPTIONS if key in session.options), None)
 
 
@@ -82,10 +82,10 @@ def run_query(session: "SqlSession", node: exp.Query) -> pa.RecordBatchReader:
 
 
 def query_rows(session: "SqlSession", node: exp.Query, rows: pa.Table) -> pa.Table:
-    """The result of a query over rows in the place of each of its tables.
+    """The result of a query over rows in place of each of its tables.
 
     Raises:
-        SqlError: the query is wrong; says where.
+        SqlError: the query is wrong; names the place.
     """
     inside = copy.copy(session)
     inside.relations = {"*": rows}
@@ -93,10 +93,10 @@ def query_rows(session: "SqlSession", node: exp.Query, rows: pa.Table) -> pa.Tab
 
 
 def plan_query(session: "SqlSession", node: exp.Query) -> Plan:
-    """Find what the names of a query stand for, and write it for DuckDB.
+    """Resolve the names of a query, and translate it for DuckDB.
 
     Raises:
-        SqlError: the query uses what is not allowed, or means nothing.
+        SqlError: the query uses what is not allowed, or is invalid.
         NotFoundError: there is no such table.
     """
     plan = Plan()
@@ -108,7 +108,7 @@ def plan_query(session: "SqlSession", node: exp.Query) -> Plan:
             dialect="duckdb", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE
         )
     except SqlglotError as error:
-        raise SqlError("the query cannot be carried out", detail=str(error)) from error
+        raise SqlError("the query cannot be executed", detail=str(error)) from error
     return plan
 
 
@@ -171,9 +171,9 @@ def _expanded(
     try:
         scopes = traverse_scope(tree)
         for scope in scopes:
-            _ = scope.selected_sources  # refuses a name that is given twice
+            _ = scope.selected_sources  # raises on a duplicate name
     except SqlglotError as error:
-        raise SqlError("the query cannot be understood", detail=str(error)) from error
+        raise SqlError("the query cannot be resolved", detail=str(error)) from error
     relations = [
         {
             name: _resolved(session, source)
@@ -184,24 +184,24 @@ def _expanded(
         }
         for scope in scopes
     ]
-    stars = [one for found in relations[-1:] for one in map(_columns_in_order, found.values())]
+    stars = [star for tables in relations[-1:] for star in map(_columns_in_order, tables.values())]
     conditions = inherited(scopes, positions(tree, names, given, *stars[:1]))
     replaced: list[tuple[exp.Table, exp.Expr]] = []
     selects: list[tuple[exp.Select, TypeOf]] = []
-    for scope, found in zip(scopes, relations, strict=True):
-        known = {name: _known_columns(relation) for name, relation in found.items()}
-        for name, relation in found.items():
+    for scope, tables in zip(scopes, relations, strict=True):
+        columns = {name: _known_columns(relation) for name, relation in tables.items()}
+        for name, relation in tables.items():
             source = scope.sources[name]
             assert isinstance(source, exp.Table)
-            others = [known.get(other, set()) for other in scope.sources if other != name]
-            besides = conditions.get(id(scope.expression), ())
+            siblings = [columns.get(alias, set()) for alias in scope.sources if alias != name]
+            extra = conditions.get(id(scope.expression), ())
             new = _replacement(
-                session, tree, scope, name, relation, others, besides, plan, numbers, depth
+                session, tree, scope, name, relation, siblings, extra, plan, numbers, depth
             )
             replaced.append((source, new))
         _strip_databases(scope)
         if isinstance(scope.expression, exp.Select):
-            selects.append((scope.expression, _type_of(found)))
+            selects.append((scope.expression, _type_of(tables)))
     for source, new in replaced:
         source.replace(new)
     _refuse_leftovers(tree, plan)
@@ -229,7 +229,7 @@ def _type_of(relations: Mapping[str, Any]) -> TypeOf:
 
 
 def _for_duckdb(node: exp.Expr) -> exp.Expr:
-    """What sqlglot leaves as it is, or would write with another meaning."""
+    """Rewrites what sqlglot does not translate, or would with another meaning."""
     match node:
         case exp.Quantile():  # Spark's PERCENTILE interpolates
             arguments = [node.this, node.args["quantile"]]
@@ -247,7 +247,7 @@ def _for_duckdb(node: exp.Expr) -> exp.Expr:
             node.set("unit", exp.var(_UNITS[node.text("unit").upper()]))
             return node
         case exp.Select() if node.args.get("hint"):
-            node.set("hint", None)  # how a query is carried out changes no result
+            node.set("hint", None)  # a hint on execution changes no result
             return node
         case exp.Bracket(this=exp.Column() as column) if _is_map(node, column):
             keys, values = node.expressions[::2], node.expressions[1::2]
@@ -306,8 +306,8 @@ def _replacement(
         this=exp.to_identifier(source.name, quoted=True)
     )
     if is_view(relation):
-        given = conditions_on(scope, name, besides)
-        return _view(session, source, relation, plan, numbers, depth, given)
+        conditions = conditions_on(scope, name, besides)
+        return _view(session, source, relation, plan, numbers, depth, conditions)
     schema = columns_of(relation)
     columns, predicate = None, None
     if schema is not None:
@@ -340,7 +340,7 @@ def _view(
     depth: int,
     given: Conditions,
 ) -> exp.Expr:
-    """The query of a view in the place of its name, with names as they are where the view is."""
+    """The query of a view in place of its name; its names resolve in the view's database."""
     inside = copy.copy(session)
     inside.catalog_name = source.catalog or session.catalog_name
     inside.database = source.db or session.database
@@ -352,9 +352,9 @@ def _view(
     names = [column.name for column in columns]
     query = parse_query(view.query)
     inner = _expanded(inside, query, plan, numbers, depth + 1, given, names)
-    found = inner.subquery(alias=exp.TableAlias(this=name.copy(), columns=columns), copy=False)
-    found.set("joins", source.args.get("joins"))
-    return found
+    subquery = inner.subquery(alias=exp.TableAlias(this=name.copy(), columns=columns), copy=False)
+    subquery.set("joins", source.args.get("joins"))
+    return subquery
 
 
 def _refuse_alike(schema: pa.Schema, source: exp.Table) -> None:
@@ -371,13 +371,13 @@ def _refuse_alike(schema: pa.Schema, source: exp.Table) -> None:
 
 def _strip_databases(scope: Scope) -> None:
     """`db.t.k` is `t.k`: relations have no databases."""
-    named = {
+    names = {
         (source.db.lower(), source.name.lower())
         for source in scope.sources.values()
         if isinstance(source, exp.Table) and source.db
     }
     for column in scope.columns:
-        if column.args.get("db") and (column.text("db").lower(), column.table.lower()) in named:
+        if column.args.get("db") and (column.text("db").lower(), column.table.lower()) in names:
             column.set("db", None)
             column.set("catalog", None)
 
@@ -389,18 +389,18 @@ def _name_incremental(tree: exp.Query) -> None:
         if option is None or not isinstance(table.this, exp.Anonymous):
             continue
         name, *bounds = [text_of(argument) or "" for argument in table.this.expressions]
-        named = exp.to_table(name, dialect=Lakeward)
-        named.set("alias", table.args.get("alias"))
-        named.meta[OPTIONS] = {option: ",".join(bounds)}
-        table.replace(named)
+        source = exp.to_table(name, dialect=Lakeward)
+        source.set("alias", table.args.get("alias"))
+        source.meta[OPTIONS] = {option: ",".join(bounds)}
+        table.replace(source)
 
 
 def _refuse_leftovers(tree: exp.Query, plan: Plan) -> None:
     """Nothing but relations and names of WITH may reach DuckDB as a name of a table."""
-    known = {cte.alias.lower() for cte in tree.find_all(exp.CTE)} | set(plan.relations)
+    names = {cte.alias.lower() for cte in tree.find_all(exp.CTE)} | set(plan.relations)
     for table in tree.find_all(exp.Table):
-        if _is_named(table) and (table.db or table.name.lower() not in known):
-            refuse("a table cannot stand here", table, table=table.name)
+        if _is_named(table) and (table.db or table.name.lower() not in names):
+            refuse("a table is not allowed here", table, table=table.name)
 
 
 def _refuse_functions(tree: exp.Query) -> None:
@@ -412,8 +412,8 @@ def _refuse_functions(tree: exp.Query) -> None:
             continue
         name = table.this.name or table.this.sql(dialect=Lakeward)
         raise SqlError(
-            "this function cannot stand for a table",
-            hint="there are UNNEST, EXPLODE and RANGE",
+            "this function cannot be used as a table",
+            hint="supported are UNNEST, EXPLODE and RANGE",
             function=name or "this",
             **position(table),
         )
@@ -429,7 +429,7 @@ def _function_name(function: exp.Func) -> str:
 
 
 def _name_session(session: "SqlSession", tree: exp.Query) -> None:
-    """The functions that give where a session is."""
+    """Replace the functions that return the current catalog and database."""
     places = {
         "current_database": session.database,
         "current_schema": session.database,
@@ -450,12 +450,12 @@ _OF_ARGUMENTS = (
     *(exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Neg, exp.Paren, exp.Abs, exp.Sum, exp.Min, exp.Max),
     *(exp.Coalesce, exp.Round),
 )
-"""What is a fraction where an argument is one."""
+"""Expressions that are fractions where an argument is one."""
 _ALWAYS = (exp.Div, exp.Avg, exp.Sqrt, exp.Pow, exp.Exp, exp.Ln, exp.Log)
 
 
 def adapt_casts(select: exp.Select, type_of: TypeOf) -> None:
-    """Write casts so that DuckDB does what Flink and Spark do.
+    """Rewrite casts so that DuckDB returns what Flink and Spark do.
 
     Fractions are cut off where DuckDB would round them to whole numbers, the text of an instant
     is its local time, without the zone's offset, and a day plus days is a day.
@@ -486,8 +486,8 @@ def _is_date(node: exp.Expr, type_of: TypeOf) -> bool:
             return type_ is not None and pa.types.is_date(type_)
         case exp.Cast() as cast_:
             return cast_.to.this is exp.DType.DATE
-        case other:
-            return isinstance(other, exp.CurrentDate)
+        case expression:
+            return isinstance(expression, exp.CurrentDate)
 
 
 def _is_instant(node: exp.Expr, type_of: TypeOf) -> bool:

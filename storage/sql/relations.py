@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What names in queries stand for: tables at a state, system tables, views.
+"""The resolution of names in queries: tables at a snapshot, system tables, views.
 
-`t`, `db.t`, `catalog.db.t`, each with `$branch_name` and `$system` behind it; `sys.name` are the
+`t`, `db.t`, `catalog.db.t`, each with an optional `$branch_name` and `$system`; `sys.name` are the
 tables of the catalog. Hints, `VERSION AS OF` and `TIMESTAMP AS OF` become dynamic options.
 """
 
@@ -35,7 +35,7 @@ _GLOBAL = re.compile(r"(?:spark\.)?paimon\.([^.]+)\.([^.]+)\.([^.]+)\.(.+)")
 """`SET 'paimon.<catalog>.<database>.<table>.<option>'`, each name or `*`."""
 _EVERYWHERE = "spark.paimon."
 _CLOSE, _DYNAMIC_CLOSE = 0.8, 0.6
-"""How alike a key must be to an option to be taken for it."""
+"""Similarity from which a key counts as a misspelt option."""
 _PREFIXES = ("parquet.", "orc.", "avro.", "lakeward.")
 
 
@@ -67,25 +67,25 @@ def resolve(session: "SqlSession", node: exp.Table) -> Any:
     options = dynamic_options(session, node, base)
     check_options(options, node, dynamic=True)
     try:
-        found = catalog.table(f"{database}.{base}" + (f"{BRANCH_MARK}{branch}" if branch else ""))
+        table = catalog.table(f"{database}.{base}" + (f"{BRANCH_MARK}{branch}" if branch else ""))
     except NotFoundError as error:
         view = None if branch or system else _view(catalog, f"{database}.{base}")
         if view is not None:
             if options:
-                refuse("a view has no options and no states", node)
+                refuse("a view takes no options and no time travel", node)
             return view
         if branch and catalog.exists(f"{database}.{base}"):
             rows = system_table(catalog.table(f"{database}.{base}"), "branches")
-            known = rows.column("branch_name").to_pylist()
+            branches = rows.column("branch_name").to_pylist()
             hint = suggestion(
-                branch, known, f"there are main{''.join(f', {one}' for one in known)}"
+                branch, branches, f"there are main{''.join(f', {name}' for name in branches)}"
             )
             missing = NotFoundError("there is no such branch", hint=hint, table=base, branch=branch)
             raise locate(missing, node) from error
         raise locate(_not_found(error, catalog, database, base), node) from error
     if options:
-        found = found.with_options(options)
-    return found if system is None else SystemTable(found, system)
+        table = table.with_options(options)
+    return table if system is None else SystemTable(table, system)
 
 
 def split_name(node: exp.Table) -> tuple[str, str | None, str | None]:
@@ -111,11 +111,11 @@ def dynamic_options(session: "SqlSession", node: exp.Table, base: str) -> dict[s
     names = (node.catalog or session.catalog_name, node.db or session.database, base)
     options: dict[str, str] = {}
     for key, value in session.options.items():
-        found = _GLOBAL.fullmatch(key)
-        if found and all(
-            mine in ("*", name) for mine, name in zip(found.groups(), names, strict=False)
+        match = _GLOBAL.fullmatch(key)
+        if match and all(
+            pattern in ("*", name) for pattern, name in zip(match.groups(), names, strict=False)
         ):
-            options[found[4]] = value
+            options[match[4]] = value
         elif key.startswith(_EVERYWHERE) and find_option(key.removeprefix(_EVERYWHERE)):
             options[key.removeprefix(_EVERYWHERE)] = value
     return {**options, **table_options(node), **_travel(session, node)}
@@ -125,16 +125,16 @@ def _travel(session: "SqlSession", node: exp.Table) -> dict[str, str]:
     version = node.args.get("version")
     if not isinstance(version, exp.Version):
         return {}
-    wanted = version.expression
-    if str(version.args.get("kind")).upper() != "AS OF" or wanted is None:
+    state = version.expression
+    if str(version.args.get("kind")).upper() != "AS OF" or state is None:
         refuse("only AS OF chooses a state", node)
     if str(version.this).upper() == "VERSION":
-        return {"scan.version": str(text_of(wanted))}
+        return {"scan.version": str(text_of(state))}
     from storage.sql.query import instant_ms
 
-    if isinstance(wanted, exp.Literal) and not wanted.is_string:
-        return {"scan.timestamp-millis": str(int(wanted.this) * 1000)}  # Spark: epoch seconds
-    return {"scan.timestamp-millis": str(instant_ms(session, wanted))}
+    if isinstance(state, exp.Literal) and not state.is_string:
+        return {"scan.timestamp-millis": str(int(state.this) * 1000)}  # Spark: epoch seconds
+    return {"scan.timestamp-millis": str(instant_ms(session, state))}
 
 
 def check_options(
@@ -151,8 +151,8 @@ def check_options(
     for key in options:
         if find_option(key) is not None or key.startswith(_PREFIXES):
             continue
-        known = [row.key for row in TABLE_OPTIONS]
-        hint = suggestion(key, known, cutoff=_DYNAMIC_CLOSE if dynamic else _CLOSE)
+        keys = [row.key for row in TABLE_OPTIONS]
+        hint = suggestion(key, keys, cutoff=_DYNAMIC_CLOSE if dynamic else _CLOSE)
         if hint or dynamic:
             hint = hint or "see the table options in the reference"
             raise locate(InvalidOptionError("there is no such option", hint=hint, option=key), node)
@@ -166,13 +166,13 @@ def _view(catalog: Catalog, identifier: str) -> Any:
 
 
 def _not_found(error: NotFoundError, catalog: Catalog, database: str, name: str) -> NotFoundError:
-    """The same error with what there is instead."""
-    if database not in (known := catalog.list_databases()):
-        hint = suggestion(database, known, f"there are {', '.join(known)}" if known else "")
+    """The same error with a hint at existing names."""
+    if database not in (names := catalog.list_databases()):
+        hint = suggestion(database, names, f"there are {', '.join(names)}" if names else "")
         return NotFoundError("there is no such database", hint=hint, database=database)
-    names = catalog.list_tables(database)
-    some = f"{database} has {', '.join(names[:10])}" if names else f"{database} has no tables"
-    hint = suggestion(name, names, some)
+    tables = catalog.list_tables(database)
+    listing = f"{database} has {', '.join(tables[:10])}" if tables else f"{database} has no tables"
+    hint = suggestion(name, tables, listing)
     context = {key: value for key, value in error.context.items() if key != "warehouse"}
     return NotFoundError(error.message, hint=hint, **context)
 
@@ -183,7 +183,7 @@ def is_view(relation: Any) -> bool:
 
 
 def columns_of(relation: Any) -> pa.Schema | None:
-    """Columns of a relation, without reading it; None: only its rows say."""
+    """Columns of a relation, without reading it; None: only its rows tell."""
     match relation:
         case pa.Table():
             return relation.schema
@@ -201,7 +201,7 @@ def rows_of(
     """The rows of a relation as an object with Arrow's stream interface.
 
     It can be read any number of times; rows that do not satisfy the predicate may be among them,
-    and without columns there is one of no meaning.
+    and an empty list of columns yields one arbitrary column.
     """
     if isinstance(relation, FileStoreTable):
         return EngineScan(relation, columns, predicate)

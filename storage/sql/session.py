@@ -28,7 +28,7 @@ DEFAULT_CATALOG = "paimon"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Result:
-    """What a statement gave.
+    """The result of a statement.
 
     Attributes:
         rows: of queries, SHOW, DESCRIBE, EXPLAIN and CALL; else None.
@@ -41,15 +41,15 @@ class Result:
 
 
 class SqlSession:
-    """Runs statements, one after the other. Not safe for several threads, but for `interrupt`.
+    """Runs statements, one after the other. Not thread-safe, except for `interrupt`.
 
     Attributes:
         catalogs: by name.
         catalog_name: the current one.
         database: the current one.
-        options: what SET gave.
-        relations: what stands in the place of tables of a query, by name; "*": of every other one.
-        rows_read: by queries, for those who show progress; they set it to 0.
+        options: of SET.
+        relations: replacements of tables of a query, by name; "*": of every other table.
+        rows_read: by queries, for progress displays, which reset it to 0.
     """
 
     def __init__(
@@ -69,20 +69,20 @@ class SqlSession:
         return self.catalogs[self.catalog_name]
 
     def execute(self, text: str) -> Iterator[Result]:
-        """Run the statements of a text; each when its result is asked for.
+        """Run the statements of a text; each when its result is requested.
 
         Yields:
             One result per statement.
 
         Raises:
             SqlError: a statement cannot be understood; those before it have run.
-            LakewardError: what the catalog or the table says; the context has line and column.
+            LakewardError: of the catalog or the table; the context has line and column.
         """
         for statement in statements(text):
             yield self.run(statement)
 
     def last_rows(self, text: str) -> pa.Table:
-        """Run statements; what the last one gives, as `Catalog.sql` says."""
+        """Run statements; the result of the last one as rows, see `Catalog.sql`."""
         result = [Result(affected=0), *self.execute(text)][-1]
         if result.rows is not None:
             return result.rows
@@ -119,20 +119,19 @@ class SqlSession:
             return Result(rows=self.query(node).read_all())
         for kind, (module, function) in _RUNNERS.items():
             if isinstance(node, kind):
-                # each room of statements is imported with its first statement: the console starts
-                # in a moment
+                # a module is imported with its first statement, so that the console starts fast
                 run = getattr(importlib.import_module(f"storage.sql.{module}"), function)
-                given = run(self, node)
-                if isinstance(given, pa.Table):
-                    return Result(rows=given)
-                return Result(affected=int(given or 0))
+                result = run(self, node)
+                if isinstance(result, pa.Table):
+                    return Result(rows=result)
+                return Result(affected=int(result or 0))
         return refuse("there is no such statement here", node, hint="put a SELECT before it")
 
     def query(self, node: exp.Query) -> pa.RecordBatchReader:
         """The rows of a query, batch by batch.
 
         Raises:
-            SqlError: the query is wrong; says where.
+            SqlError: the query is wrong; names the place.
             LakewardError: as of reading the tables.
         """
         from storage.sql.query import run_query
@@ -140,7 +139,7 @@ class SqlSession:
         return run_query(self, node)
 
     def resolve(self, table: exp.Table) -> Any:
-        """What a name in a query stands for, with the state that hints and time travel choose.
+        """Resolve a name in a query, with the state that hints and time travel choose.
 
         Returns:
             A `FileStoreTable` (or another kind of table that the catalog has), a
@@ -152,11 +151,11 @@ class SqlSession:
         """
         from storage.sql.relations import resolve
 
-        given = self.relations.get(table.name, self.relations.get("*"))
-        return resolve(self, table) if given is None else given
+        relation = self.relations.get(table.name, self.relations.get("*"))
+        return resolve(self, table) if relation is None else relation
 
     def catalog_of(self, node: exp.Table) -> Catalog:
-        """The catalog that a name says, else the current one.
+        """The catalog that a name includes, else the current one.
 
         Raises:
             NotFoundError: there is no such catalog.
@@ -174,25 +173,25 @@ class SqlSession:
         Raises:
             NotFoundError: there is none.
         """
-        found = self.catalogs.get(name)
-        if found is None:
-            known = ", ".join(self.catalogs)
+        catalog = self.catalogs.get(name)
+        if catalog is None:
+            names = ", ".join(self.catalogs)
             hint = suggestion(
-                name, self.catalogs, f"there are {known}; CREATE CATALOG makes others"
+                name, self.catalogs, f"there are {names}; CREATE CATALOG makes others"
             )
             raise NotFoundError("there is no such catalog", hint=hint, catalog=name)
-        return found
+        return catalog
 
     def identifier(self, node: exp.Table) -> str:
         """`database.table` of a name; without a database it is the current one."""
         return f"{node.db or self.database}.{node.name}"
 
     def watch(self, running: Any) -> None:
-        """Remember what `interrupt` stops; None: nothing runs."""
+        """Set the connection that `interrupt` stops; None: nothing runs."""
         self._running = running
 
     def count_rows(self, rows: int) -> None:
-        """Note that rows were read of a table."""
+        """Count rows that were read of a table."""
         self.rows_read += rows
 
     def interrupt(self) -> None:
@@ -230,5 +229,5 @@ _RUNNERS: Mapping[type[exp.Expression], tuple[str, str]] = {
     nodes.SetOption: ("show", "set_option"),
     nodes.ResetOption: ("show", "reset_option"),
 }
-"""Module and function by statement: `function(session, node)` gives rows (`pa.Table`), or how many
-rows it changed (None: metadata alone)."""
+"""Module and function by statement: `function(session, node)` returns rows (`pa.Table`), or how
+many rows it changed (None: metadata alone)."""

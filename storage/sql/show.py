@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SHOW, DESCRIBE and EXPLAIN: what there is, as rows; USE, SET and RESET: the session."""
+"""SHOW, DESCRIBE and EXPLAIN: metadata as rows; USE, SET and RESET: the session."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
 _MISSPELT = 0.85
-"""How alike an option of SET must be to one that is known to be taken for it."""
+"""Similarity from which an option of SET counts as a misspelt known one."""
 
 
 def show(session: "SqlSession", node: nodes.Show) -> pa.Table:
@@ -71,31 +71,31 @@ def show(session: "SqlSession", node: nodes.Show) -> pa.Table:
 
 
 def _of_table(session: "SqlSession", kind: str, node: nodes.Show) -> pa.Table:
-    found = session.resolve(node.this)
-    query = getattr(found, "query", None)
+    relation = session.resolve(node.this)
+    query = getattr(relation, "query", None)
     match kind:
         case "create view":
-            if not is_view(found):
+            if not is_view(relation):
                 refuse("this is a table", node.this, hint="SHOW CREATE TABLE")
-            return _rows({"create_view": [_create_view(_quoted(session, node.this), found)]})
+            return _rows({"create_view": [_create_view(_quoted(session, node.this), relation)]})
         case "create table":
-            if is_view(found):
+            if is_view(relation):
                 refuse("this is a view", node.this, hint="SHOW CREATE VIEW")
-            schema = _schema(found, node.this)
+            schema = _schema(relation, node.this)
             return _rows({"create_table": [_create_table(_quoted(session, node.this), schema)]})
         case "columns":
-            return _named("column_name", [name for name, *_ in _columns(found)], node)
+            return _named("column_name", [name for name, *_ in _columns(relation)], node)
         case "partitions":
-            return _partitions(found, node)
+            return _partitions(relation, node)
         case _:
             options = dict(
-                found.options if query is not None else _schema(found, node.this).options
+                relation.options if query is not None else _schema(relation, node.this).options
             )
-            wanted = node.args.get("like")
-            shown = shown_options(
-                {key: text for key, text in options.items() if wanted in (None, key)}
+            like = node.args.get("like")
+            entries = shown_options(
+                {key: text for key, text in options.items() if like in (None, key)}
             )
-            return _rows({"key": list(shown), "value": list(shown.values())})
+            return _rows({"key": list(entries), "value": list(entries.values())})
 
 
 def describe(session: "SqlSession", node: nodes.Describe) -> pa.Table:
@@ -105,9 +105,9 @@ def describe(session: "SqlSession", node: nodes.Describe) -> pa.Table:
             catalog = session.named_catalog(node.this.name)
             return _pairs({"name": node.this.name, **redacted_options(catalog.options)})
         case "database":
-            found = session.catalog_of(node.this).database(node.this.db)
-            facts = {"name": found.name, "comment": found.comment or ""}
-            return _pairs({**facts, **redacted_options(found.properties)})
+            target = session.catalog_of(node.this).database(node.this.db)
+            facts = {"name": target.name, "comment": target.comment or ""}
+            return _pairs({**facts, **redacted_options(target.properties)})
         case "procedure":
             from storage.sql.procedures import describe_procedure
 
@@ -118,24 +118,24 @@ def describe(session: "SqlSession", node: nodes.Describe) -> pa.Table:
             return _described(rows)
         case _:
             pass
-    found = session.resolve(node.this)
-    rows = _columns(found)
-    wanted = node.args.get("column")
-    if wanted:
-        known = [name for name, *_ in rows]
-        rows = [row for row in rows if row[0] == wanted[0]]
+    target = session.resolve(node.this)
+    rows = _columns(target)
+    path = node.args.get("column")
+    if path:
+        names = [name for name, *_ in rows]
+        rows = [row for row in rows if row[0] == path[0]]
         if not rows:
-            hint = suggestion(wanted[0], known, f"there are {', '.join(known)}")
-            error = NotFoundError("there is no such column", hint=hint, column=wanted[0])
+            hint = suggestion(path[0], names, f"there are {', '.join(names)}")
+            error = NotFoundError("there is no such column", hint=hint, column=path[0])
             raise locate(error, node.this)
     described = _described(rows)
     if node.args.get("extended"):
-        return pa.concat_tables([described, _described(_extended(found))])
+        return pa.concat_tables([described, _described(_extended(target))])
     return described
 
 
 def explain(session: "SqlSession", node: nodes.Explain) -> pa.Table:
-    """EXPLAIN: what is read of each table, and how DuckDB goes about the rest."""
+    """EXPLAIN: the scan of each table, and the plan of DuckDB."""
     plan = plan_query(session, node.this)
     lines = ["== Scans =="]
     for name, columns, predicate in plan.scans:
@@ -198,18 +198,18 @@ def _objects(session: "SqlSession", node: nodes.Show) -> list[str]:
     database = session.database if of is None else of.db
     if database == SYSTEM_DATABASE:
         return sorted(CATALOG_TABLES) if kind == "tables" else []
-    known = catalog.list_databases()
-    if database == DEFAULT_DATABASE and database not in known:
+    names = catalog.list_databases()
+    if database == DEFAULT_DATABASE and database not in names:
         return []
-    if database not in known:
-        hint = suggestion(database, known, f"there are {', '.join(known)}" if known else "")
+    if database not in names:
+        hint = suggestion(database, names, f"there are {', '.join(names)}" if names else "")
         raise locate(NotFoundError("there is no such database", hint=hint, database=database), node)
     if kind == "views":
         return catalog.list_views(database)
     if kind == "tables":
         return catalog.list_tables(database)
-    found = catalog.tables_of_type(MATERIALIZED_TABLE, database)
-    return [name.removeprefix(f"{database}.") for name in found]
+    tables = catalog.tables_of_type(MATERIALIZED_TABLE, database)
+    return [name.removeprefix(f"{database}.") for name in tables]
 
 
 def _schema(found: Any, node: exp.Table) -> TableSchema:
@@ -228,8 +228,8 @@ def _columns(found: Any) -> list[Column]:
         return _arrow_columns(rows_of(found).schema)
     if is_view(found):
         return [
-            (one.name, type_name(one.type), "true", None, None, one.description)
-            for one in found.fields
+            (field.name, type_name(field.type), "true", None, None, field.description)
+            for field in found.fields
         ]
     schema: TableSchema = found.schema
     keys = dict.fromkeys(schema.primary_keys, "PRIMARY KEY")
@@ -283,13 +283,13 @@ def _partitions(found: Any, node: nodes.Show) -> pa.Table:
         rows = found.partition_names()
     else:
         rows = system_table(found, "partitions").column("partition").to_pylist()
-    wanted = node.args.get("partition") or {}
-    shown = []
+    partition = node.args.get("partition") or {}
+    names = []
     for row in rows:
         values = dict(part.partition("=")[::2] for part in str(row).split("/"))
-        if all(values.get(key) == value for key, value in wanted.items()):
-            shown.append(str(row))
-    return _rows({"partition": sorted(shown)})
+        if all(values.get(key) == value for key, value in partition.items()):
+            names.append(str(row))
+    return _rows({"partition": sorted(names)})
 
 
 # ------------------------------------------------------------------------- CREATE as text
@@ -350,10 +350,10 @@ def _create_catalog(session: "SqlSession", name: str) -> str:
 
 
 def _create_database(session: "SqlSession", node: exp.Table) -> str:
-    found = session.catalog_of(node).database(node.db)
-    comment = "" if not found.comment else f" COMMENT {_text(found.comment)}"
+    entry = session.catalog_of(node).database(node.db)
+    comment = "" if not entry.comment else f" COMMENT {_text(entry.comment)}"
     return (
-        f"CREATE DATABASE {_name(found.name)}{comment}{_with(redacted_options(found.properties))}"
+        f"CREATE DATABASE {_name(entry.name)}{comment}{_with(redacted_options(entry.properties))}"
     )
 
 
@@ -367,8 +367,8 @@ def use_database(session: "SqlSession", node: nodes.UseDatabase) -> None:
     """USE [catalog.]database."""
     name, catalog = node.this.db, session.catalog_of(node.this)
     always = (SYSTEM_DATABASE, DEFAULT_DATABASE)
-    if name not in always and name not in (known := catalog.list_databases()):
-        hint = suggestion(name, known, f"there are {', '.join(known)}" if known else "")
+    if name not in always and name not in (names := catalog.list_databases()):
+        hint = suggestion(name, names, f"there are {', '.join(names)}" if names else "")
         raise locate(NotFoundError("there is no such database", hint=hint, database=name), node)
     if node.this.catalog:
         session.catalog_name = node.this.catalog
@@ -376,17 +376,17 @@ def use_database(session: "SqlSession", node: nodes.UseDatabase) -> None:
 
 
 def set_option(session: "SqlSession", node: nodes.SetOption) -> pa.Table | None:
-    """SET: keep an option, or show one or all."""
+    """SET: set an option, or show one or all."""
     key, value = node.args.get("key_text"), node.args.get("value")
     if key is not None and value is not None:
         if key in nodes.ZONE_OPTIONS:
             _require_zone(node, value)
         elif hint := suggestion(key, nodes.ZONE_OPTIONS, cutoff=_MISSPELT):
-            refuse("there is no such option of a session", node, hint=hint, option=key)
+            refuse("there is no such session option", node, hint=hint, option=key)
         session.options[key] = value
         return None
-    shown = {name: text for name, text in session.options.items() if key in (None, name)}
-    return _pairs(shown)
+    options = {name: text for name, text in session.options.items() if key in (None, name)}
+    return _pairs(options)
 
 
 def _require_zone(node: nodes.SetOption, zone: str) -> None:
@@ -397,7 +397,7 @@ def _require_zone(node: nodes.SetOption, zone: str) -> None:
 
 
 def reset_option(session: "SqlSession", node: nodes.ResetOption) -> None:
-    """RESET: forget one option or all."""
+    """RESET: unset one option or all."""
     key = node.args.get("key_text")
     if key is None:
         session.options.clear()

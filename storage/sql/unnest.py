@@ -2,7 +2,7 @@
 """UNNEST and LATERAL VIEW: rows of arrays and maps, as Flink and Spark have them, for DuckDB.
 
 Flink's UNNEST of an array of rows gives a column per field, Spark's EXPLODE one column of rows;
-of a map both give key and value. Which it is depends on the type, which the tables say.
+of a map both give key and value. The type of the column in the tables decides.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ TypeOf = Callable[[exp.Column], pa.DataType | None]
 
 
 def without_unnests(select: exp.Select, type_of: TypeOf) -> None:
-    """Write the UNNESTs in FROM of a SELECT as subqueries whose columns are what Flink's are."""
+    """Rewrite the UNNESTs in FROM of a SELECT as subqueries with Flink's columns."""
     for unnest in list(select.find_all(exp.Unnest)):
         place = unnest.parent
         if not isinstance(place, exp.From | exp.Join | exp.Lateral):
@@ -36,13 +36,13 @@ def without_unnests(select: exp.Select, type_of: TypeOf) -> None:
 
 
 def without_laterals(select: exp.Select, type_of: TypeOf) -> None:
-    """Write LATERAL VIEW as joins."""
+    """Rewrite LATERAL VIEW as joins."""
     laterals = select.args.get("laterals") or []
-    kept = []
+    remaining = []
     for lateral in laterals:
         function = lateral.this
         if not isinstance(function, exp.Explode | exp.Posexplode | exp.Inline):
-            kept.append(lateral)
+            remaining.append(lateral)
             continue
         array = function.this
         inner = _elements(array, type_of, spread=isinstance(function, exp.Inline))
@@ -63,7 +63,7 @@ def without_laterals(select: exp.Select, type_of: TypeOf) -> None:
         else:
             join.set("kind", "CROSS")
         select.append("joins", join)
-    select.set("laterals", kept)
+    select.set("laterals", remaining)
 
 
 def _names(function: exp.Expr, array: exp.Expr, type_of: TypeOf) -> list[str]:
@@ -75,8 +75,8 @@ def _names(function: exp.Expr, array: exp.Expr, type_of: TypeOf) -> list[str]:
 def _elements(array: exp.Expr, type_of: TypeOf, *, spread: bool) -> exp.Select:
     """`SELECT` of the elements; `spread`: fields of rows as columns."""
     type_ = type_of(array) if isinstance(array, exp.Column) else None
-    made = isinstance(array, exp.Map | exp.VarMap | exp.ToMap)
-    if made or (type_ is not None and pa.types.is_map(type_)):
+    map_literal = isinstance(array, exp.Map | exp.VarMap | exp.ToMap)
+    if map_literal or (type_ is not None and pa.types.is_map(type_)):
         return exp.select(
             *(
                 exp.alias_(
@@ -107,13 +107,13 @@ def _indexes(array: exp.Expr) -> exp.Expr:
 
 def _aliased(inner: exp.Select, alias: exp.Expr | None, columns: list[exp.Identifier]) -> exp.Expr:
     name = alias.this if alias is not None else None
-    found = exp.Subquery(this=inner)
+    subquery = exp.Subquery(this=inner)
     if name is not None or columns:
-        found.set(
+        subquery.set(
             "alias",
             exp.TableAlias(
                 this=name.copy() if name is not None else exp.to_identifier("unnested"),
                 columns=[column.copy() for column in columns],
             ),
         )
-    return found
+    return subquery

@@ -3,7 +3,7 @@
 
 Source: SEMANTICS.md §F.10, FORMAT.md §11.2. A branch is a directory with schemas, snapshots, tags,
 changelogs and consumers of its own. Making one copies a few small files; deleting one removes
-these and leaves the data to the removal of orphans.
+these and leaves the data to orphan removal.
 """
 
 import dataclasses
@@ -64,7 +64,7 @@ def create_branch(
         table.snapshot_owner.create_branch(name, tag)
     else:
         raise UnsupportedFeatureError(
-            "a branch of a table of a REST catalog starts at a tag, or empty",
+            "in a REST catalog a branch starts at a tag or empty",
             hint="create a tag of the snapshot, then the branch at the tag",
             snapshot=snapshot_id,
             table=table.layout.root,
@@ -76,9 +76,9 @@ def _copy_metadata(table: TableCore, name: str, tag: str | None, snapshot_id: in
     newest_schema = max(table.schemas.ids(), default=-1)
     first: Snapshot | None = None
     if tag is not None:
-        found = get_tag(table, tag)
-        first = found.snapshot
-        table.file_io.overwrite_bytes(target.tag_file(tag), found.to_json())
+        source_tag = get_tag(table, tag)
+        first = source_tag.snapshot
+        table.file_io.overwrite_bytes(target.tag_file(tag), source_tag.to_json())
     elif snapshot_id is not None:
         first = table.snapshots.read(snapshot_id)
     if first is not None:
@@ -101,7 +101,7 @@ def _copy_metadata(table: TableCore, name: str, tag: str | None, snapshot_id: in
 
 
 def drop_branch(table: TableCore, name: str) -> None:
-    """Remove a branch with its metadata; data files that only it named become orphans.
+    """Remove a branch with its metadata; data files that only it references become orphans.
 
     Raises:
         InvalidRequestError: it is the branch that `table` is opened at, or `main`.
@@ -109,7 +109,7 @@ def drop_branch(table: TableCore, name: str) -> None:
     """
     _require(table, name)
     if name == table.layout.branch:
-        raise InvalidRequestError("a branch cannot be dropped from itself", branch=name)
+        raise InvalidRequestError("a branch cannot be dropped while it is open", branch=name)
     if table.snapshot_owner is not None:
         table.snapshot_owner.drop_branch(name)
         return
@@ -148,7 +148,7 @@ def rename_branch(table: TableCore, name: str, new_name: str) -> None:
     target = dataclasses.replace(table.layout, branch=new_name).branch_root
     for status in list(table.file_io.walk(source)):
         if status.path.startswith(f"{source}/metadata/"):
-            continue  # of Iceberg, which is made anew
+            continue  # Iceberg metadata is generated again
         path = target + status.path.removeprefix(source)
         table.file_io.overwrite_bytes(path, table.file_io.read_bytes(status.path))
     drop_branch(table, name)
@@ -159,8 +159,8 @@ def fast_forward(table: TableCore, name: str) -> None:
     """Let main continue as a branch did: what main has since the branch's first snapshot is lost.
 
     Main's snapshots, schemas and tags from there on are replaced by the branch's. Data files that
-    only they named become orphans. Other processes must open the table anew (`latest`) before
-    they write to it, since schema ids may name other schemas now. Can be repeated when it stops.
+    only they reference become orphans. Other processes must open the table again (`latest`) before
+    they write to it, since schema ids may name other schemas now. Can be repeated after a failure.
 
     Args:
         table: the table, at main.
@@ -173,7 +173,7 @@ def fast_forward(table: TableCore, name: str) -> None:
     if table.layout.branch != _MAIN or name == _MAIN:
         raise InvalidRequestError(
             f"Branch name '{name}' do not use in fast-forward.",
-            detail="main is moved to a branch, not a branch to another",
+            detail="only main can be fast-forwarded, to another branch",
         )
     _require(table, name)
     layout = dataclasses.replace(table.layout, branch=name)
@@ -205,7 +205,7 @@ def fast_forward(table: TableCore, name: str) -> None:
 def _replace_schemas(
     table: TableCore, layout: TableLayout, schemas: list[int], first_id: int
 ) -> None:
-    """Main's schemas become the branch's; each is replaced at once, so there is always a table."""
+    """Main's schemas become the branch's; each is replaced in one step: a table always exists."""
     for schema_id in schemas:
         data = table.file_io.read_bytes(layout.schema_file(schema_id))
         path = table.layout.schema_file(schema_id)
@@ -231,4 +231,4 @@ def _check_name(name: str) -> None:
             f"Branch name cannot be pure numeric string but is '{name}'.", name=name
         )
     if "/" in name or "$" in name or any(ord(letter) < 32 for letter in name):
-        raise InvalidRequestError("this name of a branch is not allowed", name=name)
+        raise InvalidRequestError("invalid branch name", name=name)

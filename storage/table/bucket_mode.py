@@ -99,7 +99,7 @@ def require_fixed(schema: TableSchema, options: TableOptions, who: str) -> None:
     mode = require_buckets(schema, options)
     if mode not in (BucketMode.FIXED, BucketMode.UNAWARE):
         raise UnsupportedFeatureError(
-            f"{who} needs to know the bucket of a row from the row alone",
+            f"{who} needs a bucket computed from the row alone",
             hint="write through `FileStoreTable.new_write`, or set `bucket` to a number",
             option="bucket",
             value=options.bucket,
@@ -122,7 +122,7 @@ def require_keyed_buckets(schema: TableSchema, options: TableOptions) -> None:
     if mode is not BucketMode.FIXED:
         raise UnsupportedFeatureError(
             "this value of a table option is not implemented for writing bucket by bucket",
-            detail="an index, or a compaction, finds the buckets of rows",
+            detail="an index or a compaction assigns the rows' buckets",
             hint="set `bucket` to a number greater than 0, or write through "
             "`FileStoreTable.new_write`",
             option="bucket",

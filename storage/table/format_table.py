@@ -4,10 +4,9 @@
 Source: SEMANTICS.md §L.2, and Apache Paimon where that is silent. There are no snapshots: what
 lies in the directory is the table. Other engines read and write the same directory.
 
-A write is prepared outside of the table and then published file by file, each at once or not at
-all; one that fails removes what it published. An overwrite publishes the new files before it
-removes those that it found: a reader meanwhile may see both, and never fewer rows than one of the
-two states has.
+A write is staged outside of the table and then published file by file, each atomically; one that
+fails removes what it published. An overwrite publishes the new files before it removes the old
+ones: a concurrent reader may see both, and never fewer rows than one of the two states has.
 """
 
 import contextlib
@@ -77,7 +76,7 @@ class _File:
 
 
 class FormatFiles:
-    """New files on their way: written elsewhere, then published. A context manager."""
+    """Staged new files: written elsewhere, then published. A context manager."""
 
     def __init__(self, table: TableCore) -> None:
         self._table = table
@@ -106,25 +105,25 @@ class FormatFiles:
         return {*self._open, *(partition for partition, _ in self._done)}
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows."""
+        """Add rows."""
         schema = self._table.schema
         rows = _accepted(batch, schema, self._table.options)
         codes, framed, _ = partition_codes(rows, self._table)
-        stored = rows.select([field.name for field in stored_fields(schema)])
+        values = rows.select([field.name for field in stored_fields(schema)])
         for code, indices in split_codes(codes):
-            part = stored if indices is None else stored.take(pa.array(indices))
+            part = values if indices is None else values.take(pa.array(indices))
             for start in range(0, part.num_rows, _BATCH_ROWS):
                 self._append(framed[code], part.slice(start, _BATCH_ROWS))
         self.rows += rows.num_rows
 
     def require(self, replaced: Callable[[bytes], bool], partition: Mapping[str, Any]) -> None:
         """Check that all rows belong to the partitions that are replaced."""
-        for one in self.partitions:
-            if not replaced(one):
+        for key in self.partitions:
+            if not replaced(key):
                 raise InvalidRequestError(
                     "a new row does not belong to this partition",
                     hint="write only rows of the partition that is overwritten",
-                    partition=self._directory(one),
+                    partition=self._directory(key),
                     overwritten=dict(partition),
                 )
 
@@ -174,8 +173,8 @@ class FormatFiles:
         else:
             sink = spool
             if self._compression != "none":
-                kept = pa.PythonFile(_Kept(spool), "w")
-                sink = pa.CompressedOutputStream(kept, self._compression.replace("bzip2", "bz2"))
+                output = pa.PythonFile(_Kept(spool), "w")
+                sink = pa.CompressedOutputStream(output, self._compression.replace("bzip2", "bz2"))
             sink.write(self._text.header)
             file = _File(spool, sink, spool.tell)
         self._open[partition] = file
@@ -216,13 +215,13 @@ def _accepted(batch: pa.RecordBatch, schema: TableSchema, options: TableOptions)
     kinds, columns = accept_rows(batch, schema, options)
     if pc.any(pc.not_equal(kinds, 0)).as_py():
         raise InvalidRequestError(
-            "a format table takes inserts alone", hint="overwrite the table or a partition"
+            "a format table accepts only inserts", hint="overwrite the table or a partition"
         )
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
 
 
 class _Kept(io.RawIOBase):
-    """A file that stays open when what writes to it is closed."""
+    """A file that stays open when its writer is closed."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -236,11 +235,11 @@ class _Kept(io.RawIOBase):
 
 def _put(file_io: FileIO, path: str, data: bytes) -> None:
     if not file_io.put_if_absent(path, data):
-        raise InternalError("a new file has the name of another", path=path)
+        raise InternalError("a new file has the name of an existing one", path=path)
 
 
 _PORTS = ("layout", "file_io", "clock", "ids", "schemas")
-"""What a table without snapshots has of `FileStoreTable`, as it is there."""
+"""Attributes that a table without snapshots shares with `FileStoreTable`."""
 
 
 class FormatTable:
@@ -257,12 +256,12 @@ class FormatTable:
         self._core = core
 
     def __getattr__(self, name: str) -> Any:
-        from storage.table.table import FileStoreTable  # noqa: PLC0415 - the two know each other
+        from storage.table.table import FileStoreTable  # noqa: PLC0415 - circular import
 
         if name in _PORTS:
             return getattr(self._core, name)
-        known = name in FileStoreTable.__dataclass_fields__ or hasattr(FileStoreTable, name)
-        if known and not name.startswith("_"):
+        exists = name in FileStoreTable.__dataclass_fields__ or hasattr(FileStoreTable, name)
+        if exists and not name.startswith("_"):
             raise UnsupportedFeatureError(
                 f"a format table has no `{name}`",
                 detail="it is a directory of files, without snapshots",
@@ -281,7 +280,7 @@ class FormatTable:
 
     @property
     def schema(self) -> TableSchema:
-        """Rows are read and written as this says."""
+        """Rows are read and written in this schema."""
         return self._core.schema
 
     @property
@@ -315,13 +314,13 @@ class FormatTable:
     def partition_names(self) -> list[str]:
         """The partitions that have a directory, as `dt=2024-01-31/hh=01`."""
         keys = self.schema.partition_keys
-        found = []
+        partitions = []
         for directory in directories(self._core, None):
             names = directory.path.split("/")[-len(keys) :] if keys else []
             pairs = zip(keys, names, strict=True)
             parts = (name if "=" in name else f"{key}={name}" for key, name in pairs)
-            found.append("/".join(parts))
-        return found if keys else []
+            partitions.append("/".join(parts))
+        return partitions if keys else []
 
     def latest(self) -> "FormatTable":
         """The table at its newest schema."""
@@ -370,9 +369,9 @@ class FormatTable:
 
     def partitions(self) -> pa.Table:
         """The values of the partition columns of every partition directory, by path."""
-        found = sorted(directories(self._core, None), key=lambda one: one.path)
+        listing = sorted(directories(self._core, None), key=lambda directory: directory.path)
         schema = partition_schema(self.schema)
-        return pa.Table.from_batches([one.partition for one in found], schema=schema)
+        return pa.Table.from_batches([directory.partition for directory in listing], schema=schema)
 
     def append_rows(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Add rows, and count them.
@@ -404,7 +403,7 @@ class FormatTable:
             partition: values of some partition columns: exactly the partitions that have them
                 are replaced. None: of a partitioned table those that get rows, unless
                 `dynamic-partition-overwrite` is false; else all.
-            user: without meaning here.
+            user: ignored.
 
         Raises:
             InvalidRequestError: a row does not fit, is no insert, or belongs to no partition that
@@ -446,10 +445,10 @@ class FormatTable:
             raise InvalidRequestError(
                 "no partition is named", hint="truncate the table to remove all rows"
             )
-        chosen = chosen_partitions(self._core, partitions)
-        removed = self._remove(self._files(chosen))
+        matches = chosen_partitions(self._core, partitions)
+        removed = self._remove(self._files(matches))
         for directory in directories(self._core, None):
-            if chosen(framed(self._core, directory.partition)):
+            if matches(framed(self._core, directory.partition)):
                 self._core.file_io.prune(directory.path)
         return removed
 
@@ -463,12 +462,12 @@ class FormatTable:
 
     def _remove(self, paths: Sequence[str]) -> int:
         removed = self._core.file_io.delete_many(paths)
-        left = [path for path in paths if self._core.file_io.is_file(path)]
-        if left:
+        remaining = [path for path in paths if self._core.file_io.is_file(path)]
+        if remaining:
             raise StorageUnavailableError(
                 "files of a format table could not be removed",
                 hint="repeat the statement",
-                path=left[0],
+                path=remaining[0],
             )
         return removed
 
@@ -511,10 +510,10 @@ class FormatScan(ArrowScan):
         Raises:
             CorruptDataError: the name of a directory is no value of its partition column.
         """
-        wanted = both(self._predicate, predicate)
+        condition = both(self._predicate, predicate)
         splits = [
             split
-            for directory in directories(self._table.core, wanted)
+            for directory in directories(self._table.core, condition)
             for split in data_files(self._table.core, directory)
         ]
         return sorted(splits, key=lambda split: split.path)
@@ -525,21 +524,21 @@ class FormatScan(ArrowScan):
         """The rows of a file.
 
         Raises:
-            CorruptDataError: the file is damaged, or holds something else than the columns say.
+            CorruptDataError: the file is damaged, or does not match the columns.
             FileNotFoundError: it was removed.
         """
-        wanted = both(self._predicate, predicate)
+        condition = both(self._predicate, predicate)
         schema = self._table.schema
-        names = {*self._columns, *columns_of(wanted)}
-        needed = [field for field in schema.fields if field.name in names]
-        stored = [field for field in needed if field.name not in schema.partition_keys]
-        for batch in read_file(self._table.core, split, stored, wanted):
-            rows = completed(batch, needed, schema, split.partition)
-            if wanted is not None:
-                rows = rows.filter(mask(wanted, rows))
+        names = {*self._columns, *columns_of(condition)}
+        fields = [field for field in schema.fields if field.name in names]
+        file_fields = [field for field in fields if field.name not in schema.partition_keys]
+        for batch in read_file(self._table.core, split, file_fields, condition):
+            rows = completed(batch, fields, schema, split.partition)
+            if condition is not None:
+                rows = rows.filter(mask(condition, rows))
             if rows.num_rows:
-                shown = rows.select(list(self._columns))
-                yield shown if shown.schema.equals(self.schema) else shown.cast(self.schema)
+                output = rows.select(list(self._columns))
+                yield output if output.schema.equals(self.schema) else output.cast(self.schema)
 
 
 def _every(_: bytes) -> bool:

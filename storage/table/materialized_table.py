@@ -2,7 +2,7 @@
 """What defines a materialized table, as Paimon keeps it in the options of its schema. Pure.
 
 Source: SEMANTICS.md §L.2, Apache Paimon's `materialized-table.*` options and Flink's rules on
-periods. Refreshes are due at whole multiples of the freshness (from 1970 in the zone asked for).
+periods. Refreshes are due at whole multiples of the freshness (from 1970 in the given zone).
 Where `partition.fields.<column>.date-formatter` says which time a partition holds, the refresh that
 is due at a time writes the partition of the period that ends then.
 """
@@ -21,7 +21,7 @@ MATERIALIZED_TABLE = "materialized-table"
 """Value of the option `type`."""
 
 REFRESH_USER = "materialized-table-refresh"
-"""Users whose names begin so commit refreshes; their snapshots say when there was one."""
+"""Prefix of the users that commit refreshes; their snapshots record when one took place."""
 
 _PREFIX = "materialized-table."
 _UNITS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
@@ -38,10 +38,10 @@ class MaterializedTable:
     """The definition of a materialized table.
 
     Attributes:
-        query: whose result the table holds; its names are complete.
+        query: whose result the table holds; its names are fully qualified.
         freshness: number and unit (`second`, `minute`, `hour`, `day`).
         declared_mode: `automatic` or `full`.
-        suspended: whether it is not refreshed by the clock.
+        suspended: whether scheduled refreshes are off.
     """
 
     query: str
@@ -58,14 +58,14 @@ class MaterializedTable:
             mode: `full`, `continuous` or None.
 
         Raises:
-            InvalidRequestError: the freshness or the mode is none.
+            InvalidRequestError: the freshness or the mode is invalid.
             UnsupportedFeatureError: continuous refreshes.
         """
         if mode == "continuous":
             raise UnsupportedFeatureError(
                 "REFRESH_MODE = CONTINUOUS is not supported",
                 detail="a continuous refresh is a separate streaming job, which does not end",
-                hint="write REFRESH_MODE = FULL, or leave it out: the clock refreshes the table",
+                hint="write REFRESH_MODE = FULL, or leave it out: refreshes are then scheduled",
             )
         if mode not in (None, "full"):
             raise InvalidRequestError(
@@ -74,7 +74,7 @@ class MaterializedTable:
         number, unit = freshness or (str(_DEFAULT_FRESHNESS[0]), _DEFAULT_FRESHNESS[1])
         if unit.removesuffix("s") not in _UNITS_MS or not number.strip().isdecimal():
             raise InvalidRequestError(
-                "not a freshness",
+                "invalid freshness",
                 hint="write FRESHNESS = INTERVAL '<n>' SECOND, MINUTE, HOUR or DAY",
                 value=f"{number} {unit}",
             )
@@ -94,17 +94,17 @@ class MaterializedTable:
         options = schema.options
         query = option_value(options, f"{_PREFIX}definition-query")
         if option_value(options, "type") != MATERIALIZED_TABLE or not query:
-            raise InvalidRequestError("this is no materialized table")
+            raise InvalidRequestError("not a materialized table")
         if option_value(options, f"{_PREFIX}refresh-mode") == "continuous":
             raise UnsupportedFeatureError(
                 "the table is refreshed continuously by another engine",
-                hint="refresh it there, or make it again with REFRESH_MODE = FULL",
+                hint="refresh it there, or create it again with REFRESH_MODE = FULL",
             )
         number = str(option_value(options, f"{_PREFIX}interval-freshness") or "1")
         unit = option_value(options, f"{_PREFIX}interval-freshness.time-unit") or "hour"
         if not number.isdecimal() or int(number) == 0:
             raise InvalidOptionError(
-                "not a freshness", option=f"{_PREFIX}interval-freshness", value=number
+                "invalid freshness", option=f"{_PREFIX}interval-freshness", value=number
             )
         return MaterializedTable(
             query=query,
@@ -171,27 +171,27 @@ def check_formatters(schema: TableSchema) -> None:
     for column in _formatters(schema):
         if column not in texts:
             raise InvalidOptionError(
-                "the time of a partition is in a partition column of type STRING",
+                "a date formatter needs a partition column of type STRING",
                 option=f"partition.fields.{column}.date-formatter",
             )
 
 
 def _formatters(schema: TableSchema) -> dict[str, str]:
-    found = {}
+    patterns = {}
     for key, text in schema.options.items():
-        named = _FORMATTER.fullmatch(key)
-        if named is None:
+        match = _FORMATTER.fullmatch(key)
+        if match is None:
             continue
         pattern = re.sub("|".join(_PATTERNS), lambda part: _PATTERNS[part[0]], text)
         if re.search(r"[A-Za-z]", re.sub(r"%[YmdHMS]", "", pattern)):
             raise InvalidOptionError(
-                "a pattern of times has a letter without meaning",
+                "a date pattern contains an unsupported letter",
                 hint=f"it may contain {', '.join(_PATTERNS)} and other characters",
                 option=key,
                 value=text,
             )
-        found[named[1]] = pattern
-    return found
+        patterns[match[1]] = pattern
+    return patterns
 
 
 def last_refresh_ms(snapshots: SnapshotStore) -> int | None:

@@ -58,13 +58,13 @@ def check_object_table(schema: TableSchema) -> None:
     """
     if not option_value(schema.options, LOCATION):
         raise InvalidOptionError(
-            "an object table needs the directory that it lists",
+            "an object table needs a directory to list",
             hint="set `object-location`",
             option=LOCATION,
         )
-    known = {name: parse_type(text) for name, text in _COLUMNS}
+    types = {name: parse_type(text) for name, text in _COLUMNS}
     for field in schema.fields:
-        if known.get(field.name) != field.type:
+        if types.get(field.name) != field.type:
             raise InvalidRequestError(
                 "the columns of an object table are fixed",
                 hint="declare it without columns",

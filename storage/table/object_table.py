@@ -2,8 +2,8 @@
 """Object tables: an index of the objects (files) of a directory, as rows of an append table.
 
 Source: SEMANTICS.md §L.2; columns as of Apache Paimon 1.0 to 1.2, whose documents describe
-refreshes and time travel. A refresh lists the directory and takes the place of all rows in one
-commit, so each one is a snapshot.
+refreshes and time travel. A refresh lists the directory and replaces all rows in one commit, so
+each one is a snapshot.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ class ObjectTable(FileStoreTable):
 
     @staticmethod
     def of(table: FileStoreTable) -> "ObjectTable":
-        """A table of this type as what it is."""
+        """A table of this type as an `ObjectTable`."""
         fields = dataclasses.fields(table)
         return ObjectTable(**{field.name: getattr(table, field.name) for field in fields})
 
@@ -36,7 +36,7 @@ class ObjectTable(FileStoreTable):
         return str(option_value(self.schema.options, LOCATION))
 
     def refresh(self, *, file_io: FileIO | None = None, user: str | None = None) -> int:
-        """List the directory, and count its objects, which take the place of all rows.
+        """List the directory, replace all rows by its objects, and count them.
 
         Args:
             file_io: the store of the directory; None: that of the table if it is the same, else
@@ -56,26 +56,26 @@ class ObjectTable(FileStoreTable):
 
     def _store(self, location: str) -> tuple[FileIO, str]:
         scheme, mark, rest = location.partition("://")
-        own = self.layout.root.partition("://")
-        if mark and (scheme, rest.split("/")[0]) == (own[0], own[2].split("/")[0]):
+        root = self.layout.root.partition("://")
+        if mark and (scheme, rest.split("/")[0]) == (root[0], root[2].split("/")[0]):
             return self.file_io, location
         return resolve_file_io(location)
 
     def _rows(self, objects: Iterable[FileStatus]) -> Iterator[pa.RecordBatch]:
-        left = iter(objects)
-        while some := list(itertools.islice(left, _ROWS)):
-            paths = [one.path for one in some]
-            known = {
+        remaining = iter(objects)
+        while chunk := list(itertools.islice(remaining, _ROWS)):
+            paths = [status.path for status in chunk]
+            columns = {
                 "path": paths,
                 "parent_path": [path.rpartition("/")[0] for path in paths],
-                "name": [one.name for one in some],
-                "length": [one.size for one in some],
-                "mtime": [one.modified_ms for one in some],
+                "name": [status.name for status in chunk],
+                "length": [status.size for status in chunk],
+                "mtime": [status.modified_ms for status in chunk],
             }
             arrays = [
-                pa.array(known[field.name], field.type)
-                if field.name in known
-                else pa.nulls(len(some), field.type)
+                pa.array(columns[field.name], field.type)
+                if field.name in columns
+                else pa.nulls(len(chunk), field.type)
                 for field in self.schema.arrow_schema
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow_schema)

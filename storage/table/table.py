@@ -40,7 +40,7 @@ from storage.table.write.dynamic_bucket import AssignerShare
 from storage.table.write.write import TableWrite
 
 _ALTER_TRIES = 20
-"""Lost races before a schema change gives up; each loser applies its change on the winner's."""
+"""Lost races before a schema change fails; each retry applies the change to the winner's schema."""
 
 _DATA_DIRECTORY = "data-file.path-directory"
 _BRANCH = "branch"
@@ -60,12 +60,12 @@ class ChosenState(TypedDict, total=False):
 class FileStoreTable(TableOperations):
     """A table, or a branch of it, at one version of its schema.
 
-    Picklable, safe for several threads. Made by `open` or by a catalog. Rows are read and written
+    Picklable, safe for several threads. Created by `open` or a catalog. Rows are read and written
     in `schema`; `latest` gives the table at its newest version. After a branch was
     fast-forwarded, or to see options that were changed, ask for `latest`.
 
     Attributes:
-        dynamic_options: what `with_options` set, which `schema` holds already; None = taken away.
+        dynamic_options: what `with_options` set, which `schema` holds already; None = removed.
     """
 
     dynamic_options: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
@@ -103,8 +103,8 @@ class FileStoreTable(TableOperations):
         table = FileStoreTable.at(
             root, schema, file_io, clock or SystemClock(), ids or RandomIds(), branch or MAIN_BRANCH
         )
-        wanted = schema.options.get(_BRANCH, MAIN_BRANCH)
-        return table if branch is not None else table.at_branch(wanted)
+        default_branch = schema.options.get(_BRANCH, MAIN_BRANCH)
+        return table if branch is not None else table.at_branch(default_branch)
 
     @staticmethod
     def at(
@@ -157,7 +157,7 @@ class FileStoreTable(TableOperations):
         give the table the schema of that snapshot; `branch` opens the table at a branch.
 
         Args:
-            options: texts by key, on top of earlier ones; None takes an option away.
+            options: texts by key, on top of earlier ones; None removes an option.
 
         Raises:
             InvalidOptionError: a value is bad, options contradict each other, or an option must
@@ -180,7 +180,7 @@ class FileStoreTable(TableOperations):
         except NotFoundError:
             if travel.snapshot_id is None and travel.timestamp_ms is None:
                 raise
-            return table  # reading a state reports it; a stream may well begin there
+            return table  # reading a state reports it; a stream may start there
         return table if snapshot is None else table.with_schema(snapshot.schema_id)
 
     def with_schema(self, schema_id: int) -> "FileStoreTable":
@@ -197,8 +197,8 @@ class FileStoreTable(TableOperations):
         schema = stored
         if self.dynamic_options:
             texts = {**stored.options, **self.dynamic_options}
-            kept = {key: text for key, text in texts.items() if text is not None}
-            schema = dataclasses.replace(stored, options=kept)
+            options = {key: text for key, text in texts.items() if text is not None}
+            schema = dataclasses.replace(stored, options=options)
         if schema == self.schema:
             return self
         store = _manifest_store(self.file_io, self.layout, self.ids, schema)
@@ -250,7 +250,7 @@ class FileStoreTable(TableOperations):
         )
 
     def new_commit(self, commit_user: str) -> FileStoreCommit:
-        """A committer; after the commit of a batch job it does what is due on the table."""
+        """A committer; after the commit of a batch job it runs the maintenance that is due."""
         return FileStoreCommit(self, commit_user, after_batch=functools.partial(after_commit, self))
 
     def scan(
@@ -264,7 +264,7 @@ class FileStoreTable(TableOperations):
         watermark: int | None = None,
         version: str | None = None,
     ) -> RowScan:
-        """Choose rows; they are read when the scan is asked for them.
+        """Select rows; they are read when the scan is consumed.
 
         Without any way of choosing the snapshot it is the one that the table's options choose,
         else the newest; the newest is read in this schema, others in the schema that they had.
@@ -335,8 +335,8 @@ class FileStoreTable(TableOperations):
 
         Raises:
             InvalidSchemaChangeError: a change is not allowed.
-            CommitConflictError: others changed the schema each time.
-            StorageUnavailableError: it is unknown whether the change was made; check and repeat.
+            CommitConflictError: another writer changed the schema each time.
+            StorageUnavailableError: it is unknown whether the change was stored; check and retry.
         """
         if self.environment is not None:
             return self.environment.alter(self, changes)
@@ -345,7 +345,7 @@ class FileStoreTable(TableOperations):
     def evolved(
         self, changes: Sequence[SchemaChange], newest: TableSchema | None = None
     ) -> TableSchema:
-        """What the newest schema becomes by changes; nothing is stored.
+        """The newest schema with changes applied; nothing is stored.
 
         Raises:
             InvalidSchemaChangeError: a change is not allowed.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the options of a schema may ask for together, checked before the schema is published.
+"""Checks of the options of a schema in combination, before the schema is published.
 
-Each topic has its checks in the module that owns it; here they come together, with those that
+Each topic has its checks in the module that owns it; they are run from here, with those that
 belong to no other. Source: SEMANTICS.md §A.9, §C.8, §G, §L.1, and Apache Paimon where that is
 silent. The wording of the messages is Paimon's.
 """
@@ -75,17 +75,17 @@ def check_table(schema: TableSchema) -> None:
 
 
 def _check_files(schema: TableSchema, options: TableOptions) -> None:
-    """What only a file format or its statistics understand: values of options, and types."""
+    """Values of options and types that only a file format or its statistics can check."""
     levels = {
         *options.file_format_per_level,
         *options.file_compression_per_level,
         *options.stats_mode_per_level,
     }
     files = [DataFileOptions.of(options, level=level) for level in (None, *sorted(levels))]
-    for one in (*files, DataFileOptions.of(options, changelog=True)):
-        _naming("compression", check_compression, one.file_format, one.compression, options.raw)
-        _naming("stats-mode", StatsMode.parse, one.stats_mode)
-        check_types(one.file_format, schema.fields)
+    for file in (*files, DataFileOptions.of(options, changelog=True)):
+        _naming("compression", check_compression, file.file_format, file.compression, options.raw)
+        _naming("stats-mode", StatsMode.parse, file.stats_mode)
+        check_types(file.file_format, schema.fields)
     for column, mode in options.field_stats_modes.items():
         _naming(f"fields.{column}.stats-mode", StatsMode.parse, mode)
 
@@ -100,7 +100,7 @@ def _naming(option: str, check: Callable[..., object], *values: object) -> None:
 
 
 def _check_life(options: TableOptions) -> None:
-    """Values that only the pass after a commit understands."""
+    """Values that only the maintenance after a commit interprets."""
     TagPeriod.of(options)
     for option, zone in (
         ("sink.process-time-zone", options.sink_process_time_zone),

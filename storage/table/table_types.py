@@ -28,7 +28,10 @@ def typed_table(table: "FileStoreTable") -> "FileStoreTable | FormatTable":
         return ObjectTable.of(table)
     if kind not in ("table", "materialized-table"):
         raise UnsupportedFeatureError(
-            "tables of this type are not read", option="type", value=kind, table=table.layout.root
+            "tables of this type are not supported",
+            option="type",
+            value=kind,
+            table=table.layout.root,
         )
     return table
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Creating, replacing, renaming, deleting and listing the tags of a table or branch.
 
-Source: SEMANTICS.md §F.9, FORMAT.md §11.1. Expiry removes no file that a tag's snapshot names; so
-deleting the tag of a snapshot that has expired must remove what only it named.
+Source: SEMANTICS.md §F.9, FORMAT.md §11.1. Expiry removes no file that a tag's snapshot references;
+so deleting the tag of an expired snapshot must remove the files that only it references.
 """
 
 import dataclasses
@@ -28,13 +28,13 @@ def create_tag(
     time_retained_ms: int | None = None,
     ignore_if_exists: bool = False,
 ) -> Tag:
-    """Make a tag; of several concurrent calls one makes it.
+    """Create a tag; of several concurrent calls exactly one creates it.
 
     Args:
         name: of the tag; not blank, a valid file name.
         snapshot_id: what it keeps; None: the newest snapshot.
         time_retained_ms: how long it lives [ms]; None: until it is deleted.
-        ignore_if_exists: give the existing tag, whatever it keeps.
+        ignore_if_exists: return the existing tag, whatever it keeps.
 
     Raises:
         InvalidRequestError: the name is bad, or taken.
@@ -59,7 +59,7 @@ def replace_tag(
     *,
     time_retained_ms: int | None = None,
 ) -> Tag:
-    """Let an existing tag keep another snapshot. Files that only the old one named are kept.
+    """Point an existing tag to another snapshot. Files that only the old one references are kept.
 
     Raises:
         NotFoundError: there is no such tag or snapshot.
@@ -77,7 +77,7 @@ def replace_tag(
 
 
 def rename_tag(table: TableCore, name: str, new_name: str) -> None:
-    """Give a tag another name. Both names are there for a moment, so nothing is lost.
+    """Rename a tag. Both names exist for a moment, so nothing is lost.
 
     Raises:
         NotFoundError: there is no such tag.
@@ -92,18 +92,18 @@ def rename_tag(table: TableCore, name: str, new_name: str) -> None:
 
 
 def delete_tag(table: TableCore, name: str) -> bool:
-    """Remove a tag, and the files that only it named; False when there is no such tag."""
+    """Remove a tag, and the files that only it references; False when there is no such tag."""
     _check_name(name)
     try:
         tag = get_tag(table, name)
     except NotFoundError:
         return False
-    others = [one for one in all_tags(table) if one.name != name]
+    remaining = [entry for entry in all_tags(table) if entry.name != name]
     deleted = table.file_io.delete(table.layout.tag_file(name))
     publish_iceberg(table)
-    same = any(one.snapshot.id == tag.snapshot.id for one in others)
+    same = any(entry.snapshot.id == tag.snapshot.id for entry in remaining)
     if deleted and not same and not table.snapshots.exists(tag.snapshot.id):
-        _clean(table, tag.snapshot, others)
+        _clean(table, tag.snapshot, remaining)
     return deleted
 
 
@@ -153,15 +153,15 @@ def _snapshot_or_tagged(table: TableCore, snapshot_id: int) -> Snapshot:
 
 
 def _require_kept(table: TableCore, tag: Tag) -> None:
-    """Take the tag back if expiry may have started on its snapshot before it saw the tag.
+    """Delete the tag if expiry may have started on its snapshot before it saw the tag.
 
-    Expiry moves EARLIEST first and looks for tags afterwards. So a tag that is there while
-    EARLIEST has not passed its snapshot is seen by every expiry that could remove its files.
+    Expiry moves EARLIEST first and lists tags afterwards. So a tag that exists while EARLIEST
+    has not passed its snapshot is seen by every expiry that could remove its files.
     """
     earliest = table.snapshots.earliest_id()
     if earliest is not None and earliest <= tag.snapshot.id:
         return
-    if any(one.snapshot == tag.snapshot and one.name != tag.name for one in all_tags(table)):
+    if any(entry.snapshot == tag.snapshot and entry.name != tag.name for entry in all_tags(table)):
         return
     table.file_io.delete(table.layout.tag_file(tag.name))
     raise NotFoundError(
@@ -173,25 +173,25 @@ def _require_kept(table: TableCore, tag: Tag) -> None:
 
 
 def _clean(table: TableCore, expired: Snapshot, tags: list[Tag]) -> None:
-    """Remove what only an expired snapshot's tag has named.
+    """Remove files that only the tag of an expired snapshot referenced.
 
-    A file lives in consecutive snapshots. So of all that stay only the neighbours can name it:
-    the tags next to it and the oldest snapshot. Newer snapshots that overwrote could have brought
-    a file back; they are asked too.
+    A file is live in consecutive snapshots, so only the neighbours can still reference it: the
+    adjacent tags and the oldest snapshot. Overwrites in newer snapshots could have restored a
+    file; they are checked, too.
     """
     before = [tag for tag in tags if tag.snapshot.id < expired.id]
     after = [tag for tag in tags if tag.snapshot.id > expired.id]
     ids = table.snapshots.ids()
-    overwriting = table.snapshots.recall_many(ids[1:])
-    kept = Documents(
+    newer = table.snapshots.recall_many(ids[1:])
+    live_documents = Documents(
         snapshots=(
-            *(table.snapshots.read(one) for one in ids[:1]),
-            *(one for one in overwriting if one.commit_kind is CommitKind.OVERWRITE),
+            *(table.snapshots.read(id_) for id_ in ids[:1]),
+            *(snapshot for snapshot in newer if snapshot.commit_kind is CommitKind.OVERWRITE),
         ),
         tags=(*before[-1:], *after[:1]),
         changelogs=tuple(table.changelogs.read_many(table.changelogs.ids())),
     )
-    remove_unreachable(table, [expired], live_data_files(table, expired), kept)
+    remove_unreachable(table, [expired], live_data_files(table, expired), live_documents)
 
 
 def _check_name(name: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removing what writers made and no snapshot names: the files of commits that did not happen."""
+"""Removing files of commits that did not happen: written, and referenced by no snapshot."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ def discarded_on(
     messages: Iterable[CommitMessage],
     errors: type[BaseException] | tuple[type[BaseException], ...] = BaseException,
 ) -> Iterator[None]:
-    """Remove the files of messages when the block raises; without `errors`, whatever it raises.
+    """Remove the files of messages when the block raises; without `errors`, any exception.
 
     Messages that the block still appends are removed, too.
     """
@@ -41,7 +41,7 @@ def delete_files(
 ) -> None:
     """Remove data files, and index files given as entries; one that stays is an orphan."""
     paths = [table.data_path(*file) for file in sorted(files)]
-    paths += [index_path(table, one.partition, one.bucket, one.file) for one in index_files]
+    paths += [index_path(table, entry.partition, entry.bucket, entry.file) for entry in index_files]
     table.delete_quietly(paths)
 
 
@@ -50,7 +50,7 @@ def folded_files(
 ) -> tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]:
     """What one snapshot changes that holds both the new files of a message and its compaction.
 
-    Files that the message both makes and replaces are removed from the store.
+    Files that the message both creates and replaces are removed from the store.
 
     Returns:
         The live files it removes, and the files it adds.
@@ -67,13 +67,13 @@ def folded_files(
     }
     delete_files(table, garbage, ())
     before = tuple(file for file in compact.compact_before if file.file_name not in new)
-    kept = tuple(file for file in message.data.new_files if file.file_name not in replaced)
-    return before, (*kept, *compact.compact_after)
+    remaining = tuple(file for file in message.data.new_files if file.file_name not in replaced)
+    return before, (*remaining, *compact.compact_after)
 
 
 def without_changelog(table: TableCore, messages: Iterable[CommitMessage]) -> list[CommitMessage]:
     """The messages of an overwrite, which emits no changelog: their changelog files are removed."""
-    found: list[CommitMessage] = []
+    result: list[CommitMessage] = []
     paths: list[str] = []
     for message in messages:
         paths += [
@@ -83,6 +83,6 @@ def without_changelog(table: TableCore, messages: Iterable[CommitMessage]) -> li
         ]
         data = dataclasses.replace(message.data, changelog_files=())
         compact = dataclasses.replace(message.compact, changelog_files=())
-        found.append(dataclasses.replace(message, data=data, compact=compact))
+        result.append(dataclasses.replace(message, data=data, compact=compact))
     table.delete_quietly(paths)
-    return found
+    return result

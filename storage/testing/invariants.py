@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold for every table that can be reached; run after each step of the crash tests.
+"""Invariants of every reachable table; checked after each step of the crash tests.
 
 Also behind `lakeward table` checks: a violation is our bug or damage done from outside.
 """
@@ -39,13 +39,13 @@ def check_table(table: TableCore, *, rows: bool = False) -> None:
     Raises:
         InternalError: lists what is violated.
     """
-    found = list(violations(table, rows=rows))
-    if found:
+    problems = list(violations(table, rows=rows))
+    if problems:
         raise InternalError(
             "a table violates its invariants",
-            detail="; ".join(found[:20]),
+            detail="; ".join(problems[:20]),
             table=table.layout.root,
-            count=len(found),
+            count=len(problems),
         )
 
 
@@ -58,18 +58,18 @@ def violations(table: TableCore, *, rows: bool = False) -> Iterator[str]:
     * record counts add up, and equal the rows of the live files;
     * the state before a snapshot is the state after its predecessor;
     * files of one level above 0 do not overlap; sequence numbers and counts of a file are sane;
-    * every data file that is named exists, with the size recorded;
+    * every referenced data file exists, with the recorded size;
     * so does every index file; a bucket has one hash index, deletion vectors are of live files,
       lie inside of their index file one behind the other, and each file has one at most;
-    * what readers of the long-lived changelogs from EARLIEST on need is there;
-    * so is what tags and other branches name;
+    * files that readers of the long-lived changelogs from EARLIEST on need exist;
+    * so do those that tags and other branches reference;
     * with `rows`: deletion vectors mark as many rows as recorded, and only such as their files
-      have; where readers do not merge, the newest snapshot shows no key twice.
+      have; where readers do not merge, the newest snapshot has no key twice.
     """
     earliest, latest = table.snapshots.earliest_id(), table.snapshots.latest_id()
     if earliest is None or latest is None:
         return
-    seen: set[tuple[bytes, int, str]] = set()
+    seen_files: set[tuple[bytes, int, str]] = set()
     seen_index: set[str] = set()
     before: tuple[Snapshot, LiveState] | None = None
     schema_ids = set(table.schemas.ids())
@@ -87,14 +87,14 @@ def violations(table: TableCore, *, rows: bool = False) -> Iterator[str]:
         for (partition, bucket), entries in state.buckets.items():
             yield from _bucket(table, snapshot_id, partition, bucket, entries)
         yield from _files(
-            table, snapshot_id, [*state.entries(), *_changelog(table, snapshot)], seen
+            table, snapshot_id, [*state.entries(), *_changelog(table, snapshot)], seen_files
         )
         yield from _index_files(table, snapshot, state, seen_index, rows=rows)
         before = (snapshot, state)
     if rows and before is not None:
         yield from repeated_keys(table, before[0])
-    yield from _long_lived(table, schema_ids, earliest, seen)
-    yield from _kept_elsewhere(table, seen, seen_index)
+    yield from _long_lived(table, schema_ids, earliest, seen_files)
+    yield from _kept_elsewhere(table, seen_files, seen_index)
 
 
 def _long_lived(
@@ -110,12 +110,12 @@ def _long_lived(
         if changelog.schema_id not in schema_ids:
             yield f"{where} names schema {changelog.schema_id}, which is not there"
         if changelog.id >= oldest:
-            continue  # its snapshot is about to go
+            continue  # its snapshot is about to expire
         try:
             entries = _changelog(table, changelog)
             if not entries and by_delta and changelog.commit_kind is CommitKind.APPEND:
                 delta = delta_entries(table, changelog)
-                entries = [one for one in delta if one.kind is FileKind.ADD]
+                entries = [entry for entry in delta if entry.kind is FileKind.ADD]
         except (LakewardError, FileNotFoundError) as error:
             yield f"{where} cannot be read: {error}"
             continue
@@ -205,7 +205,7 @@ def _index_files(
             if bucket in hashed:
                 yield f"{where}: bucket {entry.bucket} has two hash indexes"
             hashed.add(bucket)
-        live = {one.file.file_name: one.file.row_count for one in state.buckets.get(bucket, ())}
+        live = {item.file.file_name: item.file.row_count for item in state.buckets.get(bucket, ())}
         for text in _vectors(entry.file, live):
             yield f"{where}: {entry.file.file_name} {text}"
         for vector in entry.file.deletion_vectors or ():
@@ -235,15 +235,15 @@ def _vectors(file: IndexFileMeta, live: Container[str]) -> Iterator[str]:
 
 
 def _changelog(table: TableCore, snapshot: Snapshot) -> list[ManifestEntry]:
-    return [entry for one in snapshot.lists[2:] for entry in listed_entries(table, one)]
+    return [entry for listing in snapshot.lists[2:] for entry in listed_entries(table, listing)]
 
 
 def _kept_elsewhere(
     table: TableCore, seen: set[tuple[bytes, int, str]], seen_index: set[str]
 ) -> Iterator[str]:
-    others = other_documents(table)
+    branches = other_documents(table)
     tagged = [tag.snapshot for tag in documents(table, table.layout.branch).tags]
-    for snapshot in (*tagged, *(one for other in others for one in other.states)):
+    for snapshot in (*tagged, *(state for branch in branches for state in branch.states)):
         try:
             entries = fold(state_entries(table, snapshot))
             index = list(index_files(table, snapshot))
@@ -292,8 +292,8 @@ def vector_contents(
         row_counts: rows of the live data files of the bucket, by name.
     """
     places = {
-        one.data_file_name: DeletionFile(path, one.offset, one.length, one.cardinality)
-        for one in file.deletion_vectors or ()
+        entry.data_file_name: DeletionFile(path, entry.offset, entry.length, entry.cardinality)
+        for entry in file.deletion_vectors or ()
     }
     try:
         vectors = load_vectors(table.file_io, places)
@@ -321,11 +321,11 @@ def repeated_keys(table: TableCore, snapshot: Snapshot) -> Iterator[str]:
         return
     try:
         plan = TableScan(table).with_snapshot(snapshot.id).plan()
-        found = TableRead(table, keys).to_table(plan)
+        rows = TableRead(table, keys).to_table(plan)
     except (LakewardError, FileNotFoundError) as error:
         yield f"snapshot {snapshot.id}: its keys cannot be read: {error}"
         return
-    repeats = found.num_rows - _distinct(found, keys)
+    repeats = rows.num_rows - _distinct(rows, keys)
     if repeats:
         yield f"snapshot {snapshot.id}: {repeats} rows have a key that is there already"
 

@@ -140,7 +140,7 @@ SETTINGS = (
 def _answers(now_ms):
     """Of requests of the last quarter of an hour."""
     refused = "these settings cannot change while the pipeline runs (keys = sink.warehouse)"
-    hint = "restart the daemon, or take the change back; until then it continues as before"
+    hint = "restart the daemon, or revert the change; until then the old settings apply"
     said = (
         ("reload", "failed", refused, hint),
         ("reload", "done", "goes on with new settings: pipeline, tables", ""),

@@ -94,7 +94,7 @@ def test_what_cannot_be_written_is_named_and_leaves_nothing(spark, tmp_path):
     plain = make_table(tmp_path / "plain")
     with pytest.raises(Exception, match="the table has no such column column=`w`"):
         save(spark.sql("select 1L as k, 'a' as w"), plain)
-    with pytest.raises(Exception, match="a row has no kind"):
+    with pytest.raises(Exception, match="a row has no valid row kind"):
         save(spark.sql("select 1L as k, 'a' as v, 'x' as _row_kind"), plain)
     assert plain.latest_snapshot() is None
 

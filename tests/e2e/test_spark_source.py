@@ -121,7 +121,7 @@ def test_mistakes_are_named(spark, table):
         frame(spark, table, scan_snapshot__ids="1").collect()
     with pytest.raises(AnalysisException, match="no such column"):
         frame(spark, table, columns="w").collect()
-    with pytest.raises(StreamingQueryException, match="needs the kinds of its rows"):
+    with pytest.raises(StreamingQueryException, match="needs row kinds"):
         Stream(spark, table, table.layout.root + "-checkpoint").run()
 
 

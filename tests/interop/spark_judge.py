@@ -54,7 +54,7 @@ _PAIR = re.compile(r"'([^']*)'\s*=\s*'([^']*)'")
 _SYSTEM_TABLE = re.compile(r"(?<![`\w$])(\w+(?:\$\w+)+)(?![`\w$])")
 _SET = re.compile(r"\s*SET\s+'([^']+)'\s*=\s*'([^']*)'\s*$", re.I)
 _RESET = re.compile(r"\s*RESET\s+'([^']+)'\s*$", re.I)
-_SYNTAX = re.compile(r"expected |the statement cannot be understood|the text cannot be split")
+_SYNTAX = re.compile(r"expected |the statement cannot be parsed|the text cannot be split")
 _ZONE = "table.local-time-zone"
 
 

@@ -2,12 +2,12 @@
 """Background compaction, on one thread of the driver.
 
 The tasks of a batch compact the buckets they write. What remains: compactions that they postpone
-(`lookup-wait` = false), buckets without rows in a batch that is due to compact everything
+(`lookup-wait` = false), buckets without rows in a batch that is due for a full compaction
 (`full-compaction.delta-commits`) or that are due by time (`compaction.optimization-interval`),
 compactions that lost a race or failed with their batch, and the rows of postponed buckets, which
-show only then; and, in `maintenance.compaction.window`, every table once. One table at a time, one
-bucket at a time, with commits of their own: a lost race costs the compaction and nothing else.
-`write-only` tables, and tables that the stream has never written, are skipped.
+are invisible until then; and, in `maintenance.compaction.window`, every table once. One table and
+one bucket at a time, in separate commits: a lost race costs only the compaction. `write-only`
+tables, and tables that the stream has never written, are skipped.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 _NIGHTLY = "window"
 _KINDS = ("minor", _NIGHTLY, "full")
-"""Of passes: only what is due, everything while the daily window is open, everything."""
+"""Of passes: due buckets, all buckets while the daily window is open, all buckets."""
 
 _APPENDS_EVERY = 10
 """Batches between two searches for small files of an append table; a batch adds one a partition."""
@@ -53,7 +53,7 @@ def kind_due(
     appends: bool = False,
     postpones: bool = False,
 ) -> str | None:
-    """Which compaction a table needs after a batch: `full`, `minor` or None. Pure.
+    """The compaction that a table needs after a batch: `full`, `minor` or None. Pure.
 
     Args:
         options: of the table.
@@ -63,7 +63,7 @@ def kind_due(
         first: whether this is the first batch of the process, which may follow a crash.
         idle_ms: time since the table was last checked [ms]; None = never.
         appends: whether it is a table without buckets, whose writers never compact.
-        postpones: whether it is a table whose rows show when a compaction gives them buckets.
+        postpones: whether it is a table whose rows get buckets, and become visible, by compaction.
     """
     if options.write_only:
         return None
@@ -72,9 +72,9 @@ def kind_due(
     if dropped and full_compaction_interval(options) == 1:
         return "full"
     if options.needs_lookup:
-        left = written and not options.lookup_wait
+        pending = written and not options.lookup_wait
         cadence = options.lookup_compact == "gentle" and merges_level_0(options, identifier)
-        if left or cadence or dropped or first:
+        if pending or cadence or dropped or first:
             return "minor"
     if postpones and (written or dropped or first):
         return "minor"
@@ -90,8 +90,8 @@ class BackgroundCompaction:
     """See the module.
 
     Args:
-        metrics: get every compaction.
-        committed: called with the tables in which one was committed.
+        metrics: record every compaction.
+        committed: called with the tables of committed compactions.
     """
 
     def __init__(
@@ -116,25 +116,25 @@ class BackgroundCompaction:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="compact-bucket")
 
     def after_batch(self, report: BatchReport) -> None:
-        """Schedule what is due; returns at once."""
+        """Schedule due compactions; returns at once."""
         first = self._open is None
         if self._open is None:
             self._open = dict.fromkeys(self._book.progresses(), -1)
         # the attempt that committed these may have failed before it published their compactions
         self._open |= dict.fromkeys((*report.replayed, *report.snapshots), report.identifier)
-        lost = {*report.replayed, *report.compactions_dropped}
+        lost_tables = {*report.replayed, *report.compactions_dropped}
         now_s = self._clock.monotonic_s()
         for name in sorted(self._open.copy()):
-            looked_s = self._looked_s.get(name)
+            checked_s = self._looked_s.get(name)
             table = self._book.table(name)
             mode = bucket_mode(table.schema, table.options)
             kind = kind_due(
                 table.options,
                 report.identifier,
                 written=name in report.snapshots,
-                dropped=name in lost,
+                dropped=name in lost_tables,
                 first=first,
-                idle_ms=None if looked_s is None else int((now_s - looked_s) * 1000),
+                idle_ms=None if checked_s is None else int((now_s - checked_s) * 1000),
                 appends=mode is BucketMode.UNAWARE,
                 postpones=mode is BucketMode.POSTPONE,
             )
@@ -143,11 +143,11 @@ class BackgroundCompaction:
                 self._schedule(name, kind)
 
     def beat(self) -> None:
-        """Called all the time: schedules every table when the daily window opens."""
-        opened = self._window_opened()
-        if opened is None or opened == self._night:
+        """Called periodically: schedules every table when the daily window opens."""
+        day = self._window_opened()
+        if day is None or day == self._night:
             return
-        self._night = opened
+        self._night = day
         for name in sorted(self._book.progresses()):
             if not self._book.table(name).options.write_only:
                 self._schedule(name, _NIGHTLY)
@@ -157,17 +157,17 @@ class BackgroundCompaction:
         self._schedule(name, "full")
 
     def _window_opened(self) -> datetime.date | None:
-        """The day of the window that is open now; None: it is shut, or there is none."""
+        """Start date of the current window; None: it is closed, or there is none."""
         text = self._book.settings.maintenance.compaction_window
         return None if text is None else DailyWindow.parse(text).opened(self._clock.now_ms())
 
     def _schedule(self, name: str, kind: str) -> None:
-        """At most one pass of a table waits; a fuller one takes the place of another."""
+        """At most one pass per table is pending; a more complete one replaces it."""
         with self._lock:
-            waiting = self._pending.get(name)
-            if waiting is None or _KINDS.index(kind) > _KINDS.index(waiting):
+            current = self._pending.get(name)
+            if current is None or _KINDS.index(kind) > _KINDS.index(current):
                 self._pending[name] = kind
-            if waiting is not None:
+            if current is not None:
                 return
             self._pending_since_s[name] = self._clock.monotonic_s()
             self._metrics.compaction_waits(self._pending_since_s)
@@ -217,7 +217,7 @@ class BackgroundCompaction:
         return self._closing.is_set() or self._window_opened() is None
 
     def _settled(self, name: str, last_written: int | None) -> None:
-        """Nothing is left to compact: the table is skipped until it is written again."""
+        """Nothing remains to compact: the table is skipped until it is written again."""
         if self._open is not None and self._open.get(name) == last_written:
             self._open.pop(name, None)
 
@@ -255,21 +255,21 @@ class BackgroundCompaction:
             self._metrics.record_lookup(LookupUse.since(before))
 
     def wait(self) -> None:
-        """Until what is scheduled is done."""
+        """Wait until all scheduled passes are finished."""
         self._thread.submit(lambda: None).result()
 
     def stop(self) -> None:
-        """Begin no further bucket; returns at once."""
+        """Start no further bucket; returns at once."""
         self._closing.set()
 
     def close(self) -> None:
-        """Finish the bucket in work, commit it, drop the rest."""
+        """Finish and commit the bucket in progress, drop the rest."""
         self._closing.set()
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._worker.shutdown(wait=True)
 
 
 def report_bug(done: "Future[None]") -> None:
-    """Log what a task of a pool failed with."""
+    """Log the failure of a task of a pool."""
     if not done.cancelled() and (error := done.exception()) is not None:
-        _LOG.error("maintenance stopped on a bug", exc_info=error)
+        _LOG.error("maintenance stopped: internal error", exc_info=error)

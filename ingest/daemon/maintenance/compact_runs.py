@@ -36,11 +36,11 @@ _ORPHANED = 75
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which tables.
+    """A selection of tables.
 
     Attributes:
-        tables: by name, `database.table`.
-        database: all tables of this one.
+        tables: names, `database.table`.
+        database: all tables of this database.
         including: regular expression that a whole name must match; with `database` it narrows.
         excluding: regular expression; tables whose whole name matches are left out.
     """
@@ -53,11 +53,11 @@ class Selection:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SortBy:
-    """That rows are to be put in an order.
+    """A sort order for rows.
 
     Attributes:
-        columns: by which.
-        order: how.
+        columns: sort columns.
+        order: kind of order.
     """
 
     columns: tuple[str, ...]
@@ -71,9 +71,9 @@ class TableRun:
     Attributes:
         table: `database.table`.
         kind: of compaction: `full`, `minor`, or how rows are sorted.
-        report: what was done; of several passes the sum.
-        error: why nothing, or not all, could be done.
-        passes: compactions of the table added up here.
+        report: result; of several passes the sum.
+        error: why compaction was not possible, or incomplete.
+        passes: number of passes in the sum.
     """
 
     table: str
@@ -104,8 +104,8 @@ class TableRun:
         """As plain values."""
         values = dataclasses.asdict(dataclasses.replace(self.report, failures=[]))
         values["failures"] = [
-            {"partition": one.partition, "bucket": one.bucket, "error": str(one.error)}
-            for one in self.report.failures
+            {"partition": failure.partition, "bucket": failure.bucket, "error": str(failure.error)}
+            for failure in self.report.failures
         ]
         error = None if self.error is None else str(self.error)
         return {
@@ -117,16 +117,16 @@ class TableRun:
         }
 
     def add(self, later: "TableRun") -> None:
-        """Take in a later pass over the same table."""
-        one, two = self.report, later.report
+        """Add a later pass over the same table."""
+        total, report = self.report, later.report
         for name in ("compacted", "unchanged", "dropped", "planned"):
-            setattr(one, name, getattr(one, name) + getattr(two, name))
+            setattr(total, name, getattr(total, name) + getattr(report, name))
         for name in ("read_bytes", "written_bytes", "changelog_rows", "bucket_seconds", "seconds"):
-            setattr(one, name, getattr(one, name) + getattr(two, name))
-        one.buckets, one.files_after = two.buckets, two.files_after
-        one.lost, one.skipped = two.lost, two.skipped  # a later pass makes up for them
-        one.failures = two.failures
-        one.snapshots += two.snapshots
+            setattr(total, name, getattr(total, name) + getattr(report, name))
+        total.buckets, total.files_after = report.buckets, report.files_after
+        total.lost, total.skipped = report.lost, report.skipped  # a later pass compensates for them
+        total.failures = report.failures
+        total.snapshots += report.snapshots
         self.error = later.error
         self.passes += later.passes
 
@@ -135,7 +135,7 @@ def selected(catalog: Catalog, selection: Selection) -> list[str]:
     """Names of the chosen tables.
 
     Raises:
-        InvalidRequestError: a pattern is no regular expression.
+        InvalidRequestError: a pattern is not a valid regular expression.
         NotFoundError: there is no such database.
     """
     including = _pattern("--including-tables", selection.including)
@@ -147,15 +147,15 @@ def selected(catalog: Catalog, selection: Selection) -> list[str]:
             if selection.database not in databases:
                 raise NotFoundError("there is no such database", database=selection.database)
             databases = [selection.database]
-        found = [f"{each}.{name}" for each in databases for name in catalog.list_tables(each)]
-        matching = [name for name in found if including is None or including.fullmatch(name)]
+        tables = [f"{db}.{name}" for db in databases for name in catalog.list_tables(db)]
+        matching = [name for name in tables if including is None or including.fullmatch(name)]
         names += [name for name in matching if not _is_format_table(catalog, name)]
-    kept = [name for name in names if excluding is None or not excluding.fullmatch(name)]
-    return list(dict.fromkeys(kept))
+    remaining = [name for name in names if excluding is None or not excluding.fullmatch(name)]
+    return list(dict.fromkeys(remaining))
 
 
 def _is_format_table(catalog: Catalog, name: str) -> bool:
-    """Whether a table is a directory of files, which has nothing to compact or expire."""
+    """Whether a table is a directory of files without anything to compact or expire."""
     schema = catalog.schemas(name).latest()
     return schema is not None and schema.options.get("type") == "format-table"
 
@@ -180,7 +180,7 @@ def compact_tables(
     stopping: Callable[[], bool] = lambda: False,
     sort: SortBy | None = None,
 ) -> list[TableRun]:
-    """Compact tables one after another; one that fails does not keep the others from it."""
+    """Compact tables one after another; a failure of one does not affect the others."""
     runs = []
     for name in names:
         if stopping():
@@ -225,8 +225,8 @@ def plan_tables(
     request: CompactRequest,
     sort: SortBy | None = None,
 ) -> list[tuple[TableRun, CompactionPlan | None]]:
-    """What `compact_tables` would do."""
-    found: list[tuple[TableRun, CompactionPlan | None]] = []
+    """The plans of `compact_tables`."""
+    plans: list[tuple[TableRun, CompactionPlan | None]] = []
     for name in names:
         run, plan = TableRun(table=name, kind=_kind(request, sort)), None
         try:
@@ -237,8 +237,8 @@ def plan_tables(
                 plan = plan_sort(table, sort.columns, request)
         except (LakewardError, OSError) as error:
             run.error = error
-        found.append((run, plan))
-    return found
+        plans.append((run, plan))
+    return plans
 
 
 def _log(run: TableRun) -> None:
@@ -279,7 +279,7 @@ def exit_code(runs: Sequence[TableRun], named: Sequence[str] = ()) -> int:
 
     Args:
         runs: of all tables.
-        named: tables that were given by name; for these a refusal counts as a failure.
+        named: tables selected by name; for these a refusal counts as a failure.
     """
     errors: list[BaseException] = []
     for run in runs:
@@ -294,10 +294,9 @@ def exit_code(runs: Sequence[TableRun], named: Sequence[str] = ()) -> int:
 def worker_pool(parallelism: int) -> Executor:
     """Worker processes for that many buckets at a time; with one, a thread of this process.
 
-    They are not forked from this process, whose Arrow threads would not survive that, but from a
-    server that has imported the program and done nothing; they start when there is work. A worker
-    exits as soon as its parent process has ended in any way, and ignores Ctrl-C: the parent decides
-    what a signal means.
+    They are not forked from this process, whose Arrow threads would not survive a fork, but from an
+    idle server process that has imported the program; they start on demand. A worker exits as soon
+    as its parent process has ended for any reason, and ignores Ctrl-C: the parent handles signals.
     """
     if parallelism <= 1:
         return ThreadPoolExecutor(1, thread_name_prefix="compact")

@@ -177,7 +177,9 @@ class LayoutWatch:
             try:
                 layout = layout_of(self._book.table(name))
             except (LakewardError, OSError) as error:
-                _LOG.debug("the layout of a table is not known", extra={"table": name, "e": error})
+                _LOG.debug(
+                    "the layout of a table is unavailable", extra={"table": name, "e": error}
+                )
                 continue
             if layout is not None:
                 self._record(name, layout)
@@ -392,7 +394,7 @@ class Maintenance:
             marked = self._upkeep.mark_done(self._book.table(name), now_ms=self._clock.now_ms())
             for partition in marked:
                 _LOG.info(
-                    "a partition is done",
+                    "partition marked done",
                     extra={"event": "partition_done", "table": name, "partition": partition},
                 )
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client of requests: sends one, shows progress, returns the result.
 
-The daemon need not run: the request waits in the warehouse for its next start. Whether one runs is
-queried at its HTTP endpoint, which may be off or unreachable; so the command waits for an answer
-either way, up to its time limit.
+The daemon need not run: the request waits in the warehouse for its next start. The HTTP endpoint
+that shows whether one runs may be disabled or unreachable; so the command waits for an answer in
+any case, up to its time limit.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from storage.io.resolve import resolve_file_io
 
 _POLL_S = 0.5
 _SILENT_S = 15.0
-"""Silence of the daemon before the command says what it waits for [s]."""
+"""Silence of the daemon before the command reports what it waits for [s]."""
 
 _HTTP_TIMEOUT_S = 3.0
 
@@ -40,7 +40,7 @@ class AskOptions:
     """How a command waits.
 
     Attributes:
-        wait: whether it waits at all.
+        wait: whether it waits.
         timeout_s: how long [s].
         say: called with progress; None = standard error.
         clock: time.
@@ -68,7 +68,7 @@ def ask_and_wait(
 
     Raises:
         LakewardError: the daemon's error; `RefusedError` for one of an unknown class.
-        RetryableError: no answer came in time; the request is still there.
+        RetryableError: no answer in time; the request remains.
     """
     files = request_files(settings)
     say = options.say or _to_stderr
@@ -87,7 +87,7 @@ def _wait(
 ) -> Answer:
     clock = options.clock
     began = clock.monotonic_s()
-    shown = ""
+    last_text = ""
     explained = False
     if not running:
         say("no daemon answers here; the request will be handled when one runs or starts")
@@ -98,17 +98,17 @@ def _wait(
         if answer is not None and answer.final:
             raise _error_of(answer)
         waited = clock.monotonic_s() - began
-        if answer is not None and answer.text != shown:
-            shown = answer.text
-            say(shown)
+        if answer is not None and answer.text != last_text:
+            last_text = answer.text
+            say(last_text)
         if answer is None and running and not explained and waited >= _SILENT_S:
             explained = True
             say("waiting for the batch in progress to end")
         if waited >= options.timeout_s:
             raise RetryableError(
                 "the daemon has not answered in time",
-                hint="the request stays: the daemon handles it after its batch, or at its next "
-                "start; `lakeward status` shows it",
+                hint="the request stays queued: the daemon handles it after its batch, or at its "
+                "next start; `lakeward status` shows it",
                 request=request.id,
                 waited_s=round(waited),
             )
@@ -125,15 +125,15 @@ def daemon_status(settings: Settings, url: str | None = None) -> dict[str, Any] 
 
     Args:
         settings: the pipeline's.
-        url: where its endpoint is, if not where the settings say.
+        url: its endpoint; None = that of the settings.
     """
-    shown = settings.metrics
+    metrics = settings.metrics
     if url is None:
-        if not shown.enabled or not shown.port:
+        if not metrics.enabled or not metrics.port:
             return None
-        host = "127.0.0.1" if shown.host in ("", "0.0.0.0", "::") else shown.host
+        host = "127.0.0.1" if metrics.host in ("", "0.0.0.0", "::") else metrics.host
         host = f"[{host}]" if ":" in host else host
-        url = f"http://{host}:{shown.port}"
+        url = f"http://{host}:{metrics.port}"
     document = status_document_at(url)
     if document is not None and document.get("pipeline") == settings.pipeline.name:
         return document

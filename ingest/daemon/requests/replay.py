@@ -3,17 +3,17 @@
 
 Steps of a replay, in this order:
 
-1. resolve what an earlier one left unfinished (`Ledger`);
+1. resolve an unfinished earlier replay (`Ledger`);
 2. decode the chosen records and the later ones of the same keys (`replayed_rows`);
 3. write their rows; records whose rows cannot be written stay in quarantine, with the error, and
-   steps 2 and 3 are done again without them;
-4. write the ledger: which commits will have which records;
+   steps 2 and 3 are repeated without them;
+4. write the ledger: the records of each commit;
 5. commit table by table, as `<stream>.replay`;
 6. mark the records in the quarantine table, and delete the ledger.
 
-A crash before 5 changes nothing (schema changes apart, which are the stream's own); one inside 5
-leaves some tables done, and step 1 of the next replay, or of the same request handled again, marks
-their records before it continues with the others.
+A crash before 5 changes nothing (except schemas, as in the stream); one inside 5 leaves some tables
+committed, and step 1 of the next replay, or of the same request handled again, marks their records
+before it continues with the others.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ class Ledger:
 
 
 def ledger_file(file_io: FileIO, warehouse: str, stream: str) -> StateFile[Ledger]:
-    """The file of a stream; there is none unless a replay is unfinished."""
+    """The ledger file of a stream; it exists only while a replay is unfinished."""
     return StateFile(
         file_io,
         f"{stream_folder(warehouse, stream)}/replay.json",
@@ -88,7 +88,7 @@ def replay_user(stream: str) -> str:
 
 
 def newest_identifier(table: FileStoreTable, user: str) -> int:
-    """Of the user's commits in a table; -1 = there is none."""
+    """Newest identifier of the user's commits in a table; -1 = none."""
     snapshot = table.new_commit(user).latest_of_user(user)
     return -1 if snapshot is None else snapshot.commit_identifier
 
@@ -99,7 +99,7 @@ class Written:
 
     Attributes:
         messages: what to commit.
-        unwritable: records whose rows cannot be written: there is nothing to commit then.
+        unwritable: records whose rows cannot be written; then there are no messages.
     """
 
     messages: tuple[CommitMessage, ...] = ()
@@ -118,10 +118,10 @@ def write_rows(
 
     Args:
         warehouse: where the table is.
-        table: in the version of its schema that the rows have.
+        table: with the schema version of the rows.
         name: its name.
-        parts: rows by source partition, in the order in which they are to be applied.
-        identifier: of the commit to come.
+        parts: rows by source partition, in order of application.
+        identifier: of the future commit.
 
     Raises:
         LakewardError: the table cannot be written.
@@ -138,10 +138,10 @@ def write_rows(
             buckets.setdefault((chunk.partition, chunk.bucket), []).append(ordered)
     if unwritable:
         return Written(unwritable=tuple(unwritable))
-    results = [reduced(warehouse, plan, name, each) for each in buckets.values()]
+    results = [reduced(warehouse, plan, name, group) for group in buckets.values()]
     messages = tuple(message for result in results for message in result.messages)
     failures = [result.failure for result in results if result.failure is not None]
-    unwritable += [each for result in results for each in result.unwritable]
+    unwritable += [record for result in results for record in result.unwritable]
     if failures or unwritable:
         table.delete_uncommitted(messages)
         if failures:
@@ -162,7 +162,7 @@ def change_rows(rows: pa.Table, kind: RowKind) -> pa.RecordBatch:
 _LOG = logging.getLogger(__name__)
 
 _MOST = (20_000, 256 << 20)
-"""Records replayed by one request, and their bytes, about: they are held in memory."""
+"""Approximate limits of one request, in records and bytes: they are held in memory."""
 
 _REPORT_EVERY_S = 2.0
 
@@ -175,17 +175,17 @@ def replay(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
     if not dry:
         work.resolve_unfinished()
     rows = work.pick(choice)
-    found = work.decode(rows, alone=alone, change=not dry)
+    result = work.decode(rows, alone=alone, change=not dry)
     if dry:
-        return _outcome(found, _positions(rows), dry=True)
-    written = work.write(found)
-    while unwritable := [each for one in written.values() for each in one.unwritable]:
+        return _outcome(result, _positions(rows), dry=True)
+    written = work.write(result)
+    while unwritable := [record for files in written.values() for record in files.unwritable]:
         work.discard(written)
-        known, changes = (*found.plan.unwritable, *unwritable), found.changes
-        found = work.decode(rows, alone=alone, change=True, unwritable=known)
-        found.changes[:0] = changes
-        written = work.write(found)
-    return work.apply(found, rows, written)
+        all_unwritable, changes = (*result.plan.unwritable, *unwritable), result.changes
+        result = work.decode(rows, alone=alone, change=True, unwritable=all_unwritable)
+        result.changes[:0] = changes
+        written = work.write(result)
+    return work.apply(result, rows, written)
 
 
 def drop_bad(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
@@ -210,7 +210,7 @@ class _Replay:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._book = pipeline.book
-        self._book.load()  # others may have changed tables: that may be the fix
+        self._book.load()  # other processes may have changed tables: that may be the fix
         self._stream = pipeline.settings.pipeline.name
         self._user = replay_user(self._stream)
         self._now_ms = pipeline.clock.now_ms()
@@ -224,22 +224,22 @@ class _Replay:
         return self._book.table(self._book.quarantine).latest()
 
     def resolve_unfinished(self) -> None:
-        """Mark what an earlier replay committed and did not mark."""
+        """Mark the records that an earlier replay committed but did not mark."""
         ledger = self._ledger.read()
         if ledger is None:
             return
-        done: set[Position] = set()
+        positions: set[Position] = set()
         for name, identifier in ledger.identifiers.items():
             with contextlib.suppress(KeyError):  # a missing table has nothing
                 table = self._book.table(name).latest()
                 if newest_identifier(table, self._user) >= identifier:
-                    done |= set(ledger.records[name])
-        if done:
-            offsets = {offset for _, _, offset in done}
-            self._mark(chosen(self.quarantine(), Choice(), offsets=offsets), done, {})
+                    positions |= set(ledger.records[name])
+        if positions:
+            offsets = {offset for _, _, offset in positions}
+            self._mark(chosen(self.quarantine(), Choice(), offsets=offsets), positions, {})
         _LOG.warning(
             "an unfinished replay is resolved",
-            extra={"event": "replay_settled", "records": len(done)},
+            extra={"event": "replay_settled", "records": len(positions)},
         )
         self._ledger.delete()
 
@@ -290,7 +290,7 @@ class _Replay:
             yield raw
             if self._pipeline.stopping():
                 raise RetryableError(
-                    "the daemon stops", hint="nothing was changed; replay again when it runs"
+                    "the daemon is stopping", hint="nothing was changed; replay again when it runs"
                 )
             if len(raw) and time.monotonic() - self._reported_s >= _REPORT_EVERY_S:
                 self._reported_s = time.monotonic()
@@ -308,11 +308,11 @@ class _Replay:
 
     def discard(self, written: Mapping[str, Written]) -> None:
         """Delete files that will not be committed."""
-        for name, one in written.items():
-            self._book.table(name).delete_uncommitted(one.messages)
+        for name, files in written.items():
+            self._book.table(name).delete_uncommitted(files.messages)
 
     def apply(self, found: Decoded, rows: pa.Table, written: Mapping[str, Written]) -> Outcome:
-        """Commit, mark, and say what happened."""
+        """Commit, mark, and return the outcome."""
         positions = _positions(rows)
         records: dict[str, list[Position]] = {name: [] for name in found.rows}
         for position, name in sorted(found.tables.items()):
@@ -322,10 +322,10 @@ class _Replay:
             self._ledger.write(Ledger(identifiers, {n: tuple(p) for n, p in records.items()}))
         for name, identifier in identifiers.items():
             self._commit(name, written[name], identifier)
-        done = _without_rows(found, positions)
+        rowless = _without_rows(found, positions)
         if self._book.parking.parked():
-            done = set()  # they may be for a parked table
-        self._mark(rows, {*found.tables, *done}, found.bad)
+            rowless = set()  # they may be for a parked table
+        self._mark(rows, {*found.tables, *rowless}, found.bad)
         if identifiers:
             self._ledger.delete()
         for table, change in found.changes:
@@ -343,7 +343,7 @@ class _Replay:
             commit.commit(written.messages, identifier)
 
     def _identifier(self, name: str) -> int:
-        """Above all that the user has in the table, also when old snapshots have expired."""
+        """An identifier above all of the user's in the table, including expired snapshots."""
         newest = newest_identifier(self._book.table(name).latest(), self._user)
         return max(self._now_ms, newest + 1)
 
@@ -352,17 +352,17 @@ class _Replay:
     ) -> None:
         """Set the state of records, and the error of those that fail again."""
         now = datetime.datetime.fromtimestamp(self._now_ms / 1000, datetime.UTC)
-        marked = []
+        documents = []
         for position, row in zip(_positions(rows), rows.to_pylist(), strict=True):
             if position in done:
-                marked.append(row | {"state": REPLAYED, "replayed_at": now})
+                documents.append(row | {"state": REPLAYED, "replayed_at": now})
             elif position in bad:
                 error = bad[position]
                 new = {"error_class": error.error_class, "error": error.error}
-                marked.append(row | new | {"target": error.target or row["target"]})
-        if marked:
-            changed = pa.Table.from_pylist(marked, schema=rows.schema)
-            self.commit_marks(change_rows(changed, RowKind.UPDATE_AFTER))
+                documents.append(row | new | {"target": error.target or row["target"]})
+        if documents:
+            table = pa.Table.from_pylist(documents, schema=rows.schema)
+            self.commit_marks(change_rows(table, RowKind.UPDATE_AFTER))
 
     def commit_marks(self, rows: pa.RecordBatch) -> None:
         """Commit change rows of the quarantine table."""
@@ -380,7 +380,7 @@ def _positions(rows: pa.Table) -> list[Position]:
 
 
 def _without_rows(found: Decoded, positions: Collection[Position]) -> set[Position]:
-    """Records that are good and give no row: filtered out, or of no table."""
+    """Valid records without rows: filtered out, or not routed to a table."""
     if found.deltas:
         return set()  # they wait for a schema change
     return {*positions} - {*found.tables} - {*found.bad} - found.later - found.blocked

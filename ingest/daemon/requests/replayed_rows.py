@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes chosen records again with the settings in force; the rows that must be written.
+"""Decodes chosen records again with the settings in force; returns the rows to write.
 
-Records are decoded as in a batch. When they need a schema change, it is made and everything is
-decoded again; what may not change leaves the records as they are, with the new error.
+Records are decoded as in a batch. If they need a schema change, it is applied and everything is
+decoded again; a refused change leaves the records in quarantine, with the new error.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ from storage.table.table import FileStoreTable
 class Kept:
     """A record of the quarantine table.
 
-    Values of headers that are no text are not kept exactly there.
+    Header values that are not text are not stored exactly.
     """
 
     topic: str
@@ -80,7 +80,7 @@ def kept_of(row: Mapping[str, Any]) -> Kept:
 
 
 def raw_of(records: Sequence[Kept]) -> RawBatch:
-    """Records of one partition, in offset order, as a source would give them."""
+    """Records of one partition, in offset order, as a source returns them."""
     first = records[0]
     return RawBatch(
         first.topic,
@@ -93,9 +93,9 @@ def raw_of(records: Sequence[Kept]) -> RawBatch:
 
 
 def same_key(key: bytes) -> bytes:
-    """Something that is equal for keys that are written differently but say the same.
+    """A canonical form of a key, equal for different encodings of the same key.
 
-    JSON without regard to spaces and order; Avro without the id of the schema.
+    JSON regardless of spaces and order; Avro without the schema id.
     """
     if key[:1] == b"\0" and len(key) > 5:
         return key[5:]
@@ -111,17 +111,17 @@ def checked(
     """The source's records, compared with the chosen ones among them.
 
     Args:
-        batches: of one partition, from the first chosen one on.
-        chosen: what the quarantine table holds. A compacted topic may have lost some.
-        seen: gets the offsets of those that the source has.
+        batches: of one partition, from the first chosen record on.
+        chosen: records of the quarantine table. A compacted topic may have lost some.
+        seen: receives the offsets of those that the source has.
 
     Raises:
         InvalidRequestError: the source has another record at the offset of a chosen one.
     """
-    kept = {record.offset: record for record in chosen}
+    records = {record.offset: record for record in chosen}
     for raw in batches:
         for at, offset in enumerate(raw.offsets):
-            record = kept.get(offset)
+            record = records.get(offset)
             if record is None:
                 continue
             if raw.values[at] != record.value or raw.keys[at] != record.key:
@@ -141,10 +141,10 @@ def checked(
 def source_records(
     settings: SourceSettings, topic: str, partition: int, start: int, end: int
 ) -> Iterator[RawBatch]:
-    """What the source has of [start, end) of a partition; of files perhaps more behind it.
+    """The source's records in [start, end) of a partition; with files perhaps later ones too.
 
     Raises:
-        DataLossError: it does not have all of it any more.
+        DataLossError: some of them have expired.
         RetryableError: it did not answer.
     """
     settings = dataclasses.replace(settings, fail_on_data_loss=True)
@@ -171,21 +171,21 @@ def _pieces(
         return
     source = open_source(settings)
     key = str(partition)
-    here = source.restore({topic: {key: start}})
-    while here[topic][key] < end:
-        there = source.latest(here)
-        if there.get(topic, {}).get(key, 0) <= here[topic][key]:
+    current = source.restore({topic: {key: start}})
+    while current[topic][key] < end:
+        latest = source.latest(current)
+        if latest.get(topic, {}).get(key, 0) <= current[topic][key]:
             return
-        for task in source.plan({topic: here[topic]}, {topic: there[topic]}):
+        for task in source.plan({topic: current[topic]}, {topic: latest[topic]}):
             yield from task
-        here = {topic: there[topic]}
+        current = {topic: latest[topic]}
 
 
 def applies_again(table: FileStoreTable) -> bool:
-    """Whether all changes of a key since some time can be applied again with the same end.
+    """Whether applying all changes of a key since some time again is idempotent.
 
-    True for tables that keep the last row, and for partial updates that aggregate nothing. For the
-    others (append tables, aggregation, first-row) a change counts once.
+    True for tables that keep the last row, and for partial updates without aggregation. For the
+    others (append tables, aggregation, first-row) a change must be applied once.
     """
     options = table.options
     if not table.schema.primary_keys:
@@ -201,16 +201,16 @@ def applies_again(table: FileStoreTable) -> bool:
 class KeyedRows:
     """Rows that a replay writes to one table, from one source partition.
 
-    Those of the chosen records and all later ones of the same keys; only these are held.
+    Those of the chosen records and all later ones of the same keys; only these are held in memory.
 
     Args:
         chosen: offsets of chosen records of the partition, ascending.
-        end: rows at this offset and above are left out.
-        alone: whether only rows of the chosen records are wanted.
+        end: rows from this offset on are excluded.
+        alone: whether to return only rows of the chosen records.
 
     Attributes:
-        moves: whether a later record changes a key and takes values of the row under the old one,
-            which is not there any more.
+        moves: whether a later record changes a key and uses values of the row under the old one,
+            which no longer exists.
     """
 
     def __init__(self, table: FileStoreTable, chosen: pa.Array, end: int, *, alone: bool) -> None:
@@ -224,7 +224,7 @@ class KeyedRows:
         self._rows: list[pa.RecordBatch] = []
 
     def take_kept(self, rows: pa.RecordBatch) -> None:
-        """Rows of the chosen records as the quarantine table keeps them; they come first."""
+        """Rows of the chosen records from the quarantine table; they come first."""
         rows = rows.filter(pc.less(rows.column(OFFSET_COLUMN), self._end))
         if rows.num_rows:
             self._know(rows)
@@ -233,59 +233,59 @@ class KeyedRows:
     def take(self, rows: pa.RecordBatch) -> None:
         """The source's next rows of the table, in offset order."""
         rows = rows.filter(pc.less(rows.column(OFFSET_COLUMN), self._end))
-        own = rows.filter(pc.is_in(rows.column(OFFSET_COLUMN), value_set=self._chosen))
-        self._know(own)
+        chosen_rows = rows.filter(pc.is_in(rows.column(OFFSET_COLUMN), value_set=self._chosen))
+        self._know(chosen_rows)
         if self._alone:
-            rows = own
+            rows = chosen_rows
         elif self._known is None:
             return
         else:
             rows = self._wanted(rows, self._known)
-            self.moves |= _moves(rows) > _moves(own)
+            self.moves |= _moves(rows) > _moves(chosen_rows)
         if rows.num_rows:
             self._rows.append(rows)
 
     def _wanted(self, rows: pa.RecordBatch, known: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of known keys, and the other rows of the same records: a change of key is two."""
+        """Rows of known keys, and the other rows of the same records: a key change has two."""
         offsets = rows.column(OFFSET_COLUMN)
         while True:
-            same = rows.filter(pa.array(self._same_keys(rows, known)))
-            whole = rows.filter(pc.is_in(offsets, value_set=same.column(OFFSET_COLUMN)))
-            if whole.num_rows == same.num_rows:
-                return whole
-            found = self._know(whole)
-            known = known if found is None else found
+            matches = rows.filter(pa.array(self._same_keys(rows, known)))
+            record_rows = rows.filter(pc.is_in(offsets, value_set=matches.column(OFFSET_COLUMN)))
+            if record_rows.num_rows == matches.num_rows:
+                return record_rows
+            keys = self._know(record_rows)
+            known = known if keys is None else keys
 
     def _know(self, rows: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Add the keys of rows to the known ones, and give these back."""
+        """Add the keys of rows to the known ones, and return these."""
         if self._alone or rows.num_rows == 0:
             return self._known
         keys = rows.select(self._keys)
-        both = keys if self._known is None else pa.concat_batches([self._known, keys])
-        groups = sort_and_group(both, self._keys)
+        all_keys = keys if self._known is None else pa.concat_batches([self._known, keys])
+        groups = sort_and_group(all_keys, self._keys)
         firsts = groups.starts if groups.order is None else groups.order[groups.starts]
-        self._known = both.take(pa.array(np.sort(firsts)))
+        self._known = all_keys.take(pa.array(np.sort(firsts)))
         return self._known
 
     def _same_keys(self, rows: pa.RecordBatch, known: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        both = pa.concat_batches([known, rows.select(self._keys)])
-        groups = sort_and_group(both, self._keys)
-        order = np.arange(both.num_rows) if groups.order is None else groups.order
-        counts = np.diff(np.r_[groups.starts, both.num_rows])
-        of_known = np.add.reduceat((order < known.num_rows).astype(np.int64), groups.starts) > 0
-        same = np.zeros(both.num_rows, np.bool_)
-        same[order] = np.repeat(of_known, counts)
-        return same[known.num_rows :]
+        all_keys = pa.concat_batches([known, rows.select(self._keys)])
+        groups = sort_and_group(all_keys, self._keys)
+        order = np.arange(all_keys.num_rows) if groups.order is None else groups.order
+        counts = np.diff(np.r_[groups.starts, all_keys.num_rows])
+        is_known = np.add.reduceat((order < known.num_rows).astype(np.int64), groups.starts) > 0
+        mask = np.zeros(all_keys.num_rows, np.bool_)
+        mask[order] = np.repeat(is_known, counts)
+        return mask[known.num_rows :]
 
     def rows(self, seen: Collection[int]) -> pa.RecordBatch | None:
-        """All rows to be written, in offset order; None = there are none.
+        """All rows to write, in offset order; None = none.
 
         Args:
-            seen: offsets of chosen records that the source had; of the others the kept ones count.
+            seen: offsets of chosen records that the source had; the others come from quarantine.
         """
-        there = pa.array(sorted(seen), pa.int64())
+        offsets = pa.array(sorted(seen), pa.int64())
         parts = [
-            rows.filter(pc.invert(pc.is_in(rows.column(OFFSET_COLUMN), value_set=there)))
+            rows.filter(pc.invert(pc.is_in(rows.column(OFFSET_COLUMN), value_set=offsets)))
             for rows in self._kept
         ]
         parts = [rows for rows in (*parts, *self._rows) if rows.num_rows]
@@ -297,7 +297,7 @@ class KeyedRows:
 
 
 def _moves(rows: pa.RecordBatch) -> int:
-    """Rows that take values of the row under their old key."""
+    """Number of rows that use values of the row under their old key."""
     at = rows.schema.get_field_index(UNAVAILABLE_COLUMN)
     if at < 0 or rows.num_rows == 0:
         return 0
@@ -315,14 +315,14 @@ Reader = Callable[[str, int, int, int], Iterable[RawBatch]]
 
 
 class Bounds:
-    """Ends of tables.
+    """End offsets of tables.
 
-    A table may be ahead of the stream: a batch that was committed but not recorded is done again
-    and skipped, and rows below floors are dropped. What a table holds of such records is newer than
-    what the stream has reached, so a replay must know it.
+    A table may be ahead of the stream: a batch that was committed but not recorded is repeated and
+    skipped, and rows below floors are dropped. The table then contains records beyond the position
+    of the stream, which a replay must take into account.
 
     Args:
-        reached: offsets below which all batches are done, in the source's own form.
+        reached: offsets below which all batches are finished, in the source's own form.
     """
 
     def __init__(self, reached: Mapping[str, Any], book: TableRegistry) -> None:
@@ -333,14 +333,14 @@ class Bounds:
         }
 
     def end(self, table: str, topic: str, partition: int) -> int:
-        """First offset of a source partition that a table may still lack."""
+        """First offset of a source partition that a table may lack."""
         maps = (self._reached, floor_of(self._floors, table), self._offsets.get(table, {}))
-        return max(each.get(topic, {}).get(str(partition), 0) for each in maps)
+        return max(offsets.get(topic, {}).get(str(partition), 0) for offsets in maps)
 
     def last(self, topic: str, partition: int) -> int:
         """The largest end of any table."""
         maps = (self._reached, *self._floors.values(), *self._offsets.values())
-        return max(each.get(topic, {}).get(str(partition), 0) for each in maps)
+        return max(offsets.get(topic, {}).get(str(partition), 0) for offsets in maps)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -357,15 +357,15 @@ class Decoded:
     """The outcome of the chosen records.
 
     Attributes:
-        plan: what they were decoded with.
-        rows: to be written, by table.
-        bad: those that fail again.
-        tables: of the others, the tables that their rows are for; a record without rows is absent.
-        blocked: those that are good, but a later record of their key, which is in the table, does
-            not decode any more: what the table holds of it would be overwritten.
-        later: those that their table has not passed yet: the stream will bring them itself.
-        deltas: schema changes that are needed, when none may be made.
-        changes: schema changes that were made, as (table, change).
+        plan: batch plan used for decoding.
+        rows: rows to write, by table.
+        bad: records that fail again.
+        tables: target tables of the other records; a record without rows is absent.
+        blocked: valid records of which a later record of the same key, already in the table, no
+            longer decodes: a replay would overwrite its row.
+        later: records beyond the end offset of their table: the stream itself will write them.
+        deltas: required schema changes, if none may be applied.
+        changes: applied schema changes, as (table, change).
     """
 
     plan: BatchPlan
@@ -396,17 +396,17 @@ def decoded(
     Args:
         settings: in force.
         book: the tables.
-        bounds: what the tables hold.
-        chosen: records of quarantine, in the order of topic, partition, offset.
+        bounds: end offsets of the tables.
+        chosen: quarantined records, in the order of topic, partition, offset.
         now_ms: time of the replay [epoch ms].
-        alone: leave out later records of the same keys.
+        alone: exclude later records of the same keys.
         change: whether schemas may be changed.
         read: the source.
-        waiting: all records that no table has because they are bad.
+        waiting: all records that no table has because they are quarantined.
         unwritable: records whose rows an earlier attempt could not write; they are bad.
 
     Raises:
-        DataLossError: the source does not have the later records any more.
+        DataLossError: the later records have expired in the source.
         InvalidRequestError: the source's topic was recreated, or a schema may not change.
     """
     decoding = Decoding(settings)
@@ -425,11 +425,11 @@ def decoded(
             unwritable=tuple(unwritable),
         )
         decoding.use(plan)
-        found = _Run(decoding, book, bounds, alone, read, waiting, Decoded(plan)).run(chosen)
-        if not found.deltas or not change:
-            found.changes = changes
-            return found
-        applied = book.schemas.apply(found.deltas, now_ms=now_ms)
+        result = _Run(decoding, book, bounds, alone, read, waiting, Decoded(plan)).run(chosen)
+        if not result.deltas or not change:
+            result.changes = changes
+            return result
+        applied = book.schemas.apply(result.deltas, now_ms=now_ms)
         if refused := book.take_to_park():
             raise InvalidRequestError(
                 "the records need a change that the settings do not allow",
@@ -438,7 +438,7 @@ def decoded(
             )
         changes += applied.applied
         frozen |= applied.refused
-    raise InternalError("schema changes of a replay do not come to an end")
+    raise InternalError("schema changes of a replay do not converge")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -472,11 +472,11 @@ class _Run:
                 tables[name] = KeyedRows(table, offsets, end, alone=self.alone)
             return tables[name]
 
-        kept = self._decode(raw_of(chosen))
-        for change in kept.changes:
+        result = self._decode(raw_of(chosen))
+        for change in result.changes:
             rows_of(change.target).take_kept(change.rows)
-        self._note(source, kept, {record.offset for record in chosen})
-        seen, unreadable = self._later(source, chosen, rows_of)
+        self._note(source, result, {record.offset for record in chosen})
+        source_offsets, unreadable = self._later(source, chosen, rows_of)
         blocked = self._blocked(source, chosen, unreadable)
         moving = {name for name, rows in tables.items() if rows.moves}
         blocked |= {
@@ -488,14 +488,14 @@ class _Run:
             for offset in blocked:
                 del self.found.tables[*source, offset]
                 self.found.blocked.add((*source, offset))
-            left = [record for record in chosen if record.offset not in blocked]
-            if left:
-                self._partition(source, left)
+            remaining = [record for record in chosen if record.offset not in blocked]
+            if remaining:
+                self._partition(source, remaining)
             return
         for name, rows in tables.items():
-            found = rows.rows(seen)
-            if found is not None:
-                self.found.rows.setdefault(name, []).append(PartRows(*source, found))
+            batch = rows.rows(source_offsets)
+            if batch is not None:
+                self.found.rows.setdefault(name, []).append(PartRows(*source, batch))
 
     def _decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records; those that an earlier attempt could not write are bad."""
@@ -504,12 +504,12 @@ class _Run:
             return result
         changes, bad = [], list(result.bad)
         for change in result.changes:
-            known = self.found.plan.unwritable_in(change.target, raw.topic, raw.partition)
+            reasons = self.found.plan.unwritable_in(change.target, raw.topic, raw.partition)
             offsets = change.rows.column(OFFSET_COLUMN)
-            refused = sorted({*known} & {*offsets.to_pylist()}) if known else []
+            refused = sorted({*reasons} & {*offsets.to_pylist()}) if reasons else []
             bad += [
                 bad_record(
-                    raw, raw.offsets.index(offset), ERROR_CLASS, known[offset], change.target
+                    raw, raw.offsets.index(offset), ERROR_CLASS, reasons[offset], change.target
                 )
                 for offset in refused
             ]
@@ -520,60 +520,60 @@ class _Run:
     def _later(
         self, source: SourcePartition, chosen: Sequence[Kept], rows_of: Callable[[str], KeyedRows]
     ) -> tuple[set[int], list[BadRecord]]:
-        """Read the source: offsets of chosen records that it has, and what else is bad."""
-        seen: set[int] = set()
+        """Read the source: offsets of chosen records that it has, and other bad records."""
+        source_offsets: set[int] = set()
         unreadable: list[BadRecord] = []
         last = self.bounds.last(*source)
         if self.alone or chosen[0].offset >= last:
-            return seen, unreadable
-        mine = {record.offset for record in chosen}
-        for raw in checked(self.read(*source, chosen[0].offset, last), chosen, seen):
+            return source_offsets, unreadable
+        chosen_offsets = {record.offset for record in chosen}
+        for raw in checked(self.read(*source, chosen[0].offset, last), chosen, source_offsets):
             result = self._decode(raw)
             for change in result.changes:
                 rows_of(change.target).take(change.rows)
-            self._note(source, result, mine & set(raw.offsets))
-            unreadable += [bad for bad in result.bad if bad.offset not in mine]
-        return seen, unreadable
+            self._note(source, result, chosen_offsets & set(raw.offsets))
+            unreadable += [bad for bad in result.bad if bad.offset not in chosen_offsets]
+        return source_offsets, unreadable
 
     def _blocked(
         self, source: SourcePartition, chosen: Sequence[Kept], unreadable: Sequence[BadRecord]
     ) -> set[int]:
-        """Offsets of good chosen records that a later record of the same key forbids."""
+        """Offsets of valid chosen records blocked by a later record of the same key."""
         last: dict[bytes, int] = {}
-        nameless = -1
+        keyless = -1
         for record in unreadable:
             end = self.bounds.end(record.target, *source)
             if (*source, record.offset) in self.waiting or record.offset >= end:
                 continue
             if record.key is None:
-                nameless = max(nameless, record.offset)
+                keyless = max(keyless, record.offset)
             else:
                 last[same_key(record.key)] = record.offset
-        any_key = max([nameless, *last.values()])
+        any_key = max([keyless, *last.values()])
         blocked = set()
-        for kept in chosen:
-            name = self.found.tables.get((*source, kept.offset))
+        for entry in chosen:
+            name = self.found.tables.get((*source, entry.offset))
             if name is None or not applies_again(self.book.table(name)):
                 continue
-            known = nameless if kept.key is None else last.get(same_key(kept.key), nameless)
-            if kept.offset < max(known, any_key if kept.key is None else nameless):
-                blocked.add(kept.offset)
+            limit = keyless if entry.key is None else last.get(same_key(entry.key), keyless)
+            if entry.offset < max(limit, any_key if entry.key is None else keyless):
+                blocked.add(entry.offset)
         return blocked
 
     def _note(self, source: SourcePartition, result: DecodeResult, mine: Collection[int]) -> None:
         """Note the outcome of chosen records; the source's copy of a record is decoded last."""
-        found = self.found
+        outcome = self.found
         for offset in mine:
-            found.bad.pop((*source, offset), None)
-            found.tables.pop((*source, offset), None)
+            outcome.bad.pop((*source, offset), None)
+            outcome.tables.pop((*source, offset), None)
         for record in result.bad:
             if record.offset in mine:
-                found.bad[*source, record.offset] = record
+                outcome.bad[*source, record.offset] = record
         for change in result.changes:
             end = self.bounds.end(change.target, *source)
             for offset in set(change.rows.column(OFFSET_COLUMN).to_pylist()) & set(mine):
                 if offset < end:
-                    found.tables[*source, offset] = change.target
+                    outcome.tables[*source, offset] = change.target
                 else:
-                    found.later.add((*source, offset))
-        found.deltas += result.deltas
+                    outcome.later.add((*source, offset))
+        outcome.deltas += result.deltas

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon's side of requests: polls for them, runs their handlers, answers.
 
-One request at a time, oldest first. A request that the process died with is handled again unless
-its final answer is there.
+One request at a time, oldest first. A request in progress when the process died is handled again
+unless it has a final answer.
 """
 
 import functools
@@ -51,11 +51,11 @@ _FIXED: Mapping[str, Callable[[Settings], Any]] = {
 
 
 def fixed_changes(old: Settings, new: Settings, tables: Mapping[str, Any]) -> list[str]:
-    """Keys whose values may not differ, but do.
+    """Keys of changed settings that are fixed.
 
     Args:
-        old: in force.
-        new: wanted.
+        old: settings in force.
+        new: requested settings.
         tables: existing tables by `database.table`; their primary keys are fixed.
     """
     keys = [key for key, value in _FIXED.items() if value(old) != value(new)]
@@ -73,7 +73,7 @@ def _recipe(settings: Settings, name: str) -> Mapping[str, str]:
 
 
 def changed(old: Settings, new: Settings) -> list[str]:
-    """Sections in which two settings differ."""
+    """Sections that differ between two settings."""
     return [name for name in old.__dataclass_fields__ if getattr(old, name) != getattr(new, name)]
 
 
@@ -93,7 +93,7 @@ def reload(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
     if fixed:
         raise InvalidOptionError(
             "these settings cannot change while the pipeline runs",
-            hint="restart the daemon, or take the change back; until then it continues as before",
+            hint="restart the daemon, or revert the change; until then the old settings apply",
             keys=", ".join(fixed),
         )
     _check(old, new)
@@ -103,18 +103,18 @@ def reload(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
 
 
 def _check(old: Settings, new: Settings) -> None:
-    """Would it start? Source and schema registry are contacted only when they changed."""
+    """Check that it can start; source and schema registry are contacted only if changed."""
     findings = checks.offline(new)
     if new.source != old.source:
         findings.append(checks.source(new))
     if new.avro is not None and new.avro != old.avro:
         findings.append(checks.registry(new.avro.registry))
-    for each in findings:
-        if not each.ok:
+    for finding in findings:
+        if not finding.ok:
             raise InvalidOptionError(
-                f"the new settings do not work: {each.name}",
-                detail=each.finding,
-                hint="until they do the pipeline continues as before",
+                f"the new settings fail a check: {finding.name}",
+                detail=finding.finding,
+                hint="until they pass the old settings apply",
             )
 
 
@@ -159,8 +159,8 @@ def pause(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
             hint="without it records that cannot be decoded would be lost",
             table=pipeline.book.quarantine,
         )
-    known = set(pipeline.book.schema_ids()) | set(pipeline.book.parking.parked())
-    unknown = [name for name in tables if name not in known]
+    existing_names = set(pipeline.book.schema_ids()) | set(pipeline.book.parking.parked())
+    unknown = [name for name in tables if name not in existing_names]
     if unknown and not arguments.get("unknown"):
         raise InvalidRequestError(
             "there is no such table",
@@ -186,37 +186,37 @@ def resume(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
     """Write parked tables again, from where they were parked."""
     tables = tables_argument(arguments)
     parked = pipeline.book.parking.parked()
-    wanted = [name for name in tables if name in parked]
-    if len(wanted) < len(tables) and not set(tables) <= {*parked, *pipeline.book.parking.behind}:
+    targets = [name for name in tables if name in parked]
+    if len(targets) < len(tables) and not set(tables) <= {*parked, *pipeline.book.parking.behind}:
         missing = [name for name in tables if name not in parked]
         raise InvalidRequestError(
             "the table is not parked",
             hint="`lakeward status` shows the parked tables",
             table=", ".join(missing),
         )
-    if not wanted:  # handled again after a crash
+    if not targets:  # handled again after a crash
         return Outcome("catching up already", {"resumed": [], "again": {}})
     pipeline.book.load()
-    pipeline.book.require(wanted)
+    pipeline.book.require(targets)
     if arguments.get("skip_missed"):
-        pipeline.book.parking.resume(wanted, {})
-        text = f"resumed {', '.join(wanted)}; what was missed is left out"
-        return Outcome(text, {"resumed": wanted, "again": {}})
-    pipeline.progress(f"rewinding for {', '.join(wanted)}")
-    again = pipeline.position.rewind(wanted)
-    what = "nothing was missed"
+        pipeline.book.parking.resume(targets, {})
+        text = f"resumed {', '.join(targets)}; what was missed is left out"
+        return Outcome(text, {"resumed": targets, "again": {}})
+    pipeline.progress(f"rewinding for {', '.join(targets)}")
+    again = pipeline.position.rewind(targets)
+    detail = "nothing was missed"
     if again and isinstance(pipeline.settings.source, FileSourceSettings):
-        what = f"{len(again)} topics are read again"  # its offsets do not count records
+        detail = f"{len(again)} topics are read again"  # its offsets do not count records
     elif again:
         count = sum(end - start for parts in again.values() for start, end in parts.values())
-        what = f"{count} offsets are read again"
-    return Outcome(f"resumed {', '.join(wanted)}; {what}", {"resumed": wanted, "again": again})
+        detail = f"{count} offsets are read again"
+    return Outcome(f"resumed {', '.join(targets)}; {detail}", {"resumed": targets, "again": again})
 
 
 _LOG = logging.getLogger(__name__)
 
 POLL_EVERY_S = 2.0
-"""Time between two polls for requests [s]: one listing, on an object store a paid request."""
+"""Interval of polls for requests [s]: one listing, on an object store a paid request."""
 
 _CLEAN_EVERY_S = 3600.0
 
@@ -236,7 +236,7 @@ KINDS: Mapping[str, RequestKind] = {
 """All kinds of requests. How to write one: `ingest.daemon.requests.registry`."""
 
 OpenPipeline = Callable[[Callable[[str], None]], Pipeline]
-"""Makes the handler's view of the stream, from the function that reports progress."""
+"""Creates the handler's view of the stream, from the function that reports progress."""
 
 
 class RequestHandler:
@@ -245,7 +245,7 @@ class RequestHandler:
     Args:
         files: where requests come from.
         kinds: handlers by name.
-        on_answer: called with every final answer, those to the process itself included.
+        on_answer: called with every final answer, including those to local requests.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class RequestHandler:
         self._cleaned_s: float | None = None
 
     def add(self, kind: str) -> None:
-        """Add a request of this process itself, such as a signal's; its answer is a log line."""
+        """Add a local request, such as a signal's; its answer is a log line."""
         if kind not in self._own:
             self._own.append(kind)
 
@@ -275,7 +275,7 @@ class RequestHandler:
     def poll(self) -> list[RequestKind]:
         """Kinds of the waiting requests; none within `POLL_EVERY_S` after the last poll.
 
-        None, too, when the store does not answer: batches will report that.
+        None also if the store does not answer: batches will report that.
         """
         now_s = self._clock.monotonic_s()
         soon = self._polled_s is not None and now_s - self._polled_s < POLL_EVERY_S
@@ -299,13 +299,13 @@ class RequestHandler:
         """
         count = 0
         try:
-            waiting = self._waiting()
+            requests = self._waiting()
         except (RetryableError, OSError) as error:
             _LOG.warning(
                 "requests cannot be listed", extra={"event": "requests_away", "error": error}
             )
             return 0
-        for request in waiting:
+        for request in requests:
             kind = self._kind(request)
             if kind.stops and not stopped:
                 break
@@ -315,8 +315,8 @@ class RequestHandler:
 
     def _waiting(self) -> list[Request]:
         now_ms = self._clock.now_ms()
-        own = [Request(id="", kind=kind, arguments={}, made_ms=now_ms) for kind in self._own]
-        return own + self._files.waiting()
+        requests = [Request(id="", kind=kind, arguments={}, made_ms=now_ms) for kind in self._own]
+        return requests + self._files.waiting()
 
     def _kind(self, request: Request) -> RequestKind:
         if self._clock.now_ms() - request.made_ms > KEPT_MS:
@@ -355,10 +355,10 @@ class RequestHandler:
 
     def _answered(self, request: Request) -> bool:
         try:
-            known = self._files.answer(request.id)
+            answer = self._files.answer(request.id)
         except CorruptDataError:
             return False
-        return known is not None and known.final
+        return answer is not None and answer.final
 
     def _failed(self, request: Request, error: BaseException) -> None:
         if isinstance(error, LakewardError):

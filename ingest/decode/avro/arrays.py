@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of Avro values as Arrow arrays: first as they are, then as a target column wants them.
+"""Columns of Avro values as Arrow arrays: first in their natural type, then in the target column's.
 
-`plain` makes of what `storage.format.avro.lanes` found an array of the natural Arrow type (structs,
-lists and maps included); `convert_array` is `conversions.convert` for such arrays. Nothing is
-rounded, wrapped or replaced; what is refused here, the reference path looks at value by value, and
-the two agree on every value that this module takes.
+`plain` turns the output of `storage.format.avro.lanes` into an array of the natural Arrow type
+(including structs, lists and maps); `convert_array` is `conversions.convert` for such arrays.
+Nothing is rounded, wrapped or replaced; the reference path decodes refused values one by one, and
+the two agree on every value that this module accepts.
 """
 
 import base64
@@ -41,17 +41,17 @@ _MAX_PRECISION = 38
 
 
 class NodeMaker:
-    """Makes the nodes of one decoder; `count` is how many there are."""
+    """Creates the nodes of one decoder; `count` is their number."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def node(self, tree: Any, names: frozenset[str] | None = None) -> Node:
-        """The node of a value and of all that is in it.
+        """The node of a value, with its children.
 
         Args:
             tree: its schema.
-            names: fields of the record that are wanted; None = all.
+            names: fields of the record to decode; None = all.
 
         Raises:
             UnsupportedFeatureError: a union of several types.
@@ -73,7 +73,7 @@ class NodeMaker:
         return Leaf(index, "int" if kind == "enum" else kind, "", _ANY, width_of(inner))
 
 
-# --- as they are
+# --- natural types
 
 
 def plain(tree: Any, node: Node, raw: Sequence[pa.Array]) -> pa.Array:
@@ -81,28 +81,28 @@ def plain(tree: Any, node: Node, raw: Sequence[pa.Array]) -> pa.Array:
 
     Args:
         tree: schema of its values.
-        node: as `NodeMaker` made it.
+        node: of `NodeMaker`.
         raw: raw arrays by index.
 
     Raises:
-        ValueError: a text is no UTF-8, a boolean or an enum has no such value.
+        ValueError: a text is not UTF-8, or a boolean or an enum has an invalid value.
     """
     inner, _ = nullable(tree)
-    found = raw[node.index]
+    array = raw[node.index]
     match node:
         case Leaf():
-            return _leaf(inner, found)
+            return _leaf(inner, array)
         case RowNode(children=children):
             fields = {field["name"]: field["type"] for field in inner["fields"]}
             columns = [plain(fields[name], child, raw) for name, child in children.items()]
-            absent = found.is_null() if found.null_count else None
+            absent = array.is_null() if array.null_count else None
             return pa.StructArray.from_arrays(columns, names=list(children), mask=absent)
         case ListNode(child=child) if child is not None:
-            return _lists(found, plain(inner["items"], child, raw))
+            return _lists(array, plain(inner["items"], child, raw))
         case MapNode(key=key, value=value) if key is not None and value is not None:
             pairs = [plain("string", key, raw), plain(inner["values"], value, raw)]
-            return _lists(found, pa.StructArray.from_arrays(pairs, names=["key", "value"]))
-    raise InternalError("a node of an Avro schema without its parts")
+            return _lists(array, pa.StructArray.from_arrays(pairs, names=["key", "value"]))
+    raise InternalError("an Avro schema node without its children")
 
 
 def _leaf(tree: Any, raw: pa.Array) -> pa.Array:
@@ -134,16 +134,16 @@ def _lists(counts: pa.Array, items: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), items, mask=absent)
 
 
-# --- as a column wants them
+# --- conversion to a column
 
 
 def convert_array(codec: Codec, tree: Any, array: pa.Array) -> pa.Array:
-    """One column.
+    """Convert one column.
 
     Args:
         codec: of the column.
         tree: schema of the values.
-        array: as `plain` gives it, or a selection of it.
+        array: result of `plain`, or a selection of it.
 
     Returns:
         An array of `codec.arrow`, as long as `array`.
@@ -151,8 +151,8 @@ def convert_array(codec: Codec, tree: Any, array: pa.Array) -> pa.Array:
     Raises:
         conversions.CONVERSION_ERRORS: a value does not fit.
 
-    Cost: as `conversions.convert`; a Python step per value for decimals that become text, bits,
-    base64 or hexadecimal texts, and for what becomes JSON text.
+    Cost: as `conversions.convert`; a Python step per value for decimals that become text, for bits,
+    base64 or hexadecimal texts, and for JSON text.
     """
     inner, _ = nullable(tree)
     kind = codec.kind
@@ -164,8 +164,8 @@ def convert_array(codec: Codec, tree: Any, array: pa.Array) -> pa.Array:
         numbers = array.view(pa.uint64()) if codec.unsigned else array
         return decimals_from_text(numbers.cast(pa.string()), codec.arrow)
     if kind is Kind.AS_TEXT and codec.element is not None:
-        own = convert_array(codec.element, tree, array)
-        return _limited(codec, texts_of(own, codec.element.type))
+        converted = convert_array(codec.element, tree, array)
+        return _limited(codec, texts_of(converted, codec.element.type))
     if kind is Kind.BASE64_TEXT and pa.types.is_binary(array.type):
         texts = [None if v is None else base64.b64encode(v).decode() for v in array.to_pylist()]
         return _limited(codec, pa.array(texts, pa.string()))
@@ -192,8 +192,8 @@ def _float(codec: Codec, array: pa.Array) -> pa.Array:
     if codec.arrow == pa.float64():
         return doubles
     floats = doubles.cast(codec.arrow, safe=False)
-    lost = pc.and_(pc.is_finite(doubles), pc.invert(pc.is_finite(floats)))
-    require(not pc.any(lost, min_count=0).as_py(), "out of the range of FLOAT")
+    overflow = pc.and_(pc.is_finite(doubles), pc.invert(pc.is_finite(floats)))
+    require(not pc.any(overflow, min_count=0).as_py(), "out of the range of FLOAT")
     return floats
 
 
@@ -210,15 +210,15 @@ def _array(codec: Codec, tree: Any, array: pa.ListArray) -> pa.Array:
 
 def _variable_decimal(codec: Codec, array: pa.Array) -> pa.Array:
     if not pa.types.is_struct(array.type) or {f.name for f in array.type} != {"scale", "value"}:
-        raise ConversionError("no struct of scale and value")
+        raise ConversionError("not a struct of scale and value")
     texts = [
         None if value is None else unscaled_digits(value["value"], value["scale"])
         for value in array.to_pylist()
     ]
-    found = pa.array(texts, pa.string())
+    numbers = pa.array(texts, pa.string())
     if pa.types.is_decimal(codec.arrow):
-        return decimals_from_text(found, codec.arrow)
-    return _limited(codec, found)
+        return decimals_from_text(numbers, codec.arrow)
+    return _limited(codec, numbers)
 
 
 def _json(codec: Codec, tree: Any, array: pa.Array) -> pa.Array:
@@ -234,7 +234,7 @@ def _limited(codec: Codec, texts: pa.Array) -> pa.Array:
 
 
 def _json_value(tree: Any, value: Any) -> Any:
-    """A value of `plain` as `avro_values` gives it."""
+    """A value of `plain` in the form of `avro_values`."""
     if value is None:
         return None
     inner, _ = nullable(tree)
@@ -256,7 +256,7 @@ def convert_sound(codec: Codec, tree: object, array: pa.Array, refused: set[int]
     """As `convert_array`, with null for bad values, whose rows are added to `refused`."""
 
     def attempt(low: int, high: int) -> None:
-        piece = array.take(pa.array(np.arange(low, high)))  # no offset, which a slice would have
+        piece = array.take(pa.array(np.arange(low, high)))  # without the offset of a slice
         convert_array(codec, tree, piece)
 
     try:

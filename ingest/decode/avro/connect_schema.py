@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Avro schemas as Kafka Connect's converters write them: what to decode, and what it means.
+"""Avro schemas as Kafka Connect's converters write them: structure and semantics.
 
 A schema becomes a *tree* without names (`storage.format.avro.schema` reads it), and a Connect
-schema as it would stand in a JSON message, so that everything that is known of Debezium's types
-holds for Avro too. What Connect knows and Avro does not stands in the properties `connect.name`,
-`connect.parameters` and `connect.type`.
+schema as in a JSON message, so that the handling of Debezium's types applies to Avro too. What
+Connect has and Avro lacks is in the properties `connect.name`, `connect.parameters` and
+`connect.type`.
 
 Rulings:
-- `connect.name` decides; a bare logical type counts as what Connect reads it as, and its
-  microsecond forms as Debezium's types.
-- Precision 64 of a decimal is what converters write when they know none: it counts as unknown,
-  unless `connect.parameters` says it too.
-- A union of several types has no column type: it is kept as JSON text, `{"type": value}`.
+- `connect.name` takes precedence; a bare logical type is what Connect reads it as, and its
+  microsecond forms are Debezium's types.
+- Precision 64 of a decimal is what converters write if it is unknown: it means unknown unless
+  `connect.parameters` has it too.
+- A union of several types has no column type: it is stored as JSON text, `{"type": value}`.
 
 Source: Avro specification, "Names"; CDC.md §1.6, §1.7.
 """
@@ -55,7 +55,7 @@ _LOGICAL = {
 
 
 class SchemaTextError(ValueError):
-    """The text is no Avro schema that can be decoded; says why."""
+    """The text is not a decodable Avro schema; the message has the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class AvroSchema:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Trees of the top record's fields; empty when it is no record."""
+        """Trees of the top record's fields; empty if it is not a record."""
         return {f["name"]: f["type"] for f in self.tree["fields"]} if self._is_record else {}
 
     @property
@@ -81,20 +81,20 @@ class AvroSchema:
 
 
 def branches(tree: Any) -> list[Any]:
-    """What a value can be besides null."""
+    """The types of a value other than null."""
     parts = tree if isinstance(tree, list) else [tree]
     return [part for part in parts if part != "null"]
 
 
 def parse_schema(text: str, references: Iterable[str] = ()) -> AvroSchema:
-    """Read a schema.
+    """Parse a schema.
 
     Args:
         text: as registered.
-        references: texts of the schemas whose names it uses, each after those it uses itself.
+        references: texts of the schemas that it references, each after its own references.
 
     Raises:
-        SchemaTextError: it is no Avro schema, or refers to itself.
+        SchemaTextError: it is not an Avro schema, or recursive.
     """
     names = _Names()
     try:
@@ -145,19 +145,19 @@ class _Names:
         if full in self._known or full in self._open:
             raise SchemaTextError(f"{full} is defined twice")
         inner = full.rpartition(".")[0]
-        found = {**schema, "type": "record" if kind == "error" else kind, "name": full}
+        definition = {**schema, "type": "record" if kind == "error" else kind, "name": full}
         self._open.add(full)
-        if found["type"] == "record":
-            found["fields"] = [
+        if definition["type"] == "record":
+            definition["fields"] = [
                 {**field, "type": self.tree(field["type"], inner)} for field in schema["fields"]
             ]
         elif kind == "fixed":
-            found["size"] = int(schema["size"])
+            definition["size"] = int(schema["size"])
         else:
-            found["symbols"] = [str(symbol) for symbol in schema["symbols"]]
+            definition["symbols"] = [str(symbol) for symbol in schema["symbols"]]
         self._open.remove(full)
-        self._known[full] = found
-        return found
+        self._known[full] = definition
+        return definition
 
     def _named(self, name: str, namespace: str) -> Any:
         for full in (f"{namespace}.{name}", name):
@@ -165,7 +165,7 @@ class _Names:
                 raise SchemaTextError(f"{full} contains itself")
             if full in self._known:
                 return self._known[full]
-        raise SchemaTextError(f"nothing is named {name}")
+        raise SchemaTextError(f"unknown type name {name}")
 
 
 def _connect(name: str, tree: Any) -> BlockField:
@@ -207,11 +207,11 @@ def _semantic(kind: str, properties: Mapping[str, Any]) -> str | None:
 
 
 def _parameters(properties: Mapping[str, Any]) -> dict[str, str] | None:
-    given = properties.get("connect.parameters") or {}
-    found = {str(name): str(value) for name, value in given.items()}
+    parameters = properties.get("connect.parameters") or {}
+    result = {str(name): str(value) for name, value in parameters.items()}
     if properties.get("logicalType") == "decimal" or properties.get("connect.name") == _DECIMAL:
         if "scale" in properties:
-            found.setdefault("scale", str(properties["scale"]))
+            result.setdefault("scale", str(properties["scale"]))
         if properties.get("precision") not in (None, _UNKNOWN_PRECISION):
-            found.setdefault("connect.decimal.precision", str(properties["precision"]))
-    return found or None
+            result.setdefault("connect.decimal.precision", str(properties["precision"]))
+    return result or None

@@ -2,13 +2,13 @@
 """Debezium events in Avro, with schema ids of a registry, to change batches.
 
 The fast path decodes all row events of one writer schema in step (`lanes`, ADR 0007) and
-converts whole columns. What it refuses, and every message that is no row event, is rewritten as the
-JSON event that says the same, with its schema, and decoded by `EnvelopeDecoder`, which has the last
-word: both formats give the same rows, bad records, deltas and counts.
+converts whole columns. What it refuses, and every message that is not a row event, is rewritten as
+the equivalent JSON event, with its schema, and decoded by `EnvelopeDecoder`, which decides: both
+formats yield the same rows, bad records, deltas and counts.
 
 Error classes of bad records: those of `debezium_json`, and `avro` (no schema id, not Avro, or bytes
-that are no value of their schema), `schema_id` (the registry does not know the schema). A registry
-that does not answer is an error of the call, never of a record.
+that are not a value of their schema), `schema_id` (unknown to the registry). A registry that does
+not answer is an error of the call, never of a record.
 
 Source: CDC.md §1.7.
 """
@@ -76,35 +76,35 @@ class AvroOrigins:
         self, raw: RawBatch, places: Sequence[int], names: Collection[str]
     ) -> Mapping[str, pa.Array]:
         """See `metadata_columns.OriginReader`."""
-        wanted = tuple(name for name in names if name in ENVELOPE_MEMBERS)
-        if not wanted:
+        members = tuple(name for name in names if name in ENVELOPE_MEMBERS)
+        if not members:
             return {}
         groups = self._groups(raw, places)
-        found = [self._columns(raw, group, wanted) for group in groups.values()]
-        if len(found) == 1:
-            return found[0]
+        parts = [self._columns(raw, group, members) for group in groups.values()]
+        if len(parts) == 1:
+            return parts[0]
         order = pa.array([index for _, _, indices in groups.values() for index, _ in indices])
-        back = pc.sort_indices(order)
+        inverse = pc.sort_indices(order)
         return {
-            name: pa.concat_arrays([columns[name] for columns in found]).take(back)
-            for name in wanted
+            name: pa.concat_arrays([columns[name] for columns in parts]).take(inverse)
+            for name in members
         }
 
     def _groups(
         self, raw: RawBatch, places: Sequence[int]
     ) -> "dict[tuple[int, int], tuple[WriterSchema, int, list[tuple[int, int]]]]":
-        """Records by schema: (schema, where values begin, [(index, place)])."""
+        """Records by schema: (schema, start of values, [(index, place)])."""
         headers = self._framing.has_headers(raw)
         by_prefix: dict[bytes, tuple[WriterSchema, int]] = {}
         groups: dict[tuple[int, int], tuple[WriterSchema, int, list[tuple[int, int]]]] = {}
         for index, at in enumerate(places):
             prefix = b"" if headers else self._framing.prefix(raw.values[at] or b"")
-            known = by_prefix.get(prefix)
-            if known is None:
-                known = self._records.value_writer(raw, at)
+            cached = by_prefix.get(prefix)
+            if cached is None:
+                cached = self._records.value_writer(raw, at)
                 if not headers:
-                    by_prefix[prefix] = known
-            writer, begin = known
+                    by_prefix[prefix] = cached
+            writer, begin = cached
             groups.setdefault((id(writer), begin), (writer, begin, []))[2].append((index, at))
         return groups
 
@@ -163,18 +163,18 @@ class _OriginLanes:
                 continue
             inner = {m.path[1] for m in self._members.values() if m.path[0] == top and m.path[1:]}
             record = branches(fields[top])[0]
-            known = record["fields"] if inner and kind_of(record) == "record" else []
+            nested = record["fields"] if inner and kind_of(record) == "record" else []
             self._trees[(top,)] = fields[top]
-            self._trees.update({(top, f["name"]): f["type"] for f in known if f["name"] in inner})
-            wanted = frozenset(f["name"] for f in known) & inner
-            self._nodes[top] = maker.node(fields[top], wanted if inner else None)
+            self._trees.update({(top, f["name"]): f["type"] for f in nested if f["name"] in inner})
+            selection = frozenset(f["name"] for f in nested) & inner
+            self._nodes[top] = maker.node(fields[top], selection if inner else None)
         self._decoder = LaneDecoder(writer.schema.tree, None, self._nodes, maker.count)
 
     def columns(self, payloads: Sequence[bytes]) -> dict[str, pa.Array]:
         """Columns by name.
 
         Raises:
-            OddDataError, ValueError: a message is not sound, or has what Arrow cannot convert.
+            OddDataError, ValueError: a message is malformed, or not convertible by Arrow.
         """
         raw = self._decoder.decode([(payload, 1) for payload in payloads])
         return {
@@ -207,7 +207,7 @@ _Mask: TypeAlias = npt.NDArray[np.bool_]
 def converted_rows(plan: RowPlan, rows: RowColumns, placeholder: Placeholder) -> ConvertedRows:
     """The target's columns.
 
-    Rows without image, or with values that no column takes, are refused as well.
+    Rows without image, or with values that fit no column, are refused too.
     """
     count = len(rows.present)
 
@@ -218,14 +218,14 @@ def converted_rows(plan: RowPlan, rows: RowColumns, placeholder: Placeholder) ->
             return pa.nulls(count, codec.arrow)
         return convert_sound(codec, rows.fields[member], source, refused)
 
-    found = convert_columns(plan, count, column_of, placeholder)
+    converted = convert_columns(plan, count, column_of, placeholder)
     refused = ~rows.present
-    refused[found.refused] = True
+    refused[converted.refused] = True
     untaken = [column.member for column in plan.columns if column.codec is None]
     for name in (*untaken, *plan.null_only):
         if name in rows.arrays:
             refused[_valid(rows.arrays[name])] = True
-    return dataclasses.replace(found, refused=np.flatnonzero(refused))
+    return dataclasses.replace(converted, refused=np.flatnonzero(refused))
 
 
 def _valid(array: pa.Array) -> _Mask:
@@ -234,34 +234,34 @@ def _valid(array: pa.Array) -> _Mask:
 
 
 def key_changes(plan: RowPlan, events: EventColumns) -> _Mask:
-    """Events whose `before` has another key than `after`, or none where the target needs it.
+    """Events whose `before` has another key than `after`, or none although the target needs it.
 
-    May name too many, never too few.
+    May include false positives, never false negatives.
     """
     before = events.before
     changed = np.zeros(len(events.ops), np.bool_)
     required = bool(plan.target.needs_before)
     if before is None or not before.present.any():
         return changed | required
-    known = before.present.copy()
+    comparable = before.present.copy()
     for name in plan.key_names:
         old, new = before.arrays.get(name), events.after.arrays.get(name)
-        if old is None or new is None:  # a key column that the events do not have
+        if old is None or new is None:  # a key column that the events lack
             return changed | required
-        known &= _valid(old)
+        comparable &= _valid(old)
         if pa.types.is_nested(old.type):
             changed |= True
         else:
             differs = pc.not_equal(old, new).fill_null(True)
             changed |= differs.to_numpy(zero_copy_only=False)
-    return changed & known | (~known & required)
+    return changed & comparable | (~comparable & required)
 
 
 _CHUNK = 5_000
-"""Events decoded in step: half as many take a third longer each (ADR 0007)."""
+"""Events decoded in step: with half as many each takes a third longer (ADR 0007)."""
 
 _CHUNK_BYTES = 64 << 20
-"""Of events decoded in step: they are joined, and numbers of eight bytes point into them."""
+"""Of events decoded in step: they are joined, and addressed by eight-byte offsets."""
 
 _DELETE, _UPDATE = ord("d"), ord("u")
 _NONE = np.zeros(0, np.int64)
@@ -270,7 +270,7 @@ _ROW_OPS[list(b"cru")] = True
 
 
 class DebeziumAvroDecoder(AvroRecords):
-    """Decodes raw batches; keeps schemas and shapes it has seen between calls.
+    """Decodes raw batches; caches schemas and shapes between calls.
 
     Args:
         schemas: id to registered schema: `SchemaRegistry(settings).schema`.
@@ -308,11 +308,11 @@ class DebeziumAvroDecoder(AvroRecords):
             raw: in offset order.
 
         Returns:
-            Every record exactly once: as rows, a count, a bad record or behind a delta.
+            Every record exactly once: as rows, a count, a bad record or pending a delta.
 
         Raises:
             RetryableError: the registry does not answer.
-            AccessDeniedError, InvalidRequestError: the registry refuses, or is none.
+            AccessDeniedError, InvalidRequestError: the registry refuses, or is not one.
 
         Cost: 3-6 us a row event of 600 bytes; any other message 50-200 us.
         """
@@ -320,7 +320,7 @@ class DebeziumAvroDecoder(AvroRecords):
         return self._resolve.filled(result, raw, self.origins)
 
     def shape(self, topic: str, source: SourceTable, writer: WriterSchema) -> Shape:
-        """The shape of a row event, made on first sight."""
+        """The shape of a row event, created on first use."""
         key = topic, source, writer.schema.block
         if key not in self._shapes:
             self._shapes[key] = Shape(
@@ -335,7 +335,7 @@ class _Group:
 
     Attributes:
         writer: the schema.
-        begin: where their values begin.
+        begin: start of their values.
         places: positions in the raw batch, ascending.
     """
 
@@ -344,12 +344,12 @@ class _Group:
     places: Sequence[int]
 
     def only(self, mask: npt.NDArray[np.bool_]) -> "_Group":
-        """Those of a mask."""
+        """The records of a mask."""
         places = [self.places[index] for index in np.flatnonzero(mask).tolist()]
         return _Group(self.writer, self.begin, places)
 
     def within(self, start: int, end: int) -> "_Group":
-        """Those of a range."""
+        """The records of a range."""
         return _Group(self.writer, self.begin, self.places[start:end])
 
 
@@ -365,7 +365,7 @@ class _Decoding:
         self._left: list[_Group] = []
         """Records for the reference path."""
         self._waiting: dict[int, tuple[int, list[_Group]]] = {}
-        """By shape: the record that requests a delta, and those that wait for the same."""
+        """By shape: the record that requests a delta, and those that wait for it."""
 
     def run(self) -> DecodeResult:
         for start in range(0, len(self._raw), _CHUNK):
@@ -378,7 +378,7 @@ class _Decoding:
     def _value(self, at: int) -> bytes:
         value = self._raw.values[at]
         if value is None:
-            raise InternalError("a tombstone was not set aside")
+            raise InternalError("a tombstone was not filtered out")
         return value
 
     # --- which schema
@@ -398,18 +398,18 @@ class _Decoding:
             places = [at for at in places if self._raw.values[at] is not None]
             self._outcome.count("tombstone", end - start - len(places))
         framed: dict[tuple[SchemaId, int], list[int]] = {}
-        for alike in self._alike(places):
-            self._frame(alike, framed)
-        for (schema_id, begin), some in framed.items():
+        for batch in self._alike(places):
+            self._frame(batch, framed)
+        for (schema_id, begin), members in framed.items():
             try:
-                group = _Group(self._writer(schema_id), begin, some)
+                group = _Group(self._writer(schema_id), begin, members)
             except EventRefusedError as error:
-                self._doubtful(some, error)
+                self._doubtful(members, error)
             else:
                 self._events(group)
 
     def _alike(self, places: Sequence[int]) -> Collection[list[int]]:
-        """Records whose ids are surely the same, together."""
+        """Groups of records with certainly equal ids."""
         if self._headers or not places:
             return [[at] for at in places]
         values = [value for at in places if (value := self._raw.values[at]) is not None]
@@ -424,27 +424,27 @@ class _Decoding:
         return groups.values()
 
     def _frame(self, places: list[int], framed: dict[tuple[SchemaId, int], list[int]]) -> None:
-        """Find the id of records that begin alike."""
+        """Find the id of records with a common prefix."""
         framing, at = self._decoder.framing, places[0]
         try:
-            headed = framing.header_id(self._raw, at, Part.VALUE) if self._headers else None
-            found = framing.id_before(self._value(at)) if headed is None else (headed, 0)
+            header_id = framing.header_id(self._raw, at, Part.VALUE) if self._headers else None
+            frame = framing.id_before(self._value(at)) if header_id is None else (header_id, 0)
         except FramingError as error:
             self._doubtful(places, EventRefusedError("avro", str(error)))
         else:
-            framed.setdefault(found, []).extend(places)
+            framed.setdefault(frame, []).extend(places)
 
     def _doubtful(self, places: Sequence[int], refused: EventRefusedError) -> None:
-        """Records that are bad unless a header, not read so far, names their schema."""
+        """Records that are bad unless a header, not read yet, names their schema."""
         framing = self._decoder.framing
         for at in places:
             try:
-                headed = None if self._headers else framing.header_id(self._raw, at, Part.VALUE)
-                if headed is None:
+                header_id = None if self._headers else framing.header_id(self._raw, at, Part.VALUE)
+                if header_id is None:
                     text = f"{refused}{said_of_text(self._raw.values[at])}"
                     self._outcome.refuse(at, EventRefusedError(refused.error_class, text))
                 else:
-                    self._left.append(_Group(self._writer(headed), 0, [at]))
+                    self._left.append(_Group(self._writer(header_id), 0, [at]))
             except FramingError as error:
                 self._outcome.refuse(at, EventRefusedError("avro", str(error)))
             except EventRefusedError as error:
@@ -460,17 +460,17 @@ class _Decoding:
         payloads = [self._value(at)[group.begin :] for at in group.places]
         if not writer.key_names:
             self._learn_key(writer, lanes, payloads[:1])
-        for some, events in sound_runs(lanes, payloads, writer.key_names):
-            part = _Group(writer, group.begin, [group.places[index] for index in some])
+        for indices, events in sound_runs(lanes, payloads, writer.key_names):
+            part = _Group(writer, group.begin, [group.places[index] for index in indices])
             if events is None:
                 self._left.append(part)
             else:
-                self._sound(part, [payloads[index] for index in some], events)
+                self._sound(part, [payloads[index] for index in indices], events)
 
     def _learn_key(
         self, writer: WriterSchema, lanes: EnvelopeLanes, payloads: Sequence[bytes]
     ) -> None:
-        """Look at one event, so that a new schema's events are not walked twice."""
+        """Inspect one event, so that a new schema's events are not walked twice."""
         with contextlib.suppress(OddDataError):
             source = lanes.events(payloads, ()).source()
             if source is not None and source.table:
@@ -481,8 +481,8 @@ class _Decoding:
         source = events.source()
         if source is None:
             ids = events.source_ids()
-            for one in np.unique(ids):
-                self._events(group.only(ids == one))
+            for source_id in np.unique(ids):
+                self._events(group.only(ids == source_id))
             return
         shape = self._shape(source, group.writer)
         if not source.table or shape.fate in (Fate.CONFLICT, Fate.NO_KEY, Fate.REFUSED):
@@ -518,10 +518,10 @@ class _Decoding:
         refused[new_rows_lacking(letters, rows.unavailable)] = True
         self._add(plan, rows, group, ops, events.stamps, ~refused)
         self._left.append(group.only(refused & ~deletes))
-        found = np.flatnonzero(deletes)
-        if len(found):
-            some = events.stamps.take(pa.array(found)) if events.stamps is not None else None
-            self._deletes(plan, group.only(deletes), [payloads[i] for i in found.tolist()], some)
+        index = np.flatnonzero(deletes)
+        if len(index):
+            times = events.stamps.take(pa.array(index)) if events.stamps is not None else None
+            self._deletes(plan, group.only(deletes), [payloads[i] for i in index.tolist()], times)
 
     def _deletes(
         self,
@@ -582,7 +582,7 @@ class _Decoding:
         self._waiting[id(shape)][1].append(group)
 
     def _refused_waiting(self, result: DecodeResult) -> list[_Group]:
-        """Count what waits behind a delta; what has none to wait for is decoded."""
+        """Count events that wait for a delta; those whose request failed are decoded."""
         bad = {record.offset for record in result.bad}
         refused: list[_Group] = []
         for first, groups in self._waiting.values():
@@ -595,7 +595,7 @@ class _Decoding:
     # --- the reference path
 
     def _as_json(self, groups: Sequence[_Group]) -> DecodeResult:
-        """Decode records as JSON events; their bad ones are noted as they came."""
+        """Decode records as JSON events; bad ones are recorded in their original form."""
         messages: dict[int, bytes] = {}
         for group in groups:
             for at in group.places:
@@ -627,7 +627,7 @@ class _Decoding:
 
 
 def _ends(stamps: pa.Array | None) -> list[int]:
-    """The smallest and the largest of some numbers."""
+    """The minimum and maximum of stamps."""
     if stamps is None or stamps.null_count == len(stamps):
         return []
     ends = pc.min_max(stamps)

@@ -2,8 +2,8 @@
 """Row events of one writer schema, many in step: the fast path of Avro decoding.
 
 `storage.format.avro.lanes` walks all messages of a schema at once, each as a block of one record
-(ADR 0007). What comes out here are columns of sources, operations and row images; odd messages are
-found by halving and left to the reference path. Data plane: no object per row.
+(ADR 0007). The results are columns of sources, operations and row images; odd messages are found by
+bisection and left to the reference path. Data plane: no object per row.
 """
 
 import dataclasses
@@ -24,10 +24,10 @@ from storage.format.avro.lanes import LaneDecoder, OddDataError
 from storage.format.avro.schema import INTEGERS, kind_of
 
 LEAST_MESSAGES = 16
-"""Below so many messages a walk costs more than the reference path takes for them."""
+"""For fewer messages a walk costs more than the reference path."""
 
 _BESIDE = 4
-"""Odd messages are narrowed down to so many: the reference path takes them sooner than a walk."""
+"""Bisection ends at so many messages: the reference path is faster for them than a walk."""
 
 _SOURCE = ("db", "schema", "table", "name")
 _STAMP = "ts_ms"
@@ -42,9 +42,9 @@ class RowColumns:
     """Row images, column-wise.
 
     Attributes:
-        present: whether the event has the image at all.
+        present: whether the event has the image.
         fields: schema of each column, by name.
-        arrays: the values, as `avro_arrays.plain` gives them; null where there is no image.
+        arrays: the values, as from `avro_arrays.plain`; null where there is no image.
     """
 
     present: _Mask
@@ -54,14 +54,14 @@ class RowColumns:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EventColumns:
-    """Some row events.
+    """Row events, column-wise.
 
     Attributes:
-        sources: text columns `db`, `schema`, `table` and `name`, those that the schema has.
+        sources: text columns `db`, `schema`, `table` and `name`, as far as the schema has them.
         stamps: `source.ts_ms` [epoch ms], or None.
-        ops: code of the operation's letter; 0 where it is no single byte.
+        ops: code of the operation's letter; 0 where it is not a single byte.
         after: row images after.
-        before: row images before, the requested columns only; None when the schema has none.
+        before: row images before, the requested columns only; None if the schema has none.
         requested: columns of `before` that were requested.
     """
 
@@ -73,7 +73,7 @@ class EventColumns:
     requested: frozenset[str]
 
     def source(self) -> SourceTable | None:
-        """The one source table of all events; None when there are several."""
+        """The source table of all events; None if there are several."""
         names = {}
         for name, column in self.sources.items():
             first = column[0]
@@ -85,7 +85,7 @@ class EventColumns:
         )
 
     def source_ids(self) -> npt.NDArray[np.int64]:
-        """A number per event, the same for events of one source table."""
+        """A number per event, equal for events of one source table."""
         ids = np.zeros(len(self.ops), np.int64)
         for column in self.sources.values():
             codes = column.dictionary_encode()
@@ -96,11 +96,11 @@ class EventColumns:
 class EnvelopeLanes:
     """Decodes messages of one writer schema.
 
-    1. `of` says whether the schema is one of row events that can be decoded so;
+    1. `of` returns None unless the schema is one of row events that can be decoded in step;
     2. `events` and `deleted` any number of times.
 
     Raises:
-        OddDataError, UnsupportedFeatureError: such messages are not decoded in step.
+        OddDataError, UnsupportedFeatureError: the messages cannot be decoded in step.
     """
 
     def __init__(self, schema: AvroSchema) -> None:
@@ -114,7 +114,7 @@ class EnvelopeLanes:
 
     @classmethod
     def of(cls, schema: AvroSchema) -> "EnvelopeLanes | None":
-        """The decoder of a schema; None when it is no envelope, or one for the reference path."""
+        """The decoder of a schema; None if it is not an envelope, or one for the reference path."""
         if not _is_envelope(schema.fields):
             return None
         try:
@@ -126,14 +126,14 @@ class EnvelopeLanes:
         return lanes
 
     def events(self, payloads: Sequence[bytes], key: Collection[str]) -> EventColumns:
-        """Everything that is needed of events, of `before` some columns only.
+        """Decode events, of `before` some columns only.
 
         Args:
-            payloads: values without the id before them; at least one.
-            key: wanted columns of `before`.
+            payloads: values without their id prefix; at least one.
+            key: columns of `before` to decode.
 
         Raises:
-            OddDataError: a message among them is not sound.
+            OddDataError: a message is malformed.
         """
         fields = self._fields
         requested = frozenset(key)
@@ -155,11 +155,11 @@ class EnvelopeLanes:
                 else None,
                 requested,
             )
-        except ValueError as error:  # a text that is no UTF-8
+        except ValueError as error:  # a text that is not UTF-8
             raise OddDataError from error
 
     def sound(self, payloads: Sequence[bytes]) -> bool:
-        """Whether messages can be walked."""
+        """Whether all messages can be walked."""
         try:
             self._walker.decode([(payload, 1) for payload in payloads])
         except OddDataError:
@@ -167,10 +167,10 @@ class EnvelopeLanes:
         return True
 
     def deleted(self, payloads: Sequence[bytes]) -> RowColumns:
-        """`before`, whole.
+        """All columns of `before`.
 
         Raises:
-            OddDataError: a message among them is not sound.
+            OddDataError: a message is malformed.
         """
         nodes, raw = self._walk(payloads, None)
         try:
@@ -185,7 +185,7 @@ class EnvelopeLanes:
         return nodes, decoder.decode([(payload, 1) for payload in payloads])
 
     def _decoder(self, key: frozenset[str] | None) -> tuple[LaneDecoder, dict[str, Node]]:
-        """The decoder of events with these columns of `before`; of deleted rows when it is None."""
+        """The decoder of events with these columns of `before`; None: of deleted rows."""
         if key not in self._decoders:
             maker, fields = NodeMaker(), self._fields
             nodes: dict[str, Node] = {}
@@ -245,45 +245,45 @@ def _op_codes(ops: pa.Array) -> _Codes:
 def sound_runs(
     lanes: EnvelopeLanes, payloads: Sequence[bytes], key: Collection[str]
 ) -> Iterator[tuple[Sequence[int], EventColumns | None]]:
-    """Decode messages, without those that are odd.
+    """Decode messages, except the odd ones.
 
     Yields:
         (positions, events); events is None for messages left to the reference path.
     """
-    waiting: list[Sequence[int]] = [range(len(payloads))]
-    while waiting:
-        some = waiting.pop()
-        if len(some) < LEAST_MESSAGES:
-            yield some, None
+    pending: list[Sequence[int]] = [range(len(payloads))]
+    while pending:
+        span = pending.pop()
+        if len(span) < LEAST_MESSAGES:
+            yield span, None
             continue
-        chosen = payloads if len(some) == len(payloads) else [payloads[at] for at in some]
+        batch = payloads if len(span) == len(payloads) else [payloads[at] for at in span]
         try:
-            yield some, lanes.events(chosen, key)
+            yield span, lanes.events(batch, key)
             continue
         except OddDataError:
-            odd = _odd(lanes, chosen)
+            odd = _odd(lanes, batch)
         if odd:
-            yield [some[index] for index in odd], None
-            rest = sorted(set(range(len(some))).difference(odd))
-            waiting += [[some[index] for index in rest]] if rest else []
-        elif len(some) == 1:
-            yield some, None
-        else:  # a text that is no UTF-8
-            middle = len(some) // 2
-            waiting += [some[middle:], some[:middle]]
+            yield [span[index] for index in odd], None
+            rest = sorted(set(range(len(span))).difference(odd))
+            pending += [[span[index] for index in rest]] if rest else []
+        elif len(span) == 1:
+            yield span, None
+        else:  # a text that is not UTF-8
+            middle = len(span) // 2
+            pending += [span[middle:], span[:middle]]
 
 
 def _odd(lanes: EnvelopeLanes, payloads: Sequence[bytes]) -> list[int]:
-    """Positions of messages that cannot be walked, and of a few beside them."""
-    found: list[int] = []
-    waiting = [(0, len(payloads))]
-    while waiting:
-        start, end = waiting.pop()
+    """Positions of messages that cannot be walked, and of a few neighbours."""
+    positions: list[int] = []
+    pending = [(0, len(payloads))]
+    while pending:
+        start, end = pending.pop()
         if lanes.sound(payloads[start:end]):
             continue
         if end - start <= _BESIDE:
-            found += range(start, end)
+            positions += range(start, end)
         else:
             middle = (start + end) // 2
-            waiting += [(middle, end), (start, middle)]
-    return sorted(found)
+            pending += [(middle, end), (start, middle)]
+    return sorted(positions)

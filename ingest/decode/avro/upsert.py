@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upsert streams in Avro, with schema ids of a registry: key and row, a null value deletes.
 
-Each record is rewritten as the JSON message that says the same, with its schema, and decoded by
-`EnvelopeDecoder`, so both formats mean the same. A key that is no Avro (a plain text) is as none:
-rows must then have their key columns, and a null value is a bad record.
+Each record is rewritten as the equivalent JSON message, with its schema, and decoded by
+`EnvelopeDecoder`, so both formats have the same semantics. A key that is not Avro (a plain text)
+counts as missing: rows must then have their key columns, and a null value is a bad record.
 
 Error classes of bad records: as `upsert_json`, and `avro` and `schema_id` as `debezium_avro`.
 """
@@ -26,7 +26,7 @@ from ingest.source.records import RawBatch
 
 
 class UpsertAvroDecoder(AvroRecords):
-    """Decodes raw batches; keeps schemas and shapes it has seen between calls.
+    """Decodes raw batches; caches schemas and shapes between calls.
 
     Args:
         schemas: id to registered schema: `SchemaRegistry(settings).schema`.
@@ -53,11 +53,11 @@ class UpsertAvroDecoder(AvroRecords):
             raw: in offset order.
 
         Returns:
-            Every record exactly once: as rows, a count, a bad record or behind a delta.
+            Every record exactly once: as rows, a count, a bad record or pending a delta.
 
         Raises:
             RetryableError: the registry does not answer.
-            AccessDeniedError, InvalidRequestError: the registry refuses, or is none.
+            AccessDeniedError, InvalidRequestError: the registry refuses, or is not one.
 
         Cost: about 80 us a record.
         """
@@ -77,7 +77,7 @@ class UpsertAvroDecoder(AvroRecords):
         offsets = [raw.offsets[at] for at in places]
         rewritten = RawBatch(raw.topic, raw.partition, offsets, keys, values)
         result = self._as_json.decode(rewritten)
-        if result.changes:  # what was rewritten has no headers, and another key
+        if result.changes:  # rewritten records have no headers, and another key
             result = self._resolve.filled(result, raw, self._reader(rewritten))
         by_offset = dict(zip(offsets, places, strict=True)) if result.bad else {}
         for record in result.bad:
@@ -96,13 +96,13 @@ class UpsertAvroDecoder(AvroRecords):
         return self._as_json.origins(rewritten, range(len(places)), names)
 
     def _reader(self, rewritten: RawBatch) -> OriginReader:
-        """Reads metadata from the JSON that records were rewritten as."""
+        """Reads metadata from the rewritten records."""
 
         def read(
             raw: RawBatch, places: Sequence[int], names: Collection[str]
         ) -> Mapping[str, pa.Array]:
-            found = [bisect.bisect_left(rewritten.offsets, raw.offsets[at]) for at in places]
-            return self._as_json.origins(rewritten, found, names)
+            positions = [bisect.bisect_left(rewritten.offsets, raw.offsets[at]) for at in places]
+            return self._as_json.origins(rewritten, positions, names)
 
         return read
 

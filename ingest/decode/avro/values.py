@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One Avro value at a time, to what the same event would look like in JSON.
+"""Converts one Avro value at a time to its JSON equivalent.
 
-The reference of Avro decoding: what comes out is encoded as JSON and judged by the decoder of JSON
-events, so that both formats mean the same. Strict where bytes are counted (sizes, unions, ends);
-where only a value is odd (a text that is no UTF-8, a boolean of 7) the value becomes a JSON token
-that no column takes, because it may be unused.
+The reference of Avro decoding: the result is encoded as JSON and decoded by the decoder of JSON
+events, so that both formats have the same semantics. Strict where bytes are counted (sizes, unions,
+ends); a single odd value (a text that is not UTF-8, a boolean of 7) becomes a JSON token that fits
+no column, because it may be unused.
 
 Values are those of Connect's JSON converter: bytes as base64, NaN and infinities as texts.
 
@@ -23,7 +23,7 @@ import msgspec
 from storage.format.avro.schema import kind_of
 
 ValueReader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
-"""Takes data and position; gives the value and where it ends."""
+"""(data, position) to (value, end position)."""
 
 _MOST_VARINT_BYTES = 10
 _LAST_BIT = 63
@@ -32,7 +32,7 @@ _NOT_PLAIN = re.compile(rb'[\x00-\x1f"\\]')
 
 
 class AvroValueError(ValueError):
-    """The bytes are not what the schema says."""
+    """The bytes do not match the schema."""
 
 
 def to_json(read: ValueReader, data: bytes, start: int) -> bytes:
@@ -41,10 +41,10 @@ def to_json(read: ValueReader, data: bytes, start: int) -> bytes:
     Args:
         read: of its schema.
         data: the message.
-        start: where the value begins; it ends with the message.
+        start: start of the value; it ends with the message.
 
     Raises:
-        AvroValueError: it is no such value.
+        AvroValueError: the bytes do not match the schema.
 
     Cost: 20-40 us for an event of 600 bytes.
     """
@@ -78,7 +78,7 @@ def reader_of(tree: Any) -> ValueReader:
 
 
 def float_value(number: float) -> float | str:
-    """A number, or the text that JSON events have for what JSON has no number for."""
+    """A number, or its text in JSON events if JSON has no such number."""
     if math.isfinite(number):
         return number
     return "NaN" if number != number else "Infinity" if number > 0 else "-Infinity"
@@ -90,7 +90,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     while byte > 0x7F:
         at += 1
         if at - start >= _MOST_VARINT_BYTES:
-            raise AvroValueError(f"a number of more than ten bytes at byte {start}")
+            raise AvroValueError(f"a varint of more than ten bytes at byte {start}")
         byte = data[at]
         raw |= (byte & 0x7F) << shift
         shift += 7
@@ -100,7 +100,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 def _size(data: bytes, at: int) -> tuple[int, int]:
     size, begin = _varint(data, at)
     if not 0 <= size <= len(data) - begin:
-        raise AvroValueError(f"a size of {size} at byte {at}")
+        raise AvroValueError(f"invalid size {size} at byte {at}")
     return size, begin
 
 
@@ -161,7 +161,7 @@ def _fixed(size: int) -> ValueReader:
     def read(data: bytes, at: int) -> tuple[str, int]:
         end = at + size
         if end > len(data):
-            raise AvroValueError(f"{size} bytes do not fit at byte {at}")
+            raise AvroValueError(f"{size} bytes at byte {at} exceed the value")
         return base64.b64encode(data[at:end]).decode(), end
 
     return read
@@ -170,8 +170,8 @@ def _fixed(size: int) -> ValueReader:
 def _enum(symbols: list[str]) -> ValueReader:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         index, end = _integer(data, at)
-        known = isinstance(index, int) and 0 <= index < len(symbols)
-        return (symbols[index] if known else index), end
+        valid = isinstance(index, int) and 0 <= index < len(symbols)
+        return (symbols[index] if valid else index), end
 
     return read
 
@@ -184,7 +184,7 @@ def _union(parts: list[Any]) -> ValueReader:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         index, begin = _varint(data, at)
         if not 0 <= index < len(readers):
-            raise AvroValueError(f"a union has no member {index} at byte {at}")
+            raise AvroValueError(f"a union has no branch {index} at byte {at}")
         value, end = readers[index](data, begin)
         return ({names[index]: value} if names[index] else value), end
 
@@ -199,52 +199,52 @@ def _record(tree: Any) -> ValueReader:
     members = [(field["name"], reader_of(field["type"])) for field in tree["fields"]]
 
     def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
-        found = {}
+        record = {}
         for name, reader in members:
-            found[name], at = reader(data, at)
-        return found, at
+            record[name], at = reader(data, at)
+        return record, at
 
     return read
 
 
 def _block(data: bytes, at: int) -> tuple[int, int]:
-    """(number of items, where they begin) of a block of an array or map."""
+    """(number of items, their start) of a block of an array or map."""
     count, begin = _varint(data, at)
     if count < 0:
         count = -count
         _, begin = _varint(data, begin)
     if count > len(data):
-        raise AvroValueError(f"{count} items at byte {at}")
+        raise AvroValueError(f"invalid item count {count} at byte {at}")
     return count, begin
 
 
 def _array(item: ValueReader) -> ValueReader:
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
-        found: list[Any] = []
+        items: list[Any] = []
         while True:
             count, at = _block(data, at)
             if not count:
-                return found, at
+                return items, at
             for _ in range(count):
                 value, at = item(data, at)
-                found.append(value)
+                items.append(value)
 
     return read
 
 
 def _map(item: ValueReader) -> ValueReader:
     def read(data: bytes, at: int) -> tuple[Any, int]:
-        found: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         sound = True
         while True:
             count, at = _block(data, at)
             if not count:
-                return (found if sound else _NO_TEXT), at
+                return (entries if sound else _NO_TEXT), at
             for _ in range(count):
                 key, at = _string(data, at)
                 value, at = item(data, at)
                 if isinstance(key, str):
-                    found[key] = value
+                    entries[key] = value
                 else:
                     sound = False
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which schema an Avro record was written with, what is known of it, and single records as JSON.
+"""Writer schemas of Avro records, and single records as JSON.
 
-What is known of a schema is made once per id, from the registry's answer; a schema that cannot be
-decoded is remembered too.
+A schema is parsed once per id, from the registry's answer; an undecodable schema is cached too.
 
-The id stands before the value (magic byte 0 and a big-endian id, or magic byte 1 and a GUID) or in
-a header, and then the value stands alone. A value alone may begin with a zero byte too, so headers
-are read first; since reading them costs as much as decoding, only the first and the last record of
-a batch are read, and all of them where one of the two has such a header: a producer changes its
-ways once, not back and forth within a few thousand records. `header_id` is for the doubtful rest.
+The id is before the value (magic byte 0 and a big-endian id, or magic byte 1 and a GUID) or in a
+header, and then the value has no prefix. A value without prefix may begin with a zero byte too, so
+headers are read first; since reading them costs as much as decoding, only those of the first and
+the last record of a batch are read, and all of them if one of the two has such a header: a producer
+changes its configuration once, not back and forth within a few thousand records. `header_id` is for
+the doubtful rest.
 
-Apicurio's converters may name a schema by its content id, which registries answer for through
-Confluent's API, or by its global id, for which they do not: such records are refused with the
+Apicurio's converters may name a schema by its content id, which registries resolve through
+Confluent's API, or by its global id, which they do not: such records are refused with the
 producer's setting that changes it. So are values in Avro's JSON encoding, which a header declares.
 
 Source: CDC.md §1.7; `SchemaId` of Confluent's clients (`__key_schema_id`, `__value_schema_id`);
@@ -44,7 +44,7 @@ _SIZES = {b"\0": 1 + _CONFLUENT_BYTES, b"\1": 1 + _GUID_BYTES}
 
 
 class FramingError(ValueError):
-    """No schema id can be found; says why."""
+    """No schema id can be found; the message has the reason."""
 
 
 class Part(enum.Enum):
@@ -55,17 +55,17 @@ class Part(enum.Enum):
 
     @property
     def encoding_header(self) -> str:
-        """The header that says how the content is encoded."""
+        """The header with the encoding of the content."""
         return f"apicurio.{self.name.lower()}.encoding"
 
 
 def usual_subject(topic: str, part: Part) -> str:
-    """Under which name producers register schemas of a topic by default."""
+    """The subject under which producers register schemas of a topic by default."""
     return f"{topic}-{part.name.lower()}"
 
 
 class Framing:
-    """Finds ids.
+    """Finds schema ids.
 
     Args:
         id_bytes: of an id before a value: 4, or 8 as Apicurio writes it by default.
@@ -73,7 +73,7 @@ class Framing:
 
     def __init__(self, id_bytes: int) -> None:
         if id_bytes not in (_CONFLUENT_BYTES, _APICURIO_BYTES):
-            raise ValueError(f"ids of {id_bytes} bytes")
+            raise ValueError(f"invalid id size: {id_bytes} bytes")
         self._id_bytes = id_bytes
 
     @property
@@ -82,7 +82,7 @@ class Framing:
         return 1 + self._id_bytes
 
     def has_headers(self, raw: RawBatch) -> bool:
-        """Whether headers of a batch's records are to be read."""
+        """Whether the headers of all records of a batch must be read."""
         ends = {0, len(raw) - 1} if len(raw) else set()
         return any(_header(raw, at, part) is not None for at in ends for part in Part)
 
@@ -90,12 +90,12 @@ class Framing:
         """The id in a record's headers.
 
         Raises:
-            FramingError: the header holds no id.
+            FramingError: the header contains no id.
         """
-        found = _header(raw, at, part)
-        if found is None:
+        header = _header(raw, at, part)
+        if header is None:
             return None
-        name, content = found
+        name, content = header
         if name == part.value[2]:
             raise FramingError(
                 f"the header {name} names a schema by Apicurio's global id: set "
@@ -120,7 +120,7 @@ class Framing:
         return value[: 1 + self._id_bytes]
 
     def id_before(self, value: bytes) -> tuple[SchemaId, int]:
-        """The id before a value, and where the value begins.
+        """The id before a value, and the start of the value.
 
         Raises:
             FramingError: there is none.
@@ -157,8 +157,8 @@ class WriterSchema:
 
     Attributes:
         schema: parsed.
-        key_names: columns that were a key of any target of its events: of `before`, the fast path
-            decodes only these.
+        key_names: key columns of all targets of its events: of `before`, the fast path decodes only
+            these.
     """
 
     def __init__(self, schema: AvroSchema) -> None:
@@ -172,7 +172,7 @@ class WriterSchema:
 
     @functools.cached_property
     def lanes(self) -> EnvelopeLanes | None:
-        """Decodes many row events; None when the schema is not one of those."""
+        """Decodes many row events; None if the schema is not one of row events."""
         return EnvelopeLanes.of(self.schema)
 
     @functools.cached_property
@@ -181,10 +181,10 @@ class WriterSchema:
         return parse_block(self.schema.block)
 
     def as_json(self, data: bytes, start: int) -> bytes:
-        """The JSON message, schema block included, that says the same.
+        """The equivalent JSON message, including the schema block.
 
         Raises:
-            EventRefusedError: the bytes are no value of the schema.
+            EventRefusedError: the bytes do not match the schema.
         """
         return b'{"schema":' + self.schema.block + b',"payload":' + self._json(data, start) + b"}"
 
@@ -196,7 +196,9 @@ class WriterSchema:
         try:
             return to_json(self.read, data, start)
         except AvroValueError as error:
-            raise EventRefusedError("avro", f"not a value of its schema: {error}") from None
+            raise EventRefusedError(
+                "avro", f"the value does not match its schema: {error}"
+            ) from None
 
 
 class WriterSchemas:
@@ -215,23 +217,23 @@ class WriterSchemas:
 
         Args:
             schema_id: of the record.
-            subject: of the record, for messages: under which the schema is registered.
+            subject: of the schema, for messages.
 
         Raises:
-            EventRefusedError: class `schema_id`: the registry does not know it (requested again
-                next time); class `avro`: it cannot be decoded.
+            EventRefusedError: class `schema_id`: unknown to the registry (requested again next
+                time); class `avro`: it cannot be decoded.
             RetryableError, AccessDeniedError, InvalidRequestError: of the registry.
         """
-        found = self._known.get(schema_id)
-        if found is None:
+        cached = self._known.get(schema_id)
+        if cached is None:
             try:
                 registered = self._fetch(schema_id)
             except UnknownSchemaError as error:
                 raise EventRefusedError("schema_id", f"{error} subject=`{subject}`") from None
-            found = self._known[schema_id] = _parsed(schema_id, registered)
-        if isinstance(found, EventRefusedError):
-            raise found
-        return found
+            cached = self._known[schema_id] = _parsed(schema_id, registered)
+        if isinstance(cached, EventRefusedError):
+            raise cached
+        return cached
 
 
 def _parsed(schema_id: SchemaId, registered: RegisteredSchema) -> WriterSchema | EventRefusedError:
@@ -271,7 +273,7 @@ _REFUSALS = (FramingError, EventRefusedError, msgspec.MsgspecError, UnicodeDecod
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Kept:
-    """Headers and timestamp of a record that was taken out of its batch."""
+    """Headers and timestamp of a record without its batch."""
 
     record: BadRecord
 
@@ -300,9 +302,9 @@ class AvroRecords:
         self.writers = WriterSchemas(schemas)
 
     def key_columns(self, raw: RawBatch, at: int) -> frozenset[str] | None:
-        """Column names of a record's key; None when it has none or it cannot be decoded.
+        """Column names of a record's key; None if it has none or it cannot be decoded.
 
-        Costs a look into a dictionary: keys of one schema have the same columns.
+        Costs a dictionary lookup: keys of one schema have the same columns.
         """
         key = raw.keys[at]
         if not key:
@@ -314,7 +316,7 @@ class AvroRecords:
         return frozenset(writer.schema.fields) or None
 
     def json_key(self, raw: RawBatch, at: int) -> bytes | None:
-        """A record's key as a JSON message; None when it has none or it cannot be decoded."""
+        """A record's key as a JSON message; None if it has none or it cannot be decoded."""
         key = raw.keys[at]
         if not key:
             return None
@@ -325,7 +327,7 @@ class AvroRecords:
             return None
 
     def message(self, raw: RawBatch, at: int, part: Part) -> bytes | None:
-        """A key or value as a JSON message with its schema block; None when the record has none.
+        """A key or value as a JSON message with its schema block; None if the record has none.
 
         Raises:
             EventRefusedError: it cannot be decoded.
@@ -337,28 +339,28 @@ class AvroRecords:
         try:
             writer, begin = self._writer(raw, at, content, part)
         except FramingError as error:
-            seen = said_of_text(content) if part is Part.VALUE else ""
-            raise EventRefusedError("avro", f"{error}{seen}") from None
+            hint = said_of_text(content) if part is Part.VALUE else ""
+            raise EventRefusedError("avro", f"{error}{hint}") from None
         return writer.as_json(content, begin)
 
     def json_value(self, raw: RawBatch, at: int) -> bytes | None:
-        """A record's value as a JSON message; None when it has none or it cannot be decoded."""
+        """A record's value as a JSON message; None if it has none or it cannot be decoded."""
         try:
             return self.message(raw, at, Part.VALUE)
         except EventRefusedError:
             return None
 
     def truncated(self, raw: RawBatch, at: int) -> SourceTable | None:
-        """The table that a record counted as `op.t` is about; None of any other record."""
+        """The table of a record counted as `op.t`; None for any other record."""
         return None
 
     def operation(self, topic: str, record: BadRecord) -> str:
-        """The name under which a record that gave rows was counted."""
+        """Name of the count of a record that yielded rows."""
         key, value, extras = [record.key], [record.value], {0: _Kept(record)}
         return self.operation_at(RawBatch(topic, 0, [record.offset], key, value, extras=extras), 0)
 
     def operation_at(self, raw: RawBatch, at: int) -> str:
-        """The same of a record in its batch; `op.` for what is no row event."""
+        """The same of a record in its batch; `op.` if it is not a row event."""
         value = raw.values[at]
         try:
             if value is None:
@@ -369,18 +371,18 @@ class AvroRecords:
             return "op."
 
     def value_writer(self, raw: RawBatch, at: int) -> tuple[WriterSchema, int]:
-        """Schema of a record's value, and where the value begins.
+        """Schema of a record's value, and the start of the value.
 
         Raises:
-            FramingError, EventRefusedError: it cannot be known; never for what gave rows.
+            FramingError, EventRefusedError: it is unknown; never for records that yielded rows.
         """
         return self._writer(raw, at, raw.values[at] or b"", Part.VALUE)
 
     def _writer(
         self, raw: RawBatch, at: int, content: bytes, part: Part
     ) -> tuple[WriterSchema, int]:
-        headed = self.framing.header_id(raw, at, part)
-        if headed is not None:
-            return self.writers.of(headed, usual_subject(raw.topic, part)), 0
+        header_id = self.framing.header_id(raw, at, part)
+        if header_id is not None:
+            return self.writers.of(header_id, usual_subject(raw.topic, part)), 0
         schema_id, begin = self.framing.id_before(content)
         return self.writers.of(schema_id, usual_subject(raw.topic, part)), begin

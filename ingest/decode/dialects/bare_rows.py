@@ -90,7 +90,7 @@ class BareRows(BlockMessages):
             return self.bare_shape(event)
         block = self.blocks.get(event.types)
         if block is None:
-            raise EventRefusedError("envelope", "the schema block is not known any more")
+            raise EventRefusedError("envelope", "the schema block is no longer known")
         shape = Shape(event.source, block, self.facts, self.options.primary_keys)
         shape.of_key = event.of_key
         return shape
@@ -156,7 +156,7 @@ class KeyedRows(BareRows):
         """
         block, row = (None, None) if not key else self.split_key(topic, key)
         if row is None:
-            raise EventRefusedError("no_primary_key", "a null value without key deletes nothing")
+            raise EventRefusedError("no_primary_key", "a tombstone without key identifies no row")
         return Event(
             source=source,
             images=(Image("d", row, None),),

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Canal JSON (flat messages of MySQL's binlog).
 
-One message holds the rows of one statement: `data` has them whole, `old` the changed columns of
-each before an update. All values are text; bytes are text of one character a byte, and of ENUM and
-SET columns come the members' numbers. `mysqlType` describes the columns, else `sqlType`; without
-both, types come from the table, and new columns are STRING.
+One message has the rows of one statement: `data` has the full rows, `old` the previous values of
+updated columns. All values are text; bytes are text with one character per byte, and ENUM and SET
+values are the members' numbers. `mysqlType` describes the columns, else `sqlType`; without both,
+types come from the table, and new columns are STRING.
 
 Messages without rows are counted: DDL, the statements that Canal repeats before their rows (type
-QUERY), XA decisions, TiCDC's watermarks. Two that stand for rows and do not have them are bad
-records: statements of a source without `binlog_format: ROW`, and TiCDC's large messages that carry
-the key alone.
+QUERY), XA decisions, TiCDC's watermarks. Two kinds that should have rows but do not are bad
+records: statements of a source without `binlog_format: ROW`, and TiCDC's large messages that have
+only the key.
 """
 
 import functools
@@ -147,16 +147,16 @@ def _images(
 
 def _column(name: str, type_: str | int) -> TypedColumn:
     if not isinstance(type_, str):
-        found = jdbc_type(type_)
-        return TypedColumn(name, found, bounded=False, seen=lambda _: found)
-    known = mysql_type(type_)
-    if known.is_open:
-        seen = functools.partial(seen_type, known.type)
-        return TypedColumn(name, known.type, bounded=False, seen=seen)
-    if not known.members:
-        return TypedColumn(name, known.type)
-    kind = Kind.MEMBERS if known.several else Kind.MEMBER
-    return TypedColumn(name, known.type, kind=kind, members=known.members)
+        column_type = jdbc_type(type_)
+        return TypedColumn(name, column_type, bounded=False, seen=lambda _: column_type)
+    declaration = mysql_type(type_)
+    if declaration.is_open:
+        infer = functools.partial(seen_type, declaration.type)
+        return TypedColumn(name, declaration.type, bounded=False, seen=infer)
+    if not declaration.members:
+        return TypedColumn(name, declaration.type)
+    kind = Kind.MEMBERS if declaration.several else Kind.MEMBER
+    return TypedColumn(name, declaration.type, kind=kind, members=declaration.members)
 
 
 def _control(message: _Message, value: bytes) -> str:
@@ -164,18 +164,18 @@ def _control(message: _Message, value: bytes) -> str:
         return "op.t"
     if message.is_ddl:
         return "schema_change"
-    if message.type == "TIDB_WATERMARK":  # TiCDC speaks this format too
+    if message.type == "TIDB_WATERMARK":  # TiCDC writes this format too
         return "heartbeat"
     if message.type in _XA:
         return "transaction"
     if message.type == "QUERY" and not message.data:
         return "notification"
-    seen = said_of(value, _FORMAT)
-    raise EventRefusedError("envelope", f"type {message.type[:40]} is no change of rows{seen}")
+    hint = said_of(value, _FORMAT)
+    raise EventRefusedError("envelope", f"type {message.type[:40]} is not a row change{hint}")
 
 
 def _why_no_rows(message: _Message) -> str:
-    hint = ": a statement and not its rows, binlog_format has to be ROW" if message.sql else ""
+    hint = ": a statement instead of its rows, set binlog_format=ROW" if message.sql else ""
     return f"{message.type} without data or table{hint}"
 
 
@@ -183,6 +183,6 @@ def _refuse_key_alone(tidb: _TiDB) -> None:
     if tidb.only_handle_key or tidb.claim_check:
         raise EventRefusedError(
             "unavailable_value",
-            "TiCDC sent the key alone, for the message was too large: raise max-message-bytes of "
+            "TiCDC sent only the key, as the message was too large: raise max-message-bytes of "
             "the changefeed and the topic, or compress",
         )

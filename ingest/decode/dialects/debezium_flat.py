@@ -3,12 +3,12 @@
 
 The value is the row; members with a prefix (`__op`, `__source_ts_ms`, ...) are metadata. A delete
 is a null value (mode `tombstone`, by the Kafka key), a row with `"__deleted": "true"` (mode
-`rewrite`), or does not come at all (mode `drop`). With `rewrite-with-tombstone` it comes twice;
-`tombstones: skip` drops the second.
+`rewrite`), or absent (mode `drop`). With `rewrite-with-tombstone` it occurs twice; `tombstones:
+skip` drops the second.
 
 The table comes from the metadata fields `source_table` or `table`, `source_db` or `db`,
-`source_schema` or `schema` where the connector adds them, the rest from the topic's name; so do
-null values. A topic that carries several tables needs `rewrite` therefore.
+`source_schema` or `schema` if the connector adds them, the rest from the topic's name, as for null
+values. A topic with several tables therefore needs `rewrite`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,14 +62,14 @@ class DebeziumFlat(KeyedRows):
         self._mark = msgspec.json.encode(self._prefix)[:-1]
         self._wanted = frozenset(options.metadata_columns)
         self._names = [
-            (f"{self._prefix}source_{what}", f"{self._prefix}{what}")
-            for what in ("table", "db", "schema")
+            (f"{self._prefix}source_{part}", f"{self._prefix}{part}")
+            for part in ("table", "db", "schema")
         ]
         self.anatomy = _anatomy(self._prefix, [name for pair in self._names for name in pair])
         self._by_tokens: dict[tuple[str | bytes, ...], SourceTable] = {}
 
     def is_column(self, name: str) -> bool:
-        """Whether a member is a column and no metadata."""
+        """Whether a member is a column, not metadata."""
         return not self._prefix or not name.startswith(self._prefix) or name in self._wanted
 
     def bare_shape(self, event: Event) -> Shape:
@@ -100,8 +100,8 @@ class DebeziumFlat(KeyedRows):
     def _cut(self, payload: bytes) -> tuple[bytes, Mapping[str, bytes]]:
         """(row, metadata) of a flattened event.
 
-        The transformation puts metadata last, so mostly the text is cut in two. A quote inside of a
-        JSON string is escaped: the mark is never found in a value. Where it is found in a nested
+        The transformation puts metadata last, so usually the text is split in two. A quote inside
+        of a JSON string is escaped: the mark never matches in a value. If it matches in a nested
         object, the rest after it does not parse.
         """
         if not self._prefix or self._mark not in payload:
@@ -109,11 +109,11 @@ class DebeziumFlat(KeyedRows):
         at = payload.find(b"," + self._mark)
         if at > 0 and not self._wanted:
             try:
-                found = MEMBERS.decode(b"{" + payload[at + 1 :])
+                trailer = MEMBERS.decode(b"{" + payload[at + 1 :])
             except PARSE_ERRORS:
-                found = {}
-            if found and all(name.startswith(self._prefix) for name in found):
-                return payload[:at] + b"}", {name: bytes(raw) for name, raw in found.items()}
+                trailer = {}
+            if trailer and all(name.startswith(self._prefix) for name in trailer):
+                return payload[:at] + b"}", {name: bytes(raw) for name, raw in trailer.items()}
         members = members_of(payload, "the event")
         metadata = {n: t for n, t in members.items() if n.startswith(self._prefix)}
         return join_members({n: t for n, t in members.items() if self.is_column(n)}), metadata
@@ -121,7 +121,7 @@ class DebeziumFlat(KeyedRows):
     def _source(self, topic: str, metadata: Mapping[str, bytes]) -> SourceTable:
         if not metadata:
             return self.source_of_topic(topic)
-        tokens = [metadata.get(name) or metadata.get(short, NULL) for name, short in self._names]
+        tokens = [metadata.get(name) or metadata.get(alias, NULL) for name, alias in self._names]
         source = self._by_tokens.get((topic, *tokens))
         if source is None:
             if len(self._by_tokens) >= _MAX_SOURCES:
@@ -137,10 +137,10 @@ class DebeziumFlat(KeyedRows):
 
 
 def _text(token: bytes) -> str:
-    """A name in metadata; "" where there is none.
+    """A name in metadata; "" if there is none.
 
     Raises:
-        EventRefusedError: it is no JSON.
+        EventRefusedError: it is not JSON.
     """
     return parse(_TEXT.decode, token, "a name") if token[:1] == b'"' else ""
 
@@ -183,7 +183,7 @@ def _is_boundary(members: Mapping[str, bytes]) -> bool:
 
 
 def _control(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
-    """What a message of the connector is that is no row; empty = a row."""
+    """The kind of a message of the connector that is not a row; empty = a row."""
     if block is not None:
         kind = _CONTROL.get(block.name.rpartition(".")[2])
         if kind is not None:
@@ -191,7 +191,7 @@ def _control(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
     if topic.startswith(_HEARTBEAT_TOPIC):
         return "heartbeat"
     if topic.endswith(_TRANSACTION_TOPIC) and _is_boundary(members_of(payload, "the event")):
-        return "transaction"  # a table may be called so
+        return "transaction"  # a table may have this name
     if b'"tableChanges":' in payload and members_of(payload, "the event").keys() >= _DDL:
         return "schema_change"
     return ""

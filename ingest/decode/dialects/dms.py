@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """AWS DMS's JSON for Kafka and Kinesis targets.
 
-`data` is the row, `metadata` says what happened to which table. The row before an update comes as a
-member of its own (`BeforeImageSettings`), or as columns with a prefix inside of `data`
-(`add-before-image-columns`), or not at all; without it a change of key cannot be seen. DMS leaves
-null columns out by default, so a missing column is null. Nothing names the primary key:
+`data` is the row, `metadata` has operation and table. The before image of an update is a separate
+member (`BeforeImageSettings`), or columns with a prefix inside of `data`
+(`add-before-image-columns`), or absent; without it a change of key cannot be detected. DMS omits
+null columns by default, so a missing column is null. Nothing names the primary key:
 `primary.key` has to be configured for tables that do not exist yet.
 
-Whether a member with the prefix is a before image or a column that is called so, the table says.
-Inserts and loads have nothing before them, so what they bring is a column, and what the table has
-as a column is one. Of the others `BI_score` is the value before of `score` only in updates and
-deletes that have such a member for the key too, for all of DMS's column filters include it and a
-key is never null, and only if `score` is a column, of the row or of the table. A delete of nothing
-but such members is one of the row before.
+The table determines whether a member with the prefix is a before image or a column of that name.
+Inserts and loads have no before image, so their members are columns, and so are members that the
+table has as columns. Otherwise `BI_score` is the before image of `score` only in updates and
+deletes that have such a member for the key too, since all of DMS's column filters include it and a
+key is never null, and only if `score` is a column, of the row or of the table. A delete with only
+such members is a before image of the row.
 """
 
 from collections.abc import Collection, Mapping
@@ -110,7 +110,8 @@ class DmsJson(Dialect):
         op, row = _OPS.get(metadata.operation), image(message.data)
         if metadata.record_type != "data" or op is None:
             raise EventRefusedError(
-                "envelope", f"{metadata.record_type[:40]} record of {metadata.operation[:40]}"
+                "envelope",
+                f"unsupported {metadata.record_type[:40]} record of {metadata.operation[:40]}",
             )
         if row is None or not metadata.table_name:
             raise EventRefusedError("envelope", f"{metadata.operation} without data or table")
@@ -154,7 +155,7 @@ class DmsJson(Dialect):
         *,
         deleted: bool,
     ) -> Mapping[str, str]:
-        """Members that are values before, and the columns whose they are."""
+        """Members that are before images, and their columns."""
         size = len(self._prefix)
         marked = {
             name: name[size:]
@@ -165,8 +166,8 @@ class DmsJson(Dialect):
             return marked
         if not {*key} & {*marked.values()}:
             return {}
-        known = {*members, *columns}
-        return {name: column for name, column in marked.items() if column in known}
+        column_names = {*members, *columns}
+        return {name: column for name, column in marked.items() if column in column_names}
 
 
 def _image(op: str, row: bytes, before: bytes | None) -> Image:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maxwell's JSON (MySQL's binlog).
 
-`data` is the row (before it went, for a delete), `old` the changed columns before an update. The
-message names no types, so new columns get theirs from the values. The primary key is in
-`primary_key_columns` where the producer writes it, else in the Kafka key.
+`data` is the row (for a delete the deleted row), `old` the previous values of updated columns. The
+message has no types, so those of new columns are inferred from the values. The primary key is in
+`primary_key_columns` if the producer writes it, else in the Kafka key.
 """
 
 from collections.abc import Sequence
@@ -117,8 +117,8 @@ def _control(type_: str, value: bytes) -> str:
         return "notification"
     if type_.startswith(_DDL):
         return "schema_change"
-    seen = said_of(value, _FORMAT)
-    raise EventRefusedError("envelope", f"type {type_[:40]} is no change of rows{seen}")
+    hint = said_of(value, _FORMAT)
+    raise EventRefusedError("envelope", f"type {type_[:40]} is not a row change{hint}")
 
 
 def _key_names(key: bytes | None) -> list[str]:

@@ -82,7 +82,7 @@ class OggJson(Dialect):
         op = _OPS.get(message.op_type)
         if op is None or not message.table:
             raise EventRefusedError(
-                "envelope", f"op_type {message.op_type[:40]} of table {message.table}"
+                "envelope", f"invalid op_type {message.op_type[:40]} or table {message.table}"
             )
         return Event(
             source=self.source(*_parts(message.table)),
@@ -108,11 +108,11 @@ def _image(op: str, before: bytes | None, after: bytes | None) -> Image:
     before, after = _present(before), _present(after)
     if op == "d":
         if before is None:
-            raise EventRefusedError("envelope", "a delete without before")
+            raise EventRefusedError("envelope", "a delete without before image")
         return Image(op, before, None)
     if after is None:
         hint = "" if before is not None else ": the row form (json_row) is not supported"
-        raise EventRefusedError("envelope", f"no after{hint}")
+        raise EventRefusedError("envelope", f"no after image{hint}")
     if op == "c" or before is None:
         return Image(op, None, after)
     if lacks_members(after, before):

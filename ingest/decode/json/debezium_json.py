@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Debezium JSON, with and without schema block: event envelopes.
 
-Error classes of bad records: `json` (not JSON), `envelope` (no event we know), `type` (a value does
-not fit its column), `unrepresentable` (no column of that type holds the value; the message names
-the word of `sink.type.mapping` to choose), `schema` (a column that the table lacks and may not
-get), `no_primary_key`, `unavailable_value` (PostgreSQL's TOAST placeholder),
-`source_table_conflict` (the target is filled from another source table), `table_name` (the target
-may not have its name).
+Error classes of bad records: `json` (not JSON), `envelope` (not a known event), `type` (a value
+does not fit its column), `unrepresentable` (no column of that type can hold the value; the message
+names the value of `sink.type.mapping` to set), `schema` (a column that the table lacks and may not
+add), `no_primary_key`, `unavailable_value` (PostgreSQL's TOAST placeholder),
+`source_table_conflict` (another source table writes to the target), `table_name` (the name of the
+target is invalid).
 
 Source: CDC.md §1, measured choices in PEERS.md §3.
 """
@@ -69,7 +69,7 @@ SOURCE_MEMBERS: Mapping[str, tuple[str, Reading]] = {
     "event_serial_no": ("event_serial_no", NUMBER),
     "sequence": ("sequence", TEXT),
 }
-"""By name of metadata: the member of `source`, and how it is read."""
+"""By name of metadata: the member of `source`, and its reader."""
 
 _CLOSING_BRACE = ord("}")
 
@@ -82,33 +82,33 @@ ENVELOPE_MEMBERS: Mapping[str, tuple[Member, ...]] = {
     **{name: (Member(("source", member), how),) for name, (member, how) in SOURCE_MEMBERS.items()},
     _ORDER: (Member(("transaction", _ORDER), NUMBER),),
 }
-"""By name of metadata where an event envelope has it."""
+"""By name of metadata: its member in an event envelope."""
 
 
 def flat_members(prefix: str) -> Mapping[str, tuple[Member, ...]]:
-    """By name of metadata where an event flattened by `ExtractNewRecordState` may have it.
+    """By name of metadata: its members in events flattened by `ExtractNewRecordState`.
 
-    In members with a prefix that `add.fields` names: `__source_lsn` for `source.lsn`, `__lsn` for
+    These have a prefix and are named by `add.fields`: `__source_lsn` for `source.lsn`, `__lsn` for
     `lsn`; there `op` and `ts_ms` are the envelope's (CDC.md §1.3).
     """
     if not prefix:
         return {}
-    found: dict[str, tuple[Member, ...]]
-    found = {name: (Member((prefix + member,), how),) for name, (member, how) in _OUTER.items()}
+    index: dict[str, tuple[Member, ...]]
+    index = {name: (Member((prefix + member,), how),) for name, (member, how) in _OUTER.items()}
     for name, (member, how) in SOURCE_MEMBERS.items():
         places: tuple[Member, ...] = (Member((f"{prefix}source_{member}",), how),)
-        if member != "ts_ms":  # which is the envelope's when nothing else is said
+        if member != "ts_ms":  # which is by default the envelope's
             places += (Member((prefix + member,), how),)
-        found[name] = places
-    found[_ORDER] = (Member((f"{prefix}transaction_{_ORDER}",), NUMBER),)
-    return found
+        index[name] = places
+    index[_ORDER] = (Member((f"{prefix}transaction_{_ORDER}",), NUMBER),)
+    return index
 
 
 class EnvelopeOrigins:
     """Reads the metadata of event envelopes in JSON.
 
     Args:
-        state: what is known of a topic.
+        state: state of a topic.
     """
 
     def __init__(self, state: Callable[[str], TopicState]) -> None:
@@ -119,11 +119,11 @@ class EnvelopeOrigins:
         self, raw: RawBatch, places: Sequence[int], names: Collection[str]
     ) -> Mapping[str, pa.Array]:
         """See `metadata_columns.OriginReader`."""
-        wanted = tuple(names)
-        reader = self._readers.get(wanted)
+        columns = tuple(names)
+        reader = self._readers.get(columns)
         if reader is None:
-            reader = MemberReader(ENVELOPE_MEMBERS, wanted, required="op")
-            self._readers[wanted] = reader
+            reader = MemberReader(ENVELOPE_MEMBERS, columns, required="op")
+            self._readers[columns] = reader
         state = self._state(raw.topic)
         messages = _cut(raw.values, state.prefix, places)
         return reader.columns(messages, lambda index: _payload(state, raw.values[places[index]]))
@@ -132,7 +132,7 @@ class EnvelopeOrigins:
 def _cut(
     values: Sequence[bytes | None], prefix: bytes, places: Sequence[int]
 ) -> list[bytes | None]:
-    """Payloads of messages with a prefix (empty = they are bare); None where it is another one."""
+    """Payloads of messages with a prefix (empty = bare); None for any other prefix."""
     if not prefix:
         return [values[at] for at in places]
     size = len(prefix)
@@ -165,7 +165,7 @@ class _Source(msgspec.Struct, gc=False):
 
 
 class _OddSource(msgspec.Struct, gc=False):
-    """With a moment that is no number."""
+    """With a timestamp that is not a number."""
 
     name: str | None = ""
     db: str | None = ""
@@ -252,13 +252,13 @@ class DebeziumJson(BlockMessages):
             change = Image(op, None if before == NULL else before, None if after == NULL else after)
         else:
             change = _one_image(op, before, after)
-        said, moment = envelope.source, envelope.source.ts_ms
+        src, moment = envelope.source, envelope.source.ts_ms
         types = b"" if block is None else block.raw
         if block is not None and types not in self.blocks:
             self.remember(block)
         return Event(
-            self._sources.get((said.db, said.schema, said.table, said.name))
-            or self.source(said.db or "", said.schema or "", said.table or "", said.name or ""),
+            self._sources.get((src.db, src.schema, src.table, src.name))
+            or self.source(src.db or "", src.schema or "", src.table or "", src.name or ""),
             (change,),
             moment if isinstance(moment, int) else None,
             (),
@@ -269,16 +269,16 @@ class DebeziumJson(BlockMessages):
     def _parts(
         self, topic: str, value: bytes
     ) -> tuple[SchemaBlock | None, bytes, _Envelope | _OddEnvelope | None]:
-        """Schema block, payload and envelope of a message; no envelope where it is none."""
+        """Schema block, payload and envelope of a message; None if it is not an envelope."""
         state = self.topics.get(topic) or self.state(topic)
         if not state.prefixes:
             try:
-                bare = _ENVELOPE.decode(value)
+                envelope = _ENVELOPE.decode(value)
             except PARSE_ERRORS:
-                pass  # another form, or bad
+                pass  # another format, or bad
             else:
-                if bare.payload is msgspec.UNSET:
-                    return None, value, bare
+                if envelope.payload is msgspec.UNSET:
+                    return None, value, envelope
         block, payload, _ = state.split(value)
         is_row = block is None or block.row is not None
         return block, payload, _envelope(payload) if is_row else None
@@ -309,10 +309,10 @@ class DebeziumJson(BlockMessages):
 
 
 def _envelope(payload: bytes) -> _Envelope | _OddEnvelope | None:
-    """The members that a row event is made of; None where it is none.
+    """The members of a row event; None if it is not one.
 
     Raises:
-        EventRefusedError: it is no JSON.
+        EventRefusedError: it is not JSON.
     """
     for decode in _ENVELOPES:
         try:
@@ -325,7 +325,7 @@ def _envelope(payload: bytes) -> _Envelope | _OddEnvelope | None:
 
 
 def _one_image(op: str, before: bytes, after: bytes) -> Image:
-    """Of an event that has one row; the other is null, or at least an object."""
+    """The image of an event with one row; the other must be null or an object."""
     if op == "d":
         if after != NULL:
             _check_image(after, "after")
@@ -336,10 +336,10 @@ def _one_image(op: str, before: bytes, after: bytes) -> Image:
 
 
 def _check_image(image: bytes, what: str) -> None:
-    """An image that counts for nothing is an object all the same.
+    """Require that an unused image is an object.
 
     Raises:
-        EventRefusedError: it is none.
+        EventRefusedError: it is not.
     """
     try:
         row_image(image, what)
@@ -357,7 +357,7 @@ def _deletes(raw: RawBatch, at: int) -> bool:
 
 
 def truncated_table(value: bytes | None) -> SourceTable | None:
-    """The table that an event says was truncated; None of any other message.
+    """The table of a truncate event; None for any other message.
 
     Args:
         value: a record's value as JSON, with or without a schema block.
@@ -375,13 +375,13 @@ def truncated_table(value: bytes | None) -> SourceTable | None:
 
 
 def _control_kind(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
-    """What a message that is no row event is (CDC.md §1.8).
+    """The kind of a message that is not a row event (CDC.md §1.8).
 
     Returns:
         Its key in `DecodeResult.counts`.
 
     Raises:
-        EventRefusedError: it is nothing we know.
+        EventRefusedError: unknown kind.
     """
     if payload == NULL:
         return "tombstone"
@@ -400,7 +400,7 @@ def _control_kind(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
 
 
 def _without_op(members: Tokens) -> str | None:
-    """What it is by members that no row has by chance: flattened rows are no messages."""
+    """The kind by members that no row has by chance: flattened rows are not messages."""
     if members.get("status") in _BOUNDARIES and "id" in members:
         return "transaction"
     if _names_tables(members) and ("source" in members or "databaseName" in members):
@@ -421,16 +421,16 @@ def _names_tables(members: Tokens) -> bool:
 
 
 def _why_unknown(members: Tokens, payload: bytes) -> str:
-    seen = said_of(payload, "debezium-json")
+    hint = said_of(payload, "debezium-json")
     if "specversion" in members:
         return "a CloudEvents message; set the connector's converter to plain JSON"
     if "op" not in members:
-        return "no op: not a Debezium envelope" + (seen or _ROWS)
+        return "no op: not a Debezium envelope" + (hint or _ROWS)
     op = members["op"][:_SHOWN_OP].decode("utf-8", "replace")
     if "source" not in members:
-        return f"op {op} without a source block, which says the table" + seen
-    if seen:
-        return seen.removeprefix("; ")
+        return f"op {op} without a source block, which says the table" + hint
+    if hint:
+        return hint.removeprefix("; ")
     if op.strip('"') not in _ROW_OPS:
         return f"op {op} is not known: Debezium's are c, r, u, d, t and m"
     return f"op {op}, and the source block names no table"

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row events of any JSON format to change batches: the one engine of all formats.
+"""Row events of any JSON format to change batches: the common engine of all formats.
 
-1. Events whose layout is known are walked by compiled code (`layout`), many at once.
-2. Of the others a dialect takes the envelopes apart (`envelopes`). Row images of one shape are
-   then decoded with a generated msgspec struct and converted by the column. Layouts are learned
-   from what gave rows here. Where there is no compiled code, all events come here.
-3. What that refuses goes alone through the reference path (`single_event`): it has the last word.
+1. Events with known layouts are walked by compiled code (`layout`), many at once.
+2. A dialect parses the envelopes of the others (`envelopes`). Row images of one shape are then
+   decoded with a generated msgspec struct and converted by column. Layouts are learned from events
+   that yielded rows here. Without compiled code all events take this path.
+3. Events refused there take the reference path (`single_event`) one by one: it decides.
 
-A record with several rows (Canal) is used whole or not at all.
+A record with several rows (Canal) is applied completely or not at all.
 
-Where a column that an update lacks means "unchanged" (`DialectOptions.missing_columns`), it is a
-value that the source did not send, as PostgreSQL's TOAST placeholder is: `Target.toast` says what
-becomes of it.
+If a column missing in an update means "unchanged" (`DialectOptions.missing_columns`), it is a value
+that the source did not send, like PostgreSQL's TOAST placeholder: `Target.toast` determines its
+handling.
 
 Error classes of bad records: as `debezium_json`.
 """
@@ -89,23 +89,23 @@ class DialectOrigins:
         self, raw: RawBatch, places: Sequence[int], names: Collection[str]
     ) -> Mapping[str, pa.Array]:
         """See `metadata_columns.OriginReader`."""
-        wanted = tuple(name for name in names if name not in _NAMED)
-        if wanted not in self._readers:
-            self._readers[wanted] = MemberReader(self._dialect.members, wanted)
+        members = tuple(name for name in names if name not in _NAMED)
+        if members not in self._readers:
+            self._readers[members] = MemberReader(self._dialect.members, members)
         cut = self._dialect.metadata_text
         messages = [
             None if (value := raw.values[at]) is None else cut(raw.topic, value) for at in places
         ]
-        found = self._readers[wanted].columns(messages)
-        named = [name for name in names if name in _NAMED]
-        if named:
+        columns = self._readers[members].columns(messages)
+        event_names = [name for name in names if name in _NAMED]
+        if event_names:
             read = self._dialect.read
             events = [read(raw.topic, raw.keys[at], raw.values[at]) for at in places]
-            for name in named:
+            for name in event_names:
                 get = _NAMED[name]
                 values = [get(event) if isinstance(event, Event) else None for event in events]
-                found[name] = metadata_column(name, values)
-        return found
+                columns[name] = metadata_column(name, values)
+        return columns
 
 
 _CHUNK = 2_000
@@ -115,19 +115,19 @@ _WALKED_CHUNK = 8_000
 """Events that are walked at once."""
 
 _FIRST_CHUNK = 200
-"""Events of a new topic that are decoded without the scan, so that layouts can be learned."""
+"""Events of a new topic that are decoded without the scan, to learn layouts."""
 
 _MAX_WALKED = 8
-"""Shapes of one topic whose layouts are learned: every event may be compared with all of them."""
+"""Shapes of one topic with learned layouts: every event may be compared with all of them."""
 
 _MAX_SHAPES = 4_096
-"""Shapes of one topic; far above any number of table versions, so that memory stays bounded."""
+"""Shapes of one topic; far above any number of table versions, to bound memory."""
 
 _NO_ROWS = np.empty(0, np.int64)
 
 
 class EnvelopeDecoder:
-    """Decodes raw batches of one format; keeps the shapes it has seen between calls.
+    """Decodes raw batches of one format; caches shapes between calls.
 
     Args:
         dialect: of the format.
@@ -136,7 +136,7 @@ class EnvelopeDecoder:
     Attributes:
         origins: reads metadata of records.
         key_columns: column names of a record's key.
-        json_value: a record's value as a JSON message; None when it has none.
+        json_value: a record's value as a JSON message; None if it has none.
     """
 
     key_columns: Final[KeyColumns] = staticmethod(json_keys)
@@ -155,12 +155,12 @@ class EnvelopeDecoder:
 
         Args:
             raw: in offset order.
-            old_key: says what key the new row of a record had before; None: the records say it.
+            old_key: returns the previous key of a record's new row; None: the records contain it.
 
         Returns:
-            Every record exactly once: as rows, a count, a bad record or behind a delta.
+            Every record exactly once: as rows, a count, a bad record or pending a delta.
 
-        Cost: 0.5-1 us a row event of 600 bytes that is walked, 2-4 us another one; a bad record
+        Cost: 0.5-1 us a row event of 600 bytes that is walked, 2-4 us any other; a bad record
         50-200 us.
         """
         fresh = FreshShapes(self._resolve, raw.topic)
@@ -168,7 +168,7 @@ class EnvelopeDecoder:
         return self._resolve.filled(result, raw, self.origins)
 
     def truncated(self, raw: RawBatch, at: int) -> SourceTable | None:
-        """The table that a record counted as `op.t` is about; None of any other record."""
+        """The table of a record counted as `op.t`; None for any other record."""
         value = raw.values[at]
         try:
             return None if value is None else self._dialect.truncated(value)
@@ -177,7 +177,7 @@ class EnvelopeDecoder:
 
     @property
     def facts(self) -> ProducerFacts:
-        """What values mean."""
+        """The producer's facts about values."""
         return self._dialect.facts
 
     @property
@@ -186,15 +186,15 @@ class EnvelopeDecoder:
         return self._dialect.key_is_row
 
     def operation(self, topic: str, record: BadRecord) -> str:
-        """The name under which a record that gave rows was counted, for who takes the rows out."""
+        """Name of the count of a record that yielded rows, for callers that remove the rows."""
         event = self._dialect.read(topic, record.key, record.value)
         return event if isinstance(event, str) else f"op.{event.images[0].op}"
 
     def shape(self, topic: str, event: Event) -> Shape:
-        """The shape of an event, made on first sight.
+        """The shape of an event, created on first use.
 
         Raises:
-            EventRefusedError: the event's description of its types is not understood.
+            EventRefusedError: the event's description of its types cannot be parsed.
         """
         shapes = self._shapes.setdefault(topic, {})
         key = (event.source, event.types, event.of_key and bool(event.types))
@@ -207,18 +207,18 @@ class EnvelopeDecoder:
         return shape
 
     def known_layouts(self, topic: str) -> Sequence[tuple[Shape, Layouts]]:
-        """Layouts of a topic's events, those of the last learned shape first."""
+        """Layouts of a topic's events, those of the most recent shape first."""
         return self._layouts.get(topic, ())
 
     def layouts(self, topic: str, shape: Shape, plan: RowPlan) -> Layouts:
-        """Of a shape and its plan, made on first sight."""
-        known = self._layouts.setdefault(topic, [])
-        for other, layouts in known:
-            if other is shape and layouts.plan is plan:
+        """Layouts of a shape and its plan, created on first use."""
+        cached = self._layouts.setdefault(topic, [])
+        for candidate, layouts in cached:
+            if candidate is shape and layouts.plan is plan:
                 return layouts
-        others = [pair for pair in known if pair[0] is not shape]
+        older = [pair for pair in cached if pair[0] is not shape]
         layouts = Layouts(plan, self._dialect.anatomy, partial=self._dialect.partial_updates)
-        self._layouts[topic] = [(shape, layouts), *others][:_MAX_WALKED]
+        self._layouts[topic] = [(shape, layouts), *older][:_MAX_WALKED]
         return layouts
 
 
@@ -249,8 +249,8 @@ class _Decoding:
         while start < end:
             size = _CHUNK
             if self._scan is not None:
-                known = self._decoder.known_layouts(self._raw.topic)
-                size = _WALKED_CHUNK if known else _FIRST_CHUNK
+                layouts = self._decoder.known_layouts(self._raw.topic)
+                size = _WALKED_CHUNK if layouts else _FIRST_CHUNK
             self._chunk(start, min(start + size, end))
             start += size
         return self._outcome.finish()
@@ -265,10 +265,10 @@ class _Decoding:
             self._events(positions[at : at + _CHUNK])
 
     def _walk(self, positions: Sequence[int]) -> Sequence[int]:
-        """Take events whose layout is known; returns the positions of the others, ascending."""
+        """Decode events with known layouts; return the positions of the others, ascending."""
         for shape, layouts in list(self._decoder.known_layouts(self._raw.topic)):
             plan = layouts.plan
-            taken = np.zeros(len(positions), bool)
+            walked = np.zeros(len(positions), bool)
             for rows in layouts.walk(self._scan, self._raw.payloads, positions):
                 if not len(rows):
                     continue
@@ -283,11 +283,11 @@ class _Decoding:
                     places = [positions[index] for index in indices.tolist()]
                 converted = convert_columns(plan, len(rows), rows.column, self._placeholder)
                 odd = self._add(plan, places, owners, rows.ops, rows.stamps, converted)
-                taken[indices] = True
-                taken[indices[odd]] = False
-            if taken.any():
-                self._outcome.walked += int(taken.sum())
-                positions = [positions[index] for index in np.flatnonzero(~taken).tolist()]
+                walked[indices] = True
+                walked[indices[odd]] = False
+            if walked.any():
+                self._outcome.walked += int(walked.sum())
+                positions = [positions[index] for index in np.flatnonzero(~walked).tolist()]
             if not positions:
                 break
         return positions
@@ -335,28 +335,28 @@ class _Decoding:
             self._outcome.refuse_shape(shape, places)
 
     def _learn(self, shape: Shape, places: Sequence[int], odd: Sequence[int]) -> None:
-        """Learn layouts from events that gave rows."""
+        """Learn layouts from events that yielded rows."""
         plan = _plan_of(shape)
         if self._scan is None or len(odd) == len(places):
             return
         layouts = self._decoder.layouts(self._raw.topic, shape, plan)
-        left = set(odd)
+        odd_indices = set(odd)
         values = self._raw.values
-        taken = [at for index, at in enumerate(places) if index not in left]
-        taken = [at for at in taken if values[at] is not None]
-        layouts.learn(values, taken, functools.partial(self._dialect.prefix, self._raw.topic))
+        samples = [at for index, at in enumerate(places) if index not in odd_indices]
+        samples = [at for at in samples if values[at] is not None]
+        layouts.learn(values, samples, functools.partial(self._dialect.prefix, self._raw.topic))
 
     def _with_table(self, shape: Shape, event: Event) -> Event:
         columns = () if shape.plan is None else shape.plan.index.keys()
         try:
             return self._dialect.with_table(event, shape.key_names, columns)
         except EventRefusedError:
-            return event  # the reference path says what is wrong
+            return event  # the reference path reports the error
 
-    # --- what the schema does not cover
+    # --- events that the schema does not cover
 
     def _withhold(self, shape: Shape, at: int, event: Event) -> None:
-        """Count a row event whose target does not cover it; note the schema change to request."""
+        """Count a row event that its target does not cover; add the schema change to request."""
         try:
             if not self._learn_key(shape, at, event):
                 return
@@ -380,7 +380,7 @@ class _Decoding:
         self._outcome.withhold(shape, at)
 
     def _learn_key(self, shape: Shape, at: int, event: Event) -> bool:
-        """Whether the key of a table that does not exist is known; if not the record is bad."""
+        """Whether the key of a missing table is known; if not the record is bad."""
         if shape.knows_key:
             return True
         lacking = self._dialect.lacking_key(event)
@@ -391,7 +391,7 @@ class _Decoding:
         return True
 
     def _is_mistaken(self, shape: Shape, at: int) -> bool:
-        """Refuse a record that the table's columns do not take if it is no row at all."""
+        """Refuse a record that does not fit the table's columns if it is not a row at all."""
         why = self._dialect.mistaken(self._raw.values[at])
         if why:
             self._outcome.refuse(at, EventRefusedError("envelope", why), shape.target_name)
@@ -400,7 +400,7 @@ class _Decoding:
     # --- rows
 
     def _columns(self, shape: Shape, places: list[int], events: list[Event]) -> list[int]:
-        """The fast path. Returns the indices of events that it does not take, ascending."""
+        """The fast path. Returns the indices of events that it refuses, ascending."""
         plan = _plan_of(shape)
         owners = [index for index, event in enumerate(events) for _ in event.images]
         images = [image for event in events for image in event.images]
@@ -444,48 +444,48 @@ class _Decoding:
             ops: of each row.
             stamps: of each row.
             converted: the rows.
-            odd: indices of events that are to be left out.
+            odd: indices of events to exclude.
 
         Returns:
-            The indices of events that were left out, ascending.
+            The indices of excluded events, ascending.
         """
         refused = [*converted.refused.tolist(), *new_rows_lacking(ops, converted.unavailable)]
-        left = sorted({*odd, *owners[refused].tolist()}) if refused else sorted(odd)
-        left_out = np.flatnonzero(np.isin(owners, left)) if left else _NO_ROWS
+        excluded = sorted({*odd, *owners[refused].tolist()}) if refused else sorted(odd)
+        excluded_rows = np.flatnonzero(np.isin(owners, excluded)) if excluded else _NO_ROWS
         several = len(owners) > len(places)
         self._outcome.rows_of(plan).add_columns(
             converted.columns,
             ops,
             self._outcome.offsets([places[at] for at in owners.tolist()] if several else places),
             stamps,
-            left_out,
+            excluded_rows,
             converted.unavailable,
         )
-        letters = np.delete(np.frombuffer(ops.encode(), np.uint8), left_out)
+        letters = np.delete(np.frombuffer(ops.encode(), np.uint8), excluded_rows)
         if several:
-            kept = np.delete(owners, left_out)
-            letters = letters[np.r_[True, kept[1:] != kept[:-1]]] if len(kept) else letters
+            events = np.delete(owners, excluded_rows)
+            letters = letters[np.r_[True, events[1:] != events[:-1]]] if len(events) else letters
         for op in "crud":
             count = int(np.count_nonzero(letters == ord(op)))
             if count:
                 self._outcome.count(f"op.{op}", count)
-        return left
+        return excluded
 
     def _fill_keys(self, plan: RowPlan, rows: list[Any], keys: Sequence[bytes | None]) -> None:
-        """Key columns that are in the Kafka key only, as upsert streams may have them."""
+        """Add key columns that are only in the Kafka key, as in upsert streams."""
         for row, key in zip(rows, keys, strict=True):
             if not key or row is plan.empty_row or None not in [get(row) for get in plan.key_parts]:
                 continue
             try:
-                named = plan.decode_key(split_message(key).payload)
+                key_row = plan.decode_key(split_message(key).payload)
             except PARSE_ERRORS:
-                continue  # the reference path says what is wrong
+                continue  # the reference path reports the error
             for index, get in zip(plan.key, plan.key_parts, strict=True):
                 if get(row) is None:
-                    setattr(row, f"f{index}", get(named))
+                    setattr(row, f"f{index}", get(key_row))
 
     def _is_odd_update(self, plan: RowPlan, image: Image, row: Any) -> bool:
-        """Whether an update may change the key, or is refused: for the reference path."""
+        """Whether an update may change the key, or is refused: it takes the reference path."""
         strict = self._dialect.partial_updates and plan.target.toast is Toast.FAIL
         if strict and _lacking(plan, _names(image.after)):
             return True
@@ -501,7 +501,7 @@ class _Decoding:
         return any(get(old) not in (None, get(row)) for get in plan.key_parts)
 
     def _unsent(self, plan: RowPlan, images: Sequence[Image]) -> Mapping[int, np.ndarray]:
-        """By column index the mask of rows that lack it because it did not change."""
+        """By column index the mask of rows that lack it because it is unchanged."""
         masks: dict[int, np.ndarray] = {}
         if not self._dialect.partial_updates or plan.target.toast is Toast.FAIL:
             return masks
@@ -513,7 +513,7 @@ class _Decoding:
 
     def _single(self, shape: Shape, at: int, event: Event) -> None:
         """The reference path."""
-        if self._dialect.partial_updates:  # a null under another spelling is no missing column
+        if self._dialect.partial_updates:  # a null under another spelling is not a missing column
             shape.learn_names(_all_tokens(event), self._placeholder)
         plan = _plan_of(shape)
         if _recognises(shape.pending_plan, event, plan):
@@ -532,7 +532,7 @@ class _Decoding:
             self._outcome.rows_of(plan).add_single(self._raw.offsets[at], row)
         self._outcome.count(f"op.{event.images[0].op}")
         for image in event.images:
-            with contextlib.suppress(EventRefusedError):  # of a delete the key alone may be sound
+            with contextlib.suppress(EventRefusedError):  # of a delete only the key may be valid
                 tokens = _tokens(image.before if image.op == "d" else image.after)
                 shape.learn_nulls(tokens)
                 shape.learn_values(tokens)
@@ -561,7 +561,7 @@ class _Decoding:
         return decode_images(plan, image.op, before, after, key, ts_ms, placeholder, old_key)
 
     def _completed(self, plan: RowPlan, after: Tokens) -> Tokens:
-        """A row with the placeholder in columns that the update lacks."""
+        """A row with placeholders for columns that the update lacks."""
         lacking = _lacking(plan, after)
         if lacking and plan.target.toast is Toast.FAIL:
             raise EventRefusedError(
@@ -575,7 +575,7 @@ class _Decoding:
 def _united(
     masks: Mapping[int, np.ndarray], others: Mapping[int, np.ndarray]
 ) -> Mapping[int, np.ndarray]:
-    """Masks by column, in either."""
+    """The union of masks by column."""
     if not others:
         return masks
     return {**masks, **{n: mask | masks.get(n, False) for n, mask in others.items()}}
@@ -592,23 +592,23 @@ def _tokens(text: bytes | None) -> Tokens:
 
 
 def _all_tokens(event: Event) -> Tokens:
-    """Columns of all rows of an event, each with one row's value; of what is no row, none."""
-    found: dict[str, bytes] = {}
+    """Columns of all rows of an event, each with the value of one row."""
+    values: dict[str, bytes] = {}
     for image in event.images:
         try:
             tokens = _tokens(image.before if image.op == "d" else image.after)
-        except EventRefusedError:  # the event is refused for another of its rows already
+        except EventRefusedError:  # the event was already refused for another of its rows
             continue
-        found.update({n: token for n, token in tokens.items() if token != NULL or n not in found})
-    return found
+        values.update({n: token for n, token in tokens.items() if token != NULL or n not in values})
+    return values
 
 
 def _with_key(plan: RowPlan, tokens: Tokens, key: bytes | None) -> Tokens:
     lacking = [name for name in plan.key_names if tokens.get(name, NULL) == NULL]
     if not lacking or key is None:
         return tokens
-    named = named_by_key(plan, key)
-    return {**tokens, **{name: named[name] for name in lacking if name in named}}
+    key_tokens = named_by_key(plan, key)
+    return {**tokens, **{name: key_tokens[name] for name in lacking if name in key_tokens}}
 
 
 def _names(text: bytes | None) -> set[str]:
@@ -619,9 +619,9 @@ def _names(text: bytes | None) -> set[str]:
 
 
 def _lacking(plan: RowPlan, names: "set[str] | Tokens") -> list[str]:
-    """Columns that the shape has and the row does not; key columns have rules of their own.
+    """Columns that the shape has and the row lacks; key columns have separate rules.
 
-    A row may have a column by its own name that other rows call otherwise.
+    A row may spell the name of a column differently from other rows.
     """
     return [
         column.member
@@ -634,12 +634,12 @@ def _lacking(plan: RowPlan, names: "set[str] | Tokens") -> list[str]:
 
 
 def _recognises(plan: RowPlan | None, event: Event, known: RowPlan | None = None) -> bool:
-    """Whether a plan that gives out no rows has all of an event's columns.
+    """Whether a plan that yields no rows has all of an event's columns.
 
     Args:
-        plan: made from what was learned in earlier events.
+        plan: learned from earlier events.
         event: the event.
-        known: what the table has; the event must have a value for some other column.
+        known: columns of the table; the event must have a value for some other column.
     """
     if plan is None:
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an event format is to the common decoder: one message in, one row event out.
+"""Interface of an event format to the common decoder: one message in, one row event out.
 
 A `Dialect` knows the envelope of its format: where the row images are, what kind of change it is,
 which table it belongs to. It parses no row; images are passed on as JSON text and are decoded by
@@ -51,19 +51,19 @@ class DialectOptions:
     """Facts about the producer and the pipeline that events do not carry.
 
     Attributes:
-        primary_keys: configured key columns of a target `db.table`; empty = what the event or the
-            Kafka key says.
+        primary_keys: configured key columns of a target `db.table`; empty = from the event or the
+            Kafka key.
         decimal_handling_mode: of the Debezium connector: `precise`, `string` or `double`.
-        binary_handling_mode: `bytes` or `base64`, `base64-url-safe`, `hex`, `latin1`; empty = as
-            the format does it.
-        time_precision_mode: how times without schema block come: `isostring` is text, `adaptive`,
-            `adaptive_time_microseconds` and `connect` are Debezium's integers; empty = as the
-            format does it.
+        binary_handling_mode: `bytes` or `base64`, `base64-url-safe`, `hex`, `latin1`; empty =
+            default of the format.
+        time_precision_mode: encoding of times without schema block: `isostring` is text,
+            `adaptive`, `adaptive_time_microseconds` and `connect` are Debezium's integers; empty =
+            default of the format.
         unavailable_value_placeholder: text of Debezium's placeholder for values the source lacks.
-        missing_columns: what it means when an update lacks a column of the table: `null`, or
-            `unchanged`; empty = as the format does it.
+        missing_columns: meaning of a column of the table that an update lacks: `null`, or
+            `unchanged`; empty = default of the format.
         metadata_prefix: of members of flattened events that are no columns (`add.fields.prefix`).
-        metadata_columns: members with that prefix that are columns all the same.
+        metadata_columns: members with that prefix that are columns nevertheless.
         tombstones: whether a null value deletes in `debezium-flat`: `delete`, or `skip` where
             deletes arrive as rewritten rows or not at all.
         before_image_field: DMS: member with the row before (`BeforeImageSettings.FieldName`).
@@ -141,8 +141,8 @@ class Dialect(abc.ABC):
         times: the format's way of writing times, as `DialectOptions.time_precision_mode`.
         missing: the format's `DialectOptions.missing_columns`.
         asks_table: whether `with_table` is called.
-        members: where messages have metadata, by its name; what `read` finds is not among them.
-        anatomy: what the compiled scan has to know of messages.
+        members: where messages have metadata, by its name; without what `read` returns.
+        anatomy: structure of messages for the compiled scan.
     """
 
     key_is_row: ClassVar[bool] = False
@@ -168,42 +168,42 @@ class Dialect(abc.ABC):
 
     @abc.abstractmethod
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
-        """Take a record apart.
+        """Parse a record.
 
         Returns:
             The row event, or for any other message its key in `DecodeResult.counts`.
 
         Raises:
-            EventRefusedError: it is nothing we know.
+            EventRefusedError: the message is of no known kind.
         """
 
     def with_table(self, event: Event, key: Collection[str], columns: Collection[str]) -> Event:
-        """An event of which the message alone does not say what is a column.
+        """Complete an event whose message alone does not distinguish columns from metadata.
 
         Args:
-            event: as `read` gave it.
+            event: as returned by `read`.
             key: columns of the table's primary key.
             columns: of the table; none while it does not exist.
 
         Raises:
-            EventRefusedError: a row image is none.
+            EventRefusedError: an image is not a row.
         """
         return event
 
     def mistaken(self, value: bytes | None) -> str:
-        """What a record is, if no row, that a table's columns do not take; "" = a row."""
+        """What a record that does not fit a table's columns is instead of a row; "" = a row."""
         return ""
 
     def truncated(self, value: bytes) -> SourceTable | None:
-        """The table that a record counted as `op.t` is about; None where it does not say."""
+        """The table that a record counted as `op.t` truncates; None if it names none."""
         return None
 
     def prefix(self, topic: str, value: bytes) -> bytes:
-        """What stands before the payload of a message, behind which comes `}`; empty = nothing."""
+        """Text before the payload of a message, which `}` follows; empty = none."""
         return b""
 
     def old_keys(self, raw: RawBatch) -> OldKeys | None:
-        """Says what key the new row of a record had before; None = records do not say it."""
+        """A reader of the old keys of new rows; None = records do not have them."""
         return None
 
     def lacking_key(self, event: Event) -> Sequence[str]:
@@ -260,7 +260,7 @@ class BlockMessages(Dialect):
         self._keys: dict[str, TopicState] = {}
 
     def state(self, topic: str, *, of_keys: bool = False) -> TopicState:
-        """What is known of a topic's values, or keys."""
+        """State of a topic's values, or keys."""
         states = self._keys if of_keys else self.topics
         state = states.get(topic)
         if state is None:
@@ -288,21 +288,21 @@ def parse(decode: Callable[[bytes], _T], value: bytes, what: str, format_: str =
     Args:
         decode: decodes it.
         value: its text.
-        what: it should be.
-        format_: that is in use, where the value is the whole message: one of another format may
-            look familiar.
+        what: description of the expected value, for the error.
+        format_: format in use, if the value is a whole message: the error then says which other
+            format it resembles.
 
     Raises:
-        EventRefusedError: it is no JSON, or no such envelope.
+        EventRefusedError: it is not JSON, or not such an envelope.
     """
     try:
         return decode(value)
     except msgspec.ValidationError as error:
-        seen = said_of(value, format_) if format_ else ""
-        raise EventRefusedError("envelope", f"not {what}: {error}{seen}") from None
+        hint = said_of(value, format_) if format_ else ""
+        raise EventRefusedError("envelope", f"not {what}: {error}{hint}") from None
     except PARSE_ERRORS as error:
-        seen = said_of(value, format_) if format_ else ""
-        raise EventRefusedError("json", f"{error}{seen}") from None
+        hint = said_of(value, format_) if format_ else ""
+        raise EventRefusedError("json", f"{error}{hint}") from None
 
 
 def json_tokens(operations: Mapping[str, str]) -> dict[bytes, str]:
@@ -322,8 +322,8 @@ def members_of(text: bytes, what: str, format_: str = "") -> dict[str, bytes]:
     Raises:
         EventRefusedError: it is no object.
     """
-    found = parse(MEMBERS.decode, text, what, format_)
-    return {name: bytes(raw) for name, raw in found.items()}
+    members = parse(MEMBERS.decode, text, what, format_)
+    return {name: bytes(raw) for name, raw in members.items()}
 
 
 def lacks_members(text: bytes, other: bytes) -> bool:
@@ -354,7 +354,7 @@ def epoch_ms(number: float | None) -> int | None:
 
 
 def utc_ms(text: str | None) -> int | None:
-    """A moment in epoch milliseconds from ISO text, UTC where it names no offset; None if odd."""
+    """A moment in epoch milliseconds from ISO text, UTC without an offset; None if invalid."""
     if not text:
         return None
     try:

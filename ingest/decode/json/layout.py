@@ -2,16 +2,16 @@
 """Layouts of row events: the constant text between their values, learned from events.
 
 All events of a table come from one serializer: the same members in the same order, the same text
-between the values. `Layouts.learn` takes an event that gave rows, cuts it into constant texts and
-values, and knows from then on where the values of such events are. `Layouts.walk` has the compiled
-`scan` find them in many events at once; columns are made of positions, without a Python object per
-value. What differs from all layouts in any byte of a constant text, or has a value that is not
-surely taken the same way event by event, is left out.
+between the values. `Layouts.learn` takes an event that gave rows, splits it into constant texts and
+values, and records where the values of such events are. `Layouts.walk` has the compiled
+`scan` find them in many events at once; columns are built from positions, without a Python object
+per value. Events that differ from all layouts in any byte of a constant text, or have a value that
+the event-by-event path may decode differently, are skipped.
 
 A layout is made of steps: a constant text and what follows it. Members of the row image are columns
-by name; key columns of the row before a change are compared with those of the row; what says which
-table it is is constant, as is whatever the format's decoder would check; every other value is
-anything. An `Anatomy` says of a format which members are what.
+by name; key columns of the row before a change are compared with those of the row; members
+that identify the table, or that the format's decoder checks, are constant; every other value is
+arbitrary. An `Anatomy` defines the roles of a format's members.
 """
 
 import dataclasses
@@ -57,18 +57,18 @@ Path = tuple[str, ...]
 """Of a member: names from the top; one or two."""
 
 _MOST_LAYOUTS = 12
-"""Of one plan; the newest count. Optional members and operations make a few."""
+"""Maximum per plan; the newest are retained. Optional members and operations produce a few."""
 
 _MOST_BYTES = 1 << 25
-"""Of events that are walked at once: positions are 32 bits, and memory stays bounded."""
+"""Size of events that are scanned at once: positions are 32 bits, and memory stays bounded."""
 
 _LEAST_LEARNED = 16
-"""Events that were not walked before a layout is learned; doubled when there was nothing new."""
+"""Unmatched events before a layout is learned; doubled when nothing new was learned."""
 
 _SAMPLES = 8
 
 _PAUSE = 8
-"""Batches that are not walked after one of which less than an eighth was taken."""
+"""Batches that skip the scan after one of which less than an eighth matched."""
 
 _SMALLEST_MS = 100_000_000_000
 """As milliseconds a moment of 1973, as seconds one of the year 5138 (`Anatomy.is_epoch`)."""
@@ -87,12 +87,12 @@ _PIECE = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+|\s+', re.DOT
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Anatomy:
-    """Where the messages of a format have what a layout is made of.
+    """Positions of the parts of a layout in the messages of a format.
 
     Attributes:
-        operations: by JSON token `c r u d`; other tokens are not walked.
+        operations: by JSON token `c r u d`; events with other tokens are not scanned.
         op: member with the operation; none = it is `default_op`.
-        default_op: where the member `op` is absent, too.
+        default_op: operation where the member `op` is absent.
         row: member with the row; empty = the message, or what a schema block is around, is the row.
         deleted: member with the row of a delete, where it is another one.
         old: member with the row before an update, or some of it.
@@ -106,7 +106,7 @@ class Anatomy:
         prefix: of members of a row that are none of its columns; empty = all are.
         deletes: member of them that says with `true` that the row was deleted.
         reserved: sets of names of which a row may not have all.
-        is_odd: whether a member's name makes a row an odd one, which is not walked.
+        is_odd: whether a row with a member of this name is not scanned.
     """
 
     operations: Mapping[bytes, str] = dataclasses.field(default_factory=dict)
@@ -140,12 +140,12 @@ _Members = dict[str, _Member]
 
 
 class _NoLayoutError(Exception):
-    """Such events are not walked."""
+    """Events of this form are not scanned."""
 
 
 def _members(text: bytes, at: int) -> tuple[_Members, int]:
     """Members of the object at a position of valid JSON, and where it ends."""
-    found: _Members = {}
+    members: _Members = {}
     depth, name, start, end, spelling = 0, None, 0, 0, b""
     for match in _PIECE.finditer(text, at):
         piece = match.group()
@@ -153,11 +153,11 @@ def _members(text: bytes, at: int) -> tuple[_Members, int]:
             continue
         if depth == 1 and piece in (b",", b"}"):
             if name is not None:
-                if name in found:
+                if name in members:
                     raise _NoLayoutError
-                found[name] = _Member(name, start, end, spelling)
+                members[name] = _Member(name, start, end, spelling)
             if piece == b"}":
-                return found, match.end()
+                return members, match.end()
             name = None
             continue
         if depth == 1 and name is None:
@@ -190,7 +190,7 @@ class _Layout:
     Attributes:
         steps: the steps.
         ops: operations that events may have, as bits of `c r u d`.
-        op: the operation of all events; 0 = they say it.
+        op: the operation of all events; 0 = events contain it.
         keeps_key: as `scanning.KEEPS_KEY`.
         names: of the row's members as they are spelt, with the slot of key columns before or -1.
     """
@@ -214,7 +214,7 @@ class Layouts:
         plan: see Args.
         anatomy: see Args.
         wires: how the scan reads each column.
-        spans: what the last walk noted, as `scan.scan` says.
+        spans: output of the last walk (`scan.scan`).
         numbers: see `spans`.
     """
 
@@ -244,20 +244,19 @@ class Layouts:
         taken: Sequence[int],
         prefix_of: Callable[[bytes], bytes],
     ) -> None:
-        """Learn from events that gave rows, now and then.
+        """Learn layouts from decoded events, periodically.
 
         Args:
             values: of a raw batch.
             taken: positions of these events.
-            prefix_of: what stands before the payload of a message, behind which comes `}`; empty =
-                nothing.
+            prefix_of: text before the payload of a message, which `}` follows; empty = none.
         """
         self._missed += len(taken)
         if self._missed < self._patience or not taken:
             return
         samples = [values[at] for at in taken[:: max(1, len(taken) // _SAMPLES)]]
-        made = [self._layout_of(sample, prefix_of) for sample in samples if sample is not None]
-        new = [layout for layout in made if layout is not None and layout not in self._layouts]
+        layouts = [self._layout_of(sample, prefix_of) for sample in samples if sample is not None]
+        new = [layout for layout in layouts if layout is not None and layout not in self._layouts]
         self._missed = 0
         self._patience = _LEAST_LEARNED if new else 2 * self._patience
         if new:
@@ -277,23 +276,23 @@ class Layouts:
         if text[end:] != rest:
             raise _NoLayoutError
         whole = _Member("", start, end)
-        found = _Found(text, self.anatomy, message, whole)
-        values = self._row_values(text, found.row, found.array)
-        ops, keeps_key = found.ops, 0
-        if found.old is not None and ops & _U:
+        event = _Found(text, self.anatomy, message, whole)
+        values = self._row_values(text, event.row, event.array)
+        ops, keeps_key = event.ops, 0
+        if event.old is not None and ops & _U:
             ops, keeps_key = _U, 2 if self.plan.target.needs_before else 1
-            values += _rows(text, found.old, self.anatomy.is_array, OLD)
-        elif self.plan.target.needs_before or (self._partial and self._lacks(text, found.row)):
+            values += _rows(text, event.old, self.anatomy.is_array, OLD)
+        elif self.plan.target.needs_before or (self._partial and self._lacks(text, event.row)):
             ops &= ~_U
         if not ops:
             raise _NoLayoutError
-        values += found.values(self._op, self._stamp)
-        members, _ = _members(text, found.row.start)
+        values += event.values(self._op, self._stamp)
+        members, _ = _members(text, event.row.start)
         names = tuple(
             (member.spelling, self._old_keys.get(self.plan.index.get(name, -1), -1))
             for name, member in members.items()
         )
-        return _Layout(_steps(text, values), ops, found.op, keeps_key, names)
+        return _Layout(_steps(text, values), ops, event.op, keeps_key, names)
 
     def _lacks(self, text: bytes, row: _Member) -> bool:
         members, _ = _members(text, row.start)
@@ -313,7 +312,7 @@ class Layouts:
         if anatomy.is_odd is not None and any(map(anatomy.is_odd, members)):
             raise _NoLayoutError
         if not {*plan.key_names} <= members.keys():
-            raise _NoLayoutError  # the key is said elsewhere
+            raise _NoLayoutError  # the key is elsewhere
         absent = [n for n, column in enumerate(plan.columns) if column.member not in members]
         begin = _Member("", row.start + 1, row.start + 1)
         values: list[_Value] = [(begin, ABSENT, number) for number in absent]
@@ -333,7 +332,7 @@ class Layouts:
 
     @functools.cached_property
     def _tables(self) -> tuple[np.ndarray, ...]:
-        """What `scan` takes: texts, steps, layouts, words, names."""
+        """Arguments of `scan`: texts, steps, layouts, words, names."""
         texts = bytearray()
         steps: list[tuple[int, int, int, int]] = []
         words: list[tuple[int, int, int]] = []
@@ -344,8 +343,8 @@ class Layouts:
             texts.extend(text)
             return len(texts) - len(text), len(text)
 
-        for which, layout in enumerate(self._layouts):
-            facts = layouts[which]
+        for index, layout in enumerate(self._layouts):
+            facts = layouts[index]
             facts[[FIRST, OPS, OP_CODE]] = len(steps), layout.ops, layout.op
             facts[[NAMES, NAME_COUNT]] = len(names), len(layout.names)
             facts[[KEEPS_KEY, CLOSED]] = layout.keeps_key, self.anatomy.old_is_whole
@@ -381,17 +380,17 @@ class Layouts:
             else payloads.some(positions)
         )
         ends = events.starts + events.sizes
-        at = taken = 0
+        at = hits = 0
         while at < len(events):
-            before = int(events.starts[at])
-            to = max(int(np.searchsorted(ends, before + _MOST_BYTES, "right")), at + 1)
+            base = int(events.starts[at])
+            stop = max(int(np.searchsorted(ends, base + _MOST_BYTES, "right")), at + 1)
             if events.sizes[at] <= _MOST_BYTES:
-                starts = np.append(events.starts[at:to], ends[to - 1]) - before
-                rows = self._walked(scan, events.buffer[before:], starts, at)
-                taken += int(np.count_nonzero(rows.firsts))
+                starts = np.append(events.starts[at:stop], ends[stop - 1]) - base
+                rows = self._walked(scan, events.buffer[base:], starts, at)
+                hits += int(np.count_nonzero(rows.firsts))
                 yield rows
-            at = to
-        if taken * 8 < len(events):
+            at = stop
+        if hits * 8 < len(events):
             self._pause = _PAUSE
 
     def _walked(self, scan: Any, data: np.ndarray, starts: np.ndarray, first: int) -> "WalkedRows":
@@ -402,7 +401,7 @@ class Layouts:
             slots = self._stamp + 1
             self.spans = np.empty((slots, 2, count), np.int32)
             self.numbers = np.empty((slots, count), np.int64)
-        found = np.empty(self.numbers.shape[1], np.int32)
+        events = np.empty(self.numbers.shape[1], np.int32)
         texts, steps, layouts, words, names = self._tables
         rows = scan.scan(
             data,
@@ -416,9 +415,9 @@ class Layouts:
             self._op,
             self.spans,
             self.numbers,
-            found,
+            events,
         )
-        return WalkedRows(self, scan, data, found[:rows].astype(np.int64) + first)
+        return WalkedRows(self, scan, data, events[:rows].astype(np.int64) + first)
 
 
 def _table(rows: Sequence[tuple[int, ...]]) -> np.ndarray:
@@ -437,7 +436,7 @@ def _in_array(values: Sequence[_Value], row: _Member, array: _Member) -> list[_V
 
 
 class _Found:
-    """What the members of an event are.
+    """Parts of an event by role.
 
     Attributes:
         row: the row, or the first of an array of rows.
@@ -453,14 +452,14 @@ class _Found:
         self._message = message
         token = self._token(anatomy.op)
         deleted = self._token((anatomy.deletes,)) in (b"true", b'"true"')
-        said = anatomy.operations.get(token) if token else anatomy.default_op
-        if not said:
+        operation = anatomy.operations.get(token) if token else anatomy.default_op
+        if not operation:
             raise _NoLayoutError
         self.op = ord("d") if deleted else 0 if token else ord(anatomy.default_op)
-        self.ops = _D if deleted else _BITS[said] if self.op else sum(_BITS.values())
+        self.ops = _D if deleted else _BITS[operation] if self.op else sum(_BITS.values())
         row: _Member | None = whole
         if anatomy.row:
-            is_other = said == "d" and anatomy.deleted
+            is_other = operation == "d" and anatomy.deleted
             row = message.get(anatomy.deleted if is_other else anatomy.row)
             if anatomy.deleted:
                 self.ops = _D if is_other else _C | _R | _U
@@ -473,7 +472,7 @@ class _Found:
             raise _NoLayoutError
         old = message.get(anatomy.old)
         self.old = None
-        if said == "u" and old is not None and text[old.start : old.end] != NULL:
+        if operation == "u" and old is not None and text[old.start : old.end] != NULL:
             self.old = old
 
     def _member(self, path: Path) -> _Member | None:
@@ -491,11 +490,11 @@ class _Found:
         return b"" if member is None else self._text[member.start : member.end]
 
     def values(self, op: int, stamp: int) -> list[_Value]:
-        """Of all members but the row and the row before; arguments are slots."""
+        """Values of all members except the row and the row before; arguments are slots."""
         anatomy, text = self._anatomy, self._text
-        found: list[_Value] = []
+        values: list[_Value] = []
         if self._token(anatomy.op) and not self.op:
-            found.append((self._member(anatomy.op) or self.row, OP, op))
+            values.append((self._member(anatomy.op) or self.row, OP, op))
         fixed = {*anatomy.constant, anatomy.op, (anatomy.deletes,)}
         for path in anatomy.stamps:
             fixed.add(path)
@@ -504,10 +503,10 @@ class _Found:
                 kind = SET_STAMP if len(anatomy.stamps) > 1 else STAMP
                 if anatomy.moment is not None:
                     kind = int(Wire.BASE64)  # text of ASCII without escapes
-                found.append((member, kind, stamp))
+                values.append((member, kind, stamp))
                 break
         else:
-            found.append((_Member("", len(text), len(text)), ABSENT, stamp))
+            values.append((_Member("", len(text), len(text)), ABSENT, stamp))
         nested = {path[0] for path in fixed if len(path) > 1}
         rows = {anatomy.row, anatomy.deleted, anatomy.old} - {""}
         for name, member in self._message.items():
@@ -515,14 +514,14 @@ class _Found:
                 continue  # a column
             if name in nested:
                 inner = _members(text, member.start)[0]
-                found += [(m, ANY, 0) for n, m in inner.items() if (name, n) not in fixed]
+                values += [(m, ANY, 0) for n, m in inner.items() if (name, n) not in fixed]
             elif name in rows or (name,) in fixed:
                 continue
             elif (name,) in anatomy.whole:
-                found.append((member, WHOLE, 0))
+                values.append((member, WHOLE, 0))
             else:
-                found.append((member, ANY, 0))
-        return found
+                values.append((member, ANY, 0))
+        return values
 
 
 def _rows(text: bytes, old: _Member, is_array: bool, kind: int) -> list[_Value]:
@@ -546,7 +545,7 @@ def _steps(text: bytes, values: Sequence[_Value]) -> tuple[tuple[bytes, int, int
 
 
 class WalkedRows:
-    """Rows whose values were found; to be used before the next walk, which takes the same memory.
+    """Rows whose values were found; to be used before the next walk, which reuses the memory.
 
     Attributes:
         events: of each row the index of its event among those walked, ascending.
@@ -592,8 +591,8 @@ class WalkedRows:
             except pa.ArrowInvalid:
                 pass  # such as the 30th of February
         coded = texts.dictionary_encode()
-        read = [moment(text) for text in coded.dictionary.to_pylist()]
-        return pa.array(read, pa.int64()).take(coded.indices).to_pylist()
+        moments = [moment(text) for text in coded.dictionary.to_pylist()]
+        return pa.array(moments, pa.int64()).take(coded.indices).to_pylist()
 
     def column(self, number: int, codec: Codec, refused: set[int]) -> pa.Array:
         """A column of the plan; `outcome.ColumnOf`."""
@@ -601,7 +600,7 @@ class WalkedRows:
             try:
                 return convert(codec, self._array(number))
             except CONVERSION_ERRORS:
-                pass  # some value does not fit: taken one by one the values show which
+                pass  # a value does not fit: conversion one by one finds it
         return convert_column(codec, self._values(number, refused), refused)
 
     def _array(self, number: int) -> pa.Array:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes of events whose JSON says less than Debezium's: values are read as the column wants them.
+"""Shapes of events with less type information than Debezium's: columns determine the decoding.
 
-A number may come as text, a date as its database prints it, bytes in the format's own encoding. So
-the column alone decides how a value is read, and every value is checked. Types that come beside the
-rows (Canal's `mysqlType`) serve for new columns and for widening, and they say what the numbers of
-an ENUM's or SET's members mean. A type may be open, its length or precision not known: then the
-values say how wide a column has to be.
+A number may be sent as text, a date as its database prints it, bytes in the format's own encoding.
+So the column alone determines how a value is decoded, and every value is checked. Types sent beside
+the rows (Canal's `mysqlType`) are used for new columns and for widening, and to resolve the numbers
+of ENUM and SET members. A type may be open (length or precision unknown): then the values determine
+the width of the column.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ _BYTES = {"latin1": Kind.LATIN1, "hex": Kind.LOOSE_HEX}
 
 
 def loose_codec_for(column: DataType, facts: ProducerFacts) -> Codec | Fit:
-    """How any value of the right meaning gets into a column of the target.
+    """How values without a declared encoding are converted to a column of the target.
 
     Args:
         column: type of the column.
@@ -74,13 +74,13 @@ def loose_codec_for(column: DataType, facts: ProducerFacts) -> Codec | Fit:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TypedColumn:
-    """A column whose type comes beside the rows.
+    """A column whose type is sent beside the rows.
 
     Attributes:
         name: of the column.
         type: nullable.
         bounded: whether its length and precision are known rather than assumed.
-        seen: of an open type: how wide it is by a value's JSON text; None = it is not open.
+        seen: of an open type: the type that a value's JSON text requires; None = not open.
         kind: MEMBER or MEMBERS where values are numbers of `members`.
         members: of an ENUM or SET.
     """
@@ -157,7 +157,7 @@ class LooseShape(Shape):
         if not self._seen or plan is None or target is None or not target.evolvable:
             return super().learn_types(tokens, placeholder)
         fixed_names = {name for name, _ in target.fixed}
-        found = False
+        changed = False
         for number, column in enumerate(plan.columns):
             name, token = column.member, tokens.get(column.member, NULL)
             keeps = (
@@ -170,8 +170,8 @@ class LooseShape(Shape):
             wider = self._wider(name, column.type, token)
             if wider is not None and self._takes(column.name, wider, token, placeholder):
                 self.outgrow(name, nullable(wider))
-                found = True
-        return found
+                changed = True
+        return changed
 
     def _wider(self, name: str, type_: DataType, token: bytes) -> DataType | None:
         try:

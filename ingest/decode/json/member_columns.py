@@ -3,7 +3,7 @@
 
 A `MemberReader` is made for the requested members. Messages are decoded with a
 generated msgspec struct of these members, so all others are skipped by the scanner. A
-message that does not fit is read again member by member; what has no value of the wanted type is
+message that does not fit is read again member by member; a value of another type than expected is
 null: metadata never makes a record bad.
 """
 
@@ -50,14 +50,14 @@ TEXT = Reading(str)
 LOWER = Reading(str, str.lower)
 NUMBER = Reading(int)
 TOKEN = Reading(str | int | bool, _text)
-"""Text, or the text of a number or a truth value; exact at any length."""
+"""Text, or the text of a number or a boolean; exact at any length."""
 MOMENT = Reading(int)
 """Epoch milliseconds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Member:
-    """Where a value stands in a message.
+    """Where a value is in a message.
 
     Attributes:
         path: names from the top; one or two.
@@ -69,17 +69,17 @@ class Member:
 
 
 Members = Mapping[str, Sequence[Member]]
-"""By name of metadata where it may stand; the first that is not null counts."""
+"""By name of metadata where it may be; the first that is not null counts."""
 
 
 class MemberReader:
     """See the module.
 
     Args:
-        members: by name of metadata where it may stand; the first that is not null counts. Those
+        members: by name of metadata where it may be; the first that is not null counts. Those
             of one path are of one type.
         names: requested; names that `members` lacks are left out.
-        required: member without which a message is not what it seems; empty = none.
+        required: member that every valid message has; empty = none.
     """
 
     def __init__(
@@ -98,15 +98,15 @@ class MemberReader:
         tops = dict.fromkeys(path[0] for path in self._types)
         self._tops = {top: f"t{number}" for number, top in enumerate(tops)}
         self._nested: dict[tuple[bool, str], Any] = {}
-        """Objects without members, which stand in for null."""
+        """Empty objects, in place of null."""
         self._strict = msgspec.json.Decoder(self._message(strict=True)).decode
         self._loose = msgspec.json.Decoder(self._message(strict=False)).decode
         self._getters = [operator.attrgetter(self._attribute(path)) for path in self._types]
         self._single = [msgspec.json.Decoder(type_, strict=False) for type_ in self._types.values()]
 
     def _attribute(self, path: tuple[str, ...]) -> str:
-        own = f"m{self._numbers[path]}"
-        return own if len(path) == 1 else f"{self._tops[path[0]]}.{own}"
+        name = f"m{self._numbers[path]}"
+        return name if len(path) == 1 else f"{self._tops[path[0]]}.{name}"
 
     def _message(self, *, strict: bool) -> type[msgspec.Struct]:
         fields: list[tuple[str, Any, Any]] = []
@@ -133,17 +133,17 @@ class MemberReader:
         fields: Sequence[tuple[str, Any, Any]] = (),
         names: Mapping[str, str] | None = None,
     ) -> type[msgspec.Struct]:
-        own: list[tuple[str, Any, Any]] = []
+        members: list[tuple[str, Any, Any]] = []
         rename = dict(names or {})
         for path in paths:
             attribute = f"m{self._numbers[path]}"
             rename[attribute] = path[-1]
             if strict:
                 default = msgspec.NODEFAULT if path == (self._required,) else None
-                own.append((attribute, self._types[path] | None, default))
+                members.append((attribute, self._types[path] | None, default))
             else:
-                own.append((attribute, msgspec.Raw, msgspec.Raw(b"null")))
-        return msgspec.defstruct(name, [*own, *fields], rename=rename, gc=False, kw_only=True)
+                members.append((attribute, msgspec.Raw, msgspec.Raw(b"null")))
+        return msgspec.defstruct(name, [*members, *fields], rename=rename, gc=False, kw_only=True)
 
     def columns(
         self,
@@ -153,22 +153,22 @@ class MemberReader:
         """Columns by name.
 
         Args:
-            messages: JSON objects; of None, or of what is no object, everything is null.
-            again: gives the message at an index another time, with more care; None = as it is.
+            messages: JSON objects; for None, or anything else, all columns are null.
+            again: returns the message at an index, extracted more carefully; None = unchanged.
         """
         if not self._members:
             return {}
         events, failed = decode_all(self._strict, messages)
         texts = [messages[at] if again is None else again(at) for at in failed]
         if again is not None:
-            seconds, still = decode_all(self._strict, texts)
+            seconds, unread = decode_all(self._strict, texts)
             for at, event in zip(failed, seconds, strict=True):
                 events[at] = event
-            texts = [texts[index] for index in still]
-            failed = [failed[index] for index in still]
+            texts = [texts[index] for index in unread]
+            failed = [failed[index] for index in unread]
         loose = {at: self._singly(text) for at, text in zip(failed, texts, strict=True)}
         self._fill(events, strict=True)
-        found: dict[str, pa.Array] = {}
+        metadata: dict[str, pa.Array] = {}
         columns = [self._values(number, events, loose) for number in range(len(self._types))]
         for name, member in self._members:
             values, convert = columns[self._numbers[member.path]], member.reading.convert
@@ -177,16 +177,16 @@ class MemberReader:
             if convert is not None:
                 values = [None if value is None else convert(value) for value in values]
             column = metadata_column(name, values)
-            found[name] = column if name not in found else pc.coalesce(found[name], column)
-        return found
+            metadata[name] = column if name not in metadata else pc.coalesce(metadata[name], column)
+        return metadata
 
     def _fill(self, events: Sequence[Any], *, strict: bool) -> None:
-        """Put something in the place of nested objects that are null."""
-        for (kind, attribute), nothing in self._nested.items():
+        """Replace nested objects that are null by empty ones."""
+        for (kind, attribute), placeholder in self._nested.items():
             if kind is strict and None in map(operator.attrgetter(attribute), filter(None, events)):
                 for event in filter(None, events):
                     if getattr(event, attribute) is None:
-                        setattr(event, attribute, nothing)
+                        setattr(event, attribute, placeholder)
 
     def _values(
         self, number: int, events: Sequence[Any], loose: Mapping[int, Sequence[Any]]
@@ -200,13 +200,13 @@ class MemberReader:
 
     def _singly(self, message: bytes | None) -> list[Any]:
         """Values of one message, each read alone."""
-        nothing: list[Any] = [None] * len(self._types)
+        nulls: list[Any] = [None] * len(self._types)
         if message is None:
-            return nothing
+            return nulls
         try:
             event = self._loose(message)
         except PARSE_ERRORS:
-            return nothing
+            return nulls
         self._fill([event], strict=False)
         return [
             _alone(decoder, bytes(get(event)))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiled scan: where the values of events are whose constant text is known.
+"""The compiled scan: finds the values of events whose constant text is known.
 
 Importing this module imports numba and loads its functions from the cache, or compiles them; that
 is for `ingest.compiled.loading` to decide. `layout` defines the steps of a layout and learns them.
 
 Nothing here trusts an event: every constant text is compared byte by byte, every value is checked
 against JSON's grammar, and what is not understood at once (an integer of more than 18 digits, a
-lone surrogate, white space where the layout has none) makes the event another path's. Nothing is
-read beyond an event's end, words of 8 bytes excepted, for which buffers end with `PADDING`.
+lone surrogate, white space where the layout has none) leaves the event to another path. Nothing is
+read beyond an event's end except words of 8 bytes, for which buffers end with `PADDING`.
 """
 
 import numpy as np
@@ -119,7 +119,7 @@ def _same(data, at, texts, text_at, size):
 
 @_leaf_inline
 def _blank(data, at, end):
-    """The position behind white space."""
+    """The position after white space."""
     while at < end and data[at] <= 32 and data[at] in (32, 9, 10, 13):
         at += 1
     return at
@@ -143,7 +143,7 @@ def _is_false(data, at, end):
 
 @_leaf
 def _hexadecimal(data, at):
-    """The number of four hexadecimal digits; -1 where they are none."""
+    """The number of four hexadecimal digits; -1 if they are invalid."""
     number = np.int64(0)
     for k in range(4):
         digit = np.int64(data[at + k])
@@ -159,7 +159,7 @@ def _hexadecimal(data, at):
 
 @_leaf
 def _escape_end(data, at, end):
-    """The position behind an escape that starts here, -1 where it is none (a lone surrogate)."""
+    """The position after an escape that starts here, -1 if it is invalid (a lone surrogate)."""
     if at + 2 > end:
         return -1
     letter = data[at + 1]
@@ -208,7 +208,7 @@ def _text_end(data, at, end):
 
 @_leaf_inline
 def _digit_count(word):
-    """How many of eight bytes are digits before the first that is none."""
+    """Number of digits in eight bytes before the first other byte."""
     digits = word ^ _ZEROS
     odd = ((digits + _NO_DIGIT) | digits) & _HIGH
     return np.int64(8) if odd == 0 else np.int64(_trailing_zeros(odd) >> _THREE)
@@ -225,7 +225,7 @@ def _digit_value(word, count):
 
 @_leaf_inline
 def _integer(data, at, end):
-    """(position behind it or -1, number) of an integer that surely fits 64 bits."""
+    """(position after it or -1, number) of an integer that always fits 64 bits."""
     minus = at < end and data[at] == _MINUS
     if minus:
         at += 1
@@ -259,7 +259,7 @@ def _digits_end(data, at, end):
 
 @_leaf
 def _number_end(data, at, end):
-    """The position behind a number, or -1; numbers near a double's limits and -0 are not taken."""
+    """The position after a number, or -1; numbers near a double's limits and -0 are rejected."""
     start = at
     if at < end and data[at] == _MINUS:
         at += 1
@@ -289,7 +289,7 @@ def _number_end(data, at, end):
 
 @_leaf_inline
 def _scalar_end(data, at, end):
-    """The position behind a value that is no object or array, or -1."""
+    """The position after a value that is no object or array, or -1."""
     if data[at] == _QUOTE:
         at, _ = _text_end(data, at + 1, end)
         return at + 1 if at >= 0 else -1
@@ -300,7 +300,7 @@ def _scalar_end(data, at, end):
 
 @_leaf_inline
 def _name_end(data, at, end):
-    """The position of the value behind a member's name and colon, or -1."""
+    """The position of the value after a member's name and colon, or -1."""
     if at >= end or data[at] != _QUOTE:
         return -1
     at, _ = _text_end(data, at + 1, end)
@@ -312,18 +312,18 @@ def _name_end(data, at, end):
 
 @_leaf
 def _value_end(data, at, end):  # noqa: C901 - one loop, as there is no recursion
-    """The position behind any value, or -1.
+    """The position after any value, or -1.
 
     No recursion: numba does not load recursive functions from its cache.
     """
     depth = 0
     objects = np.uint64(0)  # a bit for each open level, the innermost lowest: 1 of an object
-    one = np.uint64(1)
+    bit = np.uint64(1)
     while 0 <= at < end:
         opening = data[at]
         if opening in (123, 91):
             depth += 1
-            objects = (objects << one) | np.uint64(opening == 123)
+            objects = (objects << bit) | np.uint64(opening == 123)
             at = _blank(data, at + 1, end)
             if depth > _MOST_DEPTH or at >= end:
                 return -1
@@ -336,24 +336,24 @@ def _value_end(data, at, end):  # noqa: C901 - one loop, as there is no recursio
             if at < 0 or depth == 0:
                 return at
             at = _blank(data, at, end)
-        # behind a value, or where an empty object or array ends
-        while at < end and data[at] == (125 if objects & one else 93):
+        # after a value, or where an empty object or array ends
+        while at < end and data[at] == (125 if objects & bit else 93):
             depth -= 1
-            objects >>= one
+            objects >>= bit
             if depth == 0:
                 return at + 1
             at = _blank(data, at + 1, end)
         if at >= end or data[at] != _COMMA:
             return -1
         at = _blank(data, at + 1, end)
-        if objects & one:
+        if objects & bit:
             at = _name_end(data, at, end)
     return -1
 
 
 @_leaf_inline
 def _column(data, at, end, kind, slot, row, spans, numbers):
-    """Note the value of a column; the position behind it, or -1."""
+    """Record the value of a column; the position after it, or -1."""
     start = at
     number = np.int64(0)
     if kind == TOKEN:
@@ -390,7 +390,7 @@ def _column(data, at, end, kind, slot, row, spans, numbers):
 
 @_leaf_inline
 def _operation(data, at, end, texts, words):
-    """(position behind an operation or -1, its code)."""
+    """(position after an operation or -1, its code)."""
     for k in range(len(words)):
         size = words[k, _TEXT_SIZE]
         if end - at >= size and _same(data, at, texts, words[k, _TEXT_AT], size):
@@ -402,9 +402,9 @@ def _operation(data, at, end, texts, words):
 def _old_row(  # noqa: C901 - one loop, as there is no recursion
     data, at, end, texts, names, first, count, closed, row, spans
 ):
-    """Note the key columns of the row before a change; the position behind it, or -1.
+    """Record the key columns of the row before a change; the position after it, or -1.
 
-    Members are compared with those of the row; others are read over, or not taken at all.
+    Members are compared with those of the row; others are skipped, or rejected if `closed`.
     """
     for k in range(first, first + count):
         if names[k, _CODE] >= 0:
@@ -416,21 +416,21 @@ def _old_row(  # noqa: C901 - one loop, as there is no recursion
         return at + 1
     guess = 0
     while at < end:
-        found = -1
+        match = -1
         for turn in range(count):
             k = first + (guess + turn) % count
             size = names[k, _TEXT_SIZE]
             if end - at >= size and _same(data, at, texts, names[k, _TEXT_AT], size):
-                found = k
+                match = k
                 break
-        if found >= 0:
-            at += names[found, _TEXT_SIZE]
-            guess = found - first + 1
+        if match >= 0:
+            at += names[match, _TEXT_SIZE]
+            guess = match - first + 1
         elif closed or data[at] != _QUOTE:
             return -1
         else:
             at, flags = _text_end(data, at + 1, end)
-            if at < 0 or flags:  # it may be a column's name, spelt otherwise
+            if at < 0 or flags:  # it may be a column's name in another spelling
                 return -1
             at += 1
         at = _blank(data, at, end)
@@ -442,9 +442,9 @@ def _old_row(  # noqa: C901 - one loop, as there is no recursion
         at = _value_end(data, at, end) if nested else _scalar_end(data, at, end)
         if at < 0:
             return -1
-        if found >= 0 and names[found, _CODE] >= 0:
-            spans[names[found, _CODE], 0, row] = start
-            spans[names[found, _CODE], 1, row] = at
+        if match >= 0 and names[match, _CODE] >= 0:
+            spans[names[match, _CODE], 0, row] = start
+            spans[names[match, _CODE], 1, row] = at
         at = _blank(data, at, end)
         if at < end and data[at] == 125:
             return at + 1
@@ -458,9 +458,9 @@ def _old_row(  # noqa: C901 - one loop, as there is no recursion
 def _walk(  # noqa: C901 - a step is a branch
     data, at, end, first, texts, steps, layouts, which, words, names, op_slot, spans, numbers
 ):
-    """How many rows an event of a layout has; 0 where it has another one, or too many rows.
+    """Number of rows of an event of a layout; 0 if it has another one, or too many rows.
 
-    Notes their values; of events that have another layout some of them, too.
+    Records their values; also some values of events that have another layout.
     """
     step = layouts[which, FIRST]
     row = first
@@ -537,7 +537,7 @@ def _is_allowed(op, ops):
 
 @_leaf_inline
 def _keeps_key(data, row, keys, spans, required):
-    """Whether the row before surely has no other key, and has the key where that is required."""
+    """Whether the row before provably has no other key, and has the key if `required`."""
     for k in range(len(keys)):
         before = np.int64(spans[keys[k, 1], 0, row])
         if before == 0:
@@ -590,7 +590,7 @@ def scan(data, starts, texts, steps, layouts, words, names, keys, op_slot, spans
     """Find the layout of each event and the values of its rows; returns the number of rows.
 
     Args:
-        data: events one behind the other, then `PADDING` bytes.
+        data: concatenated events, then `PADDING` bytes.
         starts: where each event starts, and where the last one ends.
         texts: constant texts of all layouts, then `PADDING` bytes.
         steps: of all layouts: position and size of a constant text, what follows it, its slot (of
@@ -608,7 +608,7 @@ def scan(data, starts, texts, steps, layouts, words, names, keys, op_slot, spans
     last, row = np.int64(0), np.int64(0)
     for event in range(len(starts) - 1):
         for turn in range(len(layouts)):
-            which = (last + turn) % len(layouts)
+            index = (last + turn) % len(layouts)
             at, end = starts[event], starts[event + 1]
             if row >= spans.shape[2]:
                 return row
@@ -620,7 +620,7 @@ def scan(data, starts, texts, steps, layouts, words, names, keys, op_slot, spans
                 texts,
                 steps,
                 layouts,
-                which,
+                index,
                 words,
                 names,
                 op_slot,
@@ -629,11 +629,11 @@ def scan(data, starts, texts, steps, layouts, words, names, keys, op_slot, spans
             )
             if rows == 0:
                 continue
-            op = layouts[which, OP_CODE] or numbers[op_slot, row]
-            if not _is_allowed(op, layouts[which, OPS]):
+            op = layouts[index, OP_CODE] or numbers[op_slot, row]
+            if not _is_allowed(op, layouts[index, OPS]):
                 break
-            required = layouts[which, KEEPS_KEY] == 2
-            if layouts[which, KEEPS_KEY] and not _keep_keys(data, row, rows, keys, spans, required):
+            required = layouts[index, KEEPS_KEY] == 2
+            if layouts[index, KEEPS_KEY] and not _keep_keys(data, row, rows, keys, spans, required):
                 break
             found[row] = event
             numbers[op_slot, row] = op
@@ -644,7 +644,7 @@ def scan(data, starts, texts, steps, layouts, words, names, keys, op_slot, spans
                 spans[op_slot + 1, 1, k] = spans[op_slot + 1, 1, row]
                 numbers[op_slot + 1, k] = numbers[op_slot + 1, row]
             row += rows
-            last = which
+            last = index
             break
     return row
 
@@ -671,7 +671,7 @@ def _put_character(out, at, code):
 
 @_leaf
 def _put_escaped(data, at, end, out, to):
-    """Write a checked text without its escapes; the position behind it."""
+    """Write a checked text without its escapes; the position after it."""
     while at < end:
         byte = data[at]
         if byte != _BACKSLASH:
@@ -705,14 +705,14 @@ def _put_escaped(data, at, end, out, to):
 
 @cached(types.int64(_BYTES, types.int64, _OFFSETS, _OFFSETS, _INTS, _OFFSETS, _OUT))
 def copy_texts(data, rows, begins, ends, flags, offsets, out):
-    """Texts one behind the other, escapes resolved; returns their size.
+    """Concatenate texts, escapes resolved; returns their size.
 
     Args:
         data: as for `scan`.
         rows: their number.
         begins: by row.
         ends: by row.
-        flags: by row, as `scan` notes them.
+        flags: by row, as `scan` returns them.
         offsets: out: where each text starts, and where the last one ends.
         out: the texts, with room for what is between `begins` and `ends`, and `PADDING`.
     """
@@ -746,7 +746,7 @@ def _six_bits(byte):
 
 @_leaf_inline
 def _put_base64(data, at, end, out, to):
-    """Write what a base64 text stands for; the position behind it, or -1."""
+    """Write the bytes of a base64 text; the position after them, or -1."""
     if (end - at) % 4:
         return -1
     pads = 0
@@ -769,7 +769,7 @@ def _put_base64(data, at, end, out, to):
 
 @cached(types.int64(_BYTES, types.int64, _OFFSETS, _OFFSETS, _OFFSETS, _OUT))
 def copy_base64(data, rows, begins, ends, offsets, out):
-    """As `copy_texts`, of base64 texts what they stand for; -1 where one is not base64."""
+    """As `copy_texts`, decoding base64; -1 if a text is not base64."""
     to = np.int64(0)
     for k in range(rows):
         offsets[k] = to

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One row event, decoded alone by the reference path.
 
-Everything the column-wise path refuses comes here: odd but exact values, key changes, deletes that
-carry only the key, and bad records, for which this module finds the reason.
+Handles what the column-wise path refuses: unusual but exact values, key changes, deletes that carry
+only the key, and bad records, whose reason this module determines.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ class SingleRow:
         values: storage values in schema order.
         source_ts_ms: `source.ts_ms` [epoch ms] or None.
         unavailable: indices of values that the source did not send because they did not change.
-        moved: whether they are those of the row that the row before deletes.
+        moved: whether the previous row deletes the same row under its old key.
     """
 
     kind: RowKind
@@ -100,15 +100,15 @@ def key_tokens(key: bytes | None) -> Tokens:
 def named_by_key(plan: RowPlan, key: bytes | None) -> Tokens:
     """Columns of a Kafka key, under the members that the plan reads them from.
 
-    The key columns are enough where other members are no text.
+    The key columns suffice if other members are not valid text.
     """
-    found = key_tokens(key)
-    if key and not found:
+    tokens = key_tokens(key)
+    if key and not tokens:
         try:
-            found = plan.key_tokens(split_message(key).payload)
+            tokens = plan.key_tokens(split_message(key).payload)
         except _NO_OBJECT:
             return {}
-    return as_members(plan, found)
+    return as_members(plan, tokens)
 
 
 def as_members(plan: RowPlan, key: Tokens) -> Tokens:
@@ -118,12 +118,12 @@ def as_members(plan: RowPlan, key: Tokens) -> Tokens:
     """
     if key.keys() >= {*plan.key_names}:
         return key
-    found = dict(key)
+    tokens = dict(key)
     for column in (plan.columns[index] for index in plan.key):
-        same = [name for name in key if _names_column(plan, name, column)]
-        if column.member not in key and same:
-            found[column.member] = key[same[0]]
-    return found
+        spellings = [name for name in key if _names_column(plan, name, column)]
+        if column.member not in key and spellings:
+            tokens[column.member] = key[spellings[0]]
+    return tokens
 
 
 def _names_column(plan: RowPlan, name: str, column: PlanColumn) -> bool:
@@ -148,12 +148,12 @@ OldKey = Callable[[], Tokens | None]
 
 
 def no_old_key() -> Tokens | None:
-    """The key of a row that is really new."""
+    """The old key of a new row: none."""
     return None
 
 
 def before_tokens(plan: RowPlan, op: str, image: bytes) -> Tokens:
-    """Columns of the row before; the key's are enough, if others are no text.
+    """Columns of the row before; only the key's if others are not valid text.
 
     Raises:
         EventRefusedError: it is no row image, or a delete needs more of it than the key.
@@ -179,7 +179,7 @@ def decode_images(
     placeholder: Placeholder,
     old_key: OldKey = no_old_key,
 ) -> list[SingleRow]:
-    """Rows of one change whose images are known, whatever format it came in.
+    """Rows of one change with known images, for any format.
 
     Args:
         plan: of its shape.
@@ -206,13 +206,13 @@ def decode_images(
     _require_key(plan, values)
     keeps = bool(missing) and plan.target.toast is Toast.KEEP
     if op != "u":
-        named = old_key() if keeps else None
-        if named is None:
+        tokens = old_key() if keeps else None
+        if tokens is None:
             _require_sent(plan, missing, "the row is new")
             return [SingleRow(RowKind.INSERT, values, ts_ms, missing)]
         _require_old_row(plan, missing)
-        named = as_members(plan, named)
-        before = {name: named[name] for name in plan.key_names if name in named}
+        tokens = as_members(plan, tokens)
+        before = {name: tokens[name] for name in plan.key_names if name in tokens}
         old = _deleted(plan, before, None, placeholder)
         return _moved(old, values, ts_ms, missing, keeps)
     _require_before(plan, before)
@@ -238,7 +238,7 @@ def _moved(
 
 
 def _require_sent(plan: RowPlan, missing: Sequence[int], why: str) -> None:
-    """Refuse values that are to be kept where there is no older row to take them from."""
+    """Refuse unsent values if there is no older row to take them from."""
     if missing and plan.target.toast is Toast.KEEP:
         names = ", ".join(plan.columns[index].name for index in missing)
         raise EventRefusedError(
@@ -247,7 +247,7 @@ def _require_sent(plan: RowPlan, missing: Sequence[int], why: str) -> None:
 
 
 def _require_old_row(plan: RowPlan, missing: Sequence[int]) -> None:
-    """Refuse values that are in a row which the task that writes the new one may not know."""
+    """Refuse unsent values if the task that writes the new row may not have the old one."""
     if not plan.target.finds_old_rows:
         names = ", ".join(plan.columns[index].name for index in missing)
         raise EventRefusedError(
@@ -288,8 +288,8 @@ def _value(column: PlanColumn, tokens: Tokens, placeholder: Placeholder) -> Any:
 def _refused(column: PlanColumn, tokens: Tokens, error: ValueRefusedError) -> EventRefusedError:
     kind = "unrepresentable" if isinstance(error, UnrepresentableError) else "type"
     value = shown_value(tokens.get(column.member, NULL))
-    named = f"column {column.name} ({type_name(column.type)})"
-    return EventRefusedError(kind, f"{named}: {error}; the value is {value}")
+    label = f"column {column.name} ({type_name(column.type)})"
+    return EventRefusedError(kind, f"{label}: {error}; the value is {value}")
 
 
 def _row(
@@ -303,8 +303,8 @@ def _row(
         try:
             values.append(_value(column, tokens, placeholder))
         except EventRefusedError as error:
-            kept = plan.target.toast is not Toast.FAIL and column.type.nullable
-            if error.error_class != "unavailable_value" or not kept:
+            optional = plan.target.toast is not Toast.FAIL and column.type.nullable
+            if error.error_class != "unavailable_value" or not optional:
                 raise
             values.append(None)
             missing.append(index)
@@ -315,8 +315,8 @@ def _row(
 def _require_present(plan: RowPlan, values: Sequence[Any]) -> None:
     for index, column in enumerate(plan.columns):
         if values[index] is None and not column.type.nullable and index not in plan.key:
-            named = f"column {column.name} ({type_name(column.type)})"
-            raise EventRefusedError("type", f"{named}: null in a NOT NULL column")
+            label = f"column {column.name} ({type_name(column.type)})"
+            raise EventRefusedError("type", f"{label}: null in a NOT NULL column")
 
 
 def _require_key(plan: RowPlan, values: Sequence[Any]) -> None:
@@ -342,7 +342,7 @@ def _key_changed(
 def _deleted(
     plan: RowPlan, before: Tokens, key: bytes | None, placeholder: Placeholder
 ) -> tuple[Any, ...]:
-    """The row a delete takes away; null stands for values that are not known and not needed."""
+    """The row that a delete removes; null for values that are unknown and not needed."""
     if plan.target.evolvable or _is_respelt(plan, before):
         _uncovered(plan, before)
     refused: dict[int, EventRefusedError] = {}
@@ -352,10 +352,10 @@ def _deleted(
     ]
     _require_before(plan, before)
     if any(values[index] is None for index in plan.key):
-        named = named_by_key(plan, key)
+        tokens = named_by_key(plan, key)
         for index in plan.key:
             if values[index] is None:
-                values[index] = _value(plan.columns[index], named, placeholder)
+                values[index] = _value(plan.columns[index], tokens, placeholder)
     for number, error in refused.items():
         in_need = number in plan.key or plan.columns[number].name in plan.target.needs_values
         if values[number] is None and in_need:
@@ -366,7 +366,7 @@ def _deleted(
 
 
 def _is_respelt(plan: RowPlan, before: Tokens) -> bool:
-    """Whether a column's value stands under another spelling of its name than the plan reads."""
+    """Whether a column's value has another spelling of the column's name than the plan reads."""
     absent = {column.name for column in plan.columns if column.member not in before}
     extra = [name for name, token in before.items() if name not in plan.index and token != NULL]
     if plan.target.exact_names:
@@ -381,7 +381,7 @@ def _deleted_value(
     refused: dict[int, EventRefusedError],
     number: int,
 ) -> Any:
-    """A value of the row before; null where it is bad, which is noted in `refused`."""
+    """A value of the row before; null if it is bad, which is recorded in `refused`."""
     try:
         return decode_value(column.codec, before.get(column.member, NULL), placeholder)
     except UnavailableValueError:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Confluent's schema registry, as far as a reader needs it: id or GUID to schema.
 
-A schema never changes under its id, so an answer is kept as long as the process lives; every worker
-process keeps its own. The response decides the error: a registry that does not answer is retried,
-one that does not know the id makes the record bad, anything else means that the configuration is
-wrong and no record is.
+A schema never changes under its id, so it is cached for the lifetime of the process, in every
+worker. The response determines the error: an unavailable registry is retried, an unknown id makes
+the record bad, anything else is an error of the configuration and not of a record.
 
 Source: Confluent Schema Registry API reference (`/schemas/ids/{id}`, `/schemas/guids/{guid}`,
 `/subjects/{subject}/versions/{version}`, `/subjects`, error codes 40401-40403); CDC.md §1.7.
@@ -143,7 +142,7 @@ def _tls(settings: SchemaRegistrySettings) -> ssl.SSLContext:
 
 
 SchemaId = int | uuid.UUID
-"""What a record names its schema by."""
+"""The reference of a record to its schema."""
 
 AVRO = "AVRO"
 
@@ -208,11 +207,11 @@ class SchemaRegistry:
             UnknownSchemaError: no server has it, or what it refers to.
             RetryableError: no server answers for as long as the settings say.
             AccessDeniedError: the credentials were refused.
-            InvalidRequestError: what answers is no schema registry.
+            InvalidRequestError: the server is not a schema registry.
         """
-        found = self._known.get(schema_id)
-        if found is not None:
-            return found
+        cached = self._known.get(schema_id)
+        if cached is not None:
+            return cached
         with self._lock:
             if schema_id not in self._known:
                 self._known[schema_id] = self._fetched(schema_id)
@@ -224,10 +223,10 @@ class SchemaRegistry:
         Raises:
             RetryableError, AccessDeniedError, InvalidRequestError: as `schema`.
         """
-        found = self._get("subjects")
-        if not isinstance(found, list):
+        subjects = self._get("subjects")
+        if not isinstance(subjects, list):
             raise self._no_registry("subjects are not listed")
-        return len(found)
+        return len(subjects)
 
     def _fetched(self, schema_id: SchemaId) -> RegisteredSchema:
         now = self._clock.monotonic_s()
@@ -235,7 +234,7 @@ class SchemaRegistry:
             raise _unknown(schema_id)
         kind = "guids" if isinstance(schema_id, uuid.UUID) else "ids"
         path = f"schemas/{kind}/{schema_id}"
-        # a topic of something else than Avro names thousands of schemas: one wait serves them all
+        # a topic that is not Avro may name thousands of schemas: they share one wait
         delays_s = () if self._waited_until > now else _UNKNOWN_DELAYS_S
         for delay_s in (*delays_s, None):
             answer = self._get(path)
@@ -264,12 +263,12 @@ class SchemaRegistry:
     def _version(
         self, subject: str, version: int, above: tuple[tuple[str, int], ...]
     ) -> RegisteredSchema:
-        wanted = subject, version
-        if wanted in above or len(above) > _DEEPEST_REFERENCE:
+        key = subject, version
+        if key in above or len(above) > _DEEPEST_REFERENCE:
             raise UnknownSchemaError(
                 "schemas refer to each other in a circle", subject=subject, version=version
             )
-        if wanted not in self._versions:
+        if key not in self._versions:
             quoted = urllib.parse.quote(subject, safe="")
             body = self._get(f"subjects/{quoted}/versions/{version}")
             if body is None:
@@ -278,8 +277,8 @@ class SchemaRegistry:
                     subject=subject,
                     version=version,
                 )
-            self._versions[wanted] = self._parsed(body, (*above, wanted))
-        return self._versions[wanted]
+            self._versions[key] = self._parsed(body, (*above, key))
+        return self._versions[key]
 
     # --- requests
 

@@ -4,7 +4,7 @@
 `wire_type` says what msgspec decodes a column's values to; `convert` turns a list of such values
 (None = null) into the column's array, or raises one of `CONVERSION_ERRORS` when any value does not
 fit exactly. Nothing is rounded, wrapped or replaced here; what this module refuses, `reference`
-looks at value by value, and the two agree on every value that this one takes.
+decodes value by value, and the two agree on every value that this one accepts.
 """
 
 import decimal
@@ -110,12 +110,12 @@ _WIRE: dict[Kind, Any] = {
 
 
 def wire_type(codec: Codec) -> Any:
-    """The Python type that msgspec gives a column's values; null comes on top."""
+    """The Python type that msgspec gives a column's values, besides null."""
     if codec.element is not None:
         if codec.kind is Kind.AS_TEXT:
             return wire_type(codec.element)
         element = wire_type(codec.element)
-        # Raw stands for null, too, and in a union it would be none of the others
+        # Raw includes null, and excludes the other types of a union
         return list[element] if element is msgspec.Raw else list[element | None]  # type: ignore[valid-type]
     return _WIRE[codec.kind]
 
@@ -127,7 +127,7 @@ _SCANNED: dict[Any, Wire] = {
     float: Wire.NUMBER,
     bool: Wire.BOOLEAN,
 }
-"""By what msgspec would decode."""
+"""By the type that msgspec would decode."""
 
 _LOOSE = (
     *(Kind.LOOSE_INTEGER, Kind.LOOSE_FLOAT, Kind.LOOSE_NUMBER),
@@ -136,14 +136,14 @@ _LOOSE = (
 
 
 def scanned_as(codec: Codec) -> Wire:
-    """How the compiled scan reads a column's values; `convert` takes arrays of all but tokens."""
+    """How the compiled scan reads a column's values; `convert` accepts arrays of all but tokens."""
     arrow = codec.arrow
     if codec.kind is Kind.DECIMAL_BYTES and codec.scale <= _WHOLE.precision:
         return Wire.BASE64 if pa.types.is_decimal(arrow) else Wire.TOKEN
     if codec.kind in (Kind.DECIMAL_NUMBER, Kind.DECIMAL_PLAIN) and not codec.unsigned:
         return Wire.NUMBER if pa.types.is_decimal(arrow) else Wire.TOKEN
     if codec.kind in (Kind.MEMBER, Kind.MEMBERS):
-        return Wire.TEXT  # a negative number is none of a member, its text may be one
+        return Wire.TEXT  # a negative number names no member, but its text may
     if codec.kind is Kind.NUMBER:
         return Wire.NUMBER
     if codec.kind in _LOOSE:
@@ -157,7 +157,7 @@ def convert(codec: Codec, values: Sequence[Any] | pa.Array) -> pa.Array:
     Args:
         codec: of the column.
         values: as `wire_type` says, None for null; or an array of what `scanned_as` says: int64,
-            bool, string, of base64 what it stands for, of numbers and loose values their texts.
+            bool, string, decoded base64, the texts of numbers and loose values.
 
     Returns:
         An array of `codec.arrow`, as long as `values`.
@@ -216,8 +216,8 @@ def _text(codec: Codec, values: Sequence[Any]) -> pa.Array:
 
 def _tokens_to(read: Callable[[bytes], str | None]) -> Callable[[Codec, Sequence[Any]], pa.Array]:
     def texts(codec: Codec, values: Sequence[Any]) -> pa.Array:
-        found = [None if value is None else read(bytes(value)) for value in values]
-        return _limited_text(codec, pa.array(found, pa.string()))
+        strings = [None if value is None else read(bytes(value)) for value in values]
+        return _limited_text(codec, pa.array(strings, pa.string()))
 
     return texts
 
@@ -226,8 +226,8 @@ def _named_by(
     name: Callable[[int | str | None, Sequence[str]], str | None],
 ) -> Callable[[Codec, Sequence[Any]], pa.Array]:
     def texts(codec: Codec, values: Sequence[Any]) -> pa.Array:
-        found = {value: name(value, codec.members) for value in set(values)}
-        return _limited_text(codec, pa.array([found[value] for value in values], pa.string()))
+        names = {value: name(value, codec.members) for value in set(values)}
+        return _limited_text(codec, pa.array([names[value] for value in values], pa.string()))
 
     return texts
 
@@ -328,11 +328,11 @@ def _variable_decimal(codec: Codec, values: Sequence[Any]) -> pa.Array:
 
 
 def _bits(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    swapped = [None if v is None else v[::-1] for v in values]
+    data = [None if v is None else v[::-1] for v in values]
     if pa.types.is_binary(codec.arrow):
         zero = b"\0"
-        return _bytes(codec, [None if v is None else v.rjust(codec.width, zero) for v in swapped])
-    numbers = [None if v is None else int.from_bytes(v, "big") for v in swapped]
+        return _bytes(codec, [None if v is None else v.rjust(codec.width, zero) for v in data])
+    numbers = [None if v is None else int.from_bytes(v, "big") for v in data]
     return pa.array(numbers, codec.arrow)
 
 
@@ -481,4 +481,4 @@ _OF_ARRAYS = frozenset(
         *(Kind.SQL_DATE, Kind.SQL_TIMESTAMP),
     }
 )
-"""Kinds whose converters take arrays; the others take lists."""
+"""Kinds whose converters accept arrays; the others accept lists."""

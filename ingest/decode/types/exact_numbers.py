@@ -2,13 +2,13 @@
 """Numbers that come without a declared type: which columns hold them exactly.
 
 A FLOAT or DOUBLE holds a number if the shortest text of what is stored has the number's decimal
-value (1.10 and 1.1 are one), if what is stored is the number itself (2^60), or if the text is one
-that Java before 19 prints for what is stored. Everything else would be stored as another number.
+value (1.10 equals 1.1), if what is stored is the number itself (2^60), or if the text is one that
+Java before 19 prints for what is stored. Everything else would be stored as another number.
 Every text of 15 significant digits (FLOAT: 6) passes, so only longer texts are compared.
 
 `Double.toString` before Java 19 does not print the shortest text of powers of two (4.9E-324) and of
-some numbers from 1E17 on (found with Java 17: no others in 200,000). Decimals come otherwise from
-Java: without exponent, or above zero with a sign in it.
+some numbers from 1E17 on (found with Java 17: no others in 200,000). Java prints decimals
+differently: without exponent, or with a signed one above zero.
 """
 
 import decimal
@@ -31,13 +31,13 @@ _INTEGER_DIGITS = 20
 """Digits before the point that a new DECIMAL has room for: every integer of 64 bits."""
 
 _INT64_DIGITS = 18
-"""So many digits always fit 64 bits."""
+"""Number of digits that always fit 64 bits."""
 
 _MAX_PRINTED = 18
 """Most digits that Java prints of a float."""
 
 _SURE = {pa.float64(): 15, pa.float32(): 6}
-"""Characters of a text that surely passes: no more digits than the type always keeps."""
+"""Length of texts that always pass: no more digits than the type always keeps."""
 
 _NUMPY = orjson.OPT_SERIALIZE_NUMPY
 _QUOTED = r'^"(.*)"$'
@@ -58,7 +58,7 @@ def exact_numbers(
         loose: whether text that holds a number is one, too.
 
     Raises:
-        ValueError: a token is no number, or not surely one that the column holds exactly.
+        ValueError: a token is no number, or the column may not hold it exactly.
     """
     if isinstance(values, pa.Array):
         require(not loose or every(pc.match_substring_regex(values, _NUMBER)), "no number")
@@ -67,7 +67,7 @@ def exact_numbers(
         return pa.array([], arrow)
     try:
         content = b",".join(values)
-    except TypeError:  # a member that is not there
+    except TypeError:  # an absent member
         content = b",".join([b"null" if v is None else v for v in values])
     texts = _cut(content)
     require(len(texts) == len(values), "no number")  # an array or object, a text with a comma
@@ -101,9 +101,9 @@ def exact_floats(texts: pa.Array, arrow: pa.DataType, listed: bytes = b"") -> pa
     long = pc.greater(pc.binary_length(texts), _SURE[arrow])
     if powers:
         long = pc.or_(long, pc.match_substring(texts, "e", ignore_case=True))
-    sent, kept = texts.filter(long), _shortest(floats.filter(long))
+    sent, shortest = texts.filter(long), _shortest(floats.filter(long))
     require(
-        every(pc.equal(sent, kept)) or every(pc.equal(_digits(sent), _digits(kept))),
+        every(pc.equal(sent, shortest)) or every(pc.equal(_digits(sent), _digits(shortest))),
         "more digits than the column has",
     )
     return floats
@@ -148,7 +148,7 @@ def holds(text: str, number: float, *, single: bool = False) -> bool:
     """
     try:
         sent = decimal.Decimal(text)
-    except decimal.DecimalException:  # an exponent beyond all bounds
+    except decimal.DecimalException:  # the exponent is out of range
         return False
     if sent in (decimal.Decimal(repr(number)), decimal.Decimal(number)):
         return True
@@ -185,7 +185,7 @@ def _is_integer(token: bytes) -> bool:
 def number_type(token: bytes) -> DataType:
     """The type of a new column from a JSON number: one that holds it exactly, if any does.
 
-    BIGINT, beyond 64 bits DECIMAL; DOUBLE where its text survives it, else DECIMAL.
+    BIGINT, beyond 64 bits DECIMAL; DOUBLE if it preserves the text, else DECIMAL.
     """
     if _is_integer(token):
         digits = len(token.removeprefix(b"-"))
@@ -217,8 +217,8 @@ def _exact_decimal(token: bytes) -> AtomicType | None:
     if not isinstance(exponent, int) or abs(exponent) > _MAX_PRECISION:
         return None
     scale = max(0, -exponent)
-    needed = max(0, len(digits) + exponent) if any(digits) else 0
-    return _decimal(max(needed, min(_INTEGER_DIGITS, _MAX_PRECISION - scale)), scale)
+    integers = max(0, len(digits) + exponent) if any(digits) else 0
+    return _decimal(max(integers, min(_INTEGER_DIGITS, _MAX_PRECISION - scale)), scale)
 
 
 def wider_number(column: DataType, token: bytes) -> DataType | None:

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """MySQL column types, as `mysqlType` and JDBC's `sqlType` name them, to Paimon types.
 
-TiCDC leaves lengths and precisions out unless it is set to `content-compatible`, and Canal
-does where the statement that made the column did. Such a type is open: text and bytes have no
+TiCDC omits lengths and precisions unless it is set to `content-compatible`, Canal where the
+statement that created the column did. Such a type is open: text and bytes have no
 limit, numbers and moments are as wide as their values show (`seen_type`).
 
-Rulings: an unsigned type takes the next wider one, BIGINT UNSIGNED DECIMAL(20, 0); TINYINT(1) stays
-a number, because it may hold more than 0 and 1; BIT(1) is BOOLEAN, other BITs are numbers, BIGINT
-if their length is not known;
-TIMESTAMP is without zone, because events carry the session's wall clock; what has no counterpart
-(ENUM, SET, JSON) is STRING; spatial types are BYTES.
+Decisions: an unsigned type becomes the next wider one, BIGINT UNSIGNED DECIMAL(20, 0); TINYINT(1)
+remains a number, because it may hold more than 0 and 1; BIT(1) is BOOLEAN, other BITs are numbers,
+BIGINT if their length is not known; TIMESTAMP is without zone, because events carry the session's
+wall clock; types without counterpart (ENUM, SET, JSON) are STRING; spatial types are BYTES.
 """
 
 import dataclasses
@@ -109,8 +108,8 @@ def mysql_type(text: str) -> MysqlType:
     name, inside, rest = match.groups()
     if name in ("enum", "set"):
         return MysqlType(STRING, members=_members(text), several=name == "set")
-    if inside is None and (found := _OPEN.get(name)) is not None:
-        return MysqlType(found, is_open=True)
+    if inside is None and (open_type := _OPEN.get(name)) is not None:
+        return MysqlType(open_type, is_open=True)
     return MysqlType(_sized(name, inside, rest))
 
 
@@ -168,7 +167,7 @@ def seen_type(open_type: AtomicType, token: bytes) -> AtomicType:
         token: the value's JSON text, no null.
 
     Returns:
-        The same type where the value says nothing, or is none of it.
+        The same type if the value requires no more, or is invalid.
     """
     text = msgspec.json.decode(token, type=str) if token[:1] == b'"' else token.decode("utf-8")
     root = open_type.root

@@ -81,7 +81,7 @@ def member_text(value: int | str | None, members: Sequence[str]) -> str | None:
     if number > len(members):
         if value in members:
             return str(value)
-        raise ConversionError(f"{value} is the number of none of {len(members)} members")
+        raise ConversionError(f"{value} is not the number of any of {len(members)} members")
     return members[number - 1] if number else ""
 
 
@@ -105,7 +105,7 @@ def _number_of(value: int | str | None) -> int | None:
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) < 21 else None
     if value is not None and value < 0:
-        raise ConversionError("a negative number of a member")
+        raise ConversionError("negative number of a member")
     return value
 
 

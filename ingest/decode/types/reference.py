@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Value by value decoding of one row: slow, exact, and the judge of what is a bad record.
+"""Value by value decoding of one row: slow, exact; it decides which records are bad.
 
-Works on the raw JSON token of every value, so numbers of any size keep all their digits. Takes
-everything that the column-wise path takes, with the same result, and a little more where nothing is
-lost (a NUMERIC decimal, quoted NaN for floats, trailing zeros of a fraction). Never rounds, never
+Works on the raw JSON token of every value, so numbers of any size keep all their digits. Accepts
+everything that the column-wise path accepts, with the same result, and more where nothing is lost
+(a NUMERIC decimal, quoted NaN for floats, trailing zeros of a fraction). Never rounds, never
 guesses. Results are *storage values*: int for dates, times and timestamps in the column's unit,
 Decimal, str, bytes, bool, float, list.
 """
@@ -81,7 +81,7 @@ _LOCAL_TEXT = re.compile(rf"{_DATE}(?:[T ]{_CLOCK})?", re.ASCII)
 _ZONED_TEXT = re.compile(rf"{_DATE}[T ]{_CLOCK}(?:Z|([+-])(\d\d)(?::?(\d\d))?)", re.ASCII)
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
-"""After so many years the calendar repeats."""
+"""Period after which the calendar repeats."""
 
 
 def _infinite(codec: Codec, sign: int, shown: object) -> int | None:
@@ -258,7 +258,7 @@ def _decoded(codec: Codec | None, token: bytes) -> Any:
 
 
 def _loosely(token: bytes) -> Any:
-    """The parsed value where it could be a placeholder; any number does for a number."""
+    """The parsed value where it could be a placeholder, otherwise None."""
     try:
         return msgspec.json.decode(token) if token[:1] in b'"[{' else None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -322,9 +322,9 @@ def _exact_number(codec: Codec, token: bytes) -> float:
     if single:
         number = struct.unpack("<f", struct.pack("<f", number))[0]
     if not holds(token.decode(), number, single=single):
-        shown = np.format_float_positional(np.float32(number)) if single else repr(number)
+        text = np.format_float_positional(np.float32(number)) if single else repr(number)
         raise ValueRefusedError(
-            f"{token[:60].decode()} would become {shown}, for {type_name(codec.type)} has fewer "
+            f"{token[:60].decode()} would become {text}, for {type_name(codec.type)} has fewer "
             "digits: make the column DECIMAL or STRING, or set on.incompatible for the table"
         )
     return number
@@ -363,10 +363,10 @@ def _named_by(
         quoted = token[:1] == b'"'
         value = string_of(token, "a text") if quoted else integer_of(token, "a number or a text")
         try:
-            found = name(value, codec.members)
+            label = name(value, codec.members)
         except ConversionError as error:
             raise ValueRefusedError(str(error)) from None
-        return None if found is None else _fitting(codec, found)
+        return None if label is None else _fitting(codec, label)
 
     return text
 
@@ -404,7 +404,7 @@ def _any_value(codec: Codec, token: bytes) -> str:
 
 
 def _other_text(codec: Codec, natural: Codec, token: bytes) -> str:
-    """A number or truth value, as the cast of the column's earlier type or else as it came."""
+    """A number or boolean, as the cast of the column's earlier type or else as it was sent."""
     try:
         value = _decoded(natural, token)
         texts = texts_of(storage_column(natural.arrow, [value]), natural.type)
@@ -458,8 +458,8 @@ def _exact(codec: Codec, number: decimal.Decimal) -> Any:
     try:
         scaled = number.quantize(decimal.Decimal(1).scaleb(-arrow.scale), context=DECIMAL_CONTEXT)
     except decimal.DecimalException:
-        shown = short_number(number)
-        raise ValueRefusedError(f"{shown} has more than {arrow.scale} fraction digits") from None
+        text = short_number(number)
+        raise ValueRefusedError(f"{text} has more than {arrow.scale} fraction digits") from None
     if len(scaled.as_tuple().digits) > arrow.precision:
         raise ValueRefusedError(f"{short_number(number)} has too many digits")
     return abs(scaled) if scaled.is_zero() else scaled
@@ -543,7 +543,7 @@ def _array(codec: Codec, token: bytes) -> list[Any]:
 
 
 def _element(codec: Codec, token: bytes) -> Any:
-    """One value of several, which no placeholder stands for: that is a list of its own."""
+    """An element of an array; placeholders replace whole arrays, never elements."""
     _loosely(token)
     return None if token == NULL else _decoded(codec, token)
 

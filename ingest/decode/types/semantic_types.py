@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a column means: from Connect/Debezium types to Paimon types and to a way of decoding.
+"""Meaning of columns: from Connect/Debezium types to Paimon types and to codecs.
 
 `observe` reads one field of a schema block; `observe_mapped` applies `sink.type.mapping`: a mapped
 meaning remembers what the column means without it (`natural`), so that a column which exists with
-another type is filled as if there were no mapping. `codec_for` says which codec gets values of such
-a column into a column of the target, if any does; `bare_codec_for` is for events without a schema
-block, where only the target's column and the configured facts about the producer are known. How
-values are converted is for `conversions` and `reference`. Source: CDC.md §1.6; the whole table of
+another type is filled as if there were no mapping. `codec_for` selects the codec from such a column
+to a column of the target, if there is one; `bare_codec_for` is for events without a schema block,
+where only the target's column and the configured facts about the producer are known. `conversions`
+and `reference` convert values. Source: CDC.md §1.6; the whole table of
 types is types.md.
 
-Rulings:
+Decisions:
 - TIME columns hold milliseconds whatever their precision says (FORMAT.md §7.3), so finer fractions
   are cut; times outside 0-24 h do not fit.
 - Structs, maps and arrays of them are kept as JSON text, exactly as sent.
@@ -207,7 +207,7 @@ class Codec:
 class ProducerFacts:
     """`source.debezium.*`: what the producer was configured with and events do not carry.
 
-    `mapping` is what the pipeline makes of it (`sink.type.mapping`).
+    `mapping` is `sink.type.mapping` of the pipeline.
     """
 
     decimal_handling_mode: str = "precise"
@@ -284,15 +284,15 @@ SOURCE_TYPE = "__debezium.source.column.type"
 
 _SMALL_NUMBER = re.compile("-?[0-9]{1,9}")
 _WRAPPED_SCALES = range(1_001, 2_048)
-"""PostgreSQL's scales go from -1000 to 1000; the connector takes negative ones for 2048 more."""
+"""PostgreSQL's scales go from -1000 to 1000; the connector adds 2048 to negative ones."""
 
 
 def observe(field: BlockField) -> Semantic:
     """Meaning of a field of a schema block; unknown names mean what their literal type says."""
-    named = (field.name or "", field.type)
-    if named == _DECIMAL:
+    key = (field.name or "", field.type)
+    if key == _DECIMAL:
         return _observe_decimal(field)
-    if named == _BITS:
+    if key == _BITS:
         length = _parameter(field, "length")
         small = length is not None and length <= _MAX_INTEGER_BITS
         width = 0 if length is None or length > MAX_PADDED_BITS else (length + 7) // 8
@@ -304,10 +304,10 @@ def observe(field: BlockField) -> Semantic:
         if element.kind in (Kind.JSON, Kind.ARRAY, Kind.VARIABLE_DECIMAL):
             return _JSON
         return Semantic(Kind.ARRAY, ArrayType(element.type), element=element)
-    found = _NAMED.get(named) or _LITERALS.get(field.type, _JSON)
-    if found.type == BIGINT and is_unsigned_bigint(field):
-        return dataclasses.replace(found, unsigned=True)
-    return found
+    semantic = _NAMED.get(key) or _LITERALS.get(field.type, _JSON)
+    if semantic.type == BIGINT and is_unsigned_bigint(field):
+        return dataclasses.replace(semantic, unsigned=True)
+    return semantic
 
 
 def is_unsigned_bigint(field: BlockField) -> bool:
@@ -348,12 +348,12 @@ def observe_mapped(field: BlockField, mapping: TypeMapping) -> Semantic:
     natural = observe(field)
     if not mapping.words:
         return natural
-    found = _text(natural) if "to-string" in mapping else _special(field, natural, mapping)
-    return natural if found is None else dataclasses.replace(found, natural=natural)
+    semantic = _text(natural) if "to-string" in mapping else _special(field, natural, mapping)
+    return natural if semantic is None else dataclasses.replace(semantic, natural=natural)
 
 
 def _text(natural: Semantic) -> Semantic | None:
-    """As text; None where it is text anyway."""
+    """As text; None where it is text already."""
     if natural.type == STRING:
         return None
     text = Semantic(Kind.TEXT, STRING, bounded=False)
@@ -423,7 +423,7 @@ class Fit(enum.Enum):
 def codec_for(
     semantic: Semantic, column: DataType, facts: ProducerFacts, *, fixed: bool = False
 ) -> Codec | Fit:
-    """How values of a source column get into a column of the target.
+    """How values of a source column are converted to a column of the target.
 
     Args:
         semantic: of the source column.
@@ -458,7 +458,7 @@ def codec_for(
 
 
 def with_policies(codec: Codec, column: AtomicType, facts: ProducerFacts) -> Codec:
-    """A codec with the policies for moments; others are equal whatever these are."""
+    """A codec with the policies for dates and timestamps; other codecs do not depend on them."""
     infinity = facts.mapping.infinity if column.root in _MOMENTS else Infinity.REFUSE
     cuts = "cut-fractions" in facts.mapping and column.root in _INSTANTS
     return dataclasses.replace(codec, infinity=infinity, cuts=cuts)
@@ -500,7 +500,7 @@ def _cross_family(semantic: Semantic, column: AtomicType, facts: ProducerFacts) 
     if kind is Kind.INTEGER and root is TypeRoot.DOUBLE and semantic.type != BIGINT:
         return Codec(Kind.FLOAT, column)
     if kind in (Kind.DECIMAL_BYTES, Kind.VARIABLE_DECIMAL) and root is TypeRoot.VARCHAR:
-        # digits as text, whichever way the column came to be STRING
+        # digits as text, for whatever reason the column is STRING
         return Codec(kind, column, scale=semantic.scale)
     if kind is Kind.DECIMAL_BYTES and semantic.type == BIGINT and root is TypeRoot.BIGINT:
         return Codec(kind, column, scale=semantic.scale)
@@ -524,8 +524,8 @@ _AS_MAPPED = (Kind.TIME_MICROS, Kind.TIME_TEXT, Kind.UTF8, Kind.BASE64_TEXT)
 
 def _as_text_codec(semantic: Semantic, column: AtomicType, facts: ProducerFacts) -> Codec | None:
     natural = semantic.natural
-    own = None if natural is None else codec_for(natural, natural.type, facts)
-    return Codec(Kind.AS_TEXT, column, element=own) if isinstance(own, Codec) else None
+    codec = None if natural is None else codec_for(natural, natural.type, facts)
+    return Codec(Kind.AS_TEXT, column, element=codec) if isinstance(codec, Codec) else None
 
 
 _BINARY_KINDS = {"hex": Kind.HEX, "base64-url-safe": Kind.BASE64_URL}
@@ -556,7 +556,7 @@ _ISO_KINDS = {
 
 
 def bare_codec_for(column: DataType, facts: ProducerFacts) -> Codec | Fit:
-    """How values without a schema block get into a column of the target."""
+    """How values without a schema block are converted to a column of the target."""
     if isinstance(column, ArrayType):
         element = bare_codec_for(column.element, facts)
         return element if isinstance(element, Fit) else Codec(Kind.ARRAY, column, element=element)
@@ -603,7 +603,7 @@ def has_text(type_: DataType) -> bool:
 
 
 def text_codec(semantic: Semantic, facts: ProducerFacts) -> Codec | None:
-    """How declared values of another type get into a STRING column; None = not at all."""
+    """How declared values of another type are converted to a STRING column; None = not at all."""
     if not has_text(semantic.type):
         return None
     natural = codec_for(semantic, semantic.type, facts, fixed=True)

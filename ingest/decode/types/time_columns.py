@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dates, times and timestamps by the column: the temporal part of `conversions`.
 
-The counterpart for single values is `reference`; the two agree on every value that this
-module takes.
+The counterpart for single values is `reference`; the two agree on every value that this module
+accepts.
 
 PostgreSQL's dates and timestamps may be `infinity` and `-infinity`, for which the connector sends
 numbers that are no dates: which ones depends on its version, and on whether the row was read by
@@ -107,7 +107,7 @@ def bound_of(type_: pa.DataType, sign: int) -> int:
 def without_infinities(
     numbers: pa.Array, codes: Codes, policy: Infinity
 ) -> tuple[pa.Array, pa.Array | None]:
-    """Set infinities aside.
+    """Separate infinities from other numbers.
 
     Args:
         numbers: of the column as sent.
@@ -118,7 +118,7 @@ def without_infinities(
         (numbers with null for infinities, their signs: int8 and 0 elsewhere; None = there are none)
 
     Raises:
-        ConversionError: there are some, and they are to be refused.
+        ConversionError: there are infinities, and the policy refuses them.
 
     Cost: a minimum and a maximum where there are none.
     """
@@ -132,14 +132,14 @@ def without_infinities(
     if not either.any():
         return numbers, None
     require(policy is not Infinity.REFUSE, "an infinity")
-    kept = pc.if_else(pa.array(either), pa.scalar(None, numbers.type), numbers)
+    finite = pc.if_else(pa.array(either), pa.scalar(None, numbers.type), numbers)
     if policy is Infinity.NULL:
-        return kept, None
-    return kept, pa.array(positive.astype(np.int8) - negative.astype(np.int8))
+        return finite, None
+    return finite, pa.array(positive.astype(np.int8) - negative.astype(np.int8))
 
 
 def with_bounds(column: pa.Array, signs: pa.Array | None) -> pa.Array:
-    """A column of dates or timestamps with the bounds where infinities were set aside."""
+    """A column of dates or timestamps with the bounds in place of infinities."""
     if signs is None:
         return column
     for sign in (1, -1):
@@ -158,16 +158,16 @@ def texts_without_infinities(texts: pa.Array, policy: Infinity) -> tuple[pa.Arra
     negative = pc.is_in(texts, value_set=pa.array(["-infinity", "-Infinity"]))
     either = pc.or_(positive, negative)
     require(policy is not Infinity.REFUSE, "an infinity")
-    kept = pc.if_else(either, pa.scalar(None, texts.type), texts)
+    finite = pc.if_else(either, pa.scalar(None, texts.type), texts)
     if policy is Infinity.NULL:
-        return kept, None
-    return kept, pc.subtract(positive.cast(pa.int8()), negative.cast(pa.int8()))
+        return finite, None
+    return finite, pc.subtract(positive.cast(pa.int8()), negative.cast(pa.int8()))
 
 
 def _among(numbers: pa.Array, codes: frozenset[int]) -> "np.ndarray":
     low, high = (-(2**31), 2**31 - 1) if pa.types.is_int32(numbers.type) else (_MIN, _MAX)
-    some = pa.array([code for code in codes if low <= code <= high], numbers.type)
-    mask: np.ndarray = pc.is_in(numbers, value_set=some).to_numpy(zero_copy_only=False)
+    values = pa.array([code for code in codes if low <= code <= high], numbers.type)
+    mask: np.ndarray = pc.is_in(numbers, value_set=values).to_numpy(zero_copy_only=False)
     return mask
 
 
@@ -248,8 +248,8 @@ def _iso_moment(codec: Codec, values: Sequence[Any]) -> pa.Array:
 
 def _parsed(codec: Codec, texts: pa.Array) -> pa.Array:
     if codec.cuts:
-        pattern, kept = cut_pattern(codec.arrow.unit)
-        texts = pc.replace_substring_regex(texts, pattern, kept)
+        pattern, replacement = cut_pattern(codec.arrow.unit)
+        texts = pc.replace_substring_regex(texts, pattern, replacement)
     return texts.cast(codec.arrow)
 
 

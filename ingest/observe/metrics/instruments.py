@@ -29,7 +29,7 @@ Labels = tuple[str, ...]
 Values = Mapping[Labels, float]
 
 _FOLDS: Mapping[str, Callable[[float, float], float]] = {
-    "sum": lambda one, two: one + two,
+    "sum": lambda total, value: total + value,
     "max": max,
     "min": min,
 }
@@ -176,15 +176,15 @@ class Instruments:
         if "table" not in row.labels:
             return values
         place = row.labels.index("table")
-        found: dict[Labels, float] = {}
+        series: dict[Labels, float] = {}
         for labels, value in values.items():
-            named = self._named(row, labels)
-            if named[place] == labels[place]:
-                found[named] = value
+            group = self._named(row, labels)
+            if group[place] == labels[place]:
+                series[group] = value
             elif row.fold:
-                known = found.get(named)
-                found[named] = value if known is None else _FOLDS[row.fold](known, value)
-        return found
+                total = series.get(group)
+                series[group] = value if total is None else _FOLDS[row.fold](total, value)
+        return series
 
     def call_families(self) -> Iterator[Family]:
         """Yield histograms of calls."""
@@ -233,6 +233,6 @@ class _Labelled(prometheus_client.CollectorRegistry):
         for family in self._inner.collect():
             if self._labels:
                 family.samples = [
-                    each._replace(labels={**self._labels, **each.labels}) for each in family.samples
+                    item._replace(labels={**self._labels, **item.labels}) for item in family.samples
                 ]
             yield family

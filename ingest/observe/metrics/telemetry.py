@@ -102,8 +102,8 @@ def _count_topics(into: Instruments, report: BatchReport) -> None:
     for topic, counts in report.counts.items():
         for name, count in counts.items():
             into.add("decode_records_total", count, topic, name.removeprefix("op."))
-    for topic, found in report.ordering_violations.items():
-        into.add("ordering_violations_total", len(found), topic)
+    for topic, violations in report.ordering_violations.items():
+        into.add("ordering_violations_total", len(violations), topic)
     for (topic, partition), count in report.skipped_offsets.items():
         into.add("source_skipped_offsets_total", count, topic, str(partition))
 

@@ -123,11 +123,11 @@ class History:
 
     def _shown(self, series: Mapping[str, _Ring]) -> dict[str, Any]:
         count = min(KEPT, self._newest + 1)
-        shown: dict[str, Any] = {"every_s": EVERY_S}
+        document: dict[str, Any] = {"every_s": EVERY_S}
         for name, ring in series.items():
             values = ring.last(self._newest)[KEPT - count :]
-            shown[name] = [None if math.isnan(value) else _short(value) for value in values]
-        return shown
+            document[name] = [None if math.isnan(value) else _short(value) for value in values]
+        return document
 
     def _number(self, now_s: float) -> int:
         return int((now_s - self._began_s) // EVERY_S)
@@ -145,8 +145,8 @@ def _means(values: list[float]) -> list[float | None]:
     size = len(values) // SPARK_POINTS
     means: list[float | None] = []
     for start in range(0, size * SPARK_POINTS, size):
-        known = [value for value in values[start : start + size] if not math.isnan(value)]
-        means.append(_short(sum(known) / len(known)) if known else None)
+        numbers = [value for value in values[start : start + size] if not math.isnan(value)]
+        means.append(_short(sum(numbers) / len(numbers)) if numbers else None)
     return means
 
 
@@ -189,17 +189,17 @@ class TableFacts:
                 }
         for table, runs in report.sorted_runs.items():
             self._of(table)["sorted_runs_max"] = runs
-        for table, done in report.compactions.items():
-            if done:
+        for table, buckets in report.compactions.items():
+            if buckets:
                 facts = self._of(table)
-                facts["compactions"] = facts.get("compactions", 0) + done
+                facts["compactions"] = facts.get("compactions", 0) + buckets
                 facts["compacted_at"] = now
         self._record_bad(report)
 
     def _record_bad(self, report: BatchReport) -> None:
         for table, classes in report.bad_by_table.items():
-            known = table in self._quarantine or len(self._quarantine) < BAD_TABLES
-            into = self._quarantine.setdefault(table if known else "", {})
+            is_listed = table in self._quarantine or len(self._quarantine) < BAD_TABLES
+            into = self._quarantine.setdefault(table if is_listed else "", {})
             for name, count in classes.items():
                 into[name] = into.get(name, 0) + count
                 self._classes[name] = self._classes.get(name, 0) + count

@@ -36,8 +36,8 @@ def record_text(data: bytes | None, *, whole: bool = False) -> tuple[str, str]:
         text = ""
     if not text:
         kind = f"avro, schema id {struct.unpack('>I', data[1:5])[0]}" if framed else "bytes"
-        shown = data if whole else data[:_SHOWN_BYTES]
-        return kind, hex_dump(shown) + _rest(len(data) - len(shown), "bytes")
+        part = data if whole else data[:_SHOWN_BYTES]
+        return kind, hex_dump(part) + _rest(len(data) - len(part), "bytes")
     kind = "text"
     try:
         # the pretty form, or the very text where parsing would change a number
@@ -59,8 +59,8 @@ def hex_dump(data: bytes) -> str:
     for at in range(0, len(data), 16):
         part = data[at : at + 16]
         digits = part.hex(" ")
-        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
-        lines.append(f"{at:08x}  {digits:<47}  {shown}")
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"{at:08x}  {digits:<47}  {text}")
     return "\n".join(lines)
 
 

@@ -2,14 +2,14 @@
 """`bad.records.topic`: copies of bad records in a Kafka topic, at least once.
 
 The copies are made by the driver from what the batch committed to the quarantine table, before
-Spark records the batch. When the topic does not take them the batch fails as a whole and is tried
-again: its tables are skipped then, and the copies are sent again from the table.
+Spark records the batch. If the topic does not accept them, the batch fails as a whole and is
+retried: its tables are skipped then, and the copies are sent again from the table.
 
 A copy has key, value, timestamp and headers of the record, and the headers `lakeward.error.class`,
 `lakeward.error`, `lakeward.topic`, `lakeward.partition`, `lakeward.offset` and, where known,
-`lakeward.target`. What is too large for the topic is cut, and says so: `lakeward.value.truncated`
-and `lakeward.key.truncated` hold the whole length, `lakeward.headers.dropped` the number of headers
-of the record that were left out.
+`lakeward.target`. What is too large for the topic is truncated: `lakeward.value.truncated` and
+`lakeward.key.truncated` hold the original length, `lakeward.headers.dropped` the number of omitted
+headers of the record.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ _TIMEOUT_S = 30.0
 """How long the topic may take to acknowledge [s]."""
 
 _DEFAULT_LIMIT = 1_000_000
-"""`message.max.bytes` of the client library [bytes]; brokers take a little more by default."""
+"""`message.max.bytes` of the client library [bytes]; brokers accept a little more by default."""
 
 _FRAME = 2048
 """Room left for a message's own headers and framing [bytes]."""
@@ -68,25 +68,25 @@ class DeadLetter:
     timestamp_ms: int
 
     def within(self, limit: int) -> "DeadLetter":
-        """The same, cut to a size of the whole message [bytes]."""
+        """The same, truncated to a size of the whole message [bytes]."""
         room = max(limit - _FRAME, 0)
         size = sum(len(name) + len(value) for name, value in self.headers)
         if size + len(self.key or b"") + len(self.value or b"") <= room:
             return self
-        own = list(self.own_headers)
+        own_headers = list(self.own_headers)
         key, value, headers = self.key, self.value, self.headers
         if size > room // 4:
-            own.append(("lakeward.headers.dropped", str(len(headers)).encode()))
+            own_headers.append(("lakeward.headers.dropped", str(len(headers)).encode()))
             headers, size = (), 0
         if key is not None and len(key) > room // 4:
-            own.append(("lakeward.key.truncated", str(len(key)).encode()))
+            own_headers.append(("lakeward.key.truncated", str(len(key)).encode()))
             key = key[: room // 4]
-        left = room - size - len(key or b"")
-        if value is not None and len(value) > left:
-            own.append(("lakeward.value.truncated", str(len(value)).encode()))
-            value = value[:left]
+        remaining = room - size - len(key or b"")
+        if value is not None and len(value) > remaining:
+            own_headers.append(("lakeward.value.truncated", str(len(value)).encode()))
+            value = value[:remaining]
         return dataclasses.replace(
-            self, key=key, value=value, headers=headers, own_headers=tuple(own)
+            self, key=key, value=value, headers=headers, own_headers=tuple(own_headers)
         )
 
 
@@ -132,7 +132,7 @@ class DeadLetters:
 
     @staticmethod
     def of(settings: Settings, clock: Clock) -> "DeadLetters | None":
-        """The topic that the settings name, if they do."""
+        """The topic that the settings name, if any."""
         topic, source = settings.bad_records.topic, settings.source
         if topic is None or not isinstance(source, KafkaSourceSettings):
             return None
@@ -144,13 +144,13 @@ class DeadLetters:
         Args:
             table: the quarantine table, after the batch's commit.
             batch_id: the batch.
-            span: its ranges; records of another checkpoint's batch of the same number are others.
+            span: its ranges; they exclude records of another checkpoint's batch of the same number.
 
         Returns:
             How many were acknowledged.
 
         Raises:
-            RetryableError: the topic did not take them all.
+            RetryableError: the topic did not accept all of them.
             InvalidRequestError: it refused access.
         """
         return self.send(letter_of(row) for row in _rows(table, batch_id, span))
@@ -170,7 +170,7 @@ class DeadLetters:
         return self._acknowledged
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Drop the connection."""
         self._producer = None
 
     def _produce(self, letter: DeadLetter, limit: int) -> None:
@@ -212,14 +212,14 @@ class DeadLetters:
             self._error = error
 
     def _flush(self) -> None:
-        left = self._client().flush(_TIMEOUT_S)
+        pending = self._client().flush(_TIMEOUT_S)
         if self._error is not None:
             raise self._failed(self._error.str())
-        if left:
-            raise self._failed(f"{left} copies were not acknowledged in time")
+        if pending:
+            raise self._failed(f"{pending} copies were not acknowledged in time")
 
     def _failed(self, detail: str) -> RetryableError:
-        self._producer = None  # what is queued must not come later
+        self._producer = None  # queued messages must not be sent later
         return RetryableError(
             "bad records could not be copied to `bad.records.topic`",
             detail=detail,

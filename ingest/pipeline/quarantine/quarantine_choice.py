@@ -89,8 +89,8 @@ class Choice:
             if value is not None
         ]
         if self.table is not None:
-            known = Compare(Op.EQ, "target", self.table)
-            parts.append(IsNull("target") if self.table == UNKNOWN else known)
+            match = Compare(Op.EQ, "target", self.table)
+            parts.append(IsNull("target") if self.table == UNKNOWN else match)
         if self.since_ms is not None:
             since = datetime.datetime.fromtimestamp(self.since_ms / 1000, datetime.UTC)
             parts.append(Compare(Op.GE, "ingested_at", since))

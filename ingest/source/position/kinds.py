@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of positions: what events of a connector say about the position of a change in its source.
+"""Kinds of positions: how a connector's events encode the position of a change in its source.
 
 Every kind fills three columns that are compared from left to right. Rows of one event may share all
 of them where their keys differ (a change of key is a delete and an insert at one position); whether
@@ -14,7 +14,7 @@ a row deletes decides nothing, for a transaction may write a row and delete it.
 | oracle | SCN of the commit, else the SCN | SCN | number inside the SCN |
 
 The index in the transaction needs `provide.transaction.metadata`. MariaDB's connector gives all
-events of a transaction one position (seen with MariaDB 11.4 and Debezium 3.5), so that rows are
+events of a transaction one position (observed with MariaDB 11.4 and Debezium 3.5), so that rows are
 counted again under it: without the index, arrival orders the changes of one transaction. Rows of a
 snapshot have `_seq_3` 0, below a change at the snapshot's own position.
 
@@ -51,7 +51,7 @@ _SCN = pa.decimal128(38, 0)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Positions:
-    """What some events say.
+    """Positions of some events.
 
     Attributes:
         columns: `_seq_1`, `_seq_2`, `_seq_3`; `_seq_1` is null where the event has no position.
@@ -98,9 +98,9 @@ def _binlog(metadata: Mapping[str, pa.Array], within: pa.Array) -> Positions:
     by_file = pa.array([None if n is None else int(n.group(1)) for n in numbers], pa.int64())
     positions = metadata["pos"]
     number = pc.if_else(positions.is_valid(), by_file.take(files.indices), None)
-    read = pa.array(in_snapshot(metadata["snapshot"]))
+    snapshot = pa.array(in_snapshot(metadata["snapshot"]))
     within = pc.coalesce(metadata["total_order"], within)
-    return Positions((number, positions, pc.if_else(read, pa.scalar(0, pa.int64()), within)))
+    return Positions((number, positions, pc.if_else(snapshot, pa.scalar(0, pa.int64()), within)))
 
 
 def _mysql(metadata: Mapping[str, pa.Array]) -> Positions:
@@ -112,22 +112,22 @@ def _mariadb(metadata: Mapping[str, pa.Array]) -> Positions:
 
 
 def _numbers(texts: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Numbers of texts; null for what is none."""
+    """Numbers parsed from texts; null where a text is not a number."""
     sound = pc.match_substring_regex(texts, _DIGITS if type_ == _SCN else r"^\d{1,18}$")
     return pc.if_else(sound, texts, pa.scalar(None, pa.string())).cast(type_)
 
 
 def _postgresql(metadata: Mapping[str, pa.Array]) -> Positions:
-    found = pc.extract_regex(metadata["sequence"], _SEQUENCE)
-    commit, lsn = (_numbers(pc.struct_field(found, name), pa.int64()) for name in ("commit", "lsn"))
+    match = pc.extract_regex(metadata["sequence"], _SEQUENCE)
+    commit, lsn = (_numbers(pc.struct_field(match, name), pa.int64()) for name in ("commit", "lsn"))
     lsn = pc.coalesce(metadata["lsn"], lsn)
-    read = in_snapshot(metadata["snapshot"])
+    snapshot = in_snapshot(metadata["snapshot"])
     has_sequence = pc.greater(pc.binary_length(metadata["sequence"]), 0).fill_null(False)
-    floating = pc.and_(has_sequence, commit.is_null()).to_numpy(zero_copy_only=False) & ~read
+    floating = pc.and_(has_sequence, commit.is_null()).to_numpy(zero_copy_only=False) & ~snapshot
     commit = pc.if_else(lsn.is_valid(), pc.coalesce(commit, lsn), None)
-    lsn = pc.if_else(pc.and_(has_sequence, pa.array(read)), pa.scalar(0, pa.int64()), lsn)
-    nothing = pa.repeat(pa.scalar(0, pa.int64()), len(lsn))
-    return Positions((commit, lsn, nothing), floating)
+    lsn = pc.if_else(pc.and_(has_sequence, pa.array(snapshot)), pa.scalar(0, pa.int64()), lsn)
+    zeros = pa.repeat(pa.scalar(0, pa.int64()), len(lsn))
+    return Positions((commit, lsn, zeros), floating)
 
 
 def _sqlserver(metadata: Mapping[str, pa.Array]) -> Positions:

@@ -52,9 +52,9 @@ def position_options(kind: str) -> dict[str, str]:
 
 def unordered(options: Mapping[str, str]) -> str:
     """Why a table with these options cannot be in the order of the source; "" = it can."""
-    own = options.get(_SEQUENCE_FIELD)
-    if own is not None and own != ",".join(POSITION_COLUMNS):
-        return f"it defines its own order, sequence.field = {own}"
+    sequence = options.get(_SEQUENCE_FIELD)
+    if sequence is not None and sequence != ",".join(POSITION_COLUMNS):
+        return f"it defines its own order, sequence.field = {sequence}"
     if option_value(options, "sequence.field.sort-order"):
         return "its sequence.field.sort-order is descending"
     engine = option_value(options, "merge-engine")
@@ -80,18 +80,18 @@ def ordering_refused(schema: TableSchema, ordering: str) -> str:
             "the table was not made for source.ordering: source, it has no columns for positions: "
             "route to a new table, or set source.ordering: kafka"
         )
-    found = {field.name: field.type for field in schema.fields}
+    types = {field.name: field.type for field in schema.fields}
     for name, type_ in position_columns(kind.name):
-        if name not in found:
+        if name not in types:
             return f"the table has lost its column {name}: route to a new table"
-        if dataclasses.replace(found[name], nullable=True) != type_:
+        if dataclasses.replace(types[name], nullable=True) != type_:
             return f"the table's column {name} has another type than positions of {kind.name}"
     try:
         epochs_of(schema)
     except InvalidRequestError as error:
         return f"{error}; {error.hint}"
     reason = unordered(schema.options) or _unordered_keys(schema)
-    return f"the table cannot be in the order of the source: {reason}" if reason else ""
+    return f"the table cannot be ordered by source position: {reason}" if reason else ""
 
 
 def _unordered_keys(schema: TableSchema) -> str:
@@ -134,15 +134,15 @@ def added_epochs(schema: TableSchema, found: Sequence[tuple[str, int]]) -> str |
 
     Args:
         schema: of the table.
-        found: (server, moment) pairs. Of several servers each has its own; of one server the
-            earliest counts now, for it may explain the others.
+        found: (server, moment) pairs. Of each server only the earliest is added now, as it may
+            explain the others.
     """
-    known = epochs_of(schema)
-    epochs = {server: list(moments) for server, moments in known.items()}
+    current = epochs_of(schema)
+    epochs = {server: list(moments) for server, moments in current.items()}
     for server in sorted({server for server, _ in found}):
         moment = min(m for s, m in found if s == server)
         if moment not in epochs.setdefault(server, []):
             epochs[server] = sorted([*epochs[server], moment])
-    if {server: tuple(moments) for server, moments in epochs.items()} == dict(known):
+    if {server: tuple(moments) for server, moments in epochs.items()} == dict(current):
         return None
     return orjson.dumps(epochs, option=orjson.OPT_SORT_KEYS).decode()

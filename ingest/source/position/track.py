@@ -9,9 +9,9 @@ Per table, server, topic and partition:
 * a row without one (incremental snapshots, which are ordered among the streamed changes as they
   arrive in Kafka: CDC.md §2.2 rule 4) takes the highest position before it. With an equal position
   the later arrival wins, and every change after it is higher;
-* a position below the highest is a change delivered again, or late: it loses where it is old news.
-  If its change was made *after* everything seen before, it is neither: the source restarted its log
-  (fail-over, restored, logs reset), and the moment is reported as the beginning of an epoch.
+* a position below the highest is a change delivered again, or late: it loses against newer rows.
+  If its change was made *after* all changes before it, it is neither: the source restarted its log
+  (failover, restore, log reset), and the moment is reported as the beginning of an epoch.
 
 The highest positions come with the plan, from the table's newest snapshot of the stream, and go
 back with the report: a replay starts from the same ones. Data plane: whole columns.
@@ -75,7 +75,7 @@ def parsed(text: str | None, snapshot_id: int) -> StoredPositions:
     """Positions of a property.
 
     Raises:
-        CorruptDataError: it is none.
+        CorruptDataError: it is malformed.
     """
     if text is None:
         return {}
@@ -153,12 +153,12 @@ def highest_of(kind: PositionKind, value: Sequence[Any]) -> Highest:
 
 
 def _mask(condition: pa.Array) -> _Mask:
-    found: _Mask = condition.fill_null(False).to_numpy(zero_copy_only=False)
-    return found
+    mask: _Mask = condition.fill_null(False).to_numpy(zero_copy_only=False)
+    return mask
 
 
 def _ascending(columns: Sequence[pa.Array]) -> _Numbers:
-    """`dense_ranks` of whole numbers, which mostly ascend as they are."""
+    """`dense_ranks` of integers, which are mostly ascending already."""
     higher = np.zeros(len(columns[0]) - 1, np.bool_)
     equal = ~higher
     for column in columns:
@@ -195,19 +195,19 @@ class Track:
         metadata = {name: origin.column(name) for name in origin.schema.names}
         positions = self._kind.read(metadata)
         parts = positions.columns
-        own = parts[0].is_valid().to_numpy(zero_copy_only=False)
-        own &= ~_mask(pc.equal(metadata["snapshot"], _INCREMENTAL))
-        moments, dated = self._moments(metadata["source_ts_ms"], own)
+        valid = parts[0].is_valid().to_numpy(zero_copy_only=False)
+        valid &= ~_mask(pc.equal(metadata["snapshot"], _INCREMENTAL))
+        moments, dated = self._moments(metadata["source_ts_ms"], valid)
         counts = np.searchsorted(self._epochs, moments, side="right")
-        counts[~(own & dated)] = 0
+        counts[~(valid & dated)] = 0
         epochs = np.maximum.accumulate(np.r_[self.highest.epoch, counts])[1:].astype(np.int64)
         before = self._stacked(epochs, parts)
-        ranks, first = self._ranks(before, own)
+        ranks, first = self._ranks(before, valid)
         running = np.maximum.accumulate(np.r_[first, ranks])
-        exact = own if positions.floating is None else own & ~positions.floating
+        exact = valid if positions.floating is None else valid & ~positions.floating
         falls = exact & (ranks <= running[:-1])
         before_ms = _NEVER if self.highest.ts_ms is None else self.highest.ts_ms
-        newest = np.maximum.accumulate(np.r_[before_ms, np.where(own & dated, moments, _NEVER)])
+        newest = np.maximum.accumulate(np.r_[before_ms, np.where(valid & dated, moments, _NEVER)])
         restarted = exact & dated & (ranks < running[:-1]) & (moments > newest[:-1])
         restarted &= newest[:-1] != _NEVER
         sources = self._sources(ranks, first, running, exact)
@@ -239,18 +239,18 @@ class Track:
         chosen = np.flatnonzero(np.r_[self.highest.position is not None, own])
         ranks = np.full(len(own) + 1, -1, np.int64)
         if len(chosen):
-            all_of_them = len(chosen) == len(ranks)
-            columns = [c if all_of_them else c.take(pa.array(chosen)) for c in stacked]
+            complete = len(chosen) == len(ranks)
+            columns = [c if complete else c.take(pa.array(chosen)) for c in stacked]
             ranks[chosen] = _ascending(columns) if self._numbers else dense_ranks(columns)
         return ranks[1:], int(ranks[0])
 
     def _sources(self, ranks: _Numbers, first: int, running: _Numbers, exact: _Mask) -> pa.Array:
         """Per row the stacked row whose position it takes."""
-        wanted = np.where(exact, ranks, running[1:])
+        targets = np.where(exact, ranks, running[1:])
         distinct, at = np.unique(np.r_[first, ranks], return_index=True)
-        indices = at[np.searchsorted(distinct, wanted)]
+        indices = at[np.searchsorted(distinct, targets)]
         indices = np.where(exact, np.arange(1, len(exact) + 1), indices)
-        return pa.array(indices, mask=wanted < 0)
+        return pa.array(indices, mask=targets < 0)
 
     def _highest_after(
         self,
@@ -260,13 +260,13 @@ class Track:
         first: int,
         newest: _Numbers,
     ) -> Highest:
-        every = np.r_[first, ranks]
-        at = int(np.argmax(every))
+        all_ranks = np.r_[first, ranks]
+        at = int(np.argmax(all_ranks))
         epoch = int(epochs[-1]) if len(epochs) else self.highest.epoch
         ts_ms = None if newest[-1] == _NEVER else int(newest[-1])
-        if every[at] < 0:
+        if all_ranks[at] < 0:
             return Highest(epoch, None, 0, ts_ms)
-        found, *parts = (column[at].as_py() for column in stacked)
+        position_epoch, *parts = (column[at].as_py() for column in stacked)
         if len(parts) != 3:
-            raise InternalError("a position of another size")
-        return Highest(epoch, (parts[0], parts[1], parts[2]), int(found), ts_ms)
+            raise InternalError("a source position of the wrong size")
+        return Highest(epoch, (parts[0], parts[1], parts[2]), int(position_epoch), ts_ms)

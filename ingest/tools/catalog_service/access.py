@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bearer tokens and what they may do: names of databases that a token may read and write.
 
-The file lists tokens, of which it holds no secret but at most a digest:
+The file lists tokens; it holds no secret, at most a digest:
 
     tokens:
       - name: etl
@@ -10,7 +10,7 @@ The file lists tokens, of which it holds no secret but at most a digest:
         write: [shop]
 
 A token that may write a database may read it. The file, and the files that it names, are read again
-when they change; a version that cannot be read leaves the one before it in force.
+when they change; an unreadable version leaves the one before it in force.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ _SHORTEST = 16
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks.
+    """The client of a request.
 
     Attributes:
         name: of the token, for the log.
@@ -55,17 +55,17 @@ class Principal:
     writes: frozenset[str] = frozenset()
 
     def may(self, access: Access, database: str | None) -> bool:
-        """Whether a database may be read or written; of None: any at all."""
+        """Whether a database may be read or written; None: any database."""
         granted = self.writes if access == "write" else self.reads | self.writes
         return bool(granted if database is None else granted & {ANY_DATABASE, database})
 
     def readable(self, databases: Iterable[str]) -> list[str]:
-        """Those of some databases that may be read."""
+        """The databases that may be read."""
         return [name for name in databases if self.may("read", name)]
 
 
 EVERYBODY = Principal("anonymous", frozenset({ANY_DATABASE}), frozenset({ANY_DATABASE}))
-"""Who asks where there are no tokens."""
+"""The principal of all requests where there are no tokens."""
 
 
 class Tokens:
@@ -74,7 +74,7 @@ class Tokens:
     Args:
         path: of the YAML file.
         now_s: a monotonic clock [s].
-        check_s: how long the files are not looked at again [s].
+        check_s: minimum interval between checks of the files [s].
 
     Raises:
         InvalidOptionError: the file cannot be read, or a token in it is malformed.
@@ -99,14 +99,14 @@ class Tokens:
         self._checked_s = now_s()
 
     def principal(self, token: str) -> Principal | None:
-        """Who has this token; None: it is unknown. Takes the same time whichever token matches."""
+        """The principal of a token; None: unknown. Takes the same time whichever token matches."""
         self._refresh()
         digest = hashlib.sha256(token.encode()).digest()
-        found: Principal | None = None
-        for known, principal in self._entries:
-            if hmac.compare_digest(known, digest):
-                found = principal
-        return found
+        match: Principal | None = None
+        for expected, principal in self._entries:
+            if hmac.compare_digest(expected, digest):
+                match = principal
+        return match
 
     def _refresh(self) -> None:
         with self._lock:
@@ -122,14 +122,14 @@ class Tokens:
                 self._load()
             except LakewardError as error:
                 _LOG.error(
-                    "the tokens cannot be read again, the earlier ones stay in force: %s",
+                    "the tokens cannot be reloaded, the previous ones stay valid: %s",
                     error,
                     extra={"event": "tokens_unreadable", "path": self._path},
                 )
                 return
             self._seen = self._versions()
             count = len(self._entries)
-            _LOG.info("tokens read again", extra={"event": "tokens_read", "tokens": count})
+            _LOG.info("tokens reloaded", extra={"event": "tokens_read", "tokens": count})
 
     def _versions(self) -> tuple[object, ...]:
         return tuple(_version(path) for path in (self._path, *self._files))
@@ -139,7 +139,7 @@ class Tokens:
             document = yaml.safe_load(self._path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise InvalidOptionError(
-                "the file of tokens cannot be read", detail=str(error), path=self._path
+                "the token file cannot be read", detail=str(error), path=self._path
             ) from error
         rows = document.get("tokens") if isinstance(document, dict) else None
         if not isinstance(rows, list) or not rows or document.keys() != {"tokens"}:
@@ -160,10 +160,10 @@ class Tokens:
         unknown = [str(key) for key in row if key not in _KEYS]
         if unknown:
             raise self._refused(f"there are {', '.join(_KEYS)}", token=name, key=unknown[0])
-        given = [key for key in _SOURCES if key in row]
-        if len(given) != 1:
+        sources = [key for key in _SOURCES if key in row]
+        if len(sources) != 1:
             raise self._refused(f"give one of {', '.join(_SOURCES)}", token=name)
-        digest = self._digest(given[0], str(row[given[0]]), name)
+        digest = self._digest(sources[0], str(row[sources[0]]), name)
         return digest, Principal(name, self._names(row, "read"), self._names(row, "write"))
 
     def _digest(self, source: str, value: str, name: str) -> bytes:
@@ -199,13 +199,13 @@ class Tokens:
 
     def _refused(self, hint: str, **context: str) -> InvalidOptionError:
         return InvalidOptionError(
-            "the file of tokens is wrong", hint=hint, path=self._path, **context
+            "the token file is invalid", hint=hint, path=self._path, **context
         )
 
 
 def _version(path: Path) -> object:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

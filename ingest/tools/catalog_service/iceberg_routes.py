@@ -2,8 +2,8 @@
 """Iceberg's REST protocol, read-only, over the Iceberg metadata beside tables.
 
 A namespace is a database; its tables are those whose Iceberg metadata has been published. Every
-load reads the newest version anew: its text goes into the answer as it is, so that a load costs a
-listing of the table's schemas, the hint and the metadata file.
+load reads the newest version; its text is returned unchanged, so that a load costs a listing of the
+table's schemas, the hint and the metadata file.
 
 Source: Iceberg's REST catalog OpenAPI.
 """
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from ingest.tools.catalog_service.service import CatalogService
 
 PREFIX = "/iceberg"
-"""How the paths of this protocol begin."""
+"""Path prefix of this protocol."""
 
 _BASE = f"{PREFIX}/v1"
 _LEVELS = "\x1f"
-"""Stands between the levels of a namespace."""
+"""Separator of namespace levels."""
 
 _JSON = {"Content-Type": "application/json"}
 _DELEGATION = "vended-credentials"
 _LOOKERS = 8
-"""Tables of a page that are looked at beside each other where a request takes long."""
+"""Tables of a page that are checked in parallel in remote stores."""
 
 _STORE_SETTINGS = {
     "endpoint": ("s3.endpoint",),
@@ -47,7 +47,7 @@ _STORE_SETTINGS = {
     "secret_access_key": ("s3.secret-access-key",),
     "session_token": ("s3.session-token",),
 }
-"""Properties of Iceberg's clients by settings of the store; some clients know one of two names."""
+"""Properties of Iceberg clients by settings of the store; some clients know only one of two."""
 
 _NAMESPACE = "/namespaces/{namespace}"
 _TABLE = f"{_NAMESPACE}/tables/{{table}}"
@@ -104,10 +104,10 @@ def iceberg_routes(service: "CatalogService") -> list[Route]:
         (root + path, _refuse_write, methods) for path, methods in _WRITES if _NAMESPACE not in path
     ]
     any_of = protected(service, access="read", database=None)
-    one = protected(service, access="read", database=_database)
+    guard = protected(service, access="read", database=_database)
     return [
         *(Route(path, any_of(handler), methods=methods) for path, handler, methods in anywhere),
-        *(Route(root + path, one(handler), methods=methods) for path, handler, methods in inside),
+        *(Route(root + path, guard(handler), methods=methods) for path, handler, methods in inside),
     ]
 
 
@@ -140,7 +140,7 @@ def error_document(failure: Failure) -> dict[str, Any]:
 
 
 class _Reads:
-    """Handlers of what can be read."""
+    """Handlers of reads."""
 
     def __init__(self, service: "CatalogService") -> None:
         self._service = service
@@ -148,9 +148,9 @@ class _Reads:
         self._published = PublishedTables(service.catalog)
 
     def config(self, call: Call) -> dict[str, Any]:
-        """`GET /config`; the catalog is the one that is served, whatever warehouse is asked for."""
+        """`GET /config`; one catalog is served, the requested `warehouse` is ignored."""
         del call
-        endpoints = [one.replace(" ", " /v1/{prefix}", 1) for one in _ENDPOINTS]
+        endpoints = [endpoint.replace(" ", " /v1/{prefix}", 1) for endpoint in _ENDPOINTS]
         return {
             "defaults": {},
             "overrides": {"prefix": self._service.prefix},
@@ -158,7 +158,7 @@ class _Reads:
         }
 
     def namespaces(self, call: Call) -> dict[str, Any]:
-        """`GET /namespaces`: databases have none below them."""
+        """`GET /namespaces`: databases are not nested."""
         parent = call.query.get("parent")
         if parent:
             self._require_namespace(call, parent)
@@ -179,12 +179,12 @@ class _Reads:
         name = call.path["namespace"]
         self._require_namespace(call, name)
         tables, token = _page(call, self._catalog.list_tables(name))
-        found = self._having_metadata(f"{name}.{table}" for table in tables)
+        flags = self._having_metadata(f"{name}.{table}" for table in tables)
         return {
             "identifiers": [
                 {"namespace": [name], "name": table}
-                for table, there in zip(tables, found, strict=True)
-                if there
+                for table, published in zip(tables, flags, strict=True)
+                if published
             ],
             "next-page-token": token,
         }
@@ -212,7 +212,7 @@ class _Reads:
         return Answer(body, headers={**headers, **_JSON})
 
     def credentials(self, call: Call) -> dict[str, Any]:
-        """`GET …/credentials`: what gives access to the files; empty unless handed out."""
+        """`GET …/credentials`: access to the files; empty unless handed out."""
         location = self._published.location(_identifier(call))
         return {"storage-credentials": _credentials(self._store_of(call, location), location)}
 
@@ -234,11 +234,11 @@ class _Reads:
         """
         if call.principal.may("read", name):
             try:
-                found = self._catalog.database(name)
+                database = self._catalog.database(name)
             except (NotFoundError, InvalidRequestError):
                 pass
             else:
-                return {key: str(value) for key, value in found.properties.items()}
+                return {key: str(value) for key, value in database.properties.items()}
         raise Failure(404, f"there is no such namespace: {name}", resource="DATABASE", name=name)
 
     def _having_metadata(self, names: Iterable[str]) -> list[bool]:
@@ -248,9 +248,9 @@ class _Reads:
             return list(threads.map(self._published.has_metadata, names))
 
     def _store_of(self, call: Call, location: str) -> dict[str, str]:
-        """Properties with which a client reaches the files; empty unless it may have them."""
-        asked = _DELEGATION in call.headers.get("x-iceberg-access-delegation", "")
-        if not (asked and self._service.hand_out_credentials and location.startswith("s3://")):
+        """Client properties of the store; empty unless requested and handed out."""
+        delegation = _DELEGATION in call.headers.get("x-iceberg-access-delegation", "")
+        if not (delegation and self._service.hand_out_credentials and location.startswith("s3://")):
             return {}
         options = {
             key: value
@@ -286,7 +286,7 @@ def _identifier(call: Call) -> str:
 
 
 def _page(call: Call, names: Iterable[str]) -> tuple[list[str], str | None]:
-    """The names of a page, and the token of the next; all names, unless pages are asked for."""
+    """The names of a page, and the token of the next; all names, unless pages are requested."""
     token, size = call.query.get("pageToken"), call.query.get("pageSize")
     if token is None:
         return sorted(names), None
@@ -296,24 +296,24 @@ def _page(call: Call, names: Iterable[str]) -> tuple[list[str], str | None]:
 
 
 def _referenced(text: bytes) -> bytes:
-    """A metadata file with the snapshots alone that a branch or tag names."""
+    """A metadata file with only the snapshots that a branch or tag references."""
     document = orjson.loads(text)
-    wanted = {one["snapshot-id"] for one in document.get("refs", {}).values()}
-    wanted.add(document.get("current-snapshot-id"))
+    ids = {ref["snapshot-id"] for ref in document.get("refs", {}).values()}
+    ids.add(document.get("current-snapshot-id"))
     document["snapshots"] = [
-        one for one in document.get("snapshots", ()) if one["snapshot-id"] in wanted
+        snapshot for snapshot in document.get("snapshots", ()) if snapshot["snapshot-id"] in ids
     ]
     return orjson.dumps(document)
 
 
 def _credentials(store: dict[str, str], location: str) -> list[dict[str, Any]]:
-    """The properties once more, in the form that newer clients look for first."""
+    """The same properties in the form that newer clients look up first."""
     bucket = "/".join(location.split("/")[:3])
     return [{"prefix": f"{bucket}/", "config": store}] if store else []
 
 
 def _metrics(call: Call) -> Answer:
-    """`POST …/metrics`: what a client says of its scan is not kept."""
+    """`POST …/metrics`: scan reports of clients are discarded."""
     del call
     return Answer(status=204)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of names in pages, and the patterns by which clients choose names.
+"""Pages of names, and the patterns by which clients filter names.
 
-A page ends with the token of the next one: the last name that was given. So pages stay right while
-names come and go.
+A page ends with the token of the next one: the last name that was returned. So pages stay
+consistent while names are added and removed.
 """
 
 import re
@@ -14,7 +14,7 @@ from ingest.tools.catalog_service.protected import Call, Failure
 __all__ = ["MOST", "matching", "page"]
 
 MOST = 1000
-"""Names in a page, unless the client wants less."""
+"""Names in a page, unless the client requests fewer."""
 
 Item = TypeVar("Item")
 
@@ -30,30 +30,30 @@ def page(
     Args:
         call: its query has `maxResults` and `pageToken`.
         items: all of them.
-        name: of an item; no two are equal.
+        name: of an item; unique.
         query: instead of that of the call.
 
     Raises:
         Failure: `maxResults` is no number.
     """
-    given = call.query if query is None else query
-    most, token = _most(given.get("maxResults")), given.get("pageToken") or ""
-    left = sorted(((name(item), item) for item in items), key=lambda pair: pair[0])
-    left = [pair for pair in left if pair[0] > token]
-    found = [item for _, item in left[:most]]
-    return found, left[most - 1][0] if len(left) > most else None
+    parameters = call.query if query is None else query
+    most, token = _most(parameters.get("maxResults")), parameters.get("pageToken") or ""
+    remaining = sorted(((name(item), item) for item in items), key=lambda pair: pair[0])
+    remaining = [pair for pair in remaining if pair[0] > token]
+    chunk = [item for _, item in remaining[:most]]
+    return chunk, remaining[most - 1][0] if len(remaining) > most else None
 
 
 def _most(value: Any) -> int:
     try:
-        wanted = int(value or 0)
+        size = int(value or 0)
     except (TypeError, ValueError) as error:
         raise Failure(400, f"maxResults is a number, not {value!r}") from error
-    return min(wanted, MOST) if wanted > 0 else MOST
+    return min(size, MOST) if size > 0 else MOST
 
 
 def matching(pattern: str | None) -> Callable[[str], bool]:
-    """Whether names match a pattern: `%` is any text, a backslash makes it a letter."""
+    """Whether names match a pattern: `%` is any text, a backslash escapes it."""
     if not pattern:
         return lambda _: True
     parts = re.findall(r"\\.|%|[^\\%]+|\\$", pattern, re.DOTALL)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paimon's REST protocol, version 1, over a catalog of any kind.
 
-Source: Paimon's `rest-catalog-open-api.yaml` and `ResourcePaths`. What a table has is in
-`paimon_tables`; here are the paths with what each needs of a token, databases, views and functions
-(of which there are none).
+Source: Paimon's `rest-catalog-open-api.yaml` and `ResourcePaths`. Handlers of tables are in
+`paimon_tables`; here are the paths with the access that each requires, and the handlers of
+databases, views and functions (which are not supported).
 """
 
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["PREFIX", "error_document", "paimon_routes"]
 
 PREFIX = "/paimon"
-"""How the paths of this protocol begin."""
+"""Path prefix of this protocol."""
 
 _IN_PATH = "database"
 
@@ -69,7 +69,7 @@ def error_document(failure: Failure) -> dict[str, Any]:
 
 
 Row = tuple[str, str, Handler, Access, Databases]
-"""Method, path below the prefix, handler, and what it needs of a token."""
+"""Method, path below the prefix, handler, and the access that it requires."""
 
 
 def _route(
@@ -106,18 +106,18 @@ def _renamed(call: Call) -> list[str]:
 
 def _database_rows(service: "CatalogService") -> Iterable[Row]:
     databases = _Databases(service.catalog)
-    one = "/databases/{database}"
+    database = "/databases/{database}"
     yield "GET", "/databases", databases.names, "read", None
     yield "POST", "/databases", databases.create, "write", _named
-    yield "GET", one, databases.load, "read", _IN_PATH
-    yield "POST", one, databases.alter, "write", _IN_PATH
-    yield "DELETE", one, databases.drop, "write", _IN_PATH
+    yield "GET", database, databases.load, "read", _IN_PATH
+    yield "POST", database, databases.alter, "write", _IN_PATH
+    yield "DELETE", database, databases.drop, "write", _IN_PATH
 
 
 def _table_rows(service: "CatalogService") -> Iterable[Row]:
     tables = Tables(service)
     database = "/databases/{database}"
-    one = database + "/tables/{table}"
+    table = database + "/tables/{table}"
     yield "GET", "/tables", tables.names_everywhere, "read", None
     yield "GET", "/tables/id/{id}", tables.load_by_id, "read", None
     yield "POST", "/tables/rename", tables.rename, "write", _renamed
@@ -125,24 +125,24 @@ def _table_rows(service: "CatalogService") -> Iterable[Row]:
     yield "POST", database + "/tables", tables.create, "write", _IN_PATH
     yield "GET", database + "/table-details", tables.details, "read", _IN_PATH
     yield "POST", database + "/register", tables.register, "write", _IN_PATH
-    yield "GET", one, tables.load, "read", _IN_PATH
-    yield "POST", one, tables.alter, "write", _IN_PATH
-    yield "DELETE", one, tables.drop, "write", _IN_PATH
-    yield "POST", one + "/replace", _unsupported("replacing a table"), "write", _IN_PATH
-    yield "GET", one + "/token", tables.token, "read", _IN_PATH
-    yield "POST", one + "/auth", tables.authorize, "read", _IN_PATH
+    yield "GET", table, tables.load, "read", _IN_PATH
+    yield "POST", table, tables.alter, "write", _IN_PATH
+    yield "DELETE", table, tables.drop, "write", _IN_PATH
+    yield "POST", table + "/replace", _unsupported("replacing a table"), "write", _IN_PATH
+    yield "GET", table + "/token", tables.token, "read", _IN_PATH
+    yield "POST", table + "/auth", tables.authorize, "read", _IN_PATH
 
 
 def _snapshot_rows(service: "CatalogService") -> Iterable[Row]:
     tables = Tables(service)
-    one = "/databases/{database}/tables/{table}"
-    parts = one + "/partitions"
-    yield "POST", one + "/commit", tables.commit, "write", _IN_PATH
-    yield "POST", one + "/rollback", tables.roll_back, "write", _IN_PATH
-    yield "POST", one + "/rollback-schema", _unsupported("older schemas"), "write", _IN_PATH
-    yield "GET", one + "/snapshot", tables.newest_snapshot, "read", _IN_PATH
-    yield "GET", one + "/snapshots", tables.snapshots, "read", _IN_PATH
-    yield "GET", one + "/snapshots/{version}", tables.snapshot, "read", _IN_PATH
+    table = "/databases/{database}/tables/{table}"
+    parts = table + "/partitions"
+    yield "POST", table + "/commit", tables.commit, "write", _IN_PATH
+    yield "POST", table + "/rollback", tables.roll_back, "write", _IN_PATH
+    yield "POST", table + "/rollback-schema", _unsupported("older schemas"), "write", _IN_PATH
+    yield "GET", table + "/snapshot", tables.newest_snapshot, "read", _IN_PATH
+    yield "GET", table + "/snapshots", tables.snapshots, "read", _IN_PATH
+    yield "GET", table + "/snapshots/{version}", tables.snapshot, "read", _IN_PATH
     yield "GET", parts, tables.partitions, "read", _IN_PATH
     yield "POST", parts, tables.create_partitions, "write", _IN_PATH
     yield "POST", parts + "/drop", _unsupported("entries of partitions"), "write", _IN_PATH
@@ -171,28 +171,28 @@ def _ref_rows(service: "CatalogService") -> Iterable[Row]:
 def _view_rows(service: "CatalogService") -> Iterable[Row]:
     views = _Views(service.catalog)
     database = "/databases/{database}"
-    one = database + "/views/{view}"
+    view = database + "/views/{view}"
     yield "GET", "/views", views.names_everywhere, "read", None
     yield "POST", "/views/rename", views.rename, "write", _renamed
     yield "GET", database + "/views", views.names, "read", _IN_PATH
     yield "POST", database + "/views", views.create, "write", _IN_PATH
     yield "GET", database + "/view-details", views.details, "read", _IN_PATH
-    yield "GET", one, views.load, "read", _IN_PATH
-    yield "POST", one, views.alter, "write", _IN_PATH
-    yield "DELETE", one, views.drop, "write", _IN_PATH
+    yield "GET", view, views.load, "read", _IN_PATH
+    yield "POST", view, views.alter, "write", _IN_PATH
+    yield "DELETE", view, views.drop, "write", _IN_PATH
 
 
 def _function_rows(service: "CatalogService") -> Iterable[Row]:
     database = "/databases/{database}"
-    one = database + "/functions/{function}"
+    function = database + "/functions/{function}"
     none_in, unsupported = _none_in(service.catalog), _unsupported("functions")
     yield "GET", "/functions", _none("functions"), "read", None
     yield "GET", database + "/functions", none_in("functions"), "read", _IN_PATH
     yield "POST", database + "/functions", unsupported, "write", _IN_PATH
     yield "GET", database + "/function-details", none_in("functionDetails"), "read", _IN_PATH
-    yield "GET", one, _no_function, "read", _IN_PATH
-    yield "POST", one, unsupported, "write", _IN_PATH
-    yield "DELETE", one, unsupported, "write", _IN_PATH
+    yield "GET", function, _no_function, "read", _IN_PATH
+    yield "POST", function, unsupported, "write", _IN_PATH
+    yield "DELETE", function, unsupported, "write", _IN_PATH
 
 
 def _unsupported(what: str) -> Handler:
@@ -231,13 +231,13 @@ class _Databases:
 
     def names(self, call: Call) -> Any:
         """Names of the databases that may be read."""
-        wanted = matching(call.query.get("databaseNamePattern"))
+        matches = matching(call.query.get("databaseNamePattern"))
         names = call.principal.readable(self._catalog.list_databases())
-        found, token = page(call, filter(wanted, names))
-        return {"databases": found, "nextPageToken": token}
+        databases, token = page(call, filter(matches, names))
+        return {"databases": databases, "nextPageToken": token}
 
     def create(self, call: Call) -> None:
-        """Make a database."""
+        """Create a database."""
         name = member(call.body, "name", str)
         options = member(call.body, "options", dict, {})
         with about("DATABASE", name):
@@ -248,11 +248,11 @@ class _Databases:
         """One database."""
         name = call.path["database"]
         with about("DATABASE", name):
-            found = self._catalog.database(name)
-        options = {key: value for key, value in found.properties.items() if key != LOCATION}
-        if found.comment is not None:
-            options[COMMENT] = found.comment
-        location = found.properties.get(LOCATION) or self._catalog.database_path(name)
+            database = self._catalog.database(name)
+        options = {key: value for key, value in database.properties.items() if key != LOCATION}
+        if database.comment is not None:
+            options[COMMENT] = database.comment
+        location = database.properties.get(LOCATION) or self._catalog.database_path(name)
         return {"id": name, "name": name, "location": location, "options": options, **_AUDIT}
 
     def alter(self, call: Call) -> Any:
@@ -261,17 +261,17 @@ class _Databases:
         removals = member(call.body, "removals", list, [])
         updates = {key: str(text) for key, text in member(call.body, "updates", dict, {}).items()}
         with about("DATABASE", name):
-            found = self._catalog.database(name)
+            database = self._catalog.database(name)
             self._catalog.alter_database(name, {**dict.fromkeys(removals), **updates})
-        known = {*found.properties, *([COMMENT] if found.comment is not None else [])}
+        keys = {*database.properties, *([COMMENT] if database.comment is not None else [])}
         return {
-            "removed": [key for key in removals if key in known],
+            "removed": [key for key in removals if key in keys],
             "updated": list(updates),
-            "missing": [key for key in removals if key not in known],
+            "missing": [key for key in removals if key not in keys],
         }
 
     def drop(self, call: Call) -> None:
-        """Remove a database with what is in it: clients ask before whether it is empty."""
+        """Drop a database with its contents: clients check before whether it is empty."""
         with about("DATABASE", call.path["database"]):
             self._catalog.drop_database(call.path["database"], cascade=True)
 
@@ -289,7 +289,7 @@ class _Views(DatabaseObjects):
         return {"id": f"{database}.{name}", "name": name, "schema": view.to_json(), **_AUDIT}
 
     def create(self, call: Call) -> None:
-        """Make a view."""
+        """Create a view."""
         database, name = name_in(call.body, "identifier")
         if database != call.path["database"]:
             raise Failure(400, "the identifier names another database than the path")
@@ -307,19 +307,19 @@ class _Views(DatabaseObjects):
         with about("VIEW", call.path["view"]):
             view = self._catalog.view(identifier)
         changes = member(call.body, "changes", list)
-        dialects = [one.get("dialect") for one in changes if isinstance(one, dict)]
+        dialects = [change.get("dialect") for change in changes if isinstance(change, dict)]
         with about("DIALECT", next((str(name) for name in dialects if name), "")):
             changed = changed_view(view, changes)
         with about("VIEW", call.path["view"]):
             self._catalog.alter_view(identifier, changed)
 
     def drop(self, call: Call) -> None:
-        """Remove a view."""
+        """Drop a view."""
         with about("VIEW", call.path["view"]):
             self._catalog.drop_view(f"{call.path['database']}.{call.path['view']}")
 
     def rename(self, call: Call) -> None:
-        """Give a view another name."""
+        """Rename a view."""
         old, new = name_in(call.body, "source"), name_in(call.body, "destination")
         with about("VIEW", old[1]):
             self._catalog.view(".".join(old))

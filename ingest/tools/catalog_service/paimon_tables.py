@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Paimon's REST protocol does with tables: schemas, snapshots, commits, branches, tags."""
+"""Tables in Paimon's REST protocol: schemas, snapshots, commits, branches, tags."""
 
 import abc
 import contextlib
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 __all__ = ["DatabaseObjects", "Tables", "about", "member", "name_in", "require_database"]
 
 _TOKEN_MS = 24 * 3_600_000
-"""How long credentials are said to live; clients ask again an hour before [ms]."""
+"""Reported lifetime of credentials; clients renew them an hour before expiry [ms]."""
 
 _UNKNOWN = -1
-"""What Paimon writes for a figure that was not counted."""
+"""Paimon's value of a statistic that was not computed."""
 
 
 @contextlib.contextmanager
 def about(resource: str, name: str) -> Iterator[None]:
-    """Answers of 404 and 409 inside are about this resource."""
+    """Responses 404 and 409 raised inside name this resource."""
     try:
         yield
     except NotFoundError as error:
@@ -52,10 +52,10 @@ def about(resource: str, name: str) -> Iterator[None]:
 
 
 def member(document: Any, name: str, kind: type | tuple[type, ...], default: Any = ...) -> Any:
-    """A member of a JSON object; null is as missing.
+    """A member of a JSON object; null counts as missing.
 
     Raises:
-        Failure: the object is none, or the member is missing or not of this kind.
+        Failure: it is no object, or the member is missing or not of this kind.
     """
     if not isinstance(document, dict):
         raise Failure(400, "the body is not a JSON object")
@@ -74,16 +74,16 @@ def name_in(document: Any, name: str) -> tuple[str, str]:
 
 
 def require_database(catalog: Catalog, name: str) -> None:
-    """Answer 404 about a database that is not there."""
+    """Answer 404 for a database that does not exist."""
     with about("DATABASE", name):
         catalog.database(name)
 
 
 class DatabaseObjects(abc.ABC):
-    """Handlers of the paths that list and load what databases hold: tables, or views.
+    """Handlers that list and load the objects of databases: tables, or views.
 
     Attributes:
-        kind: `table` or `view`: the word of paths and answers.
+        kind: `table` or `view`: as in paths and responses.
     """
 
     kind: ClassVar[str]
@@ -93,46 +93,46 @@ class DatabaseObjects(abc.ABC):
 
     @abc.abstractmethod
     def _listed(self, call: Call, database: str) -> Iterable[str]:
-        """Names in a database that the call asks for."""
+        """Names in a database that the call requests."""
 
     @abc.abstractmethod
     def _document(self, database: str, name: str) -> Any:
-        """One of them, as the protocol has it."""
+        """The document of one object."""
 
     def _names(self, call: Call, database: str) -> Iterable[str]:
         require_database(self._catalog, database)
-        wanted = matching(call.query.get(f"{self.kind}NamePattern"))
-        return filter(wanted, self._listed(call, database))
+        matches = matching(call.query.get(f"{self.kind}NamePattern"))
+        return filter(matches, self._listed(call, database))
 
     def names(self, call: Call) -> Any:
         """Names in one database."""
-        found, token = page(call, self._names(call, call.path["database"]))
-        return {f"{self.kind}s": found, "nextPageToken": token}
+        names, token = page(call, self._names(call, call.path["database"]))
+        return {f"{self.kind}s": names, "nextPageToken": token}
 
     def details(self, call: Call) -> Any:
-        """All of one database; what is dropped meanwhile is left out."""
+        """All objects of one database; those dropped meanwhile are left out."""
         database = call.path["database"]
         names, token = page(call, self._names(call, database))
-        found = []
+        documents = []
         for name in names:
             with contextlib.suppress(NotFoundError):
-                found.append(self._document(database, name))
-        return {f"{self.kind}Details": found, "nextPageToken": token}
+                documents.append(self._document(database, name))
+        return {f"{self.kind}Details": documents, "nextPageToken": token}
 
     def names_everywhere(self, call: Call) -> Any:
         """Names in all databases that may be read."""
-        wanted = matching(call.query.get("databaseNamePattern"))
+        matches = matching(call.query.get("databaseNamePattern"))
         databases = call.principal.readable(self._catalog.list_databases())
         everything = (
             {"database": database, "object": name}
-            for database in filter(wanted, databases)
+            for database in filter(matches, databases)
             for name in self._names(call, database)
         )
-        found, token = page(call, everything, lambda one: f"{one['database']}.{one['object']}")
-        return {f"{self.kind}s": found, "nextPageToken": token}
+        names, token = page(call, everything, lambda item: f"{item['database']}.{item['object']}")
+        return {f"{self.kind}s": names, "nextPageToken": token}
 
     def load(self, call: Call) -> Any:
-        """One of them."""
+        """One object."""
         with about(self.kind.upper(), call.path[self.kind]):
             return self._document(call.path["database"], call.path[self.kind])
 
@@ -165,14 +165,14 @@ class Tables(DatabaseObjects):
         return "" if schema is None else schema.options.get("type", "table")
 
     def load_by_id(self, call: Call) -> Any:
-        """The table of an id, by looking through all that may be read."""
-        wanted = call.path["id"]
+        """The table of an id, by a search of all readable databases."""
+        table_id = call.path["id"]
         for database in call.principal.readable(self._catalog.list_databases()):
             for name in self._catalog.list_tables(database):
                 with contextlib.suppress(NotFoundError):
-                    if self._catalog.table_id(f"{database}.{name}") == wanted:
+                    if self._catalog.table_id(f"{database}.{name}") == table_id:
                         return self._document(database, name)
-        raise Failure(404, "there is no table of this id", resource="TABLE", name=wanted)
+        raise Failure(404, "there is no table of this id", resource="TABLE", name=table_id)
 
     def _document(self, database: str, name: str) -> Any:
         identifier = f"{database}.{name}"
@@ -182,7 +182,7 @@ class Tables(DatabaseObjects):
             "database": database,
             "name": name,
             "path": table.layout.root,
-            "isExternal": False,  # else Paimon's clients would commit past this service
+            "isExternal": False,  # else Paimon's clients would bypass this service
             "schemaId": table.schema.id,
             "schema": schema_to_json(table.schema),
             "owner": table.schema.options.get("owner"),
@@ -193,19 +193,19 @@ class Tables(DatabaseObjects):
         }
 
     def create(self, call: Call) -> None:
-        """Make a table."""
+        """Create a table."""
         database, name = name_in(call.body, "identifier")
         if database != call.path["database"]:
             raise Failure(400, "the identifier names another database than the path")
-        given = member(call.body, "schema", dict)
-        fields = member(given, "fields", list)
-        options = member(given, "options", dict, {})
+        document = member(call.body, "schema", dict)
+        fields = member(document, "fields", list)
+        options = member(document, "options", dict, {})
         schema = new_schema(
             [field_from_json(field) for field in fields],
-            primary_keys=member(given, "primaryKeys", list, []),
-            partition_keys=member(given, "partitionKeys", list, []),
+            primary_keys=member(document, "primaryKeys", list, []),
+            partition_keys=member(document, "partitionKeys", list, []),
             options={key: str(value) for key, value in options.items()},
-            comment=member(given, "comment", str, None),
+            comment=member(document, "comment", str, None),
         )
         with about("DATABASE", database):
             self._catalog.database(database)
@@ -216,7 +216,7 @@ class Tables(DatabaseObjects):
         """Change the schema of a table."""
         table = self._table(call)
         documents = member(call.body, "changes", list)
-        changes = [change for one in documents for change in changes_from_json(one)]
+        changes = [change for document in documents for change in changes_from_json(document)]
         try:
             table.alter(changes)
         except (ColumnExistsError, ColumnNotFoundError) as error:
@@ -224,12 +224,12 @@ class Tables(DatabaseObjects):
                 raise
 
     def drop(self, call: Call) -> None:
-        """Remove a table."""
+        """Drop a table."""
         with about("TABLE", call.path["table"]):
             self._catalog.drop_table(f"{call.path['database']}.{call.path['table']}")
 
     def rename(self, call: Call) -> None:
-        """Give a table another name."""
+        """Rename a table."""
         old, new = name_in(call.body, "source"), name_in(call.body, "destination")
         with about("TABLE", old[1]):
             self._catalog.schemas(".".join(old)).latest()
@@ -241,7 +241,7 @@ class Tables(DatabaseObjects):
             self._catalog.rename_table(".".join(old), ".".join(new))
 
     def register(self, call: Call) -> None:
-        """Enter a table whose files lie where this catalog would put them."""
+        """Register a table whose files are at the path that this catalog assigns."""
         database, name = name_in(call.body, "identifier")
         identifier, path = f"{database}.{name}", member(call.body, "path", str)
         if database != call.path["database"]:
@@ -256,7 +256,7 @@ class Tables(DatabaseObjects):
             self._catalog.repair_table(identifier)
 
     def authorize(self, call: Call) -> Any:
-        """Which rows and columns may be read: who may read a database reads them all."""
+        """Row and column filters: none, access to a database covers all of its rows."""
         self._table(call)
         return {"filter": [], "columnMasking": {}}
 
@@ -280,7 +280,7 @@ class Tables(DatabaseObjects):
     # ---- snapshots
 
     def newest_snapshot(self, call: Call) -> Any:
-        """The newest snapshot, with the figures that its document holds."""
+        """The newest snapshot, with the statistics of its document."""
         table = self._table(call)
         snapshot = table.latest_snapshot()
         if snapshot is None:
@@ -297,23 +297,23 @@ class Tables(DatabaseObjects):
 
     def snapshot(self, call: Call) -> Any:
         """The snapshot of an id, `EARLIEST`, `LATEST` or a tag."""
-        found = _version(self._table(call), call.path["version"])
-        if found is None:
+        snapshot = _version(self._table(call), call.path["version"])
+        if snapshot is None:
             raise _no_snapshot(call, call.path["version"])
-        return {"snapshot": found.members()}
+        return {"snapshot": snapshot.members()}
 
     def snapshots(self, call: Call) -> Any:
         """All snapshots."""
         table = self._table(call)
-        ids, token = page(call, table.snapshots.ids(), lambda one: f"{one:020d}")
-        found = []
-        for one in ids:
+        ids, token = page(call, table.snapshots.ids(), lambda id_: f"{id_:020d}")
+        snapshots = []
+        for id_ in ids:
             with contextlib.suppress(NotFoundError):
-                found.append(table.snapshots.read(one).members())
-        return {"snapshots": found, "nextPageToken": token}
+                snapshots.append(table.snapshots.read(id_).members())
+        return {"snapshots": snapshots, "nextPageToken": token}
 
     def commit(self, call: Call) -> Any:
-        """Publish a snapshot; `success` is false when others were faster."""
+        """Publish a snapshot; `success` is false when another writer won."""
         name = call.path["table"]
         document, id_ = member(call.body, "snapshot", dict), member(call.body, "tableId", str)
         try:
@@ -329,13 +329,13 @@ class Tables(DatabaseObjects):
         return {"success": publish_prepared(table, snapshot, base, based=based)}
 
     def roll_back(self, call: Call) -> None:
-        """Make an older snapshot, or that of a tag, the newest."""
+        """Roll back to an older snapshot, or to that of a tag."""
         table = self._table(call)
         instant = member(call.body, "instant", dict)
-        newest, wanted = table.latest_snapshot(), member(call.body, "fromSnapshot", int, None)
-        if wanted is not None and (newest is None or newest.id != wanted):
-            found = "none" if newest is None else newest.id
-            raise Failure(400, f"the newest snapshot is {found}, not {wanted}")
+        newest, expected = table.latest_snapshot(), member(call.body, "fromSnapshot", int, None)
+        if expected is not None and (newest is None or newest.id != expected):
+            actual = "none" if newest is None else newest.id
+            raise Failure(400, f"the newest snapshot is {actual}, not {expected}")
         if member(instant, "type", str) == "tag":
             tag = member(instant, "tagName", str)
             with about("TAG", tag):
@@ -352,31 +352,31 @@ class Tables(DatabaseObjects):
         return self._page_of_partitions(call, call.query)
 
     def partitions_by_filter(self, call: Call) -> Any:
-        """As `partitions`: clients apply the filter to what they get."""
+        """As `partitions`: clients apply the filter to the result."""
         member(call.body, "filter", str)
         return self._page_of_partitions(call, call.body)
 
     def partitions_by_names(self, call: Call) -> Any:
-        """Those of some partitions that have live files."""
-        wanted = [_path(spec) for spec in member(call.body, "specs", list)]
+        """The given partitions that have live files."""
+        paths = [_path(spec) for spec in member(call.body, "specs", list)]
         table = self._table(call)
-        found = [one for one in _partitions(table) if path_of_spec(one.spec) in wanted]
-        return {"partitions": _documents(table, found), "nextPageToken": None}
+        entries = [entry for entry in _partitions(table) if path_of_spec(entry.spec) in paths]
+        return {"partitions": _documents(table, entries), "nextPageToken": None}
 
     def _page_of_partitions(self, call: Call, query: Any) -> Any:
         table = self._table(call)
-        wanted = matching(query.get("partitionNamePattern"))
-        every = (one for one in _partitions(table) if wanted(path_of_spec(one.spec)))
-        found, token = page(call, every, lambda one: path_of_spec(one.spec), query)
-        return {"partitions": _documents(table, found), "nextPageToken": token}
+        matches = matching(query.get("partitionNamePattern"))
+        entries = (entry for entry in _partitions(table) if matches(path_of_spec(entry.spec)))
+        chunk, token = page(call, entries, lambda entry: path_of_spec(entry.spec), query)
+        return {"partitions": _documents(table, chunk), "nextPageToken": token}
 
     def mark_partitions(self, call: Call) -> None:
-        """Carry out what a table does with partitions that are complete."""
+        """Run a table's actions for partitions that are complete."""
         table = self._table(call)
         table.mark_partitions_done(member(call.body, "specs", list))
 
     def create_partitions(self, call: Call) -> Any:
-        """Enter partitions in a catalog that registers them."""
+        """Register partitions in a catalog that has entries of them."""
         table = self._table(call)
         if table.environment is None or not table.environment.registers_partitions:
             raise Failure(501, "this catalog has no entries of partitions: rows make them")
@@ -391,7 +391,7 @@ class Tables(DatabaseObjects):
         return {"branches": branch_names(self._table(call))}
 
     def create_branch(self, call: Call) -> None:
-        """Make a branch: empty, or at a tag."""
+        """Create a branch: empty, or at a tag."""
         name, tag = member(call.body, "branch", str), member(call.body, "fromTag", str, None)
         table = self._table(call)
         if tag is not None:
@@ -401,12 +401,12 @@ class Tables(DatabaseObjects):
             table.create_branch(name, tag=tag)
 
     def drop_branch(self, call: Call) -> None:
-        """Remove a branch."""
+        """Drop a branch."""
         with about("BRANCH", call.path["branch"]):
             self._table(call).drop_branch(call.path["branch"])
 
     def rename_branch(self, call: Call) -> None:
-        """Give a branch another name."""
+        """Rename a branch."""
         new_name = member(call.body, "toBranch", str)
         try:
             with about("BRANCH", call.path["branch"]):
@@ -417,7 +417,7 @@ class Tables(DatabaseObjects):
             raise
 
     def forward_branch(self, call: Call) -> None:
-        """Let main continue as a branch did."""
+        """Fast-forward main to a branch."""
         with about("BRANCH", call.path["branch"]):
             self._table(call).fast_forward(call.path["branch"])
 
@@ -426,8 +426,8 @@ class Tables(DatabaseObjects):
         table = self._table(call)
         prefix = (call.query.get("tagNamePrefix") or "").removesuffix("%")
         names = tag_names(table.file_io, table.layout)
-        found, token = page(call, (name for name in names if name.startswith(prefix)))
-        return {"tags": found, "nextPageToken": token}
+        chunk, token = page(call, (name for name in names if name.startswith(prefix)))
+        return {"tags": chunk, "nextPageToken": token}
 
     def tag(self, call: Call) -> Any:
         """One tag."""
@@ -443,7 +443,7 @@ class Tables(DatabaseObjects):
         }
 
     def create_tag(self, call: Call) -> None:
-        """Make a tag of a snapshot, or of the newest."""
+        """Create a tag of a snapshot, or of the newest."""
         name, id_ = member(call.body, "tagName", str), member(call.body, "snapshotId", int, None)
         retained = member(call.body, "timeRetained", str, None)
         ignore = member(call.body, "ignoreIfExists", bool, False)
@@ -455,23 +455,23 @@ class Tables(DatabaseObjects):
         try:
             table.create_tag(name, id_, time_retained_ms=retained_ms, ignore_if_exists=ignore)
         except NotFoundError as error:
-            shown = "LATEST" if id_ is None else str(id_)
-            raise Failure(404, str(error), resource="SNAPSHOT", name=shown) from error
+            target = "LATEST" if id_ is None else str(id_)
+            raise Failure(404, str(error), resource="SNAPSHOT", name=target) from error
         except AlreadyExistsError as error:
             raise Failure(409, str(error), resource="TAG", name=name) from error
 
     def delete_tag(self, call: Call) -> None:
-        """Remove a tag."""
+        """Delete a tag."""
         if not self._table(call).delete_tag(call.path["tag"]):
             message = f"Tag '{call.path['tag']}' doesn't exist."
             raise Failure(404, message, resource="TAG", name=call.path["tag"])
 
     def consumers(self, call: Call) -> Any:
-        """How far streaming readers have come."""
-        found, token = page(
+        """Progress of streaming readers."""
+        chunk, token = page(
             call, all_consumers(self._table(call)).items(), lambda consumer: consumer[0]
         )
-        listed = [{"consumerId": name, "nextSnapshot": one} for name, one in found]
+        listed = [{"consumerId": name, "nextSnapshot": next_id} for name, next_id in chunk]
         return {"consumers": listed, "nextPageToken": token}
 
     def reset_consumer(self, call: Call) -> None:
@@ -517,17 +517,17 @@ def _path(spec: Any) -> str:
 def _documents(
     table: "FileStoreTable", partitions: Iterable[PartitionChange]
 ) -> list[Mapping[str, Any]]:
-    by_path = {path_of_spec(one.spec): one for one in partitions}
-    done = success_times(table, list(by_path)) if table.schema.partition_keys else {}
+    by_path = {path_of_spec(entry.spec): entry for entry in partitions}
+    times = success_times(table, list(by_path)) if table.schema.partition_keys else {}
     return [
         {
-            "spec": one.spec,
-            "recordCount": one.record_count,
-            "fileSizeInBytes": one.file_size,
-            "fileCount": one.file_count,
-            "lastFileCreationTime": one.last_created_ms,
-            "totalBuckets": one.total_buckets,
-            "done": path in done,
+            "spec": entry.spec,
+            "recordCount": entry.record_count,
+            "fileSizeInBytes": entry.file_size,
+            "fileCount": entry.file_count,
+            "lastFileCreationTime": entry.last_created_ms,
+            "totalBuckets": entry.total_buckets,
+            "done": path in times,
         }
-        for path, one in by_path.items()
+        for path, entry in by_path.items()
     ]

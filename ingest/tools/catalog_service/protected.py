@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Endpoints, what each needs of a token, and how errors are answered.
+"""Endpoints, the access that each requires, and error responses.
 
 A route's endpoint is made by `protected`, which takes the declaration; `create_app` refuses any
-other. Handlers are plain functions of a `Call`: they run in threads, return an `Answer` or what its
-body holds, and raise `Failure` or an error of Lakeward.
+other. Handlers are plain functions of a `Call`: they run in threads, return an `Answer` or its
+body, and raise `Failure` or an error of Lakeward.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ __all__ = [
 _LOG = logging.getLogger(__name__)
 
 PRINCIPAL = "lakeward.principal"
-"""Key of a request's scope: who asks, as the gateway found."""
+"""Key of a request's scope: the principal, set by the gateway."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Call:
 
     Attributes:
         method: of HTTP.
-        principal: who asks.
+        principal: of the token.
         path: parameters of the route's path, decoded.
         query: parameters of the query; the last of each name.
         headers: by name in lower case.
@@ -69,7 +69,7 @@ class Call:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """What is answered.
+    """A response.
 
     Attributes:
         body: what becomes JSON; bytes as they are; None: nothing.
@@ -83,13 +83,13 @@ class Answer:
 
 
 class Failure(Exception):
-    """An answer that is an error; each protocol has a form of its own for it.
+    """An error response; each protocol has its own form of it.
 
     Args:
         status: of HTTP.
         message: what happened, for a person.
-        resource: kind of what it is about, such as `TABLE`.
-        name: of what it is about.
+        resource: kind of the resource concerned, such as `TABLE`.
+        name: of that resource.
     """
 
     def __init__(self, status: int, message: str, *, resource: str = "", name: str = "") -> None:
@@ -105,14 +105,14 @@ _RESOURCES = {"database": "DATABASE", "table": "TABLE", "view": "VIEW", "branch"
 
 
 def failure_of(error: Exception) -> Failure:
-    """What an exception is to a client; unexpected ones are logged and say nothing."""
+    """The error response of an exception; unexpected ones are logged, without details in it."""
     if isinstance(error, Failure):
         return error
     if not isinstance(error, LakewardError):
         _LOG.error("a request failed", extra={"event": "request_failed"}, exc_info=error)
         return Failure(500, "an internal error; see the log of the service")
-    named = {_RESOURCES[key]: str(error.context[key]) for key in _RESOURCES if key in error.context}
-    resource, name = next(iter(named.items()), ("", ""))
+    facts = {_RESOURCES[key]: str(error.context[key]) for key in _RESOURCES if key in error.context}
+    resource, name = next(iter(facts.items()), ("", ""))
     return Failure(_status_of(error), str(error), resource=resource, name=name)
 
 
@@ -139,7 +139,7 @@ Databases = str | Callable[[Call], Sequence[str]] | None
 
 
 class Protected:
-    """An endpoint with the declaration of what it needs. Made by `protected`."""
+    """An endpoint with the access that it requires. Created by `protected`."""
 
     def __init__(
         self, service: "CatalogService", handler: Handler, access: Access, database: Databases
@@ -161,7 +161,7 @@ class Protected:
             headers=request.headers,
             body=None,
         )
-        if not callable(self.database):  # who may not write sends no large body either
+        if not callable(self.database):  # before a large body is read
             self._authorize(call)
         call = dataclasses.replace(call, body=parsed(await self._service.body_of(request)))
         if callable(self.database):
@@ -191,7 +191,7 @@ class Protected:
 def protected(
     service: "CatalogService", *, access: Access, database: Databases
 ) -> Callable[[Handler], Protected]:
-    """Declare what an endpoint needs of a token.
+    """Declare the access that an endpoint requires.
 
     Args:
         service: it runs the handler.
@@ -207,7 +207,7 @@ def parsed(body: bytes) -> Any:
     """The JSON of a body; None: it is empty.
 
     Raises:
-        Failure: it is none.
+        Failure: it is not JSON.
     """
     if not body.strip():
         return None

@@ -19,12 +19,12 @@ _KNOWN_TABLES = 10_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Known:
-    """A table as it was last looked at.
+    """A table as of its last lookup.
 
     Attributes:
-        schemas: of it; they keep what they read.
+        schemas: of it; cached once read.
         schema: the newest one.
-        directory: of the metadata; None: the table is to have none.
+        directory: of the metadata; None: disabled for the table.
     """
 
     schemas: SchemaStore
@@ -46,11 +46,11 @@ class PublishedTables:
         Raises:
             NotFoundError: there is no such table, or no metadata of it.
         """
-        known = self._look(identifier)
-        for _ in range(_TRIES):  # a rollback takes versions away
-            location = self._newest_location(known, identifier)
+        entry = self._look(identifier)
+        for _ in range(_TRIES):  # a rollback deletes versions
+            location = self._newest_location(entry, identifier)
             try:
-                return location, known.file_io.read_bytes(location)
+                return location, entry.file_io.read_bytes(location)
             except FileNotFoundError:
                 continue
         raise _without_metadata(identifier)
@@ -66,7 +66,7 @@ class PublishedTables:
     def has_metadata(self, identifier: str) -> bool:
         """Whether there is a table with published metadata.
 
-        One that cannot be opened at all has none: it shall not hide the others of its database.
+        One that cannot be opened has none, so that it does not hide the rest of its database.
         """
         try:
             self.location(identifier)
@@ -86,19 +86,19 @@ class PublishedTables:
         return f"{known.directory}/v{version}.metadata.json"
 
     def _look(self, identifier: str) -> _Known:
-        """The table as its newest schema says; only what changed is read."""
+        """The table by its newest schema; only changes are read."""
         path = self._catalog.table_path(identifier)
         key = f"{identifier}\0{path}"
-        known = self._known.get(key)
-        schemas = known.schemas if known else self._catalog.schemas(identifier)
+        entry = self._known.get(key)
+        schemas = entry.schemas if entry else self._catalog.schemas(identifier)
         schema = schemas.latest()
         if schema is None:
             raise NotFoundError("there is no such table", table=identifier)
-        if known is None or known.schema is not schema:
+        if entry is None or entry.schema is not schema:
             file_io = self._catalog.file_io_of(identifier)
-            known = _Known(schemas, file_io, schema, self._directory(identifier))
-            self._known.put(key, known)
-        return known
+            entry = _Known(schemas, file_io, schema, self._directory(identifier))
+            self._known.put(key, entry)
+        return entry
 
     def _directory(self, identifier: str) -> str | None:
         table = self._catalog.table(identifier)

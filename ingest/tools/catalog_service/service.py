@@ -53,7 +53,7 @@ _ERROR_FORMS: Mapping[str, Callable[[Failure], Any]] = {
     paimon_routes.PREFIX: paimon_routes.error_document,
     iceberg_routes.PREFIX: iceberg_routes.error_document,
 }
-"""Form of errors by the beginning of the path; of other paths the first."""
+"""Form of errors by path prefix; of other paths the first."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Limits:
 
     Attributes:
         body_bytes: largest body; beyond 413.
-        seconds: longest time of a request; beyond 504, while a commit that was begun continues.
+        seconds: longest time of a request; beyond 504, but a commit in progress continues.
         threads: calls of the catalog at a time.
         waiting: requests that wait for a thread; beyond 503.
     """
@@ -75,13 +75,13 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class CatalogService:
-    """One catalog, served. Close it.
+    """One served catalog; must be closed.
 
     Attributes:
         catalog: of any kind.
-        tokens: None: everybody may everything.
+        tokens: None: no authentication.
         limits: of requests.
-        prefix: how clients shall begin the path of resources, after the version.
+        prefix: of the path of resources, after the version.
         hand_out_credentials: whether clients get the options of the object store.
     """
 
@@ -106,15 +106,15 @@ class CatalogService:
 
     @property
     def in_flight(self) -> int:
-        """Requests that are being answered."""
+        """Requests in progress."""
         return int(self.metrics.get(IN_FLIGHT) or 0)
 
     def close(self) -> None:
-        """Wait for calls of the catalog that are under way."""
+        """Wait for running calls of the catalog."""
         self._threads.shutdown(wait=True)
 
     def authenticate(self, headers: Mapping[str, str]) -> Principal:
-        """Who asks.
+        """The principal of a request.
 
         Raises:
             Failure: the request has no valid token.
@@ -122,10 +122,10 @@ class CatalogService:
         if self.tokens is None:
             return EVERYBODY
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        found = self.tokens.principal(token.strip()) if scheme.lower() == "bearer" else None
-        if found is None:
+        principal = self.tokens.principal(token.strip()) if scheme.lower() == "bearer" else None
+        if principal is None:
             raise Failure(401, "the request needs a valid token: `Authorization: Bearer …`")
-        return found
+        return principal
 
     async def run(self, call: Callable[[], Any]) -> Any:
         """Run a call of the catalog in a thread.
@@ -139,7 +139,7 @@ class CatalogService:
         self._running.add(future)
         future.add_done_callback(self._running.discard)
         waited = asyncio.wrap_future(future)
-        waited.add_done_callback(lambda done: done.cancelled() or done.exception())
+        waited.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await self._in_time(asyncio.shield(waited))
 
     async def body_of(self, request: Request) -> bytes:
@@ -172,7 +172,7 @@ class CatalogService:
 
 
 class _Gateway:
-    """Authenticates, counts and logs requests; turns exceptions into answers."""
+    """Authenticates, counts and logs requests; turns exceptions into responses."""
 
     def __init__(self, app: ASGIApp, service: CatalogService) -> None:
         self._app = app
@@ -184,20 +184,20 @@ class _Gateway:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
-        seen = _Seen(send)
+        response = _Seen(send)
         self._count(1)
         try:
-            await self._answer(scope, receive, seen)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is answered
-            if not seen.status:
-                await _failed(scope, failure_of(error))(scope, receive, seen)
+            await self._answer(scope, receive, response)
+        except Exception as error:  # noqa: BLE001 - every error gets a response
+            if not response.status:
+                await _failed(scope, failure_of(error))(scope, receive, response)
         finally:
             self._count(-1)
-            self._record(scope, seen, time.perf_counter() - started)
+            self._record(scope, response, time.perf_counter() - started)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw = scope.get("raw_path")
-        if raw:  # clients encode as forms do: a blank is `+`
+        if raw:  # clients use form encoding: a space is `+`
             scope["path"] = unquote_plus(raw.partition(b"?")[0].decode("latin-1"))
         if scope["path"] == HEALTH and scope["method"] in ("GET", "HEAD"):
             await response_of({"status": "ok"})(scope, receive, send)
@@ -242,7 +242,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class _Seen:
-    """What was sent of an answer."""
+    """Status and size of a response that is being sent."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -271,7 +271,7 @@ def _failed(scope: Scope, failure: Failure) -> Response:
 
 async def _http_failed(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
-        raise InternalError("not an error of HTTP", detail=repr(error))
+        raise InternalError("not an HTTP error", detail=repr(error))
     return _failed(request.scope, Failure(error.status_code, error.detail, resource="RESOURCE"))
 
 
@@ -279,7 +279,7 @@ def create_app(service: CatalogService) -> Starlette:
     """The application with all routes.
 
     Raises:
-        InternalError: a route does not declare what it needs.
+        InternalError: a route does not declare the access that it requires.
     """
 
     def metrics(call: Call) -> Answer:
@@ -294,7 +294,7 @@ def create_app(service: CatalogService) -> Starlette:
     ]
     for route in routes:
         if not isinstance(route.endpoint, Protected):
-            raise InternalError("a route does not say what it needs of a token", path=route.path)
+            raise InternalError("a route does not declare its required access", path=route.path)
         route.endpoint.template = route.path
     return Starlette(
         routes=routes,

@@ -91,7 +91,7 @@ def _history() -> History:
 
 
 class _StatementHistory(FileHistory):
-    """Keeps statements in a file, but those that may hold passwords and tokens of a catalog."""
+    """Keeps statements in a file, except those that may hold passwords and tokens of a catalog."""
 
     def store_string(self, string: str) -> None:
         """See prompt_toolkit."""
@@ -101,14 +101,14 @@ class _StatementHistory(FileHistory):
 
 @functools.cache
 def _words() -> tuple[str, ...]:
-    """Words of the dialect."""
+    """Keywords of the dialect."""
     from storage.sql.dialect import Lakeward
 
     return tuple(sorted(word for word in Lakeward.Tokenizer.KEYWORDS if word.isalpha()))
 
 
 class _Names(Completer):
-    """Completes words of SQL, names of databases, tables and columns, and shortcuts."""
+    """Completes SQL keywords, names of databases, tables and columns, and shortcuts."""
 
     def __init__(self, session: "SqlSession") -> None:
         self._session = session
@@ -128,9 +128,9 @@ class _Names(Completer):
             )
             return
         word = document.get_word_before_cursor(pattern=_WORD)
-        start, wanted = -len(word), word.lower()
+        start, prefix = -len(word), word.lower()
         for name in dict.fromkeys(self._candidates(word, document.text)):
-            if name.lower().startswith(wanted):
+            if name.lower().startswith(prefix):
                 yield Completion(name.lower() if word.islower() and name.isupper() else name, start)
 
     def _candidates(self, word: str, text: str) -> Iterator[str]:
@@ -154,8 +154,8 @@ class _Names(Completer):
     def _columns_of(self, table: str) -> tuple[str, ...]:
         key = f"{self._session.catalog_name}.{self._session.database}.{table}"
         if key not in self._columns:
-            found = self._session.catalog.table(f"{self._session.database}.{table}")
-            self._columns[key] = tuple(found.schema.field_names)
+            source = self._session.catalog.table(f"{self._session.database}.{table}")
+            self._columns[key] = tuple(source.schema.field_names)
         return self._columns[key]
 
 

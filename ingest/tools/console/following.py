@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward sql --follow`: the changes of a query's table, as they come."""
+"""`lakeward sql --follow`: the changes of a query's table, as they are committed."""
 
 from typing import TYPE_CHECKING, NoReturn
 
@@ -63,9 +63,9 @@ def follow(
         source = session.resolve(table)
         if not isinstance(source, FileStoreTable):
             refuse("only tables can be followed", table)
-        given = table_options(table)
-        chosen = any(key.startswith(_SCAN) and key != _MODE for key in given)
-        reader = ChangelogReader(source, given.get(_MODE, "default" if chosen else "latest-full"))
+        options = table_options(table)
+        chosen = any(key.startswith(_SCAN) and key != _MODE for key in options)
+        reader = ChangelogReader(source, options.get(_MODE, "default" if chosen else "latest-full"))
         if not node.find(exp.Star):
             node.set("expressions", [exp.column(_KIND), *node.expressions])
         for changes in reader.follow(until=until):

@@ -33,7 +33,7 @@ class Output:
     write: Callable[[str], Any] = dataclasses.field(default_factory=lambda: sys.stdout.write)
 
     def show(self, result: "Result", seconds: float) -> None:
-        """Print what a statement gave."""
+        """Print the result of a statement."""
         if self.format == "json":
             self.write(json_line(_document(result)) + "\n")
             return
@@ -48,16 +48,16 @@ class Output:
         if self.format == "csv":
             self.write(csv_text(head, rows_of(rows)))
             return
-        shown = rows if self.most_rows is None else rows.slice(0, self.most_rows)
+        page = rows if self.most_rows is None else rows.slice(0, self.most_rows)
         if rows.num_columns == 1 and head[0] in _WIDE_COLUMNS:
             self.write("\n".join(map(str, rows.column(0).to_pylist())) + "\n")
         elif self.format == "vertical":
-            self.write(_vertical(head, rows_of(shown)))
+            self.write(_vertical(head, rows_of(page)))
         else:
-            self.write(aligned(head, rows_of(shown)) + "\n")
+            self.write(aligned(head, rows_of(page)) + "\n")
         count = f"{rows.num_rows:,} row{'s' * (rows.num_rows != 1)}"
-        if shown.num_rows < rows.num_rows:
-            count = f"first {shown.num_rows:,} of {count}; \\rows sets how many are printed"
+        if page.num_rows < rows.num_rows:
+            count = f"first {page.num_rows:,} of {count}; \\rows sets how many are printed"
         self.write(f"({count}{self._time(seconds)})\n")
 
     def fail(self, error: BaseException) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from storage.sql.session import Result, SqlSession
 
 _QUIET_S = 0.7
-"""Statements that take longer show that they run [s]."""
+"""Statements that take longer show their progress [s]."""
 
 _REDRAWN_S = 0.2
 _CANCELLED = 130
@@ -25,7 +25,7 @@ _CANCELLED = 130
 
 
 def run_text(session: "SqlSession", text: str, output: Output, clock: Clock | None = None) -> int:
-    """Run the statements of a text up to the first that fails, and print what they give.
+    """Run the statements of a text up to the first that fails, and print their results.
 
     Returns:
         Exit code of the statement that failed; 0: none did.
@@ -82,20 +82,20 @@ def _run(session: "SqlSession", statement: "Statement") -> "Result":
 
 @contextlib.contextmanager
 def _progress(session: "SqlSession", clock: Clock, started: float) -> Iterator[None]:
-    """While the statement runs, a line on the terminal says for how long and how far."""
+    """While the statement runs, show its duration and rows read on the terminal."""
     if not sys.stderr.isatty():
         yield
         return
-    done = threading.Event()
+    finished = threading.Event()
     session.rows_read = 0
 
     def draw() -> None:
         drawn = False
         wait = _QUIET_S
-        while not done.wait(wait):
+        while not finished.wait(wait):
             seconds = clock.monotonic_s() - started
-            read = f", {session.rows_read:,} rows read" if session.rows_read else ""
-            sys.stderr.write(f"\r{seconds:.1f} s{read}; Ctrl-C cancels\x1b[K")
+            rows = f", {session.rows_read:,} rows read" if session.rows_read else ""
+            sys.stderr.write(f"\r{seconds:.1f} s{rows}; Ctrl-C cancels\x1b[K")
             sys.stderr.flush()
             drawn, wait = True, _REDRAWN_S
         if drawn:
@@ -107,5 +107,5 @@ def _progress(session: "SqlSession", clock: Clock, started: float) -> Iterator[N
     try:
         yield
     finally:
-        done.set()
+        finished.set()
         thread.join()

@@ -6,8 +6,8 @@ them with default settings: decimals in base64, no `before` on updates (default 
 a tombstone after each delete, a key change as delete and create with linking headers. `DemoShop`
 keeps the model: after any number of events `rows(table)` is what the table must hold.
 
-Used by the demo, the end-to-end tests and the benchmarks, so it is made for speed: rows are drawn
-by the column, an event is one string template.
+Used by the demo, the end-to-end tests and the benchmarks, so it is built for speed: rows are drawn
+by column, an event is one string template.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ _OLD_KEY = "__debezium.oldkey"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
-    """Relative weights of the kinds of change; what is left of nothing is an insert.
+    """Relative weights of the kinds of change; without live rows every change is an insert.
 
     Attributes:
         insert: new rows.
@@ -89,7 +89,7 @@ class _State:
 
 
 class DemoShop:
-    """The source database: makes events and remembers what they amount to.
+    """The source database: creates events and tracks the rows that result.
 
     Args:
         seed: fixes everything.
@@ -119,31 +119,31 @@ class DemoShop:
         self._states = {name: _state(table, schema_block) for name, table in TABLES.items()}
 
     def at(self, time_ms: int) -> None:
-        """Let the events that come be of this time and later [epoch ms]."""
+        """Set the time of the next events [epoch ms]."""
         self._time_ms = time_ms - self._number // _TRANSACTION
 
     def insert(self, table: str, count: int, *, snapshot: bool = False) -> Iterator[list[Event]]:
         """`count` new rows as lists of some thousand events; `snapshot` writes op `r`, not `c`."""
         state = self._states[table]
-        left = count
-        while left > 0:
-            size = min(left, _CHUNK)
+        remaining = count
+        while remaining > 0:
+            size = min(remaining, _CHUNK)
             keys = [state.table.key_of(state.made + i) for i in range(1, size + 1)]
             state.made += size
             state.live += keys
             op = "r" if snapshot else "c"
             fresh = state.table.draw(self._rng, keys)
             yield [self._written(state, row, op) for row in fresh]
-            left -= size
+            remaining -= size
 
     def change(self, table: str, count: int, mix: Mix | None = None) -> Iterator[list[Event]]:
-        """`count` changes of random live rows; tombstones and the create of a key change extra."""
+        """`count` changes of random rows, not counting tombstones and creates of key changes."""
         state = self._states[table]
-        left = count
-        while left > 0:
-            size = min(left, _CHUNK)
+        remaining = count
+        while remaining > 0:
+            size = min(remaining, _CHUNK)
             yield self._change_some(state, size, mix or Mix())
-            left -= size
+            remaining -= size
 
     def stream(
         self, count: int, mix: Mix | None = None, weights: Mapping[str, float] | None = None
@@ -158,12 +158,12 @@ class DemoShop:
         shares = weights or {"customers": 2, "products": 1, "orders": 7}
         names = sorted(shares)
         edges = np.cumsum([shares[name] for name in names])
-        left = count
-        while left > 0:
-            size = min(left, _STREAM_CHUNK)
+        remaining = count
+        while remaining > 0:
+            size = min(remaining, _STREAM_CHUNK)
             state = self._states[names[int(np.searchsorted(edges, self._rng.random() * edges[-1]))]]
             yield self._change_some(state, size, mix or Mix())
-            left -= size
+            remaining -= size
 
     def rows(self, table: str) -> dict[Any, Row]:
         """The model: primary key to the row's Python values, as Arrow gives them."""
@@ -185,7 +185,7 @@ class DemoShop:
         return pa.Table.from_arrays(arrays, schema=state.table.arrow_schema)
 
     def live_keys(self, table: str) -> list[Any]:
-        """Primary keys of the rows there are, in no particular order."""
+        """Primary keys of existing rows, in no particular order."""
         return list(self._states[table].live)
 
     def update_row(self, table: str, key: Any, **values: Any) -> list[Event]:
@@ -214,7 +214,7 @@ class DemoShop:
         return events
 
     def _plan(self, state: _State, count: int, mix: Mix) -> list[tuple[int, Any, Any]]:
-        """(kind, key, new key) of each change; afterwards `live` holds the keys there will be."""
+        """(kind, key, new key) of each change; afterwards `live` holds the resulting keys."""
         kinds = mix.draw(self._rng, count)
         picks = self._rng.integers(0, 1 << 62, count).tolist()
         live = state.live
@@ -299,14 +299,14 @@ class DemoShop:
     def _begin(self, number: int) -> None:
         """Begin a source transaction: its events share times and transaction id."""
         millis = self._time_ms + number // _TRANSACTION
-        seen = millis + 41
+        emit_ms = millis + 41
         self._commit_lsn = _FIRST_LSN + number * _LSN_STEP - 56
         self._source_head = (
             f'"source":{{"version":"3.4.0.Final","connector":"postgresql","name":"shop",'
             f'"ts_ms":{millis},"ts_us":{millis}000,"ts_ns":{millis}000000,'
             f'"txId":{700 + number // _TRANSACTION},'
         )
-        self._tail = f'"ts_ms":{seen},"ts_us":{seen}377,"ts_ns":{seen}377215}}'
+        self._tail = f'"ts_ms":{emit_ms},"ts_us":{emit_ms}377,"ts_ns":{emit_ms}377215}}'
 
 
 _KEY_MARK = "<key>"
@@ -316,8 +316,8 @@ def _state(table: DemoTable, schema_block: bool) -> _State:
     key_name = table.columns[0].name
     quote = '"' if table.columns[0].literal == "string" else ""
     suffix = "}" if schema_block else ""
-    others = {column.name: None for column in table.columns[1:]}
-    key_only = json.dumps({key_name: _KEY_MARK, **others}, separators=(",", ":"))
+    nulls = {column.name: None for column in table.columns[1:]}
+    key_only = json.dumps({key_name: _KEY_MARK, **nulls}, separators=(",", ":"))
     topic = topic_of(table.name)
     return _State(
         table=table,
@@ -401,7 +401,7 @@ def write_archive(
     """Write events as `<directory>/<topic>/0001.jsonl`, `0002.jsonl` and so on.
 
     Args:
-        directory: made if missing; new files are numbered after those there are.
+        directory: created if missing; new files are numbered after existing ones.
         batches: events in order.
         events_per_file: records per file and topic.
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lakeward demo`: a shop's change stream through the real pipeline, step by step.
 
-Makes Debezium events with a fixed seed, writes them as archived topics, ingests them with the same
+Generates Debezium events with a fixed seed, writes them as archived topics, ingests them with the
 code that production runs (`files` source instead of Kafka), reads the tables back, compares every
 row with what the source database holds, and shows what to inspect next.
 """
@@ -42,7 +42,7 @@ _MIX = Mix(insert=0.25, update=0.65, delete=0.08, key_change=0.02)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Story:
-    """What was made: the source database, the order the story follows, records in the archive."""
+    """The generated data: source database, the order that is followed, records in the archive."""
 
     shop: DemoShop
     order_id: int
@@ -53,8 +53,8 @@ def run(directory: Path, *, events: int = 100_000) -> int:
     """Run all steps; returns the exit code.
 
     Args:
-        directory: made anew; an existing one is replaced only if an earlier demo made it.
-        events: change events to make, about.
+        directory: created from scratch; an existing one is replaced only if a demo created it.
+        events: approximate number of change events.
 
     Raises:
         InvalidRequestError: the directory holds something else.
@@ -89,7 +89,7 @@ def _clear(directory: Path) -> None:
     if directory.exists() and any(directory.iterdir()):
         if not (directory / _MARK).exists():
             raise InvalidRequestError(
-                "the directory holds something else",
+                "the directory contains other files",
                 hint="name an empty or new one with --dir",
                 path=directory,
             )
@@ -193,10 +193,10 @@ def _show_tables(catalog: FileSystemCatalog, shop: DemoShop) -> bool:
     correct = True
     for name in TABLES:
         table = catalog.table(f"{DATABASE}.{name}")
-        found = table.to_arrow()
-        same = _same(found, shop.expected(name))
+        actual = table.to_arrow()
+        same = _same(actual, shop.expected(name))
         correct = correct and same
-        rows.append([f"{DATABASE}.{name}", found.num_rows, "yes" if same else "NO"])
+        rows.append([f"{DATABASE}.{name}", actual.num_rows, "yes" if same else "NO"])
     print(aligned(["table", "rows", "equals the source, value by value"], rows, indent="  "))
     for name, columns in _SAMPLES.items():
         table = catalog.table(f"{DATABASE}.{name}")
@@ -214,31 +214,31 @@ def _same(found: pa.Table, expected: pa.Table) -> bool:
 
 
 def _show_time_travel(table: FileStoreTable, order_id: int) -> None:
-    wanted = parse_predicate(f"id = {order_id}")
+    predicate = parse_predicate(f"id = {order_id}")
     columns = ["id", "status", "paid", "amount", "shipped_at"]
     rows: list[list[Any]] = []
     for number in sorted(table.snapshots.ids()):
-        found = rows_of(table.to_arrow(snapshot=number, columns=columns, filter=wanted))
-        if found and (not rows or rows[-1][2:] != found[0]):
+        matches = rows_of(table.to_arrow(snapshot=number, columns=columns, filter=predicate))
+        if matches and (not rows or rows[-1][2:] != matches[0]):
             time = human_time(table.snapshots.read(number).time_ms)
-            rows.append([number, time, *found[0]])
+            rows.append([number, time, *matches[0]])
     print(aligned(["snapshot", "committed", *columns], rows, indent="  "))
 
 
 def _show_inside(table: FileStoreTable) -> None:
     rows: list[Sequence[Any]] = []
     for number in sorted(table.snapshots.ids()):
-        each = table.snapshots.read(number)
-        kind = each.commit_kind.value
+        entry = table.snapshots.read(number)
+        kind = entry.commit_kind.value
         rows.append(
-            [each.id, kind, human_time(each.time_ms), each.total_record_count, each.commit_user]
+            [entry.id, kind, human_time(entry.time_ms), entry.total_record_count, entry.commit_user]
         )
     print(aligned(["snapshot", "kind", "committed", "records", "user"], rows, indent="  "))
     latest = table.latest_snapshot()
     if latest is not None:
         files = levels_of(live_entries(table, latest))
-        shown = [[*level[:3], human_size(level[3])] for level in files]
-        print("\n" + aligned(["level", "files", "rows", "size"], shown, indent="  "))
+        levels = [[*level[:3], human_size(level[3])] for level in files]
+        print("\n" + aligned(["level", "files", "rows", "size"], levels, indent="  "))
 
 
 def _show_next(directory: Path) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How big a table will be when its topics are worked off, from a sample.
+"""Estimated size of a table once its topics are read, from a sample.
 
 Rows: messages, times the share of rows that stay: inserts and snapshot rows less deletes, or, where
-the sample has none of them, different keys. Bytes: what the sample's rows take in a compressed
-Parquet file, per row. Both are guesses of the right order of magnitude, no more.
+the sample has none of them, distinct keys. Bytes: what the sample's rows take in a compressed
+Parquet file, per row. Both are order-of-magnitude estimates.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from ingest.schema.new_tables import recommended_buckets
 
 _FEW_ROWS = 100
-"""With fewer rows of the sample an estimate is not worth much."""
+"""With fewer rows of the sample an estimate is rough."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +27,12 @@ class Estimate:
         topic_bytes: of them.
         rows: that the table will have.
         row_bytes: one of them in a file.
-        bytes: of the newest rows in data files; older versions come on top until compacted.
+        bytes: of the newest rows in data files; older versions add to it until compacted.
         files: in which they are, after compaction.
         buckets: as the table is set up; 0 = an index finds them.
         recommended: number of buckets.
         partitioned: whether numbers of buckets are those of each of its partitions.
-        rough: whether the sample was too small to say much.
+        rough: whether the sample was too small.
     """
 
     messages: int
@@ -54,15 +54,15 @@ def kept_share(counts: Mapping[str, int], records: int, rows: int, keys: int) ->
         counts: records by fate (`DecodeResult.counts`).
         records: in the sample.
         rows: decoded from it.
-        keys: different primary keys among them; 0 = there is no key.
+        keys: distinct primary keys among them; 0 = there is no key.
     """
     if records == 0:
         return 0.0
     if keys == 0:
         return min(1.0, rows / records)
-    made = counts.get("op.r", 0) + counts.get("op.c", 0)
-    if made:
-        return max(0.0, min(1.0, (made - counts.get("op.d", 0)) / records))
+    inserts = counts.get("op.r", 0) + counts.get("op.c", 0)
+    if inserts:
+        return max(0.0, min(1.0, (inserts - counts.get("op.d", 0)) / records))
     return min(1.0, keys / records)
 
 
@@ -97,14 +97,14 @@ def estimate(
     target_file_bytes: int,
     partitioned: bool,
 ) -> Estimate:
-    """Put the parts together.
+    """Combine the parts.
 
     Args:
         messages: in the topics of the table.
         topic_bytes: of them.
         share: see `kept_share`.
         per_row: see `row_bytes`.
-        sampled_rows: rows that these two rest on.
+        sampled_rows: rows that these two are based on.
         buckets: of the table; below 1 = not fixed.
         target_file_bytes: `target-file-size`.
         partitioned: whether the table has partitions.
@@ -113,8 +113,8 @@ def estimate(
     size = round(rows * per_row)
     recommended = recommended_buckets(size)
     spread = buckets if buckets > 0 else recommended
-    each = size / spread
-    files = spread * max(1, -(-int(each) // target_file_bytes)) if rows else 0
+    per_bucket = size / spread
+    files = spread * max(1, -(-int(per_bucket) // target_file_bytes)) if rows else 0
     return Estimate(
         messages=messages,
         topic_bytes=topic_bytes,

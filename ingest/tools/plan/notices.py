@@ -14,7 +14,7 @@ from storage.options.options import TableOptions
 from storage.table.bucket_mode import BucketMode, bucket_mode
 
 _HUGE_PARTITION = 1_000_000
-"""Records of a topic with one partition above which a note says so."""
+"""Records of a topic with one partition above which a note is given."""
 
 _CONFLICT = "source_table_conflict"
 _NO_KEY = "no_primary_key"
@@ -28,7 +28,7 @@ _KEYED_FORMATS = ("upsert-json", "upsert-avro", "debezium-json", "debezium-avro"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What notices are made from; `observed` is by target, one for each of its source tables."""
+    """Inputs of the notices; `observed` is by target, one for each of its source tables."""
 
     settings: Settings
     played: Rehearsal
@@ -40,16 +40,16 @@ class Found:
 
 
 def notices(found: Found) -> list[Notice]:
-    """All of them, severe ones first, then in order of what they are about."""
-    every = [
+    """All of them, severe ones first, then by subject."""
+    result = [
         *_pipeline(found),
-        *(each for topic in found.topics for each in _topic(found, topic)),
-        *(each for table in found.tables for each in _table(found, table)),
+        *(notice for topic in found.topics for notice in _topic(found, topic)),
+        *(notice for table in found.tables for notice in _table(found, table)),
         *_bad(found),
         *_shards(found),
         *_names(found),
     ]
-    return sorted(every, key=lambda each: (not each.severe, each.about, each.code))
+    return sorted(result, key=lambda notice: (not notice.severe, notice.about, notice.code))
 
 
 def _pipeline(found: Found) -> Iterator[Notice]:
@@ -112,8 +112,8 @@ def _topic(found: Found, topic: TopicOutline) -> Iterator[Notice]:
 
 def _events(found: Found, table: TableOutline) -> Iterator[Notice]:
     """What the row events of a table lack."""
-    seen = found.observed[table.name]
-    keyless, records = sum(each.keyless for each in seen), sum(each.records for each in seen)
+    stats = found.observed[table.name]
+    keyless, records = sum(stat.keyless for stat in stats), sum(stat.records for stat in stats)
     if keyless and found.settings.format in _KEYED_FORMATS:
         yield Notice(
             "keyless",
@@ -125,7 +125,7 @@ def _events(found: Found, table: TableOutline) -> Iterator[Notice]:
             "set `primary.key` in a rule of `tables`; changes of a row may be spread over "
             "partitions, so `source.ordering: source` may be needed",
         )
-    untyped = [each for each in seen if each.records and not each.typed]
+    untyped = [stat for stat in stats if stat.records and not stat.typed]
     if untyped and found.settings.format == "debezium-json":
         yield Notice(
             "untyped",
@@ -142,7 +142,7 @@ def _files(found: Found) -> bool:
 
 
 def _of_topic(found: Found, topic: TopicOutline) -> bool:
-    return any(each.topic == topic.name for each in found.bad)
+    return any(kind.topic == topic.name for kind in found.bad)
 
 
 def _table(found: Found, table: TableOutline) -> Iterator[Notice]:
@@ -156,8 +156,8 @@ def _table(found: Found, table: TableOutline) -> Iterator[Notice]:
     if problem:
         yield Notice("unusable", True, name, f"the table cannot be written: {problem}")
     for verdict in refused:
-        made = verdict.kind.value == "create.table"
-        what = "the table cannot be made" if made else f"a change is refused, {verdict.text}"
+        creation = verdict.kind.value == "create.table"
+        what = "the table cannot be made" if creation else f"a change is refused, {verdict.text}"
         yield Notice("refused", True, name, f"{what}: {verdict.reason}")
     yield from _events(found, table)
     schema = found.played.schemas.get(name)
@@ -188,9 +188,9 @@ def _table(found: Found, table: TableOutline) -> Iterator[Notice]:
 
 
 def _images(found: Found, table: TableOutline, producer: object) -> Iterator[Notice]:
-    """Before images that are not there, where something needs them."""
-    seen = found.observed[table.name]
-    missing, changes = sum(each.no_before for each in seen), sum(each.changes for each in seen)
+    """Missing before images, and whether the table needs them."""
+    stats = found.observed[table.name]
+    missing, changes = sum(stat.no_before for stat in stats), sum(stat.changes for stat in stats)
     if not missing:
         return
     target = found.played.targets.get(table.name)
@@ -213,7 +213,7 @@ def _images(found: Found, table: TableOutline, producer: object) -> Iterator[Not
 
 
 def _toast(settings: Settings, found: Found, table: TableOutline) -> Iterator[Notice]:
-    count = sum(each.unavailable for each in found.observed[table.name])
+    count = sum(stat.unavailable for stat in found.observed[table.name])
     if not count:
         return
     chosen = settings.toast(table.name)
@@ -233,20 +233,20 @@ def _toast(settings: Settings, found: Found, table: TableOutline) -> Iterator[No
 
 
 def _bad(found: Found) -> Iterator[Notice]:
-    for each in found.bad:
-        about = each.table or each.topic
-        where = f"{each.topic}, partition {each.partition}, offset {each.offset}"
-        count = f"{each.records} sampled record{'s' if each.records > 1 else ''}"
+    for kind in found.bad:
+        about = kind.table or kind.topic
+        where = f"{kind.topic}, partition {kind.partition}, offset {kind.offset}"
+        count = f"{kind.records} sampled record{'s' if kind.records > 1 else ''}"
         hint = {
             _CONFLICT: "send it elsewhere by a rule of `route`, or let both share the table there",
             _NAME: "" if found.settings.routes else _REST,
-            _NO_KEY: f"add `{{match: {each.table}, primary.key: […]}}` to `tables`",
-        }.get(each.error_class, "")
+            _NO_KEY: f"add `{{match: {kind.table}, primary.key: […]}}` to `tables`",
+        }.get(kind.error_class, "")
         yield Notice(
             "quarantine",
             True,
             about,
-            f"{count} would go to quarantine, {each.error_class}: {each.example} (first: {where})",
+            f"{count} would go to quarantine, {kind.error_class}: {kind.example} (first: {where})",
             hint,
         )
 
@@ -306,12 +306,12 @@ def _shards(found: Found) -> Iterator[Notice]:
         collision = _collision(found.played, table.name, schema.primary_keys)
         if collision is not None:
             key, one, other = collision
-            shown = ", ".join(f"{n}={v}" for n, v in zip(schema.primary_keys, key, strict=True))
+            text = ", ".join(f"{n}={v}" for n, v in zip(schema.primary_keys, key, strict=True))
             yield Notice(
                 "shards_collide",
                 True,
                 table.name,
-                f"a key is in two of the source tables that share this table: {shown} in {one} and "
+                f"a key is in two of the source tables that share this table: {text} in {one} and "
                 f"{other}; the later row overwrites the other",
                 "add `shard: {column: _shard, value: '${source.db}'}` to the rule",
             )
@@ -320,7 +320,7 @@ def _shards(found: Found) -> Iterator[Notice]:
 def _collision(
     played: Rehearsal, table: str, keys: Sequence[str]
 ) -> tuple[tuple[object, ...], str, str] | None:
-    """The first key that comes from two topics, and these."""
+    """The first key that occurs in two topics, and the topics."""
     first: dict[tuple[object, ...], str] = {}
     for raw, result in played.decoded:
         for change in result.changes:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan as values (topics, tables with columns and keys, warnings, type policies), JSON and text.
 
-Made by `planner`.
+Built by `planner`.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ class Notice:
         code: one word for machines.
         severe: whether records would be lost to quarantine, or a table not written.
         about: topic or table; empty = the pipeline.
-        text: what is so.
+        text: the finding.
         hint: what can be done.
     """
 
@@ -77,7 +77,7 @@ class TableOutline:
         name: `database.table`.
         state: `new`, `exists`, `changes` (exists and gets other columns), or `refused`.
         sources: addresses of the source tables.
-        topics: in which they were met.
+        topics: in which they occur.
         columns: as the table would be.
         primary_key: in order.
         key_from: where the key comes from, for people.
@@ -119,8 +119,8 @@ class Outline:
 
     @property
     def severe(self) -> bool:
-        """Whether something is not as it should be, as far as the sample shows."""
-        return any(each.severe for each in self.warnings)
+        """Whether the sample shows a severe problem."""
+        return any(notice.severe for notice in self.warnings)
 
 
 def as_document(outline: Outline) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def plan_text(outline: Outline) -> str:
 
 
 def _lines(outline: Outline) -> Iterator[str]:
-    severe = sum(each.severe for each in outline.warnings)
+    severe = sum(notice.severe for notice in outline.warnings)
     notes = len(outline.warnings) - severe
     yield (
         f"pipeline {outline.pipeline}, {outline.format}: {_count(len(outline.topics), 'topic')}, "
@@ -168,13 +168,13 @@ def _policies(outline: Outline) -> Iterator[str]:
 
 
 def _notices(outline: Outline, title: str, *, severe: bool) -> Iterator[str]:
-    chosen = [each for each in outline.warnings if each.severe is severe]
+    chosen = [notice for notice in outline.warnings if notice.severe is severe]
     if chosen:
         yield from ("", title)
-    for each in chosen:
-        yield f"  {f'{each.about}: ' if each.about else ''}{each.text}"
-        if each.hint:
-            yield f"    hint: {each.hint}"
+    for notice in chosen:
+        yield f"  {f'{notice.about}: ' if notice.about else ''}{notice.text}"
+        if notice.hint:
+            yield f"    hint: {notice.hint}"
 
 
 def _count(number: int, noun: str) -> str:
@@ -234,23 +234,23 @@ def _table(table: TableOutline) -> Iterator[str]:
 def _estimates(outline: Outline) -> str:
     rows = []
     for table in outline.tables:
-        found = table.estimate
-        if found is None:
+        estimate = table.estimate
+        if estimate is None:
             continue
-        each = " each" if found.partitioned else ""
-        now = f"{found.buckets}{each}" if found.buckets else "dynamic"
+        suffix = " each" if estimate.partitioned else ""
+        now = f"{estimate.buckets}{suffix}" if estimate.buckets else "dynamic"
         rows.append(
             [
                 table.name,
-                found.messages,
-                human_size(found.topic_bytes),
-                found.rows,
-                round(found.row_bytes),
-                human_size(found.bytes),
-                found.files,
+                estimate.messages,
+                human_size(estimate.topic_bytes),
+                estimate.rows,
+                round(estimate.row_bytes),
+                human_size(estimate.bytes),
+                estimate.files,
                 now,
-                found.recommended,
-                "rough: small sample" if found.rough else "",
+                estimate.recommended,
+                "rough: small sample" if estimate.rough else "",
             ]
         )
     head = ["table", "messages", "topic", "rows", "bytes/row", "size", "files", "buckets"]

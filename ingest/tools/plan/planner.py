@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a plan of a sample, its rehearsal and the columns of the source."""
+"""Builds a plan from a sample, its rehearsal and the columns of the source."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from storage.options.options import TableOptions
 from storage.table.bucket_mode import BucketMode, bucket_mode
 
 _OWN = "lakeward."
-"""Options that Lakeward keeps for itself begin so."""
+"""Prefix of Lakeward's own options."""
 
 _HELPERS = frozenset({VALUE_KIND, OFFSET_COLUMN, UNAVAILABLE_COLUMN})
 """Columns of change batches that are no columns of tables."""
@@ -36,7 +36,7 @@ _HELPERS = frozenset({VALUE_KIND, OFFSET_COLUMN, UNAVAILABLE_COLUMN})
 def planned(
     settings: Settings, *, records: int, estimates: bool = False, clock: Clock | None = None
 ) -> Outline:
-    """Read a sample of the source and say what the stream would do.
+    """Read a sample of the source and report what the stream would do.
 
     Raises:
         RetryableError: source, registry or warehouse did not answer.
@@ -53,26 +53,26 @@ def planned(
 def outline_of(
     settings: Settings, topics: Sequence[TopicSample], played: Rehearsal, *, estimates: bool
 ) -> Outline:
-    """Put a sample and its rehearsal together."""
+    """Combine a sample and its rehearsal."""
     placeholder = settings.debezium.unavailable_value_placeholder
     observed = observe(topics, json_values(settings), placeholder)
     by_table = _by_table(played)
     tables = []
     for name, sources in sorted(by_table.items()):
-        seen = [_seen(observed, source, played) for source in sources]
+        observations = [_seen(observed, source, played) for source in sources]
         sizes = _estimate(name, sources, topics, played) if estimates else None
-        tables.append(_table(settings, name, sources, seen, played, sizes))
+        tables.append(_table(settings, name, sources, observations, played, sizes))
     bad = _bad(played)
     unrouted = {
-        source.address: sorted(found)
-        for source, found in sorted(played.sources.items(), key=lambda item: item[0].address)
+        source.address: sorted(names)
+        for source, names in sorted(played.sources.items(), key=lambda item: item[0].address)
         if played.destinations[source] is None
     }
-    shown = [_topic(topic, played) for topic in topics]
-    found = Found(
+    outlines = [_topic(topic, played) for topic in topics]
+    inputs = Found(
         settings=settings,
         played=played,
-        topics=shown,
+        topics=outlines,
         tables=tables,
         unrouted=unrouted,
         bad=bad,
@@ -90,11 +90,11 @@ def outline_of(
     return Outline(
         pipeline=settings.pipeline.name,
         format=settings.format,
-        topics=shown,
+        topics=outlines,
         tables=tables,
         unrouted=unrouted,
         bad=bad,
-        warnings=notices(found),
+        warnings=notices(inputs),
         policies=policies(
             columns,
             settings.sink.type_mapping,
@@ -105,12 +105,12 @@ def outline_of(
 
 
 def _by_table(played: Rehearsal) -> dict[str, list[SourceTable]]:
-    found: dict[str, list[SourceTable]] = {}
-    for source in sorted(played.destinations, key=lambda each: each.address):
+    result: dict[str, list[SourceTable]] = {}
+    for source in sorted(played.destinations, key=lambda table: table.address):
         place = played.destinations[source]
         if place is not None:
-            found.setdefault(place.table, []).append(source)
-    return found
+            result.setdefault(place.table, []).append(source)
+    return result
 
 
 def _seen(
@@ -120,9 +120,9 @@ def _seen(
     if place in observed:
         return observed[place]
     for topic in sorted(played.sources[source]):
-        found = observed.get(("", "", topic)) or observed.get((source.database, "", source.table))
-        if found is not None:
-            return found
+        entry = observed.get(("", "", topic)) or observed.get((source.database, "", source.table))
+        if entry is not None:
+            return entry
     return Observed()
 
 
@@ -133,8 +133,8 @@ def _topic(topic: TopicSample, played: Rehearsal) -> TopicOutline:
             counts.update(result.counts)
     tables = {
         place.table
-        for source, found in played.sources.items()
-        if topic.name in found and (place := played.destinations[source]) is not None
+        for source, names in played.sources.items()
+        if topic.name in names and (place := played.destinations[source]) is not None
     }
     return TopicOutline(
         name=topic.name,
@@ -202,7 +202,7 @@ def _columns(
 ) -> tuple[Column, ...]:
     rule = transform_rule(settings, name)
     computed = {column for column, _ in rule.assignments}
-    metadata = {rule.metadata_prefix + each for each in rule.metadata} | {rule.deleted_column}
+    metadata = {rule.metadata_prefix + column for column in rule.metadata} | {rule.deleted_column}
     shards = {
         place.shard.column
         for source in sources
@@ -218,8 +218,8 @@ def _columns(
         ("shard", shards),
     )
     types: dict[str, str] = {}
-    for each in reversed(seen):
-        types.update(each.columns)
+    for observation in reversed(seen):
+        types.update(observation.columns)
     return tuple(
         Column(
             name=field.name,
@@ -258,38 +258,38 @@ def _buckets(schema: TableSchema) -> str:
 
 
 def _transforms(rule: TransformRule) -> tuple[str, ...]:
-    """Transforms for people; masks without what is in their brackets, which may be a salt."""
-    found = [f"filter: {rule.filter}"] if rule.filter else []
-    found += [f"computed: {text}" for text in rule.computed]
-    found += [f"partition.by: {text}" for text in rule.partition_by]
+    """Transforms for people; masks without their arguments, which may hold a salt."""
+    texts = [f"filter: {rule.filter}"] if rule.filter else []
+    texts += [f"computed: {text}" for text in rule.computed]
+    texts += [f"partition.by: {text}" for text in rule.partition_by]
     if rule.exclude:
-        found.append(f"columns.exclude: {', '.join(rule.exclude)}")
-    found += [f"mask: {column} by {mask.partition('(')[0]}" for column, mask in rule.mask.items()]
+        texts.append(f"columns.exclude: {', '.join(rule.exclude)}")
+    texts += [f"mask: {column} by {mask.partition('(')[0]}" for column, mask in rule.mask.items()]
     if rule.soft_delete:
-        found.append(f"deletes: soft ({rule.deleted_column})")
+        texts.append(f"deletes: soft ({rule.deleted_column})")
     if rule.metadata:
-        found.append(
-            f"metadata: {', '.join(rule.metadata_prefix + each for each in rule.metadata)}"
+        texts.append(
+            f"metadata: {', '.join(rule.metadata_prefix + column for column in rule.metadata)}"
         )
-    return tuple(found)
+    return tuple(texts)
 
 
 def _bad(played: Rehearsal) -> list[BadKind]:
-    found: dict[tuple[str, str, str], BadKind] = {}
+    kinds: dict[tuple[str, str, str], BadKind] = {}
     for raw, result in played.decoded:
         for record in result.bad:
             place = (record.target, raw.topic, record.error_class)
-            known = found.get(place)
-            found[place] = BadKind(
+            previous = kinds.get(place)
+            kinds[place] = BadKind(
                 table=record.target,
                 topic=raw.topic,
                 error_class=record.error_class,
-                records=1 if known is None else known.records + 1,
-                example=record.error if known is None else known.example,
-                partition=raw.partition if known is None else known.partition,
-                offset=record.offset if known is None else known.offset,
+                records=1 if previous is None else previous.records + 1,
+                example=record.error if previous is None else previous.example,
+                partition=raw.partition if previous is None else previous.partition,
+                offset=record.offset if previous is None else previous.offset,
             )
-    return [found[place] for place in sorted(found)]
+    return [kinds[place] for place in sorted(kinds)]
 
 
 def _estimate(
@@ -299,21 +299,21 @@ def _estimate(
     if schema is None:
         return None
     feeding = {topic for source in sources for topic in played.sources[source]}
-    mine = [topic for topic in topics if topic.name in feeding]
+    samples = [topic for topic in topics if topic.name in feeding]
     changes = [c for _, result in played.decoded for c in result.changes if c.target == name]
     counts: Counter[str] = Counter()
     for raw, result in played.decoded:
         if raw.topic in feeding:
             counts.update(result.counts)
     rows = sum(change.rows.num_rows for change in changes)
-    sampled = sum(topic.sampled for topic in mine)
+    sampled = sum(topic.sampled for topic in samples)
     keys, newest = _newest(schema, changes)
     options = TableOptions.from_strings(schema.options)
-    # a topic with several tables: what it holds is shared as its sample is
+    # the records of a topic with several tables are divided as in its sample
     share_of_topics = min(1.0, rows / sampled) if _shared(name, feeding, played) else 1.0
     return estimate(
-        messages=round(sum(topic.records for topic in mine) * share_of_topics),
-        topic_bytes=round(sum(topic.bytes for topic in mine) * share_of_topics),
+        messages=round(sum(topic.records for topic in samples) * share_of_topics),
+        topic_bytes=round(sum(topic.bytes for topic in samples) * share_of_topics),
         share=kept_share(counts, sampled, rows, keys),
         per_row=row_bytes(newest),
         sampled_rows=rows,
@@ -325,8 +325,8 @@ def _estimate(
 
 def _shared(name: str, feeding: set[str], played: Rehearsal) -> bool:
     return any(
-        found & feeding
-        for source, found in played.sources.items()
+        names & feeding
+        for source, names in played.sources.items()
         if (place := played.destinations[source]) is None or place.table != name
     )
 
@@ -334,9 +334,9 @@ def _shared(name: str, feeding: set[str], played: Rehearsal) -> bool:
 def _newest(
     schema: TableSchema, changes: Sequence[ChangeBatch]
 ) -> tuple[int, list[pa.RecordBatch]]:
-    """Different keys, and the rows without all but one of each key: repeated ones pack too well."""
-    seen: set[tuple[object, ...]] = set()
-    found = []
+    """Number of distinct keys, and one row of each: repeated keys compress too well."""
+    distinct: set[tuple[object, ...]] = set()
+    batches = []
     for change in changes:
         rows = change.rows
         keys = [key for key in schema.primary_keys if key in rows.schema.names]
@@ -345,9 +345,9 @@ def _newest(
             chosen = []
             columns = [rows.column(key).to_pylist() for key in keys]
             for at, key in enumerate(zip(*columns, strict=True)):
-                if key not in seen:
-                    seen.add(key)
+                if key not in distinct:
+                    distinct.add(key)
                     chosen.append(at)
         names = [name for name in rows.schema.names if name not in _HELPERS]
-        found.append(rows.select(names).take(pa.array(chosen, pa.int64())))
-    return len(seen), found
+        batches.append(rows.select(names).take(pa.array(chosen, pa.int64())))
+    return len(distinct), batches

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays sampled records through the decoder and the schema decisions, beside the real warehouse.
+"""Runs sampled records through the decoder and the schema decisions, in a scratch warehouse.
 
-The driver's own book works on a scratch warehouse in a temporary directory, in which the existing
-tables stand with their newest schema and without rows. So what comes out is what the stream would
-do, decision by decision, and the real warehouse is only read.
+The driver's own registry works on a temporary directory that holds the existing tables with their
+newest schema and without rows. So the result is what the stream would do, decision by decision, and
+the real warehouse is only read.
 """
 
 import dataclasses
@@ -39,17 +39,17 @@ class Rehearsal:
     """What the stream would do with the sample.
 
     Attributes:
-        sources: the topics in which each source table was met.
+        sources: the topics in which each source table occurs.
         destinations: of each source table; None = no rule takes it.
         schemas: of every target, as it would be; without those that cannot be made.
         before: of the targets that exist, as they are.
         targets: as rows are decoded for them.
-        verdicts: (table, change) of all that would be changed, made or refused.
+        verdicts: (table, change) of all that would be changed, created or refused.
         problems: table to why it would not be written.
         decoded: of every raw batch, with the schemas as they would be.
         stop: why the stream would stop; "" = it does not.
         own: why it would not start: tables of others that have the names of Lakeward's own.
-        matched: (table, member of events, column) where the two are spelt otherwise.
+        matched: (table, member of events, column) where the two are spelled differently.
     """
 
     sources: Mapping[SourceTable, frozenset[str]]
@@ -68,7 +68,7 @@ class Rehearsal:
 def rehearse(
     settings: Settings, topics: Sequence[TopicSample], clock: Clock | None = None
 ) -> Rehearsal:
-    """Play the sample.
+    """Run the sample.
 
     Raises:
         RetryableError: the schema registry, or the warehouse, did not answer.
@@ -78,7 +78,7 @@ def rehearse(
 
 
 class _Stage:
-    """The scratch warehouse and what was found so far."""
+    """The scratch warehouse and the findings so far."""
 
     def __init__(self, settings: Settings, scratch: str, clock: Clock) -> None:
         sink = dataclasses.replace(settings.sink, warehouse=scratch, options={})
@@ -102,9 +102,9 @@ class _Stage:
         sources: dict[SourceTable, set[str]] = {}
         for number in range(_MOST_ROUNDS):
             decoded, deltas, ddl = self._decode(batches, number, frozen)
-            for source, found in self._decoding.sources.items():
-                sources.setdefault(source, set()).update(found)
-            if self._fetch(sources):  # the tables that exist: now decode with their schemas
+            for source, names in self._decoding.sources.items():
+                sources.setdefault(source, set()).update(names)
+            if self._fetch(sources):  # existing tables: decode again with their schemas
                 self._book.require(self._before)
                 continue
             if not deltas or stop:
@@ -122,7 +122,7 @@ class _Stage:
         routing = routing_of(self._settings)
         destinations = {source: routing.destination(source) for source in sources}
         return Rehearsal(
-            sources={source: frozenset(found) for source, found in sources.items()},
+            sources={source: frozenset(names) for source, names in sources.items()},
             destinations=destinations,
             schemas=self._schemas(destinations),
             before=self._before,
@@ -150,18 +150,18 @@ class _Stage:
             answers=self._book.schemas.answers_given(),
         )
         self._decoding.use(plan)
-        found: list[Decoded] = []
+        decoded: list[Decoded] = []
         deltas: list[SchemaDelta] = []
         ddl: list[TableDdl] = []
         for raw in batches:
             result = self._decoding.decode(raw)
             deltas += result.deltas
             ddl += self._decoding.ddl(raw)
-            found.append((raw, result))
-        return found, deltas, ddl
+            decoded.append((raw, result))
+        return decoded, deltas, ddl
 
     def _fetch(self, sources: Mapping[SourceTable, set[str]]) -> bool:
-        """Bring tables that exist into the scratch warehouse; whether there were any."""
+        """Copy existing tables into the scratch warehouse; whether there were any."""
         new = False
         for source in sources:
             place = routing_of(self._settings).written(source)
@@ -183,26 +183,26 @@ class _Stage:
 
     def _foreign(self) -> dict[str, str]:
         """Tables of others that have the names of Lakeward's own, and what is wrong with them."""
-        now_ms, found = self._clock.now_ms(), dict[str, str]()
-        for name, wanted in (
+        now_ms, faults = self._clock.now_ms(), dict[str, str]()
+        for name, schema in (
             (self._book.quarantine, quarantine_schema(now_ms)),
             (self._book.history, history_schema(now_ms)),
         ):
             try:
                 if self._real.exists(name):
-                    require_own_table(name, self._real.table(name).schema, wanted)
+                    require_own_table(name, self._real.table(name).schema, schema)
             except LakewardError as error:
-                found[name] = str(error)
-        return found
+                faults[name] = str(error)
+        return faults
 
     def _schemas(self, places: Mapping[SourceTable, Destination | None]) -> dict[str, TableSchema]:
         written = [place for place in places.values() if place is not None and not place.refusal]
         names = {place.table for place in written}
-        found = {}
+        schemas = {}
         for name in sorted(names):
             try:
                 if self._scratch.exists(name):
-                    found[name] = self._scratch.table(name).schema
+                    schemas[name] = self._scratch.table(name).schema
             except LakewardError as error:
                 self._problems.setdefault(name, str(error))
-        return found
+        return schemas

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples of all topics of a source: their size, and records of their beginning and end.
 
-Nothing is committed and no consumer group is joined. The beginning shows what a snapshot brings,
-the end what the source sends now; records in between are not read.
+Nothing is committed and no consumer group is joined. The beginning shows the records of a
+snapshot, the end those that the source sends now; records in between are not read.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ class TopicSample:
         partitions: how many it has (1 for files).
         records: between its ends; an estimate for files. Offsets that hold no record count too.
         bytes: of keys and values, estimated by the sample; size of the files for files.
-        cleanup_policy: as the broker says it; empty for files, or where access to it is denied.
+        cleanup_policy: as the broker reports it; empty for files, or where access to it is denied.
         batches: the sample.
     """
 
@@ -80,12 +80,12 @@ def topic_samples(
     Raises:
         RetryableError: the source did not answer.
         InvalidRequestError: access denied.
-        NotFoundError: the directory is not there.
+        NotFoundError: the directory does not exist.
     """
     if isinstance(settings, FileSourceSettings):
         if not Path(settings.path).is_dir():
             raise NotFoundError(
-                "the source directory is not there", hint="set `source.path`", path=settings.path
+                "the source directory does not exist", hint="set `source.path`", path=settings.path
             )
         listing = list_files(settings)
         return [_of_files(settings, topic, files, records) for topic, files in listing.items()]
@@ -105,11 +105,11 @@ def _of_kafka(settings: KafkaSourceSettings, records: int, configs: Configs) -> 
     for (topic, partition), ends in sorted(marks.items()):
         places.setdefault(topic, {})[int(partition)] = ends
     policies = configs(settings, list(places))
-    found = []
+    samples = []
     for topic, partitions in places.items():
         batches = tuple(_read(settings, _kafka_ranges(topic, partitions, records)))
         count = sum(high - low for low, high in partitions.values())
-        found.append(
+        samples.append(
             TopicSample(
                 name=topic,
                 partitions=len(partitions),
@@ -119,7 +119,7 @@ def _of_kafka(settings: KafkaSourceSettings, records: int, configs: Configs) -> 
                 batches=batches,
             )
         )
-    return found
+    return samples
 
 
 def _kafka_ranges(
@@ -141,19 +141,19 @@ def _policies(settings: KafkaSourceSettings, topics: Sequence[str]) -> Mapping[s
     if not topics:
         return {}
     client = AdminClient({**admin_config(settings), "log_level": 0})
-    wanted = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+    resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
     try:
-        futures = client.describe_configs(wanted, request_timeout=_REQUEST_TIMEOUT_S)
+        futures = client.describe_configs(resources, request_timeout=_REQUEST_TIMEOUT_S)
     except KafkaException as error:
         raise broker_error(error) from error
-    found = {}
+    policies = {}
     for resource, future in futures.items():
         try:
             entry = future.result().get("cleanup.policy")
-        except KafkaException:  # the ACL to describe configurations is one of its own
+        except KafkaException:  # describing configurations needs a separate ACL
             continue
-        found[resource.name] = "" if entry is None else str(entry.value)
-    return found
+        policies[resource.name] = "" if entry is None else str(entry.value)
+    return policies
 
 
 # --- files
@@ -170,13 +170,13 @@ def _of_files(
     whole = sum(map(len, first)) < records
     if not whole and records > 1:
         first = _first(iter(first), (records + 1) // 2)
-        seen = first[-1].offsets[-1] if first else -1
+        last_offset = first[-1].offsets[-1] if first else -1
         window = max(_TAIL_BYTES, int(2 * mean * records))
         tail: list[RawBatch] = []
         for at in reversed(places):
-            read = _read(settings, _file_range(settings, topic, files, at, window))
-            tail = [*(_above(batch, seen) for batch in read), *tail]
-            if sum(map(len, tail)) >= records // 2 or at == seen >> POSITION_BITS:
+            batches = _read(settings, _file_range(settings, topic, files, at, window))
+            tail = [*(_above(batch, last_offset) for batch in batches), *tail]
+            if sum(map(len, tail)) >= records // 2 or at == last_offset >> POSITION_BITS:
                 break
         first += _last(tail, records // 2)
     unpacked = size * _unpacked_ratio(settings, files)
@@ -192,7 +192,7 @@ def _of_files(
 
 
 def _unpacked_ratio(settings: FileSourceSettings, files: Sequence[ListedFile]) -> float:
-    """How much more the lines are than the files, by the first file that is compressed."""
+    """Ratio of the size of lines to that of files, by the first file that is compressed."""
     packed = [file for file in files if file.packed and file.size]
     if not packed:
         return 1.0
@@ -207,7 +207,7 @@ def _unpacked_ratio(settings: FileSourceSettings, files: Sequence[ListedFile]) -
 def _file_range(
     settings: FileSourceSettings, topic: str, files: Sequence[ListedFile], index: int, window: int
 ) -> Iterator[SourceRange]:
-    """A file, or with a window the lines in its last bytes; a packed file has no such end."""
+    """A file, or with a window the lines in its last bytes; none of a packed file."""
     file = files[index]
     path = Path(settings.path, file.name)
     base = index << POSITION_BITS
@@ -243,28 +243,28 @@ def _record_bytes(batches: Sequence[RawBatch]) -> float:
 
 
 def _first(batches: Iterator[RawBatch], records: int) -> list[RawBatch]:
-    found: list[RawBatch] = []
+    parts: list[RawBatch] = []
     for batch in batches:
-        taken = _part(batch, 0, records)
-        found.append(taken)
-        records -= len(taken)
+        part = _part(batch, 0, records)
+        parts.append(part)
+        records -= len(part)
         if records <= 0:
             break
-    return found
+    return parts
 
 
 def _last(batches: Sequence[RawBatch], records: int) -> list[RawBatch]:
-    found: list[RawBatch] = []
+    parts: list[RawBatch] = []
     for batch in reversed(batches):
         if records <= 0:
             break
-        found.insert(0, _part(batch, max(0, len(batch) - records), len(batch)))
-        records -= len(found[0])
-    return found
+        parts.insert(0, _part(batch, max(0, len(batch) - records), len(batch)))
+        records -= len(parts[0])
+    return parts
 
 
 def _above(batch: RawBatch, offset: int) -> RawBatch:
-    begin = sum(1 for each in batch.offsets if each <= offset)
+    begin = sum(1 for position in batch.offsets if position <= offset)
     return _part(batch, begin, len(batch))
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sampled records say of the source's columns: their types as the connector names them.
+"""Types of the source's columns in sampled records, as the connector names them.
 
-For people, beside the decoder: of each source table one record of every distinct schema
+For reports, independent of the decoder: of each source table one record of every distinct schema
 block is read. Formats without schema blocks carry no types, except Canal's `mysqlType`; then the
-type that the decoder saw has to do.
+JSON type of the values is reported.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from ingest.source.records import RawBatch
 from ingest.tools.plan.sample import TopicSample
 
 _MOST_RECORDS = 2_000
-"""Records looked into of one topic."""
+"""Records of one topic that are examined."""
 
 _KINDS: Mapping[type, str] = {
     bool: "JSON true or false",
@@ -38,13 +38,13 @@ _SHORT = {
 
 @dataclasses.dataclass(slots=True)
 class Observed:
-    """What was seen in the events of one source table.
+    """Statistics of the events of one source table.
 
     Attributes:
-        columns: type of each column as the source names it, or what its values are in JSON.
+        columns: type of each column as the source names it, or the JSON type of its values.
         typed: whether events carry types.
         connector: `postgresql`, `mysql`, …; empty when events do not say.
-        records: row events looked into.
+        records: row events examined.
         keyless: those without a key.
         changes: updates and deletes.
         no_before: updates and deletes without a `before`.
@@ -69,20 +69,20 @@ def observe(
     Args:
         topics: the sample.
         value: reads a record's value as a JSON message.
-        placeholder: what stands for a value that was not sent.
+        placeholder: stands for a value that was not sent.
 
     Returns:
         By (database, schema, table); empty texts where events do not carry them, and by the topic's
         name as table where they carry none.
     """
-    found: dict[tuple[str, str, str], Observed] = {}
+    observed: dict[tuple[str, str, str], Observed] = {}
     forms = Placeholder(placeholder).needles
     for topic in topics:
         for raw, at in _some(topic):
             message = _parsed(value(raw, at))
             if message is not None:
-                _look(found, raw, at, message, forms)
-    return found
+                _look(observed, raw, at, message, forms)
+    return observed
 
 
 def _some(topic: TopicSample) -> Iterator[tuple[RawBatch, int]]:
@@ -124,25 +124,25 @@ def _look(
     enveloped = isinstance(operation, str) and bool(origin)
     if enveloped and operation not in ("c", "r", "u", "d"):
         return
-    seen = found.setdefault(place, Observed())
-    seen.records += 1
-    seen.keyless += raw.keys[at] is None
-    seen.connector = str(origin.get("connector") or seen.connector)
+    stats = found.setdefault(place, Observed())
+    stats.records += 1
+    stats.keyless += raw.keys[at] is None
+    stats.connector = str(origin.get("connector") or stats.connector)
     if enveloped and operation in ("u", "d"):
-        seen.changes += 1
-        seen.no_before += event.get("before") is None
+        stats.changes += 1
+        stats.no_before += event.get("before") is None
     data = raw.values[at] or b""
-    seen.unavailable += any(form in data for form in forms)
+    stats.unavailable += any(form in data for form in forms)
     if isinstance(block, dict):
-        seen.typed = True
-        seen.columns.update(_block_columns(block, enveloped=enveloped))
+        stats.typed = True
+        stats.columns.update(_block_columns(block, enveloped=enveloped))
     elif isinstance(event.get("mysqlType"), dict):
-        seen.typed = True
-        seen.columns.update({str(k): str(v) for k, v in event["mysqlType"].items()})
+        stats.typed = True
+        stats.columns.update({str(k): str(v) for k, v in event["mysqlType"].items()})
     elif enveloped and isinstance(event.get("after"), dict):
         for name, value in event["after"].items():
             if value is not None:
-                seen.columns.setdefault(name, _KINDS.get(type(value), "JSON"))
+                stats.columns.setdefault(name, _KINDS.get(type(value), "JSON"))
 
 
 def _block_columns(block: Mapping[str, Any], *, enveloped: bool) -> Iterator[tuple[str, str]]:
@@ -163,12 +163,12 @@ def _named(field: Mapping[str, Any]) -> str:
     """A short name: the database's own where the connector sends it, else the semantic one."""
     parameters = field.get("parameters")
     parameters = parameters if isinstance(parameters, dict) else {}
-    own = parameters.get("__debezium.source.column.type")
-    if own:
+    native_type = parameters.get("__debezium.source.column.type")
+    if native_type:
         length = parameters.get("__debezium.source.column.length")
         scale = parameters.get("__debezium.source.column.scale")
-        sizes = ", ".join(str(each) for each in (length, scale) if each is not None)
-        return f"{own}({sizes})" if sizes else str(own)
+        sizes = ", ".join(str(size) for size in (length, scale) if size is not None)
+        return f"{native_type}({sizes})" if sizes else str(native_type)
     literal = str(field.get("type", ""))
     if literal == "array" and isinstance(field.get("items"), dict):
         return f"array<{_named(field['items'])}>"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How types that need care are treated, of those in a plan. Source: types.md. Pure."""
+"""Treatment of the types in a plan that need care. Source: types.md. Pure."""
 
 import dataclasses
 import re
@@ -14,7 +14,7 @@ class Policy:
 
     Attributes:
         kind: what it is.
-        types: (type of the source, column type) pairs that were met.
+        types: (type of the source, column type) pairs that occur.
         columns: how many columns have them.
         example: one of them, `database.table.column`.
         treatment: how values are handled, with the settings in force.
@@ -124,7 +124,7 @@ def policies(
     zone: str,
     binary: str,
 ) -> list[Policy]:
-    """Policies of the types that were met.
+    """Policies of the types that occur.
 
     Args:
         columns: (`database.table.column`, type of the source or "", column type).
@@ -133,24 +133,24 @@ def policies(
         binary: `source.debezium.binary.handling.mode`.
     """
     facts = {**_facts(frozenset(mapping)), "zone": zone, "binary": binary}
-    met: dict[str, tuple[dict[str, None], list[str]]] = {}
+    groups: dict[str, tuple[dict[str, None], list[str]]] = {}
     for name, source, lake in columns:
-        rule = next((each for each in _RULES if _is(each, source, lake)), None)
+        rule = next((rule for rule in _RULES if _is(rule, source, lake)), None)
         if rule is None:
             continue
-        types, names = met.setdefault(rule.kind, ({}, []))
+        types, names = groups.setdefault(rule.kind, ({}, []))
         types[f"{source} → {lake}" if source else lake] = None
         names.append(name)
     return [
         Policy(
             kind=rule.kind,
-            types=tuple(met[rule.kind][0]),
-            columns=len(met[rule.kind][1]),
-            example=met[rule.kind][1][0],
+            types=tuple(groups[rule.kind][0]),
+            columns=len(groups[rule.kind][1]),
+            example=groups[rule.kind][1][0],
             treatment=rule.treatment.format_map(facts),
         )
         for rule in _RULES
-        if rule.kind in met
+        if rule.kind in groups
     ]
 
 

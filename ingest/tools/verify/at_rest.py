@@ -33,7 +33,7 @@ def at_rest(
     """Keep a pipeline from writing a table.
 
     Yields:
-        Checks that it is so, and raises `RetryableError` or `FencedError` if not.
+        A check that raises `RetryableError` or `FencedError` if it may write again.
 
     Raises:
         RetryableError: the daemon did not answer.
@@ -87,8 +87,8 @@ def _parked_reason(settings: Settings, table: FileStoreTable, name: str) -> str 
     """Why a table is parked; None = it is not."""
     parking = Parking(table.file_io, settings.sink.warehouse, settings.pipeline.name)
     parking.load()
-    found = parking.parked().get(name)
-    return None if found is None else found.reason
+    entry = parking.parked().get(name)
+    return None if entry is None else entry.reason
 
 
 def _request(

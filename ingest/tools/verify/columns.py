@@ -53,12 +53,12 @@ class Columns:
     @property
     def key_names(self) -> list[str]:
         """Names of the keys in the lake table."""
-        return [each.name for each in self.keys]
+        return [column.name for column in self.keys]
 
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of every batch."""
-        return pa.schema([pa.field(each.name, arrow_type(each.type)) for each in self.all])
+        return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in self.all])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,32 +132,32 @@ def plan_columns(
     compared: dict[str, Compared] = {}
     left_out: list[LeftOut] = []
     for field in schema.fields:
-        found = (without or {}).get(field.name) or find(field.name, field.type)
-        if isinstance(found, str):
-            left_out.append(LeftOut(field.name, found))
+        match = (without or {}).get(field.name) or find(field.name, field.type)
+        if isinstance(match, str):
+            left_out.append(LeftOut(field.name, match))
         else:
-            compared[field.name] = Compared(field.name, field.type, found.name, found.form)
-    wanted = list(key or schema.primary_keys)
-    keys = [name for name in wanted if name in compared]
-    if wanted and (not keys or (key and len(keys) < len(key))):
+            compared[field.name] = Compared(field.name, field.type, match.name, match.form)
+    key_names = list(key or schema.primary_keys)
+    keys = [name for name in key_names if name in compared]
+    if key_names and (not keys or (key and len(keys) < len(key))):
         raise InvalidRequestError(
-            "the source does not have the key of the table",
+            "the source lacks the table's key columns",
             hint="name columns that identify a row in both with --key",
-            key=", ".join(wanted),
+            key=", ".join(key_names),
         )
     if not compared:
         raise InvalidRequestError("the table and the source have no column in common")
-    used = {each.source for each in compared.values()} | {each.column for each in left_out}
+    used = {entry.source for entry in compared.values()} | {entry.column for entry in left_out}
     left_out += [
         LeftOut(name, "not in the lake table") for name in source_names if name not in used
     ]
     names = keys or list(compared)
     columns = Columns(
         tuple(compared[name] for name in names),
-        tuple(each for name, each in compared.items() if name not in names),
+        tuple(column for name, column in compared.items() if name not in names),
         keyed=bool(keys),
     )
-    missing = tuple(name for name in wanted if name not in compared)
+    missing = tuple(name for name in key_names if name not in compared)
     return PlannedColumns(columns, tuple(left_out), missing)
 
 

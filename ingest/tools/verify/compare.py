@@ -73,18 +73,18 @@ def hashed_schema(columns: Columns) -> pa.Schema:
 
 def hashed(rows: pa.RecordBatch, columns: Columns, unfit: Sequence[Unfit] = ()) -> pa.RecordBatch:
     """Hash rows; unfit values count by their text."""
-    found = [column_hashes(column) for column in rows.columns]
+    hashes = [column_hashes(column) for column in rows.columns]
     texts: dict[int, dict[str, str]] = {}
     for row, column, text in unfit:
-        found[rows.schema.get_field_index(column)][row] = ~text_hash(text)
+        hashes[rows.schema.get_field_index(column)][row] = ~text_hash(text)
         texts.setdefault(row, {})[column] = text
     count = rows.num_rows
     unfit_column = pa.nulls(count, _UNFIT_TYPE)
     if texts:
         pairs = [list(texts[row].items()) if row in texts else None for row in range(count)]
         unfit_column = pa.array(pairs, _UNFIT_TYPE)
-    keys = combined_hashes(found[: len(columns.keys)], count)
-    values = combined_hashes([keys, *found[len(columns.keys) :]], count)
+    keys = combined_hashes(hashes[: len(columns.keys)], count)
+    values = combined_hashes([keys, *hashes[len(columns.keys) :]], count)
     arrays = [*rows.columns, unfit_column, pa.array(keys), pa.array(values)]
     return pa.RecordBatch.from_arrays(arrays, schema=hashed_schema(columns))
 
@@ -134,7 +134,7 @@ def compare(
         lake: the other.
         columns: what is compared.
         directory: for the hashes.
-        rows_per_range: wanted rows of a range.
+        rows_per_range: target number of rows of a range.
         limit: of the keys that are returned.
 
     Raises:
@@ -145,18 +145,18 @@ def compare(
         for name, side in (("source", source), ("lake", lake))
     }
     rows = max(table.num_rows for table in tables.values())
-    wanted = max(16, min(_MOST_RANGES, rows // rows_per_range))
-    bits = int(wanted - 1).bit_length()
+    range_count = max(16, min(_MOST_RANGES, rows // rows_per_range))
+    bits = int(range_count - 1).bit_length()
     with _connected(tables, directory) as database:
         sums = {name: _sums(database, name, 64 - bits) for name in tables}
         differing = [
-            each
-            for each in sorted({*sums["source"], *sums["lake"]})
-            if sums["source"].get(each) != sums["lake"].get(each)
+            range_
+            for range_ in sorted({*sums["source"], *sums["lake"]})
+            if sums["source"].get(range_) != sums["lake"].get(range_)
         ]
-        found = _joined(database, 64 - bits, differing, limit + 1) if differing else {}
-    kept = dict(list(found.items())[:limit])
-    candidates, kinds = _candidates(tables, columns, kept)
+        differences = _joined(database, 64 - bits, differing, limit + 1) if differing else {}
+    head = dict(list(differences.items())[:limit])
+    candidates, kinds = _candidates(tables, columns, head)
     return Comparison(
         source_rows=tables["source"].num_rows,
         lake_rows=tables["lake"].num_rows,
@@ -166,7 +166,7 @@ def compare(
         ranges_differing=len(differing),
         candidates=candidates,
         kinds=kinds,
-        complete=len(found) <= limit,
+        complete=len(differences) <= limit,
     )
 
 
@@ -201,10 +201,10 @@ def _sums(database: Any, side: str, shift: int) -> dict[int, _Sum]:
 
 
 def _checksum(sums: Mapping[int, _Sum]) -> str:
-    total = sum(each[1] for each in sums.values()) & _MASK
+    total = sum(entry[1] for entry in sums.values()) & _MASK
     mixed = 0
-    for each in sums.values():
-        mixed ^= each[2]
+    for entry in sums.values():
+        mixed ^= entry[2]
     return f"{total:016x}{mixed:016x}"
 
 

@@ -3,7 +3,7 @@
 
 SQLAlchemy and the drivers are optional packages (`lakeward[verify]`): `runs` imports this module
 only when the source is a database. SQL is written as text, and values pass without SQLAlchemy's
-types, so that they come as the driver makes them. Sessions are read-only, in UTC.
+types, so that they come as the driver returns them. Sessions are read-only, in UTC.
 
 Where the key is the table's primary key and its values compare as parameters as they do in ORDER BY
 (`source_types.Way.pages`), rows are read in pages by keyset: each page begins after the last key
@@ -104,8 +104,8 @@ class SourceTable:
 
     def column(self, name: str) -> SourceColumn | None:
         """The column of this name; else the one whose name differs in case alone."""
-        exact = [each for each in self.columns if each.name == name]
-        loose = [each for each in self.columns if each.name.lower() == name.lower()]
+        exact = [column for column in self.columns if column.name == name]
+        loose = [column for column in self.columns if column.name.lower() == name.lower()]
         if exact:
             return exact[0]
         return loose[0] if len(loose) == 1 else None
@@ -120,8 +120,8 @@ class Database:
     """Connections to a source.
 
     Raises:
-        InvalidRequestError: the driver is missing, or the URL is none.
-        NotFoundError: it names a file that is not there.
+        InvalidRequestError: the driver is missing, or the URL is malformed.
+        NotFoundError: it names a file that does not exist.
     """
 
     def __init__(self, url: SourceUrl) -> None:
@@ -141,7 +141,7 @@ class Database:
             ) from error
         except (sqlalchemy.exc.ArgumentError, ValueError) as error:
             raise InvalidRequestError(
-                "the source is no URL of a database",
+                "the source is not a database URL",
                 hint="write it like postgresql+psycopg://user:${file:/run/pw}@host/database",
                 detail=url.cleared(str(error).split("'", maxsplit=1)[0]),
             ) from None
@@ -193,10 +193,10 @@ class Database:
         number = original.args[0] if original.args else None
         if state in _DENIED_STATES or number in _DENIED_NUMBERS or _DENIED.search(message):
             return AccessDeniedError(
-                "the source database refused us", detail=message, source=self.url.shown
+                "the source database denied access", detail=message, source=self.url.shown
             )
         if _MISSING.search(message):
-            return NotFoundError("not in the source", detail=message, source=self.url.shown)
+            return NotFoundError("not found in the source", detail=message, source=self.url.shown)
         driver = self.engine.dialect.loaded_dbapi
         refused = driver.OperationalError, driver.InterfaceError
         if isinstance(original, refused) and self.dialect != "sqlite":
@@ -218,7 +218,7 @@ class Database:
         """
         schema, _, table = name.rpartition(".")
         prepare = self.engine.dialect.identifier_preparer.quote_identifier
-        quoted = ".".join(prepare(each) for each in (schema, table) if each)
+        quoted = ".".join(prepare(part) for part in (schema, table) if part)
         with self.connected() as connection:
             columns = self._columns(connection, schema, table, quoted)
             if not columns:
@@ -249,10 +249,10 @@ class Database:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", sqlalchemy.exc.SAWarning)
             try:
-                found = sqlalchemy.inspect(connection).get_columns(table, schema)
+                rows = sqlalchemy.inspect(connection).get_columns(table, schema)
             except sqlalchemy.exc.NoSuchTableError:
                 return ()
-        return tuple(SourceColumn(each["name"], str(each["type"]).lower()) for each in found)
+        return tuple(SourceColumn(column["name"], str(column["type"]).lower()) for column in rows)
 
     def _unique(
         self, connection: Connection, schema: str | None, table: str
@@ -267,7 +267,7 @@ class Database:
                 return ()
 
     def position(self) -> str | None:
-        """Where the database's log ends; None where it cannot say."""
+        """The end of the database's log; None where it is unknown."""
         for statement in _POSITIONS.get(self._flavour(), ()):
             try:
                 with self.connected() as connection:
@@ -279,7 +279,7 @@ class Database:
         return None
 
     def is_replica(self) -> bool:
-        """Whether the database follows another one, as far as the database says."""
+        """Whether the database follows another one, as far as the database reports."""
         statement = {
             "postgresql": "SELECT pg_is_in_recovery()",
             "mysql": "SELECT @@global.read_only",
@@ -314,7 +314,7 @@ class Database:
 
 
 def _check_file(parsed: Any) -> None:
-    """SQLite would make a file that is not there."""
+    """SQLite would create a missing file."""
     name = parsed.database or ""
     plain = parsed.get_backend_name() == "sqlite" and not name.startswith((":", "file:"))
     if plain and name and not Path(name).is_file():
@@ -341,7 +341,7 @@ _PAGE_BYTES = 32 << 20
 """Size of a page in Arrow [bytes]; as Python objects it is about three times as large."""
 
 _ROW_VALUES = ("postgresql", "sqlite")
-"""Databases that use an index for `(a, b) > (1, 2)`; others do for the same written out."""
+"""Databases that use an index for `(a, b) > (1, 2)`; others use one for the same written out."""
 
 _INTEGERS = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
 _PAGED = ("postgresql", "sqlite", "mysql", "mariadb")
@@ -395,16 +395,16 @@ class DatabaseSide:
         self._database = database
         self._table = table
         self._columns = columns
-        self._ways = [ways[each.name] for each in columns.all]
+        self._ways = [ways[column.name] for column in columns.all]
         quote = database.engine.dialect.identifier_preparer.quote_identifier
-        self._quoted = [escaped(quote(each.source)) for each in columns.all]
+        self._quoted = [escaped(quote(column.source)) for column in columns.all]
         self._keys = self._quoted[: len(columns.keys)]
         self._page_rows = page_rows
         self._fixed_where: list[str] = []
         self._fixed_values: dict[str, Any] = {}
         self._fix(where, bounds or KeyBounds())
-        key_names = frozenset(each.source for each in columns.keys)
-        unique = any(each and each <= key_names for each in table.unique)
+        key_names = frozenset(column.source for column in columns.keys)
+        unique = any(names and names <= key_names for names in table.unique)
         key_ways = self._ways[: len(columns.keys)]
         self.paged = (
             columns.keyed
@@ -431,7 +431,7 @@ class DatabaseSide:
         return _SQLITE_KEYS if self._database.dialect == "sqlite" else _KEYS_PER_SELECT
 
     def _fix(self, where: str | None, bounds: KeyBounds) -> None:
-        """Note the conditions of every query."""
+        """Set the conditions common to all queries."""
         if where is not None:
             self._fixed_where.append(f"({escaped(where)})")
         for name, mark, bound in (("low", ">=", bounds.low), ("high", "<=", bounds.high)):
@@ -445,13 +445,13 @@ class DatabaseSide:
             yield from self._pages(connection) if self.paged else self._streamed(connection)
 
     def _select(self, conditions: Sequence[str], tail: str = "") -> Any:
-        wanted = ", ".join(
+        columns = ", ".join(
             way.expression.format(name) + f" AS c{place}"
             for place, (way, name) in enumerate(zip(self._ways, self._quoted, strict=True))
         )
-        every = [*self._fixed_where, *conditions]
-        where = f" WHERE {' AND '.join(every)}" if every else ""
-        return sqlalchemy.text(f"SELECT {wanted} FROM {escaped(self._table.quoted)}{where}{tail}")
+        clauses = [*self._fixed_where, *conditions]
+        where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
+        return sqlalchemy.text(f"SELECT {columns} FROM {escaped(self._table.quoted)}{where}{tail}")
 
     def _streamed(self, connection: Connection) -> Iterator[pa.RecordBatch]:
         with self._database.errors():
@@ -467,14 +467,14 @@ class DatabaseSide:
                 rows = result.fetchmany(size.rows)
             if not rows:
                 return
-            made = self._rows(rows)
-            size.adapt(made)
-            yield made
+            batch = self._rows(rows)
+            size.adapt(batch)
+            yield batch
 
     def _fetched(
         self, connection: Connection, query: Any, values: Mapping[str, Any]
     ) -> Sequence[tuple[Any, ...]]:
-        """All rows, as the driver makes them: SQLAlchemy's rows cost as much again."""
+        """All rows, as the driver returns them: SQLAlchemy's rows double the cost."""
         with self._database.errors():
             result = connection.execute(query, values)
             rows: Sequence[tuple[Any, ...]] = result.cursor.fetchall()
@@ -491,15 +491,17 @@ class DatabaseSide:
             limit = size.rows
             rows = self._fetched(connection, self._select(where, f"{order}{limit}"), values)
             if rows:
-                made = self._rows(rows)
-                size.adapt(made)
-                yield made
+                batch = self._rows(rows)
+                size.adapt(batch)
+                yield batch
             if len(rows) < limit:
                 return
-            found = dict(zip(last, rows[-1], strict=False))
-            if found.items() <= values.items():
-                raise InternalError("the source gives the same page again", table=self._table.name)
-            values |= found
+            key_values = dict(zip(last, rows[-1], strict=False))
+            if key_values.items() <= values.items():
+                raise InternalError(
+                    "the source returned the same page again", table=self._table.name
+                )
+            values |= key_values
             where = [after]
 
     def _after(self) -> tuple[str, list[str]]:
@@ -514,7 +516,7 @@ class DatabaseSide:
         for place in range(len(names)):
             equal = [f"{self._keys[i]} = {marks[i]}" for i in range(place)]
             ways.append("(" + " AND ".join([*equal, f"{self._keys[place]} > {marks[place]}"]) + ")")
-        # the first condition is implied; with it an index can be entered
+        # the first condition is implied; it lets the database use an index
         return f"{self._keys[0]} >= {marks[0]} AND ({' OR '.join(ways)})", names
 
     def of_keys(self, keys: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -529,9 +531,9 @@ class DatabaseSide:
         condition, values = self._is_one_of(list(zip(*columns, strict=True)))
         values |= self._fixed_values
         with self._database.connected() as connection:
-            found = self._fetched(connection, self._select([condition]), values)
-        if found:
-            yield self._rows(found)
+            rows = self._fetched(connection, self._select([condition]), values)
+        if rows:
+            yield self._rows(rows)
 
     def _is_one_of(self, keys: Sequence[tuple[Any, ...]]) -> tuple[str, dict[str, Any]]:
         values: dict[str, Any] = {}
@@ -543,11 +545,11 @@ class DatabaseSide:
             names.append([f"key_{row}_{place}" for place in range(len(key))])
             values |= dict(zip(names[-1], key, strict=True))
         if self._database.dialect in _ROWS_IN:
-            rows = ", ".join("(" + ", ".join(f":{name}" for name in each) + ")" for each in names)
+            rows = ", ".join("(" + ", ".join(f":{name}" for name in group) + ")" for group in names)
             return f"({', '.join(self._keys)}) IN ({rows})", values
         parts = [
-            " AND ".join(f"{key} = :{name}" for key, name in zip(self._keys, each, strict=True))
-            for each in names
+            " AND ".join(f"{key} = :{name}" for key, name in zip(self._keys, group, strict=True))
+            for group in names
         ]
         return "(" + " OR ".join(f"({part})" for part in parts) + ")", values
 
@@ -567,7 +569,7 @@ class DatabaseSide:
 
 
 def _one_way_to_write(key: Compared) -> bool:
-    """Whether SQLite, which knows no types, holds a value of the lake in one way only."""
+    """Whether SQLite, which knows no types, stores a value of the lake in one way only."""
     written = (*_INTEGERS, TypeRoot.VARCHAR, TypeRoot.CHAR, TypeRoot.VARBINARY, TypeRoot.BINARY)
     return isinstance(key.type, AtomicType) and key.type.root in written
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values as database drivers give them, as columns of a lake table's Arrow types.
+"""Values as database drivers return them, as columns of a lake table's Arrow types.
 
-A whole column is converted by Arrow when its Python types say that nothing can be lost; else value
+A whole column is converted by Arrow when its Python types show that nothing can be lost; else value
 by value, exactly. A value that the lake's type cannot hold is *unfit*: null in the column, and kept
 as text, so that it equals no value of the lake.
 
 Rules: a time is cut to milliseconds, a timestamp to the column's precision (both as the pipeline
-stores them); a zoned timestamp is its instant in UTC, and one without zone where a zone is wanted,
+stores them); a zoned timestamp is its instant in UTC, and one without zone where one is expected,
 or the reverse, is taken to be UTC; MySQL's zero dates are null, as Debezium sends them.
 
 Values that mean the same are then brought to one form (`canonical`). Most columns are compared by
-their values. Two kinds of STRING columns are not, because what fills them may write the same value
+their values. Two kinds of STRING columns are not, because their writers may render the same value
 in several ways: JSON documents (space, order of keys) and numbers (zeros at the end). JSON costs a
 Python step per distinct text of a batch. And MySQL's TIMESTAMP of zero is null when a connector
 takes a snapshot and 1970-01-01 00:00:00 when it follows the log; no real TIMESTAMP is that moment,
@@ -59,7 +59,7 @@ def fit(values: Sequence[Any], type_: DataType, arrow: pa.DataType, bits: bool =
     """Convert a column.
 
     Args:
-        values: as the driver gave them, None for null.
+        values: as the driver returned them, None for null.
         type_: of the lake's column.
         arrow: its Arrow type.
         bits: texts of digits are bit strings.
@@ -86,7 +86,7 @@ def fit(values: Sequence[Any], type_: DataType, arrow: pa.DataType, bits: bool =
 
 
 def _assembled(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
-    """The column of what `_one_by_one` made: of dates and timestamps it makes counts."""
+    """The column of values of `_one_by_one`, which converts dates and timestamps to counts."""
     if pa.types.is_timestamp(arrow):
         return pa.array(values, pa.int64()).view(arrow)
     if pa.types.is_date32(arrow):
@@ -191,7 +191,7 @@ def cut_to_precision(column: pa.Array, type_: DataType) -> pa.Array:
 
 
 def _one_by_one(type_: DataType, arrow: pa.DataType, bits: bool) -> Callable[[Any], Any]:
-    """What makes a value fit for an Arrow array of the type, or raises one of `_UNFIT`."""
+    """The converter of values for an Arrow array of the type; it raises one of `_UNFIT`."""
     if isinstance(type_, ArrayType):
         element = _one_by_one(type_.element, arrow.value_type, bits)
         return lambda value: _assembled(
@@ -232,7 +232,7 @@ def _integer(value: Any) -> int:
         return _microseconds(value) if ":" in value else int(value)
     number = int(value)
     if number != value:
-        raise ValueError("not whole")
+        raise ValueError("not an integer")
     return number
 
 
@@ -267,7 +267,7 @@ def _text(value: Any) -> str:
 
 
 def plain_number(value: decimal.Decimal) -> str:
-    """Digits without exponent; NaN and infinities as they are called."""
+    """Digits without exponent; NaN and infinities by name."""
     return format(value, "f") if value.is_finite() else str(value)
 
 
@@ -299,17 +299,17 @@ def _date(value: Any) -> int | None:
 
 def _parsed(text: str) -> tuple[np.datetime64, str]:
     """The day of a text, of any year, and the rest of the text."""
-    found = _WIDE.fullmatch(text.strip())
-    if found is None:
+    match = _WIDE.fullmatch(text.strip())
+    if match is None:
         raise ValueError("not a date")
-    year, day, time, before_christ = found.groups()
+    year, day, time, before_christ = match.groups()
     number = 1 - int(year) if before_christ else int(year)
     sign = "-" if number < 0 else ""
     return np.datetime64(f"{sign}{abs(number):04}{day}", "D"), time or ""
 
 
 def _zero_date(text: str) -> bool:
-    """Whether MySQL cannot mean a day by it: year, month or day are zero."""
+    """Whether it is a zero date of MySQL: year, month or day are zero."""
     parts = text[:10].split("-")
     return len(parts) == 3 and (parts[1] == "00" or parts[2] == "00")
 
@@ -323,12 +323,12 @@ def _time(value: Any) -> datetime.time:
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         millis = seconds * 1000 + value.microsecond // 1000
     if not 0 <= millis < _MS_PER_DAY:
-        raise ValueError("outside of a day")
+        raise ValueError("not within a day")
     return (_EPOCH + datetime.timedelta(milliseconds=millis)).time()
 
 
 def _timestamp(value: Any, type_: AtomicType, arrow: pa.DataType) -> int | None:
-    """What Arrow stores."""
+    """The integer that Arrow stores."""
     if isinstance(value, str):
         if _zero_date(value):
             return None
@@ -345,7 +345,7 @@ def _timestamp(value: Any, type_: AtomicType, arrow: pa.DataType) -> int | None:
 def _timestamp_of_text(text: str, arrow: pa.DataType) -> pa.Array:
     try:
         return _parsed_timestamps([text], arrow)
-    except pa.ArrowInvalid:  # a year that has not four digits
+    except pa.ArrowInvalid:  # the year is not of four digits
         day, time = _parsed(text)
         within = _parsed_timestamps([f"1970-01-01 {time or '00:00:00'}"], arrow).view(pa.int64())
         units = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}

@@ -8,7 +8,7 @@ function of type and value alone. The canonical form of a value is
 * decimals: the unscaled number, 128 bits;
 * floats: their bits, with one NaN; -0.0 and 0.0 differ;
 * texts and bytes: the bytes (XXH64);
-* null: a number of its own, so that it differs from every value with high probability;
+* null: a constant of its own, so that it differs from every value with high probability;
 * lists: their elements in order and the length; maps: their entries in any order; rows: the fields.
 
 Not part of any file format.
@@ -66,7 +66,7 @@ def column_hashes(column: pa.Array) -> Hashes:
 
 
 def _value_hashes(column: pa.Array) -> Hashes:
-    """As `column_hashes`; the hash of a null means nothing. The result is the caller's."""
+    """As `column_hashes`; the hash of a null is undefined. The caller owns the result."""
     type_ = column.type
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return xxh64(*byte_view(column))
@@ -130,9 +130,9 @@ def _map_hashes(column: pa.MapArray) -> Hashes:
     entries = pa.list_(pa.struct(fields))
     pairs = column.cast(entries)
     flat = pairs.flatten()
-    both = [column_hashes(flat.field(0)), column_hashes(flat.field(1))]
+    hashes = [column_hashes(flat.field(0)), column_hashes(flat.field(1))]
     lengths = _lengths(pairs)
-    mixed = combined_hashes(both, len(flat))
+    mixed = combined_hashes(hashes, len(flat))
     return combined_hashes([_sums(mixed, lengths), wang_mix(lengths)], len(column))
 
 

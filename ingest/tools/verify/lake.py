@@ -27,7 +27,7 @@ _KEYS_PER_SCAN = 500
 """Keys of one condition: the scan compares each of them with each file."""
 
 _SCANS = 4
-"""Scans with a condition each; for more keys than these name, one scan without is cheaper."""
+"""Scans with a condition each; for more keys one scan without a condition is cheaper."""
 
 _IN_CONDITIONS = frozenset(
     {
@@ -36,7 +36,7 @@ _IN_CONDITIONS = frozenset(
         *(TypeRoot.DATE, TypeRoot.DECIMAL, TypeRoot.TIMESTAMP, TypeRoot.BOOLEAN),
     }
 )
-"""Types of key columns that a condition can name values of; of others everything is read."""
+"""Types of key columns that a condition can list values of; other types need a full scan."""
 
 
 class TableSide:
@@ -47,7 +47,7 @@ class TableSide:
         name: `database.table`, for reports.
         columns: what is compared.
         predicate: rows that count; None = all.
-        by_source_name: the columns have the names of the source here: the table is the source.
+        by_source_name: columns are read by their names in the source: the table is the source.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TableSide:
         self._name = name
         self._columns = columns
         self._predicate = predicate
-        self._names = [each.source if by_source_name else each.name for each in columns.all]
+        self._names = [column.source if by_source_name else column.name for column in columns.all]
         self._looks_up = columns.keyed and all(
             isinstance(key.type, AtomicType)
             and key.type.root in _IN_CONDITIONS
@@ -101,7 +101,7 @@ class TableSide:
     def _read(self, condition: Predicate | None) -> Iterator[pa.RecordBatch]:
         if self.snapshot_id is None:
             return
-        parts = [each for each in (self._predicate, condition) if each is not None]
+        parts = [term for term in (self._predicate, condition) if term is not None]
         predicate = And(tuple(parts)) if parts else None
         scan = self._table.new_scan().with_snapshot(self.snapshot_id).with_all_levels()
         read = self._table.new_read(columns=list(dict.fromkeys(self._names)), predicate=predicate)
@@ -185,7 +185,7 @@ class FilesSide:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """See `Side`."""
-        names = [each.source for each in self._columns.all]
+        names = [column.source for column in self._columns.all]
         for path in parquet_files(self._io, self._path):
             with _opened(self._io, path) as file:
                 for batch in file.iter_batches(batch_size=65_536):
@@ -215,14 +215,14 @@ def parquet_files(file_io: FileIO, path: str) -> list[str]:
     """
     if Path(path).is_file() if is_local(path) else file_io.is_file(path):
         return [path]
-    found = sorted(
+    paths = sorted(
         status.path
         for status in file_io.walk(path)
         if status.path.endswith(".parquet") and not status.name.startswith(("_", "."))
     )
-    if not found:
+    if not paths:
         raise NotFoundError("there are no Parquet files", path=path)
-    return found
+    return paths
 
 
 def parquet_schema(file_io: FileIO, path: str) -> pa.Schema:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a comparison found, as values: for people as text, for machines as JSON."""
+"""Results of a comparison, as values: as text for people, as JSON for machines."""
 
 import dataclasses
 from collections import Counter
@@ -40,8 +40,8 @@ class RepairReport:
 
     def lines(self) -> Iterable[str]:
         """For people."""
-        done = "would write" if self.dry_run else "wrote"
-        yield f"  repair     {done} {self.upserts:,} rows, {self._removed()} {self.deletes:,}"
+        verb = "would write" if self.dry_run else "wrote"
+        yield f"  repair     {verb} {self.upserts:,} rows, {self._removed()} {self.deletes:,}"
         if self.filtered:
             yield f"  filtered   {self.filtered:,} keys: the pipeline's filter keeps them out"
         for reason, count in sorted(self.unrepaired.items()):
@@ -53,20 +53,20 @@ class RepairReport:
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class TableOutcome:
-    """What became of one table.
+    """The result of one table.
 
     Attributes:
         table: `database.table`.
         source: what it was compared with.
         snapshot: the lake's snapshot that was read first.
         comparison: of one read of each side.
-        confirmed: what remained when keys were read again.
+        confirmed: the differences that remained when keys were read again.
         left_out: columns that were not compared.
-        notes: what else a reader should know.
-        position: where the source's log ended when the lake was waited for.
+        notes: further remarks for the reader.
+        position: the end of the source's log that the lake had to reach.
         seconds: how long it took.
         repair: what `--repair` did.
-        error: why it could not be done.
+        error: why the comparison failed.
         skipped: why it was not tried.
     """
 
@@ -123,8 +123,8 @@ class TableOutcome:
             "moving": confirmed.moving,
             "settled": confirmed.settled,
             "complete": comparison.complete,
-            "examples": [each.document() for each in confirmed.examples],
-            "not_compared": {each.column: each.reason for each in self.left_out},
+            "examples": [example.document() for example in confirmed.examples],
+            "not_compared": {entry.column: entry.reason for entry in self.left_out},
             "notes": self.notes,
             "position": self.position,
             "seconds": round(self.seconds, 3),
@@ -142,57 +142,57 @@ class TableOutcome:
             yield f"{self.table}: skipped: {self.skipped}"
             return
         yield f"{self.table}: {self.outcome} ({self.source})"
-        found = self.comparison
+        result = self.comparison
         snapshot = "" if self.snapshot is None else f" (snapshot {self.snapshot})"
         yield (
-            f"  rows       {found.source_rows:,} in the source, "
-            f"{found.lake_rows:,} in the lake{snapshot}"
+            f"  rows       {result.source_rows:,} in the source, "
+            f"{result.lake_rows:,} in the lake{snapshot}"
         )
-        if found.source_checksum == found.lake_checksum:
-            yield f"  checksum   {found.source_checksum}"
+        if result.source_checksum == result.lake_checksum:
+            yield f"  checksum   {result.source_checksum}"
         else:
-            yield f"  checksum   source {found.source_checksum}, lake {found.lake_checksum}"
-        yield f"  ranges     {found.ranges:,} {_RANGES}, {found.ranges_differing:,} differ"
+            yield f"  checksum   source {result.source_checksum}, lake {result.lake_checksum}"
+        yield f"  ranges     {result.ranges:,} {_RANGES}, {result.ranges_differing:,} differ"
         yield from self._keys()
-        for each in self.left_out:
-            yield f"  not compared  {each.column}: {each.reason}"
+        for entry in self.left_out:
+            yield f"  not compared  {entry.column}: {entry.reason}"
         for note in self.notes:
             yield f"  note       {note}"
         yield from self._examples()
-        rate = max(found.source_rows, found.lake_rows) / self.seconds if self.seconds else 0
+        rate = max(result.source_rows, result.lake_rows) / self.seconds if self.seconds else 0
         yield f"  took       {self.seconds:.1f} s, {rate:,.0f} rows/s"
 
     def _keys(self) -> Iterable[str]:
-        found = self.confirmed
-        parts = [f"{found.counts.get(kind, 0):,} {kind.value}" for kind in Kind]
+        keys = self.confirmed
+        parts = [f"{keys.counts.get(kind, 0):,} {kind.value}" for kind in Kind]
         least = "" if self.comparison.complete else "at least "
         yield f"  keys       {least}{', '.join(parts)}"
         if self.repair is not None:
             yield from self.repair.lines()
-        if found.settled:
-            yield f"  settled    {found.settled:,} keys differed at first, and not when read again"
-        if found.moving:
+        if keys.settled:
+            yield f"  settled    {keys.settled:,} keys differed at first, and not when read again"
+        if keys.moving:
             yield (
-                f"  moving     {found.moving:,} keys changed in the source whenever they were read"
+                f"  moving     {keys.moving:,} keys changed in the source whenever they were read"
             )
 
     def _examples(self) -> Iterable[str]:
         for kind in Kind:
-            shown = [each for each in self.confirmed.examples if each.kind is kind]
-            if shown:
+            examples = [example for example in self.confirmed.examples if example.kind is kind]
+            if examples:
                 yield f"  {kind.value}:"
-                yield from (f"    {each.line}" for each in shown)
-                rest = self.confirmed.counts.get(kind, 0) - len(shown)
+                yield from (f"    {example.line}" for example in examples)
+                rest = self.confirmed.counts.get(kind, 0) - len(examples)
                 if rest > 0:
                     yield f"    … and {rest:,} more"
 
 
 def exit_code(outcomes: Iterable[TableOutcome]) -> int:
-    """Of the process: a difference counts more than a failure, that more than moving keys."""
-    found = list(outcomes)
-    if any(each.outcome == "different" for each in found):
+    """Of the process: a difference outranks a failure, a failure outranks moving keys."""
+    results = list(outcomes)
+    if any(result.outcome == "different" for result in results):
         return int(ExitCode.DIFFERENT)
-    failed = [each.error for each in found if each.error is not None]
+    failed = [result.error for result in results if result.error is not None]
     if failed:
         return exit_code_of(failed[0])
-    return int(ExitCode.RETRY) if any(each.outcome == "moving" for each in found) else 0
+    return int(ExitCode.RETRY) if any(result.outcome == "moving" for result in results) else 0

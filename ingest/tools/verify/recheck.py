@@ -53,11 +53,11 @@ class Example:
         """For people."""
         text = ", ".join(f"{name} = {_short(value)}" for name, value in self.key.items())
         if self.differences:
-            each = [
-                f"{name}: source {_short(one)}, lake {_short(two)}"
-                for name, one, two in self.differences
+            texts = [
+                f"{name}: source {_short(source)}, lake {_short(lake)}"
+                for name, source, lake in self.differences
             ]
-            text += "  " + "; ".join(each)
+            text += "  " + "; ".join(texts)
         return text
 
     def document(self) -> dict[str, Any]:
@@ -65,8 +65,8 @@ class Example:
         values: dict[str, Any] = {"kind": self.kind.name.lower(), "key": plain(self.key)}
         if self.differences:
             values["columns"] = {
-                name: {"source": plain(one), "lake": plain(two)}
-                for name, one, two in self.differences
+                name: {"source": plain(source), "lake": plain(lake)}
+                for name, source, lake in self.differences
             }
         return values
 
@@ -114,7 +114,7 @@ def confirm(
         lake: the other; it is refreshed after every wait.
         columns: what is compared.
         comparison: with the candidates.
-        rounds: how often they are read again; 0 = they are taken as they are.
+        rounds: how often they are read again; 0 = they are reported as they are.
         wait: between the reads of the source and of the lake; None = no waiting.
         shown: examples of each kind.
         masked: columns whose values no example shows.
@@ -123,9 +123,9 @@ def confirm(
     candidates, kinds = comparison.candidates, comparison.kinds
     if not columns.keyed:  # whole rows, which cannot be looked up
         return Confirmed(counts=_counts(kinds), examples=tuple(show.of_keys(candidates, kinds)))
-    found = dict(zip(candidates.column(KEY_HASH).to_pylist(), kinds, strict=True))
+    by_hash = dict(zip(candidates.column(KEY_HASH).to_pylist(), kinds, strict=True))
     unfit = _unfit_keys(candidates, columns)
-    unfit_kinds = [kind for kind, lost in zip(kinds, unfit, strict=True) if lost]
+    unfit_kinds = [kind for kind, flag in zip(kinds, unfit, strict=True) if flag]
     unfit_rows = candidates.filter(pa.array(unfit))
     keys = candidates.filter(pa.array(~unfit))
     in_source = in_lake = hashed_schema(columns).empty_table()
@@ -162,7 +162,7 @@ def confirm(
         counts=_counts([*at_rest.values(), *unfit_kinds]),
         moving=len(moving),
         unfit=len(unfit_kinds),
-        settled=len(found) - len(at_rest) - len(unfit_kinds) - len(moving),
+        settled=len(by_hash) - len(at_rest) - len(unfit_kinds) - len(moving),
         examples=(*examples, *show.of_keys(unfit_rows, unfit_kinds)),
         source=in_source,
         lake=in_lake,
@@ -174,13 +174,13 @@ def rows_of_keys(side: Side, columns: Columns, keys: pa.Table) -> pa.Table:
     """The rows of a side that have one of these keys."""
     parts = []
     for start in range(0, keys.num_rows, side.keys_at_once(keys.num_rows)):
-        some = keys.slice(start, side.keys_at_once(keys.num_rows)).combine_chunks()
-        (batch,) = some.select(columns.key_names).to_batches()
-        hashes = some.column(KEY_HASH).combine_chunks()
+        chunk = keys.slice(start, side.keys_at_once(keys.num_rows)).combine_chunks()
+        (batch,) = chunk.select(columns.key_names).to_batches()
+        hashes = chunk.column(KEY_HASH).combine_chunks()
         for rows in side.of_keys(batch):
-            chosen = rows.filter(pc.is_in(rows.column(KEY_HASH), value_set=hashes))
-            if chosen.num_rows:
-                parts.append(chosen)
+            matches = rows.filter(pc.is_in(rows.column(KEY_HASH), value_set=hashes))
+            if matches.num_rows:
+                parts.append(matches)
     return pa.Table.from_batches(parts, schema=hashed_schema(columns))
 
 
@@ -194,7 +194,7 @@ def _unfit_keys(candidates: pa.Table, columns: Columns) -> np.ndarray[Any, np.dt
     if unfit.null_count == len(unfit):
         return np.zeros(len(unfit), bool)
     names = set(columns.key_names)
-    return np.array([not names.isdisjoint(dict(each or ())) for each in unfit.to_pylist()], bool)
+    return np.array([not names.isdisjoint(dict(row or ())) for row in unfit.to_pylist()], bool)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -213,19 +213,19 @@ class _Examples:
 
     def of_keys(self, rows: pa.Table, kinds: Sequence[Kind]) -> list[Example]:
         """Of rows without a counterpart."""
-        found: list[Example] = []
+        examples: list[Example] = []
         for kind in Kind:
-            indices = [index for index, each in enumerate(kinds) if each is kind][: self.shown]
-            found += [Example(kind, self._key(rows.slice(index, 1))) for index in indices]
-        return found
+            indices = [index for index, actual in enumerate(kinds) if actual is kind][: self.shown]
+            examples += [Example(kind, self._key(rows.slice(index, 1))) for index in indices]
+        return examples
 
     def of_pairs(
         self, differing: dict[int, Kind], source: pa.Table, lake: pa.Table
     ) -> list[Example]:
         """Of keys that differ."""
-        found: list[Example] = []
+        examples: list[Example] = []
         for kind in Kind:
-            keys = [key for key, each in differing.items() if each is kind]
+            keys = [key for key, actual in differing.items() if actual is kind]
             side = lake if kind is Kind.EXTRA else source
             rows = first_rows(side, np.array(keys, np.uint64)).slice(0, self.shown)
             for index in range(rows.num_rows):
@@ -233,21 +233,21 @@ class _Examples:
                 hash_ = row.column(KEY_HASH)[0].as_py()
                 differences: tuple[tuple[str, Any, Any], ...] = ()
                 if kind is Kind.DIFFERENT:
-                    other = first_rows(lake, np.array([hash_], np.uint64))
-                    differences = self._differences(row, other)
-                found.append(Example(kind, self._key(row), differences))
-        return found
+                    counterpart = first_rows(lake, np.array([hash_], np.uint64))
+                    differences = self._differences(row, counterpart)
+                examples.append(Example(kind, self._key(row), differences))
+        return examples
 
     def _differences(self, one: pa.Table, two: pa.Table) -> tuple[tuple[str, Any, Any], ...]:
-        found: list[tuple[str, Any, Any]] = []
+        differences: list[tuple[str, Any, Any]] = []
         for column in self.columns.all:
             hashes = [
                 column_hashes(row.column(column.name).combine_chunks())[0] for row in (one, two)
             ]
             if hashes[0] != hashes[1] or column.name in _unfit(one):
                 values = [self._value(row, column.name) for row in (one, two)]
-                found.append((column.name, values[0], values[1]))
-        return tuple(found)
+                differences.append((column.name, values[0], values[1]))
+        return tuple(differences)
 
     def _key(self, row: pa.Table) -> dict[str, Any]:
         return {name: self._value(row, name) for name in self.columns.key_names}

@@ -87,7 +87,7 @@ class Repair:
         columns: what was compared.
         source: that side of the comparison.
         lake: the other.
-        find: looks a column up in the source.
+        find: looks up a column in the source.
         open_source: opens the source with other columns.
         clock: time.
 
@@ -123,9 +123,9 @@ class Repair:
         self._absent: dict[str, str] = {}
         self._read = self._columns_to_read(find)
         self._fresh = open_source(self._read)
-        everything = [each for each in table.schema.fields if each.name not in columns.key_names]
+        fields = [field for field in table.schema.fields if field.name not in columns.key_names]
         self._whole = Columns(
-            columns.keys, tuple(Compared(each.name, each.type, each.name) for each in everything)
+            columns.keys, tuple(Compared(field.name, field.type, field.name) for field in fields)
         )
         self._stored = TableSide(table, name, self._whole)
 
@@ -136,11 +136,11 @@ class Repair:
         reason = ""
         computed = {name for name, _ in self._rule.assignments}
         left_out = [
-            each
-            for each in schema.primary_keys
-            if each not in self._columns.key_names and each not in computed
+            key
+            for key in schema.primary_keys
+            if key not in self._columns.key_names and key not in computed
         ]
-        others = self._other_streams()
+        streams = self._other_streams()
         if not schema.primary_keys or not self._columns.keyed:
             reason = "it has no primary key"
         elif options.merge_engine != "deduplicate":
@@ -151,10 +151,10 @@ class Repair:
             reason = "several source tables fill it"
         elif left_out:
             reason = f"the source does not have {', '.join(left_out)} of its key"
-        elif any(each.form is not Form.PLAIN for each in self._columns.keys):
+        elif any(key.form is not Form.PLAIN for key in self._columns.keys):
             reason = "texts of its key may be written in several ways"
-        elif others:
-            reason = f"another pipeline writes it, too ({others[0]})"
+        elif streams:
+            reason = f"another pipeline writes it, too ({streams[0]})"
         if reason:
             raise InvalidRequestError(
                 f"the table cannot be repaired: {reason}",
@@ -165,20 +165,20 @@ class Repair:
     def _other_streams(self) -> list[str]:
         snapshot = self._table.latest_snapshot()
         properties = {} if snapshot is None else snapshot.properties or {}
-        own = OFFSETS_PROPERTY + self._stream
+        own_property = OFFSETS_PROPERTY + self._stream
         return sorted(
-            each.removeprefix(OFFSETS_PROPERTY)
-            for each in properties
-            if each.startswith(OFFSETS_PROPERTY) and each != own
+            name.removeprefix(OFFSETS_PROPERTY)
+            for name in properties
+            if name.startswith(OFFSETS_PROPERTY) and name != own_property
         )
 
     def _columns_to_read(self, find: Find) -> Columns:
-        """The source's columns of which rows are made; others are noted in `_absent`."""
-        found: dict[str, Compared] = {}
+        """The source's columns that rows are made from; missing ones are added to `_absent`."""
+        items: dict[str, Compared] = {}
         for field in self._transform.decode_schema.fields:
             counterpart = find(field.name, field.type)
             if isinstance(counterpart, Counterpart):  # as the connector writes it, in no other form
-                found[field.name] = Compared(field.name, field.type, counterpart.name)
+                items[field.name] = Compared(field.name, field.type, counterpart.name)
             else:
                 self._absent[field.name] = counterpart
         masked = sorted(self._absent.keys() & self._rule.mask.keys())
@@ -188,8 +188,8 @@ class Repair:
                 column=masked[0],
                 table=self._name,
             )
-        others = tuple(each for name, each in found.items() if name not in self._columns.key_names)
-        return Columns(self._columns.keys, others)
+        rest = tuple(item for name, item in items.items() if name not in self._columns.key_names)
+        return Columns(self._columns.keys, rest)
 
     # --- the work
 
@@ -227,8 +227,8 @@ class Repair:
         attempt = 0
         while True:
             attempt += 1
-            found = RepairReport(dry_run=False)
-            change = self._change(keys, found)
+            draft = RepairReport(dry_run=False)
+            change = self._change(keys, draft)
             try:
                 if change.rows.num_rows:
                     report.snapshots.append(self._write(change, require_rest))
@@ -236,8 +236,8 @@ class Repair:
             except CommitConflictError:
                 if attempt == _ATTEMPTS:
                     raise
-        report.filtered += found.filtered
-        report.unrepaired += found.unrepaired
+        report.filtered += draft.filtered
+        report.unrepaired += draft.unrepaired
         self._count(change, report)
         self._check_result(change, report)
 
@@ -263,21 +263,21 @@ class Repair:
         require_rest: Callable[[], None],
         latest: Snapshot | None,
     ) -> None:
-        """Refuse to publish on a snapshot that others wrote after the lake was read.
+        """Refuse to publish on a snapshot that another writer committed after the lake was read.
 
-        Where the rows are published already, and only their compaction is to follow, all is well.
+        If the rows are published already and only their compaction is pending, it is allowed.
 
         Raises:
-            CommitConflictError: they did; nothing was committed.
+            CommitConflictError: there is such a snapshot; nothing was committed.
         """
         newest = 0 if latest is None else latest.id
-        since = [self._table.snapshots.read(i) for i in range((base or 0) + 1, newest + 1)]
-        if any(each.commit_user == user for each in since):
+        snapshots = [self._table.snapshots.read(i) for i in range((base or 0) + 1, newest + 1)]
+        if any(snapshot.commit_user == user for snapshot in snapshots):
             return
-        for each in since:
-            if each.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE):
+        for snapshot in snapshots:
+            if snapshot.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE):
                 raise CommitConflictError(
-                    "the table was written meanwhile", table=self._name, snapshot=each.id
+                    "the table was written meanwhile", table=self._name, snapshot=snapshot.id
                 )
         require_rest()
 
@@ -312,11 +312,11 @@ class Repair:
         values, counts = np.unique(hashes, return_counts=True)
         excluded.add("the source has several rows with the key", values[counts > 1])
         fresh = excluded.without(fresh)
-        made = self._transformed(fresh, stored, excluded, report)
+        upserts = self._transformed(fresh, stored, excluded, report)
         stored = excluded.without(stored)
-        retracted = self._retracted(stored, made)
-        rows = pa.concat_tables([retracted, made.cast(retracted.schema)])
-        whole = made.select(self._whole.schema.names).cast(self._whole.schema)
+        retracted = self._retracted(stored, upserts)
+        rows = pa.concat_tables([retracted, upserts.cast(retracted.schema)])
+        whole = upserts.select(self._whole.schema.names).cast(self._whole.schema)
         parts = [hashed(batch, self._whole) for batch in whole.combine_chunks().to_batches()]
         expected = pa.Table.from_batches(parts, schema=hashed_schema(self._whole))
         return _Change(rows, expected, excluded.without(keys), self._stored.snapshot_id)
@@ -327,7 +327,7 @@ class Repair:
     def _transformed(
         self, fresh: pa.Table, stored: pa.Table, excluded: "_Excluded", report: RepairReport
     ) -> pa.Table:
-        """Make rows of the table of rows of the source, as the pipeline does.
+        """Transform rows of the source to rows of the table, as the pipeline does.
 
         Returns:
             Columns of the table and `_VALUE_KIND`.
@@ -341,7 +341,7 @@ class Repair:
             reason = self._absent.get(field.name)
             if reason is None:
                 column = fresh.column(field.name).combine_chunks()
-            else:  # the pipeline cannot have it from the source either: the stored value stays
+            else:  # the pipeline cannot read it from the source either: keep the stored value
                 column = pa.nulls(fresh.num_rows, field.type)
                 if field.name in stored.column_names:
                     column = stored.column(field.name).combine_chunks().take(before)
@@ -364,14 +364,14 @@ class Repair:
         origin = pa.RecordBatch.from_arrays(
             [pa.array(["r"] * rows.num_rows, pa.string())], schema=origin_schema(["op"])
         )
-        done = self._transform.apply(rows, origin, now_ms=self._clock.now_ms())
-        if len(done.failed):
-            kept = np.asarray(rows.column(OFFSET_COLUMN))
-            excluded.add("a transform has no result", hashes[kept[done.failed]])
-        made = pa.Table.from_batches([done.rows])
-        wanted = pc.is_in(made.column(VALUE_KIND), pa.array(list(map(int, _CHANGES)), pa.int8()))
-        report.filtered += made.num_rows - pc.sum(wanted).as_py() if made.num_rows else 0
-        return made.filter(wanted).drop_columns([OFFSET_COLUMN])
+        result = self._transform.apply(rows, origin, now_ms=self._clock.now_ms())
+        if len(result.failed):
+            positions = np.asarray(rows.column(OFFSET_COLUMN))
+            excluded.add("a transform has no result", hashes[positions[result.failed]])
+        output = pa.Table.from_batches([result.rows])
+        mask = pc.is_in(output.column(VALUE_KIND), pa.array(list(map(int, _CHANGES)), pa.int8()))
+        report.filtered += output.num_rows - pc.sum(mask).as_py() if output.num_rows else 0
+        return output.filter(mask).drop_columns([OFFSET_COLUMN])
 
     def _retracted(self, stored: pa.Table, made: pa.Table) -> pa.Table:
         """Stored rows whose primary key no new row has, as deletes."""
@@ -427,5 +427,5 @@ def _keys_where(rows: pa.Table, column: str) -> Hashes:
 
 
 def _hashes_of(rows: pa.Table, names: Sequence[str]) -> Hashes:
-    found = [column_hashes(rows.column(name).combine_chunks()) for name in names]
-    return combined_hashes(found, rows.num_rows)
+    hashes = [column_hashes(rows.column(name).combine_chunks()) for name in names]
+    return combined_hashes(hashes, rows.num_rows)

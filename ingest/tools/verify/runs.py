@@ -55,7 +55,7 @@ class Request:
 
     Attributes:
         source_table: name in the source; `{database}` and `{table}` are parts of the lake's name.
-            None = the one that the lake table says it is filled from.
+            None = the one recorded in the lake table.
         against: another table or Parquet files, instead of a database.
         key: columns that identify a row; none = the primary key.
         exclude: lake columns that are not compared.
@@ -103,7 +103,7 @@ def opened_database(url: SourceUrl) -> Any:
     """The source database.
 
     Raises:
-        InvalidRequestError: an optional package is missing, or the URL is none.
+        InvalidRequestError: an optional package is missing, or the URL is invalid.
     """
     try:
         module = importlib.import_module("ingest.tools.verify.database")
@@ -122,10 +122,10 @@ def selected_tables(catalog: Catalog, patterns: Sequence[str]) -> list[tuple[str
     Raises:
         NotFoundError: a pattern matches no table.
     """
-    found: dict[str, bool] = {}
+    tables: dict[str, bool] = {}
     for pattern in patterns:
         if not _GLOB.search(pattern):
-            found[pattern] = True
+            tables[pattern] = True
             continue
         names = [
             f"{database}.{name}"
@@ -136,8 +136,8 @@ def selected_tables(catalog: Catalog, patterns: Sequence[str]) -> list[tuple[str
         if not matching:
             raise NotFoundError("no table matches", pattern=pattern, warehouse=catalog.warehouse)
         for name in matching:
-            found.setdefault(name, False)
-    return list(found.items())
+            tables.setdefault(name, False)
+    return list(tables.items())
 
 
 def verify_tables(
@@ -149,7 +149,7 @@ def verify_tables(
     settings: Settings | None,
     clock: Clock,
 ) -> Iterator[TableOutcome]:
-    """Compare tables, one after another; an error of one leaves the others.
+    """Compare tables, one after another; an error of one does not stop the others.
 
     Args:
         catalog: where the lake tables are.
@@ -159,11 +159,11 @@ def verify_tables(
         settings: of the pipeline that fills the tables, if known.
         clock: time.
     """
-    for name, named in tables:
+    for name, by_name in tables:
         begun_s = clock.monotonic_s()
         outcome = TableOutcome(table=name)
         try:
-            _Comparison(catalog, name, request, database, settings, clock, outcome).run(named)
+            _Comparison(catalog, name, request, database, settings, clock, outcome).run(by_name)
         except (LakewardError, OSError) as error:
             _LOG.debug("not compared", exc_info=error)
             outcome.error = error
@@ -196,7 +196,7 @@ class _Comparison:
         """Compare.
 
         Args:
-            named: an error says that the table cannot be compared; else it is skipped.
+            named: whether a table that cannot be compared is an error; else it is skipped.
         """
         outcome, request = self._outcome, self._request
         self._refuse_repair()
@@ -213,11 +213,11 @@ class _Comparison:
         columns, source = self._opened(source_name, self._made())
         lake = TableSide(self._table, self._name, columns, self._lake_predicate(columns))
         outcome.source = source.label
-        waited = self._lag_wait()
-        if waited is not None:
+        lag_wait = self._lag_wait()
+        if lag_wait is not None:
             if request.repair and self._settings is not None:
                 resume_killed(self._settings, self._table, self._name)
-            outcome.position = waited()
+            outcome.position = lag_wait()
         lake.refresh()
         outcome.snapshot = lake.snapshot_id
         with tempfile.TemporaryDirectory(prefix="lakeward-verify-") as directory:
@@ -231,7 +231,7 @@ class _Comparison:
             )
             outcome.comparison = comparison
             if comparison.ranges_differing:
-                self._confirm(source, lake, columns, comparison, waited)
+                self._confirm(source, lake, columns, comparison, lag_wait)
 
     def _confirm(
         self,
@@ -278,7 +278,7 @@ class _Comparison:
             clock=self._clock,
         )
         names = [*columns.key_names, KEY_HASH]
-        rows = pa.concat_tables([each.select(names) for each in (confirmed.source, confirmed.lake)])
+        rows = pa.concat_tables([side.select(names) for side in (confirmed.source, confirmed.lake)])
         keys = first_rows(rows, np.array(list(confirmed.kinds), np.uint64))
         self._outcome.repair = repair.run(keys, dry_run=self._request.dry_run)
 
@@ -305,7 +305,7 @@ class _Comparison:
             return
         if self._settings is None:
             raise InvalidRequestError(
-                "a repair applies the pipeline's transforms and waits for its daemon",
+                "a repair needs the pipeline's transforms and its daemon",
                 hint="give the configuration of the pipeline with -c",
                 table=self._name,
             )
@@ -322,15 +322,15 @@ class _Comparison:
         if self._database is not None:
             return self._of_database(source_name, made)
         text = self._request.against or ""
-        found = _TABLE_OF_WAREHOUSE.match(text)
+        match = _TABLE_OF_WAREHOUSE.match(text)
         options = {} if self._settings is None else dict(self._settings.sink.options)
-        if found is not None:
-            warehouse, name = found.groups()
+        if match is not None:
+            warehouse, name = match.groups()
             options = options if warehouse.startswith("s3") else {}
-            other = Catalog.open(warehouse, options).table(name)
-            planned = self._planned(_by_name(other.schema.field_names), made)
+            table = Catalog.open(warehouse, options).table(name)
+            planned = self._planned(_by_name(table.schema.field_names), made)
             rows = self._other_predicate(planned.columns)
-            side = TableSide(other, text, planned.columns, rows, by_source_name=True)
+            side = TableSide(table, text, planned.columns, rows, by_source_name=True)
             return planned.columns, side
         file_io, path = resolve_file_io(text, options if text.startswith("s3") else None)
         schema: pa.Schema = parquet_schema(file_io, path)
@@ -341,11 +341,11 @@ class _Comparison:
     def _of_database(self, source_name: str, made: Mapping[str, str]) -> tuple[Columns, Side]:
         table = self._database.table(source_name)
         find, ways = self._finder(table)
-        planned = self._planned((find, [each.name for each in table.columns]), made)
+        planned = self._planned((find, [column.name for column in table.columns]), made)
         return planned.columns, self._database_side(table, planned.columns, ways)
 
     def _finder(self, table: Any) -> tuple[Find, dict[str, Way]]:
-        """A function that looks columns up in the source; how those that it found are read."""
+        """A function that looks up columns in the source; and how the columns it finds are read."""
         ways: dict[str, Way] = {}
         mapping = () if self._settings is None else self._settings.sink.type_mapping
 
@@ -444,10 +444,10 @@ class _Comparison:
 
     def _source_table(self) -> tuple[str, str]:
         """Name of the source table, or what is wrong."""
-        given = self._request.source_table
+        template = self._request.source_table
         database, _, table = self._name.partition(".")
-        if given is not None:
-            return given.replace("{database}", database).replace("{table}", table), ""
+        if template is not None:
+            return template.replace("{database}", database).replace("{table}", table), ""
         address = self._table.schema.options.get(SOURCE_TABLE_OPTION)
         if address is None:
             return "", "the table does not say which source table fills it"

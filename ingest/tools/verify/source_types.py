@@ -3,7 +3,7 @@
 
 Texts are selected where the driver's values would lose something (infinite times, zero dates, a
 year after 9999) or cost more than parsing a column of texts at once. What a connector sends in a
-shape of its own, for which there is no rule here, is left out of the comparison, and said.
+shape of its own, for which there is no rule here, is left out of the comparison and reported.
 """
 
 import dataclasses
@@ -89,7 +89,7 @@ _INFINITE = {
 
 
 def _finite(base: str, mapping: Collection[str]) -> str:
-    """What the pipeline makes of PostgreSQL's infinities; as texts they equal nothing."""
+    """What the pipeline writes for PostgreSQL's infinities; as texts they equal nothing."""
     if "infinity-to-null" in mapping:
         return "CASE WHEN isfinite({0}) THEN CAST({0} AS text) END"
     if "infinity-to-bounds" in mapping:
@@ -161,9 +161,9 @@ def _postgres(column: SourceColumn, lake: TypeRoot) -> Way:
     if base in ("real", "double precision"):
         return Way(pages=False)
     if base in ("interval", "time with time zone"):
-        found = _POSTGRES_BY_LAKE.get((base, lake))
+        expression = _POSTGRES_BY_LAKE.get((base, lake))
         refused = Way(refusal=_NO_RULE.format(base))
-        return refused if found is None else Way(found, pages=False)
+        return refused if expression is None else Way(expression, pages=False)
     if base in _POSTGRES_NOT:
         return Way(refusal=_NO_RULE.format(base))
     if base in ("json", "jsonb"):
@@ -180,7 +180,7 @@ def _postgres(column: SourceColumn, lake: TypeRoot) -> Way:
 
 
 def _postgres_bits(column: SourceColumn) -> str:
-    """Connectors leave out zeros, and do not say how long a varying string is."""
+    """Connectors omit leading zeros, and do not send the length of a varying string."""
     length = re.search(r"\((\d+)\)", column.type)
     if length is None or int(length.group(1)) > MAX_PADDED_BITS:
         return "CAST({} AS text)"

@@ -50,21 +50,21 @@ class SourceUrl:
                 values.append(value)
             return urllib.parse.quote(value, safe="")
 
-        whole = _REFERENCE.sub(filled, text)
-        found = _PARTS.match(whole)
-        if found is None:
-            return SourceUrl(whole, _HIDDEN, tuple(value for value in values if value))
-        scheme, login, place, query = found.groups()
+        url = _REFERENCE.sub(filled, text)
+        parts = _PARTS.match(url)
+        if parts is None:
+            return SourceUrl(url, _HIDDEN, tuple(value for value in values if value))
+        scheme, login, place, query = parts.groups()
         user, colon, password = (login or "").partition(":")
         secrets = [password, urllib.parse.unquote(password)] if colon else []
         secrets += [v for k, v in urllib.parse.parse_qsl(query or "") if _SECRET.search(k)]
-        shown = f"{scheme}://{user + '@' if user else ''}{place}"
+        label = f"{scheme}://{user + '@' if user else ''}{place}"
         file_values = [
             value for value, ref in zip(values, _references(text), strict=False) if "file:" in ref
         ]
         for value in file_values:
-            shown = shown.replace(urllib.parse.quote(value, safe=""), _HIDDEN)
-        return SourceUrl(whole, shown, tuple({each for each in (*secrets, *file_values) if each}))
+            label = label.replace(urllib.parse.quote(value, safe=""), _HIDDEN)
+        return SourceUrl(url, label, tuple({value for value in (*secrets, *file_values) if value}))
 
     def cleared(self, message: str) -> str:
         """A message of the driver without secrets, on one line."""
@@ -75,4 +75,4 @@ class SourceUrl:
 
 
 def _references(text: str) -> list[str]:
-    return [found for found in _REFERENCE.findall(text) if not found.startswith("$${")]
+    return [reference for reference in _REFERENCE.findall(text) if not reference.startswith("$${")]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting until the lake has what the source had at a moment.
+"""Waiting until the lake has caught up with a position of the source.
 
 The lake knows Kafka's offsets, not the database's positions. So, in this order: the database's
 position is noted; a PostgreSQL replication slot, if one is named, must confirm it, else the
 connector is given some seconds; the ends of the topics are noted; the lake must reach these ends.
-That it has is shown by the table's own snapshots, the stream's note in the warehouse or, for
-batches that brought the table nothing, by its checkpoint; or by the status page of the pipeline.
+The evidence is the table's own snapshots, the stream's note in the warehouse or, for batches
+without rows of the table, its checkpoint; or the status page of the pipeline.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ class Progress(Protocol):
     """The lag of the lake."""
 
     def note_ends(self) -> None:
-        """Note how far the topics reach now."""
+        """Record the current end offsets of the topics."""
 
     def lag(self) -> Mapping[str, int]:
         """Records between the lake and the noted ends, by `topic/partition`; only above 0."""
@@ -61,10 +61,10 @@ class KafkaLag:
         feeding = progress_of(self._table, self._stream)
         topics = set() if feeding is None else set(feeding.offsets)
         with LagProbe(self._settings.source) as probe:
-            found = probe.poll()
+            watermarks = probe.poll()
         self._ends = {
             (topic, str(partition)): high
-            for (topic, partition), (low, high) in found.items()
+            for (topic, partition), (low, high) in watermarks.items()
             if high > low and (not topics or topic in topics)
         }
 
@@ -82,7 +82,7 @@ class KafkaLag:
         }
 
     def _reached(self) -> Offsets:
-        """The furthest that one of the witnesses says."""
+        """The highest offsets that any of the witnesses reports."""
         reached: Offsets = {}
         for offsets in self._witnesses():
             for topic, parts in offsets.items():
@@ -107,30 +107,30 @@ class KafkaLag:
         progress = progress_of(self._table, self._stream)
         if progress is not None:
             yield progress.offsets
-        if self._name not in parking.behind:  # other tables' offsets say nothing about it
+        if self._name not in parking.behind:  # other tables' offsets are no evidence for it
             yield parking.held
             yield from self._of_note(-1 if progress is None else progress.identifier)
         yield self._checkpoint() or {}
 
     def _of_note(self, identifier: int) -> Iterator[Mapping[str, Any]]:
-        """Where the batch that is being committed begins; if it is in the table, where it ends."""
+        """Start offsets of the batch being committed; its end offsets if it is in the table."""
         warehouse = self._settings.sink.warehouse
         note = newest_note(self._table.file_io, warehouse, self._stream)
         if note is not None:
-            done = identifier >= note.identifier or self._name not in note.tables
-            yield note.end if done else note.start
+            committed = identifier >= note.identifier or self._name not in note.tables
+            yield note.end if committed else note.start
 
     def _checkpoint(self) -> Mapping[str, Any] | None:
-        """Where the newest finished batch ended, if the checkpoint is on this machine."""
+        """End offsets of the newest finished batch, if the checkpoint is on this machine."""
         checkpoint = Path(self._settings.pipeline.checkpoint)
         try:
             state = CheckpointState.load(checkpoint)
             if state is None or state.stream != self._stream:
                 return None
             files = state.directory(checkpoint)
-            names = [each.name for each in (files / "commits").iterdir()]
-            done = [int(name) for name in names if name.isdecimal()]
-            return read_offset_log(files, max(done)) if done else None
+            names = [entry.name for entry in (files / "commits").iterdir()]
+            batch_ids = [int(name) for name in names if name.isdecimal()]
+            return read_offset_log(files, max(batch_ids)) if batch_ids else None
         except OSError:
             return None
 
@@ -152,18 +152,18 @@ class StatusLag:
 
     def lag(self) -> Mapping[str, int]:
         """See `Progress`; the page polls the topics every `LAG_POLL_S`."""
-        left = self._noted_s + LAG_POLL_S + 1 - self._clock.monotonic_s()
-        if left > 0:
-            self._clock.sleep(left)
-        found: dict[str, int] = {}
+        remaining_s = self._noted_s + LAG_POLL_S + 1 - self._clock.monotonic_s()
+        if remaining_s > 0:
+            self._clock.sleep(remaining_s)
+        lags: dict[str, int] = {}
         for topic, parts in self._document().get("source", {}).items():
             for partition, facts in parts.items():
                 lag = facts.get("lag")
-                if lag is None:  # the page has not heard of the topic for a while
-                    found[f"{topic}/{partition}"] = 1
+                if lag is None:  # the page has no recent lag of the topic
+                    lags[f"{topic}/{partition}"] = 1
                 elif lag > 0:
-                    found[f"{topic}/{partition}"] = int(lag)
-        return found
+                    lags[f"{topic}/{partition}"] = int(lag)
+        return lags
 
     def _document(self) -> dict[str, Any]:
         try:
@@ -177,7 +177,7 @@ class StatusLag:
                 address=self._url,
             ) from error
         if not isinstance(document, dict):
-            raise RetryableError("the status page is of something else", address=self._url)
+            raise RetryableError("not the status page of a pipeline", address=self._url)
         return document
 
 
@@ -226,11 +226,11 @@ class LagWait:
     ) -> None:
         logged_s = begun_s
         while True:
-            left = lag()
-            if not left:
+            lags = lag()
+            if not lags:
                 return
             now_s = self.clock.monotonic_s()
-            text = ", ".join(f"{name} by {count}" for name, count in sorted(left.items())[:5])
+            text = ", ".join(f"{name} by {count}" for name, count in sorted(lags.items())[:5])
             if now_s - begun_s > self.timeout_s:
                 raise RetryableError(
                     "the lake did not catch up with the source in time",

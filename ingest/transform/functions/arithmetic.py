@@ -47,13 +47,13 @@ def arithmetic(operator: str, result: AtomicType) -> Kernel:
     if result.root is TypeRoot.DECIMAL:
         return _decimal_sum(_FUNCTIONS[operator], result)
     function = _FUNCTIONS[operator]
-    return _integers(function, lambda one, other: _sum(function, one, other), result)
+    return _integers(function, lambda left, right: _sum(function, left, right), result)
 
 
 def whole_quotient(
     operator: str, left: AtomicType, right: AtomicType, result: AtomicType
 ) -> Kernel | None:
-    """`DIV` (cut towards zero) or `%` (with the sign of the dividend) of numbers.
+    """`DIV` (truncated towards zero) or `%` (with the sign of the dividend) of numbers.
 
     Returns:
         None when the operands together have too many digits for it.
@@ -62,13 +62,13 @@ def whole_quotient(
     if is_floating(result):
         return _with_zero(_floating_remainder if remainder else _floating_div)
     if result.root is TypeRoot.DECIMAL:
-        one, other = decimal_of(left), decimal_of(right)
-        if one.precision + max(other.scale - one.scale, 0) > _DIVIDEND_DIGITS:
+        dividend, divisor = decimal_of(left), decimal_of(right)
+        if dividend.precision + max(divisor.scale - dividend.scale, 0) > _DIVIDEND_DIGITS:
             return None
         return _with_zero(_decimal_division(result, remainder=remainder))
     if remainder:
         return _with_zero(_integer_remainder(result))
-    return _with_zero(_integers(pc.divide_checked, lambda *both: _divided(*both)[0], result))
+    return _with_zero(_integers(pc.divide_checked, lambda *pair: _divided(*pair)[0], result))
 
 
 def quotient(left: AtomicType, right: AtomicType, result: AtomicType) -> Kernel | None:
@@ -79,30 +79,30 @@ def quotient(left: AtomicType, right: AtomicType, result: AtomicType) -> Kernel 
     """
     if is_floating(result):
         return _with_zero(_floating(pc.divide))
-    one, other = decimal_of(left), decimal_of(right)
-    shift = result.scale + 1 + other.scale - one.scale
-    if one.precision + max(shift, 0) > _DIVIDEND_DIGITS:
+    dividend, divisor = decimal_of(left), decimal_of(right)
+    shift = result.scale + 1 + divisor.scale - dividend.scale
+    if dividend.precision + max(shift, 0) > _DIVIDEND_DIGITS:
         return None
 
     def kernel(left: Values, right: Values) -> Values | Partial:
         # unscaled numbers: left * 10^shift / right has one decimal place more than the result
-        found = _divided(_unscaled(left, shift), _unscaled(right, max(0, -shift)))[0]
-        found = _labelled(found, _WIDE_DIGITS, result.scale + 1)
-        return fit(pc.round(found, result.scale, "half_towards_infinity"), result)
+        numbers = _divided(_unscaled(left, shift), _unscaled(right, max(0, -shift)))[0]
+        numbers = _labelled(numbers, _WIDE_DIGITS, result.scale + 1)
+        return fit(pc.round(numbers, result.scale, "half_towards_infinity"), result)
 
     return _with_zero(kernel)
 
 
 def fit(wide: pa.Array, result: AtomicType) -> Values | Partial:
     """256-bit decimals of the same scale as DECIMAL; those with too many digits fail."""
-    wanted = arrow_type(result)
+    target = arrow_type(result)
     try:
-        return wide.cast(wanted)
+        return wide.cast(target)
     except pa.ArrowInvalid:
         most = decimal.Decimal((0, (9,) * result.precision, -result.scale))
         failed = mask_of(pc.greater(pc.abs(wide), pa.scalar(most, wide.type)))
-    kept = pc.if_else(pa.array(failed), pa.scalar(None, wide.type), wide)
-    return Partial(kept.cast(wanted), failed, _OVERFLOW)
+    values = pc.if_else(pa.array(failed), pa.scalar(None, wide.type), wide)
+    return Partial(values.cast(target), failed, _OVERFLOW)
 
 
 def negated(type_: AtomicType) -> Kernel:
@@ -128,8 +128,8 @@ def rounded(mode: str, digits: int, result: AtomicType) -> Kernel:
 
     def kernel(column: pa.Array) -> Values | Partial:
         wide = column.cast(pa.decimal256(_WIDE_DIGITS, column.type.scale))
-        found = pc.round(wide, digits, mode)
-        return fit(found.cast(pa.decimal256(_WIDE_DIGITS, result.scale)), result)
+        values = pc.round(wide, digits, mode)
+        return fit(values.cast(pa.decimal256(_WIDE_DIGITS, result.scale)), result)
 
     return kernel
 
@@ -145,8 +145,8 @@ def truncated(width: int, type_: AtomicType) -> Kernel:
             rest = np.mod(values, width)
             failed = values < int(limits.min) + rest
             nulls = failed | column.is_null().to_numpy(zero_copy_only=False)
-            found = pa.array(np.where(failed, 0, values - rest), pa.int64(), mask=nulls)
-            return checked(found.cast(stored), failed, _OVERFLOW)
+            multiples = pa.array(np.where(failed, 0, values - rest), pa.int64(), mask=nulls)
+            return checked(multiples.cast(stored), failed, _OVERFLOW)
 
         return integers
 
@@ -172,15 +172,15 @@ def _integers(fast: Callable[..., Any], exact: Callable[..., Any], result: Atomi
         exact: the same for unscaled 256-bit decimals.
         result: type of operands and result.
     """
-    wanted = arrow_type(result)
+    target = arrow_type(result)
 
     def kernel(*values: Values) -> Values | Partial:
-        same = [value.cast(wanted) for value in values]
+        operands = [value.cast(target) for value in values]
         try:
-            return fast(*same)
+            return fast(*operands)
         except pa.ArrowInvalid:
-            numbers = exact(*(_unscaled(value, 0) for value in same))
-        return narrowed(numbers, wanted, _OVERFLOW)
+            numbers = exact(*(_unscaled(value, 0) for value in operands))
+        return narrowed(numbers, target, _OVERFLOW)
 
     return kernel
 
@@ -205,8 +205,8 @@ def narrowed(numbers: pa.Array, wanted: pa.DataType, reason: str) -> Values | Pa
     else:
         outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
     failed = mask_of(outside)
-    kept = pc.if_else(pa.array(failed), pa.scalar(None, numbers.type), numbers)
-    return Partial(kept.cast(wanted), failed, reason)
+    values = pc.if_else(pa.array(failed), pa.scalar(None, numbers.type), numbers)
+    return Partial(values.cast(wanted), failed, reason)
 
 
 def _present(left: Values, right: Values) -> Mask:
@@ -215,42 +215,42 @@ def _present(left: Values, right: Values) -> Mask:
 
 
 def _integer_remainder(result: AtomicType) -> Kernel:
-    wanted = arrow_type(result)
+    target = arrow_type(result)
 
     def longs(values: Values) -> np.ndarray:
         column = as_array(values, 1).fill_null(0)
         return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64)
 
     def kernel(left: Values, right: Values) -> Values:
-        one, other = np.broadcast_arrays(longs(left), longs(right))
-        rest = np.fmod(one, np.where((other == 0) | (other == -1), 1, other))
-        return pa.array(rest, pa.int64(), mask=~_present(left, right)).cast(wanted)
+        dividends, divisors = np.broadcast_arrays(longs(left), longs(right))
+        rest = np.fmod(dividends, np.where((divisors == 0) | (divisors == -1), 1, divisors))
+        return pa.array(rest, pa.int64(), mask=~_present(left, right)).cast(target)
 
     return kernel
 
 
 # --- decimals --------------------------------------------------------------------------------
 #
-# Where Arrow's rules for the precision of results leave no room, numbers are calculated with as
-# unscaled 256-bit integers under types that only say what Arrow must know (`_labelled`).
+# Where Arrow's rules for the precision of results leave no room, calculations use unscaled 256-bit
+# integers under types that only state what Arrow must know (`_labelled`).
 
 
 def _decimal_sum(function: Callable[..., pa.Array], result: AtomicType) -> Kernel:
     product = function is pc.multiply_checked
-    wanted = arrow_type(result)
+    target = arrow_type(result)
 
     def kernel(left: Values, right: Values) -> Values | Partial:
         left, right = _as_decimal(left), _as_decimal(right)
-        one, other = left.type, right.type
+        first, second = left.type, right.type
         if product:
-            digits = one.precision + other.precision + 1
+            digits = first.precision + second.precision + 1
         else:
-            whole = max(one.precision - one.scale, other.precision - other.scale)
-            digits = whole + max(one.scale, other.scale) + 1
+            whole = max(first.precision - first.scale, second.precision - second.scale)
+            digits = whole + max(first.scale, second.scale) + 1
         if digits <= _NARROW_DIGITS:
-            found = function(left, right)
+            values = function(left, right)
             return (
-                found.cast(wanted) if digits <= result.precision + product else fit(found, result)
+                values.cast(target) if digits <= result.precision + product else fit(values, result)
             )
         if product:
             numbers = _sum(pc.multiply, _unscaled(left, 0), _unscaled(right, 0))
@@ -285,20 +285,20 @@ def _labelled(values: Values, precision: int, scale: int) -> Values:
 
 def _sum(function: Callable[..., pa.Array], left: Values, right: Values) -> pa.Array:
     """A sum or product of unscaled numbers that is known to fit."""
-    found = function(_labelled(left, 9, 0), _labelled(right, 9, 0))
-    return _labelled(found, _WIDE_DIGITS, 0)
+    numbers = function(_labelled(left, 9, 0), _labelled(right, 9, 0))
+    return _labelled(numbers, _WIDE_DIGITS, 0)
 
 
 def _divided(left: Values, right: Values) -> tuple[pa.Array, pa.Array]:
-    """Quotient, cut towards zero, and remainder, with the sign of the dividend.
+    """Quotient, truncated towards zero, and remainder, with the sign of the dividend.
 
     Of unscaled numbers, the left one of at most 72 digits.
 
     Arrow's division of 256-bit decimals is wrong for a few divisors of more than 64 bits, so the
     remainder is checked; the rows in question are divided again.
     """
-    found = pc.divide(_labelled(left, _DIVIDEND_DIGITS, 0), _labelled(right, 1, 0))
-    times = _labelled(pc.round(found, 0, "towards_zero").cast(_WHOLE), _WIDE_DIGITS, 0)
+    ratio = pc.divide(_labelled(left, _DIVIDEND_DIGITS, 0), _labelled(right, 1, 0))
+    times = _labelled(pc.round(ratio, 0, "towards_zero").cast(_WHOLE), _WIDE_DIGITS, 0)
     rest = _sum(pc.subtract, left, _sum(pc.multiply, times, right))
     zero = pa.scalar(decimal.Decimal(0), rest.type)
     below = pc.less(pc.abs(rest), pc.abs(_labelled(right, _WIDE_DIGITS, 0)))
@@ -307,10 +307,10 @@ def _divided(left: Values, right: Values) -> tuple[pa.Array, pa.Array]:
     if not len(wrong):
         return times, rest
     pairs = [_numbers_at(values, wrong) for values in (left, right)]
-    quotients = [abs(one) // abs(other) for one, other in zip(*pairs, strict=True)]
+    quotients = [abs(dividend) // abs(divisor) for dividend, divisor in zip(*pairs, strict=True)]
     signed = [
-        number if (one < 0) == (other < 0) else -number
-        for number, one, other in zip(quotients, *pairs, strict=True)
+        number if (dividend < 0) == (divisor < 0) else -number
+        for number, dividend, divisor in zip(quotients, *pairs, strict=True)
     ]
     which = np.zeros(len(times), bool)
     which[wrong] = True
@@ -327,9 +327,9 @@ def _numbers_at(values: Values, rows: np.ndarray) -> list[int]:
 
 def _decimal_division(result: AtomicType, *, remainder: bool) -> Kernel:
     def kernel(left: Values, right: Values) -> Values | Partial:
-        one, other, scale = _aligned(left, right)
-        found = _divided(one, other)[remainder]
-        return fit(_labelled(found, _WIDE_DIGITS, scale if remainder else 0), result)
+        dividend, divisor, scale = _aligned(left, right)
+        numbers = _divided(dividend, divisor)[remainder]
+        return fit(_labelled(numbers, _WIDE_DIGITS, scale if remainder else 0), result)
 
     return kernel
 
@@ -358,9 +358,9 @@ def _floating(function: Callable[..., pa.Array]) -> Kernel:
 
     def kernel(left: Values, right: Values) -> Values | Partial:
         left, right = left.cast(pa.float64()), right.cast(pa.float64())
-        found = function(left, right)
-        grown = pc.and_(pc.is_inf(found), pc.and_(pc.is_finite(left), pc.is_finite(right)))
-        return checked(found, mask_of(grown), _OVERFLOW)
+        values = function(left, right)
+        overflow = pc.and_(pc.is_inf(values), pc.and_(pc.is_finite(left), pc.is_finite(right)))
+        return checked(values, mask_of(overflow), _OVERFLOW)
 
     return kernel
 
@@ -372,9 +372,9 @@ def _floating_div(left: Values, right: Values) -> Values:
 def _floating_remainder(left: Values, right: Values) -> Values:
     length = next(len(value) for value in (left, right) if isinstance(value, pa.Array))
     columns = [as_array(value, length).cast(pa.float64()) for value in (left, right)]
-    one, other = (column.to_numpy(zero_copy_only=False) for column in columns)
+    dividends, divisors = (column.to_numpy(zero_copy_only=False) for column in columns)
     with np.errstate(invalid="ignore"):
-        rest = np.fmod(one, other)
+        rest = np.fmod(dividends, divisors)
     return pa.array(rest, mask=~_present(*columns))
 
 
@@ -388,10 +388,10 @@ def _with_zero(kernel: Kernel) -> Kernel:
         if not mask_of(zero).any():
             return kernel(left, right)
         failed = mask_of(zero) & mask_of(pc.is_valid(left), length)
-        found = kernel(left, pc.if_else(zero, pa.scalar(None, right.type), divisor))
-        if isinstance(found, Partial):
-            return Partial(found.values, found.failed | failed, f"{_ZERO} or {_OVERFLOW}")
-        return checked(found, failed, _ZERO)
+        result = kernel(left, pc.if_else(zero, pa.scalar(None, right.type), divisor))
+        if isinstance(result, Partial):
+            return Partial(result.values, result.failed | failed, f"{_ZERO} or {_OVERFLOW}")
+        return checked(result, failed, _ZERO)
 
     return run
 

@@ -91,9 +91,7 @@ class Site:
     def _constant(self, index: int, wanted: str) -> Any:
         scalar = self.arguments[index].constant
         if scalar is None or not scalar.is_valid:
-            raise self.error(
-                f"`{self.name}` takes {wanted} here, not a value of each row", at=index
-            )
+            raise self.error(f"`{self.name}` takes {wanted} here, not a value per row", at=index)
         return scalar.as_py()
 
     def result(
@@ -105,7 +103,7 @@ class Site:
         return self.lazy(type_, runner(kernel, parts, self.text), parts, fold=bool(parts))
 
     def _try(self, kernel: Kernel, parts: Sequence[Planned]) -> None:
-        """Let the kernel do a null row, so that no type that it cannot do is met in the stream."""
+        """Run the kernel on a null row, so that an unsupported type fails before the stream."""
         row = [
             part.constant
             if part.constant is not None
@@ -118,16 +116,16 @@ class Site:
             kernel(*row)
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             types = ", ".join(shown(part.type) for part in parts)
-            raise self.error(f"`{self.name}` cannot be done for {types}") from error
+            raise self.error(f"`{self.name}` does not support {types}") from error
 
     def try_choice(self, type_: DataType) -> None:
         """Check that values of a type can be chosen row by row."""
-        one = pa.nulls(1, arrow_type(type_))
+        nulls = pa.nulls(1, arrow_type(type_))
         try:
-            pc.if_else(pa.array([True]), one, one)
-            pc.coalesce(one, one)
+            pc.if_else(pa.array([True]), nulls, nulls)
+            pc.coalesce(nulls, nulls)
         except pa.ArrowNotImplementedError as error:
-            raise self.error(f"values of {shown(type_)} cannot be chosen by row") from error
+            raise self.error(f"values of {shown(type_)} cannot be selected per row") from error
 
     def lazy(
         self,
@@ -137,12 +135,12 @@ class Site:
         *,
         fold: bool = False,
     ) -> Planned:
-        """The planned call with a run of its own, which evaluates parts only where it must."""
-        wanted = None if type_ is None else nullable(type_)
+        """The planned call with its own run function, which evaluates parts only where needed."""
+        result_type = None if type_ is None else nullable(type_)
         if fold and all(part.constant is not None for part in parts):
-            return constant(self._folded(run), wanted, self.text, self.start)
+            return constant(self._folded(run), result_type, self.text, self.start)
         columns = frozenset[str]().union(*(part.columns for part in parts))
-        return Planned(wanted, run, columns, None, self.text, self.start)
+        return Planned(result_type, run, columns, None, self.text, self.start)
 
     def _folded(self, run: Callable[[Frame], Cells]) -> pa.Scalar:
         cells = run(_ConstantFrame({}, 1))
@@ -186,24 +184,24 @@ class Site:
         Raises:
             InvalidRequestError: there is no such type.
         """
-        wanted: DataType | None = None
+        target: DataType | None = None
         times = [part for part in parts if is_temporal(part.type)]
         for part in parts:
             if times and not part.typed and is_text(part.type):
                 continue
-            found = common_type(wanted, part.type)
-            if found is None and wanted is not None and part.type is not None:
+            common = common_type(target, part.type)
+            if common is None and target is not None and part.type is not None:
                 raise expression_error(
                     self.whole,
                     part.start,
-                    f"{shown(part.type)} and {shown(wanted)} cannot be combined",
-                    self._zone_hint(wanted, part) or f"write CAST({part.text} AS {shown(wanted)})",
+                    f"{shown(part.type)} and {shown(target)} cannot be combined",
+                    self._zone_hint(target, part) or f"write CAST({part.text} AS {shown(target)})",
                 )
-            wanted = found if found is not None else wanted
-        if wanted is None:
+            target = common if common is not None else target
+        if target is None:
             return list(parts), None
-        wanted = _precise(wanted, parts)
-        return [self.coerced(part, wanted) for part in parts], wanted
+        target = _precise(target, parts)
+        return [self.coerced(part, target) for part in parts], target
 
     @staticmethod
     def _zone_hint(wanted: DataType, part: Planned) -> str:
@@ -214,7 +212,7 @@ class Site:
 
 
 def _precise(wanted: DataType, parts: Sequence[Planned]) -> DataType:
-    """A timestamp type with as many digits as texts that become one have."""
+    """A timestamp type with as many digits as the texts that are converted to it."""
     if not isinstance(wanted, AtomicType) or wanted.root not in (
         TypeRoot.TIMESTAMP,
         TypeRoot.TIMESTAMP_LTZ,
@@ -261,7 +259,7 @@ class Function:
 
 
 def constant(value: pa.Scalar, type_: DataType | None, text: str, start: int) -> Planned:
-    """A value that no row changes."""
+    """A value that is the same in every row."""
 
     def run(frame: Frame) -> Cells:
         if isinstance(frame, _ConstantFrame):

@@ -70,9 +70,9 @@ def to_walls(column: pa.Array, zone: Zone | None) -> pa.Array:
 
 def to_instants(column: pa.Array, zone: Zone | None) -> pa.Array:
     """Convert local times of the zone to instants."""
-    wanted = pa.timestamp(column.type.unit, "UTC")
+    instant_type = pa.timestamp(column.type.unit, "UTC")
     if zone is None:
-        return column.cast(wanted)
+        return column.cast(instant_type)
     numbers = column.view(pa.int64())
     values = numbers.fill_null(0).to_numpy(zero_copy_only=False)
     per_second = _PER_SECOND[column.type.unit]
@@ -81,7 +81,7 @@ def to_instants(column: pa.Array, zone: Zone | None) -> pa.Array:
     second = (zone.at(walls - before) != before) & (zone.at(walls - after) == after)
     offsets = np.where(second, after, before)
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-    return pa.array(values - offsets * per_second, pa.int64(), mask=nulls).view(wanted)
+    return pa.array(values - offsets * per_second, pa.int64(), mask=nulls).view(instant_type)
 
 
 _R = TypeRoot
@@ -94,15 +94,15 @@ def strict_cast(source: DataType, target: AtomicType, zone: Zone | None) -> Kern
 
     Args:
         source: of the argument.
-        target: wanted.
+        target: of the result.
         zone: of wall clocks of a TIMESTAMP_LTZ.
     """
     if dataclasses.replace(source, nullable=True) == dataclasses.replace(target, nullable=True):
         return lambda values: values
     if isinstance(source, AtomicType):
-        found = _by_zone(source, target, zone)
-        if found is not None:
-            return found
+        kernel = _by_zone(source, target, zone)
+        if kernel is not None:
+            return kernel
         if is_integer(target) and not is_text(source) and source.root is not _R.BOOLEAN:
             return _to_integer(source, target)
         if is_temporal(source) and is_text(target):
@@ -113,11 +113,11 @@ def strict_cast(source: DataType, target: AtomicType, zone: Zone | None) -> Kern
 
 
 def _by_zone(source: AtomicType, target: AtomicType, zone: Zone | None) -> Kernel | None:
-    """Casts that cross the border between instants and wall clocks."""
-    instants, wanted = source.root is _R.TIMESTAMP_LTZ, target.root is _R.TIMESTAMP_LTZ
-    if instants == wanted or is_integer(source) or is_integer(target):
+    """Casts between instants and wall clocks."""
+    source_ltz, target_ltz = source.root is _R.TIMESTAMP_LTZ, target.root is _R.TIMESTAMP_LTZ
+    if source_ltz == target_ltz or is_integer(source) or is_integer(target):
         return None
-    if instants:
+    if source_ltz:
         walls = dataclasses.replace(source, root=_R.TIMESTAMP)
         after = strict_cast(walls, target, zone)
         if after is None:
@@ -130,10 +130,10 @@ def _by_zone(source: AtomicType, target: AtomicType, zone: Zone | None) -> Kerne
 
 def _followed(first: Kernel, second: CastColumn) -> Kernel:
     def run(column: pa.Array) -> Values | Partial:
-        found = first(column)
-        if isinstance(found, Partial):
-            return dataclasses.replace(found, values=second(found.values))
-        return second(found)
+        result = first(column)
+        if isinstance(result, Partial):
+            return dataclasses.replace(result, values=second(result.values))
+        return second(result)
 
     return run
 
@@ -153,28 +153,28 @@ def _plain(source: DataType, target: AtomicType) -> Kernel:
         failed = np.zeros(len(column), bool)
         if floating and target.root is _R.DECIMAL:
             failed = mask_of(pc.invert(pc.is_finite(column)))
-        found, failed = _cast_rest(cast, column, failed)
+        values, failed = _cast_rest(cast, column, failed)
         if lossy:
-            failed = failed | _lost(column, found)
-        return checked(found, failed, reason)
+            failed = failed | _lost(column, values)
+        return checked(values, failed, reason)
 
     return run
 
 
 def _cast_rest(cast: CastColumn, column: pa.Array, failed: Mask) -> tuple[pa.Array, Mask]:
-    """The column cast where it can be, and where it cannot; a round per kind of failure."""
+    """The column cast where possible, and the rows that fail; a round per kind of failure."""
     while True:
-        kept = column
+        remaining = column
         if failed.any():
-            kept = pc.if_else(pa.array(failed), pa.scalar(None, column.type), column)
+            remaining = pc.if_else(pa.array(failed), pa.scalar(None, column.type), column)
         try:
-            return cast(kept), failed
+            return cast(remaining), failed
         except CastError as error:
-            more = failed | _failing(cast, kept, error.failed)
+            more = failed | _failing(cast, remaining, error.failed)
         except pa.ArrowInvalid:
-            more = failed | _failing(cast, kept, None)
+            more = failed | _failing(cast, remaining, None)
         if (more == failed).all():
-            raise InternalError("a cast fails, but for no row")
+            raise InternalError("a cast failed without a failing row")
         failed = more
 
 
@@ -192,23 +192,23 @@ def _failing(cast: CastColumn, column: pa.Array, failed: pa.Array | None) -> Mas
 
 def _lost(column: pa.Array, found: pa.Array) -> Mask:
     """Values that became null, or infinite though they were finite."""
-    lost = pc.and_(column.is_valid(), found.is_null())
+    losses = pc.and_(column.is_valid(), found.is_null())
     if pa.types.is_floating(found.type) and pa.types.is_floating(column.type):
-        lost = pc.or_(lost, pc.and_(pc.is_inf(found), pc.is_finite(column)))
-    return mask_of(lost)
+        losses = pc.or_(losses, pc.and_(pc.is_inf(found), pc.is_finite(column)))
+    return mask_of(losses)
 
 
 def _to_integer(source: AtomicType, target: AtomicType) -> Kernel | None:
     if not can_cast(source, target):
         return None
-    wanted = arrow_type(target)
+    target_type = arrow_type(target)
     reason = f"out of the range of {type_name(target)}"
     if is_temporal(source):
-        # seconds come as BIGINT, so that what does not fit an INT is seen
+        # seconds are BIGINT, so that values out of the range of INT are detected
         seconds = column_cast(source, AtomicType(_R.BIGINT))
-        return lambda column: narrowed(seconds(column), wanted, reason)
+        return lambda column: narrowed(seconds(column), target_type, reason)
     if source.root is _R.DECIMAL:
-        return lambda column: narrowed(pc.round(column, 0, "towards_zero"), wanted, reason)
+        return lambda column: narrowed(pc.round(column, 0, "towards_zero"), target_type, reason)
     if is_floating(source):
-        return lambda column: narrowed(pc.trunc(column), wanted, reason)
-    return lambda column: narrowed(column, wanted, reason)
+        return lambda column: narrowed(pc.trunc(column), target_type, reason)
+    return lambda column: narrowed(column, target_type, reason)

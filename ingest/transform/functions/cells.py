@@ -2,7 +2,7 @@
 """How a planned expression runs: over whole columns, and with rows that fail.
 
 A kernel that cannot give a value for some row gives null there and says which rows and why
-(`Partial`); it never raises for data. Failures climb to the top of the expression, except through
+(`Partial`); it never raises for data. Failures propagate up the expression, except through
 what is only evaluated for some rows: branches of CASE, the right side of AND and OR, later
 arguments of COALESCE. Kernels get Arrow arrays, or scalars for constants, and at least one array.
 """
@@ -71,7 +71,7 @@ class Planned:
     Attributes:
         type: of the result; None for a bare NULL.
         run: gives the cells of a frame.
-        columns: names of the columns that must be there.
+        columns: names of the columns that must exist.
         constant: the value, where it depends on no row.
         text: as written.
         start: first character in the whole expression.
@@ -88,7 +88,7 @@ class Planned:
 
 
 class Frame:
-    """The rows that expressions are evaluated on; results of named expressions are kept.
+    """The rows that expressions are evaluated on; results of named expressions are cached.
 
     Args:
         columns: by name, all of one length.
@@ -125,10 +125,10 @@ def runner(kernel: Kernel, parts: Sequence[Planned], text: str) -> Callable[[Fra
     reason = f" in `{text}`"
 
     def run(frame: Frame) -> Cells:
-        cells = [part.run(frame) for part in parts]
-        failures = tuple(failure for one in cells for failure in one.failures)
-        found = _guarded(kernel, [one.values for one in cells], frame.num_rows)
-        return with_failures(found, failures, reason)
+        arguments = [part.run(frame) for part in parts]
+        failures = tuple(failure for argument in arguments for failure in argument.failures)
+        result = _guarded(kernel, [argument.values for argument in arguments], frame.num_rows)
+        return with_failures(result, failures, reason)
 
     return run
 
@@ -149,12 +149,12 @@ def _guarded(kernel: Kernel, values: Sequence[Values], num_rows: int) -> Values 
 
     failed = np.zeros(num_rows, bool)
     failed[failing_positions(attempt, num_rows, _RAISED)] = True
-    none = pa.array(failed)
-    cleared = [pc.if_else(none, pa.scalar(None, column.type), column) for column in columns]
-    found = kernel(*cleared)
-    if isinstance(found, Partial):
-        return Partial(found.values, found.failed | failed, f"{found.reason}, or {reason}")
-    return Partial(found, failed, reason)
+    mask = pa.array(failed)
+    cleared = [pc.if_else(mask, pa.scalar(None, column.type), column) for column in columns]
+    result = kernel(*cleared)
+    if isinstance(result, Partial):
+        return Partial(result.values, result.failed | failed, f"{result.reason}, or {reason}")
+    return Partial(result, failed, reason)
 
 
 def with_failures(
@@ -191,13 +191,13 @@ def as_array(values: Values, length: int) -> pa.Array:
 
 def mask_of(condition: Values, length: int = 1) -> Mask:
     """Where a condition is true; not where it is null."""
-    known = pc.fill_null(as_array(condition, length), False)
-    return np.asarray(known.to_numpy(zero_copy_only=False), bool)
+    flags = pc.fill_null(as_array(condition, length), False)
+    return np.asarray(flags.to_numpy(zero_copy_only=False), bool)
 
 
 def checked(values: pa.Array, failed: Mask, reason: str) -> Values | Partial:
     """The values, or null where they failed."""
     if not failed.any():
         return values
-    kept = pc.if_else(pa.array(failed), pa.scalar(None, values.type), values)
-    return Partial(kept, failed, reason)
+    remaining = pc.if_else(pa.array(failed), pa.scalar(None, values.type), values)
+    return Partial(remaining, failed, reason)

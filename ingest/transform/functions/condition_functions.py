@@ -2,7 +2,7 @@
 """Comparisons, logic and choices: SQL's three-valued logic, evaluated from left to right.
 
 Floating numbers compare as in filters of the table format: NaN equals NaN and is greater than every
-number. What AND, OR, CASE, IF and COALESCE do not need for a row cannot fail for it.
+number. Operands that AND, OR, CASE, IF and COALESCE do not need for a row cannot fail for it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +50,7 @@ _KERNELS: Mapping[str, Callable[..., Any]] = {
 
 
 def _comparable(site: Site) -> tuple[list[Planned], Callable[[Values], Values]]:
-    """Both sides and what brings their values to one type."""
+    """Both sides and the cast of their values to one type."""
     left, right = site.arguments
     if is_numeric(left.type) and is_numeric(right.type):
         assert isinstance(left.type, AtomicType)
@@ -98,17 +98,17 @@ def _compare(site: Site) -> Planned:
 
 
 def _compare_floats(name: str, left: Values, right: Values) -> Values:
-    found = _KERNELS[name](left, right)
-    one, other = pc.is_nan(left), pc.is_nan(right)
+    result = _KERNELS[name](left, right)
+    left_nan, right_nan = pc.is_nan(left), pc.is_nan(right)
     if name in ("=", "<=", ">="):
-        found = pc.or_(found, pc.and_(one, other))
+        result = pc.or_(result, pc.and_(left_nan, right_nan))
     if name == "<>":
-        return pc.and_(found, pc.invert(pc.and_(one, other)))
+        return pc.and_(result, pc.invert(pc.and_(left_nan, right_nan)))
     if name in ("<", "<="):
-        return pc.or_(found, pc.and_(other, pc.invert(one)))
+        return pc.or_(result, pc.and_(right_nan, pc.invert(left_nan)))
     if name in (">", ">="):
-        return pc.or_(found, pc.and_(one, pc.invert(other)))
-    return found
+        return pc.or_(result, pc.and_(left_nan, pc.invert(right_nan)))
+    return result
 
 
 def _distinct(site: Site) -> Planned:
@@ -130,8 +130,8 @@ def _in(site: Site) -> Planned:
     if values is not None:
 
         def kernel(column: Values) -> Values:
-            found = pc.is_in(column, value_set=values)
-            return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
+            matches = pc.is_in(column, value_set=values)
+            return pc.if_else(pc.is_valid(column), matches, pa.scalar(None, pa.bool_()))
 
         return site.result(BOOLEAN, kernel, [left])
     return _any(site, [_compare(_of(site, "=", left, item)) for item in items])
@@ -156,10 +156,10 @@ def _value_set(left: Planned, items: Sequence[Planned]) -> pa.Array | None:
         (is_text(item.type) and is_text(type_)) or (is_integer(item.type) and is_integer(type_))
         for item in items
     )
-    if len(scalars) < len(items) or not alike or not all(one.is_valid for one in scalars):
+    if len(scalars) < len(items) or not alike or not all(scalar.is_valid for scalar in scalars):
         return None
     try:
-        return pa.array([one.as_py() for one in scalars], arrow_type(type_))
+        return pa.array([scalar.as_py() for scalar in scalars], arrow_type(type_))
     except (pa.ArrowInvalid, OverflowError):
         return None
 
@@ -222,13 +222,13 @@ def _joined(site: Site, join: Callable[..., Any], *, decided_by: bool) -> Planne
     left, right = (condition(site, part) for part in site.arguments)
 
     def run(frame: Frame) -> Cells:
-        one, other = left.run(frame), right.run(frame)
-        values = join(as_array(one.values, frame.num_rows), other.values)
-        if not other.failures:
-            return Cells(values, one.failures)
-        decided = one.values if decided_by else pc.invert(one.values)
+        left_cells, right_cells = left.run(frame), right.run(frame)
+        values = join(as_array(left_cells.values, frame.num_rows), right_cells.values)
+        if not right_cells.failures:
+            return Cells(values, left_cells.failures)
+        decided = left_cells.values if decided_by else pc.invert(left_cells.values)
         open_rows = ~mask_of(decided, frame.num_rows)
-        return Cells(values, one.failures + restricted(other.failures, open_rows))
+        return Cells(values, left_cells.failures + restricted(right_cells.failures, open_rows))
 
     return site.lazy(BOOLEAN, run, [left, right])
 
@@ -240,14 +240,14 @@ def choice(
     site: Site, branches: Sequence[tuple[Planned, Planned]], otherwise: Planned | None
 ) -> Planned:
     """`CASE WHEN …`: the value of the first condition that is true."""
-    conditions = [condition(site, one) for one, _ in branches]
+    conditions = [condition(site, test) for test, _ in branches]
     values = [value for _, value in branches]
     aligned, type_ = site.aligned(values if otherwise is None else [*values, otherwise])
     if type_ is None:
-        raise site.error("no branch says what the type is", "write CAST(NULL AS …)")
+        raise site.error("no branch determines the type", "write CAST(NULL AS …)")
     last = aligned[-1] if otherwise is not None else None
     pairs = list(zip(conditions, aligned, strict=False))
-    wanted = arrow_type(type_)
+    target = arrow_type(type_)
     site.try_choice(type_)
 
     def run(frame: Frame) -> Cells:
@@ -255,22 +255,22 @@ def choice(
         failures: tuple[Failure, ...] = ()
         chosen: list[tuple[Mask, Values]] = []
         for test, value in pairs:
-            tested = test.run(frame)
-            failures += restricted(tested.failures, rest)
-            taken = mask_of(tested.values, frame.num_rows) & rest
-            if taken.any():
+            test_cells = test.run(frame)
+            failures += restricted(test_cells.failures, rest)
+            mask = mask_of(test_cells.values, frame.num_rows) & rest
+            if mask.any():
                 cells = value.run(frame)
-                failures += restricted(cells.failures, taken)
-                chosen.append((taken, cells.values))
-                rest &= ~taken
-        found: Values = pa.scalar(None, wanted)
+                failures += restricted(cells.failures, mask)
+                chosen.append((mask, cells.values))
+                rest &= ~mask
+        result: Values = pa.scalar(None, target)
         if last is not None:
             cells = last.run(frame)
             failures += restricted(cells.failures, rest)
-            found = cells.values
-        for taken, values in reversed(chosen):
-            found = pc.if_else(pa.array(taken), values, found)
-        return Cells(as_array(found, frame.num_rows), failures)
+            result = cells.values
+        for mask, values in reversed(chosen):
+            result = pc.if_else(pa.array(mask), values, result)
+        return Cells(as_array(result, frame.num_rows), failures)
 
     return site.lazy(type_, run, [*conditions, *aligned])
 
@@ -288,15 +288,15 @@ def _coalesce(site: Site) -> Planned:
 
     def run(frame: Frame) -> Cells:
         first = parts[0].run(frame)
-        found, failures = as_array(first.values, frame.num_rows), first.failures
+        result, failures = as_array(first.values, frame.num_rows), first.failures
         for part in parts[1:]:
-            empty = np.asarray(pc.is_null(found).to_numpy(zero_copy_only=False), bool)
+            empty = np.asarray(pc.is_null(result).to_numpy(zero_copy_only=False), bool)
             if not empty.any():
                 break
             cells = part.run(frame)
             failures += restricted(cells.failures, empty)
-            found = pc.coalesce(found, cells.values)
-        return Cells(found, failures)
+            result = pc.coalesce(result, cells.values)
+        return Cells(result, failures)
 
     return site.lazy(type_, run, parts)
 
@@ -319,11 +319,11 @@ def _extreme(better: str) -> Callable[[Site], Planned]:
             raise site.error(f"values of {shown(type_)} have no order")
 
         def run(*values: Values) -> Values:
-            found = _ordered(better, values)
-            known = pc.is_valid(values[0])
+            result = _ordered(better, values)
+            all_valid = pc.is_valid(values[0])
             for value in values[1:]:
-                known = pc.and_(known, pc.is_valid(value))
-            return pc.if_else(known, found, pa.scalar(None, found.type))
+                all_valid = pc.and_(all_valid, pc.is_valid(value))
+            return pc.if_else(all_valid, result, pa.scalar(None, result.type))
 
         return site.result(type_, run, parts)
 
@@ -331,14 +331,14 @@ def _extreme(better: str) -> Callable[[Site], Planned]:
 
 
 def _ordered(name: str, values: Sequence[Values]) -> Values:
-    found = values[0]
+    extreme = values[0]
     for value in values[1:]:
-        if pa.types.is_floating(found.type):
-            better = _compare_floats(name, value, found)
+        if pa.types.is_floating(extreme.type):
+            better = _compare_floats(name, value, extreme)
         else:
-            better = _KERNELS[name](value, found)
-        found = pc.if_else(better, value, found)
-    return found
+            better = _KERNELS[name](value, extreme)
+        extreme = pc.if_else(better, value, extreme)
+    return extreme
 
 
 CONDITIONS: dict[str, Function] = {

@@ -56,16 +56,16 @@ def _operands(site: Site) -> tuple[list[Planned], AtomicType, AtomicType]:
                 hint = "write an INTERVAL, like: at + INTERVAL '1' DAY; or datediff(a, b)"
             raise site.error(f"`{site.name}` takes numbers, not {shown(part.type)}", hint, index)
     parts = [_narrow(part, parts) for part in parts]
-    one, other = parts[0].type, parts[1].type
-    assert isinstance(one, AtomicType)
-    assert isinstance(other, AtomicType)
-    return parts, one, other
+    left_type, right_type = parts[0].type, parts[1].type
+    assert isinstance(left_type, AtomicType)
+    assert isinstance(right_type, AtomicType)
+    return parts, left_type, right_type
 
 
 def _narrow(part: Planned, parts: list[Planned]) -> Planned:
     """A whole number that is written beside a decimal has only the digits that it needs."""
-    others = (other.type for other in parts if isinstance(other.type, AtomicType))
-    beside = any(type_.root is TypeRoot.DECIMAL for type_ in others)
+    types = (operand.type for operand in parts if isinstance(operand.type, AtomicType))
+    beside = any(type_.root is TypeRoot.DECIMAL for type_ in types)
     if (
         not beside
         or not is_integer(part.type)
@@ -98,7 +98,7 @@ def _interval(site: Site) -> Planned | None:
     elif marks[0] is None and site.name in ("+", "-"):
         part, mark = site.arguments[0], marks[1]
     else:
-        raise site.error("an interval is added to a date or taken from it")
+        raise site.error("an interval can only be added to or subtracted from a date")
     assert mark is not None
     steps, unit = mark
     return shifted(site, part, -steps if site.name == "-" else steps, unit)
@@ -115,11 +115,11 @@ def _marked(part: Planned) -> tuple[int, str] | None:
 def _divide(site: Site) -> Planned:
     parts, left, right = _operands(site)
     if is_integer(left) and is_integer(right):
-        one, other = site.arguments
+        dividend, divisor = site.arguments
         raise site.error(
             "`/` of whole numbers truncates in some databases and not in others",
-            f"write {one.text} DIV {other.text}, "
-            f"or CAST({one.text} AS DECIMAL(18, 2)) / {other.text}",
+            f"write {dividend.text} DIV {divisor.text}, "
+            f"or CAST({dividend.text} AS DECIMAL(18, 2)) / {divisor.text}",
         )
     type_ = DOUBLE if is_floating(left) or is_floating(right) else quotient_type(left, right)
     kernel = quotient(left, right, type_)
@@ -163,12 +163,12 @@ def _rounding(site: Site, mode: str, digits: int) -> Planned:
         return part
     if type_.root is not TypeRoot.DECIMAL:
         return site.result(type_, rounded(mode, digits, type_), [part])
-    given = decimal_of(type_)
-    if digits >= given.scale:
+    decimal_type = decimal_of(type_)
+    if digits >= decimal_type.scale:
         return part
-    whole = min(given.precision - given.scale + 1, MAX_PRECISION - digits)
-    wanted = dataclasses.replace(given, precision=whole + digits, scale=digits)
-    return site.result(wanted, rounded(mode, digits, wanted), [part])
+    whole = min(decimal_type.precision - decimal_type.scale + 1, MAX_PRECISION - digits)
+    result_type = dataclasses.replace(decimal_type, precision=whole + digits, scale=digits)
+    return site.result(result_type, rounded(mode, digits, result_type), [part])
 
 
 NUMBER_FUNCTIONS: dict[str, Function] = {

@@ -96,7 +96,7 @@ def _as_text(site: Site, index: int) -> Planned:
 
 
 def _of_text(site: Site, kernel: Kernel, type_: DataType = STRING) -> Planned:
-    """A call that is done with its first argument, a text."""
+    """A call on its first argument, a text."""
     return site.result(type_, kernel, [_text(site, 0)])
 
 
@@ -144,7 +144,7 @@ def _concat_ws(site: Site) -> Planned:
     parts = [_as_text(site, index) for index in range(1, len(site.arguments))]
 
     def kernel(*values: Values) -> Values:
-        # Arrow's way of skipping nulls loses rows of nothing but nulls
+        # Arrow's option to skip nulls loses rows that hold only nulls
         pieces = [pc.binary_join_element_wise(separator, value, "") for value in values]
         joined = pc.binary_join_element_wise(*(pc.fill_null(piece, "") for piece in pieces), "")
         return pc.utf8_slice_codeunits(joined, len(separator))
@@ -163,8 +163,8 @@ def _slice(begin: int, end: int | None) -> Kernel:
 
     def kernel(column: pa.Array) -> Values | Partial:
         short = pc.less(pc.utf8_length(column), begin if end is None else end)
-        found = pc.utf8_slice_codeunits(column, begin, end)
-        return checked(found, mask_of(short), "the string is too short")
+        slices = pc.utf8_slice_codeunits(column, begin, end)
+        return checked(slices, mask_of(short), "the string is too short")
 
     return kernel
 
@@ -262,14 +262,14 @@ def _like(*, ignore_case: bool) -> Callable[[Site], Planned]:
 
 
 def _with_backslash(pattern: str, escape: str) -> str:
-    found, escaped = "", False
+    result, escaped = "", False
     for letter in pattern:
         if letter == escape and not escaped:
             escaped = True
             continue
-        found += f"\\{letter}" if letter == "\\" or (escaped and letter in "%_") else letter
+        result += f"\\{letter}" if letter == "\\" or (escaped and letter in "%_") else letter
         escaped = False
-    return found
+    return result
 
 
 def _padded(function: Callable[..., Any], name: str) -> Function:
@@ -300,8 +300,8 @@ def _split_part(site: Site) -> Planned:
         enough = pc.fill_null(pc.greater_equal(pc.list_value_length(lists), number), False)
         starts = lists.offsets.to_numpy()[:-1] + (number - 1)
         where = pa.array(starts, pa.int64(), mask=~enough.to_numpy(zero_copy_only=False))
-        found = pc.fill_null(lists.values.take(where), "")
-        return pc.if_else(column.is_valid(), found, pa.scalar(None, pa.string()))
+        parts = pc.fill_null(lists.values.take(where), "")
+        return pc.if_else(column.is_valid(), parts, pa.scalar(None, pa.string()))
 
     return _of_text(site, kernel)
 

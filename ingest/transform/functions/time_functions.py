@@ -153,23 +153,23 @@ def date_pattern(text: str) -> DatePattern:
 
 def _refused(text: str, detail: str) -> InvalidRequestError:
     hint = f"letters are {_SUPPORTED}; write it like: yyyy-MM-dd HH:mm:ss"
-    return InvalidRequestError("a date pattern is refused", detail=detail, hint=hint, pattern=text)
+    return InvalidRequestError("invalid date pattern", detail=detail, hint=hint, pattern=text)
 
 
 def _quoted(text: str, start: int) -> tuple[str, int]:
     """The text between quotes and the position after it; two quotes are one."""
     if text[start : start + 2] == "''":
         return "'", start + 2
-    found, position = "", start + 1
+    literal, position = "", start + 1
     while position < len(text):
         if text[position] != "'":
-            found += text[position]
+            literal += text[position]
             position += 1
         elif text[position : position + 2] == "''":
-            found += "'"
+            literal += "'"
             position += 2
         else:
-            return found, position + 1
+            return literal, position + 1
     raise _refused(text, "a quote is not closed")
 
 
@@ -273,7 +273,7 @@ def _local(site: Site, index: int, precision: int | None) -> tuple[Planned, bool
         ), False
     if precision is not None:
         last = len(site.arguments) - 1
-        raise site.error("a precision only goes with whole numbers", at=last)
+        raise site.error("a precision applies only to integers", at=last)
     if isinstance(type_, AtomicType):
         if type_.root is _R.TIMESTAMP_LTZ:
             zone = site.zone
@@ -296,14 +296,14 @@ def _precision(site: Site, index: int) -> int | None:
         if word not in _PRECISION_WORDS:
             raise site.error("unknown precision", "use 0, 3, 6 or 9", index)
         return _PRECISION_WORDS[word]
-    found = site.whole_number(index)
-    if found not in _UNITS:
+    precision = site.whole_number(index)
+    if precision not in _UNITS:
         raise site.error(
-            f"precision {found}",
+            f"unknown precision {precision}",
             "use 0 (seconds), 3 (milli-), 6 (micro-) or 9 (nanoseconds)",
             index,
         )
-    return found
+    return precision
 
 
 def _part_of_time(name: str, function: Callable[..., Any], *, of_day: bool) -> Function:
@@ -348,14 +348,14 @@ def _date_trunc(site: Site) -> Planned:
         raise site.error("date_trunc takes a DATE or a timestamp", at=1)
     type_ = site.arguments[1].type
     assert isinstance(type_, AtomicType)
-    zone, wanted = site.zone, arrow_type(type_)
+    zone, target = site.zone, arrow_type(type_)
 
     def kernel(column: pa.Array) -> Values:
         days = pa.types.is_date(column.type)
-        found = pc.floor_temporal(column.cast(pa.timestamp("s")) if days else column, unit=unit)
+        start = pc.floor_temporal(column.cast(pa.timestamp("s")) if days else column, unit=unit)
         if type_.root is _R.TIMESTAMP_LTZ:
-            return to_instants(found, zone)
-        return found.cast(wanted)
+            return to_instants(start, zone)
+        return start.cast(target)
 
     return site.result(type_, kernel, [part])
 
@@ -367,7 +367,7 @@ def _to(target: AtomicType) -> Callable[[Site], Planned]:
             return site.coerced(part, target)
         kernel = strict_cast(part.type, target, site.zone)
         if kernel is None:
-            raise site.error(f"{shown(part.type)} cannot become {type_name(target)}", at=0)
+            raise site.error(f"{shown(part.type)} cannot be cast to {type_name(target)}", at=0)
         return site.result(target, kernel)
 
     return plan
@@ -377,10 +377,10 @@ def _to_timestamp_ltz(site: Site) -> Planned:
     site.need(0, is_integer, "a whole number")
     precision = _precision(site, 1) or 0
     type_ = AtomicType(_R.TIMESTAMP_LTZ, precision=precision)
-    unit, wanted = pa.timestamp(_UNITS[precision], "UTC"), arrow_type(type_)
+    unit, target = pa.timestamp(_UNITS[precision], "UTC"), arrow_type(type_)
     return site.result(
         type_,
-        lambda column: column.cast(pa.int64()).view(unit).cast(wanted),
+        lambda column: column.cast(pa.int64()).view(unit).cast(target),
         [site.arguments[0]],
     )
 
@@ -468,9 +468,9 @@ def _later_months(column: pa.Array, months: int) -> pa.Array:
     later = first + np.timedelta64(months, "M")
     start = later.astype("datetime64[D]").astype(np.int64)
     length = (later + np.timedelta64(1, "M")).astype("datetime64[D]").astype(np.int64) - start
-    found = (start + np.minimum(day, length - 1)) * per_day + rest
+    numbers = (start + np.minimum(day, length - 1)) * per_day + rest
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-    return pa.array(found, stored, mask=nulls).view(column.type)
+    return pa.array(numbers, stored, mask=nulls).view(column.type)
 
 
 def _date_add(sign: int) -> Callable[[Site], Planned]:

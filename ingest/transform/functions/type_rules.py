@@ -57,8 +57,8 @@ def common_type(left: DataType | None, right: DataType | None) -> DataType | Non
     Integers and floating numbers meet in DOUBLE, which rounds integers beyond 2^53.
     """
     if left is None or right is None:
-        found = right if left is None else left
-        return None if found is None else nullable(found)
+        type_ = right if left is None else left
+        return None if type_ is None else nullable(type_)
     left, right = nullable(left), nullable(right)
     if left == right:
         return left
@@ -77,9 +77,9 @@ def _common_number(left: AtomicType, right: AtomicType) -> AtomicType | None:
         return DOUBLE
     if is_integer(left) and is_integer(right):
         return max(left, right, key=lambda type_: _DIGITS[type_.root])
-    one, other = decimal_of(left), decimal_of(right)
-    scale = max(one.scale, other.scale)
-    whole = max(one.precision - one.scale, other.precision - other.scale)
+    first, second = decimal_of(left), decimal_of(right)
+    scale = max(first.scale, second.scale)
+    whole = max(first.precision - first.scale, second.precision - second.scale)
     if whole + scale > MAX_PRECISION:
         return None
     return AtomicType(_R.DECIMAL, precision=whole + scale, scale=scale)
@@ -100,15 +100,15 @@ def sum_type(operator: str, left: AtomicType, right: AtomicType) -> AtomicType |
         return DOUBLE
     if is_integer(left) and is_integer(right):
         return max(left, right, INT, key=lambda type_: _DIGITS[type_.root])
-    one, other = decimal_of(left), decimal_of(right)
-    scale = max(one.scale, other.scale)
+    first, second = decimal_of(left), decimal_of(right)
+    scale = max(first.scale, second.scale)
     if operator == "*":
-        scale = one.scale + other.scale
-        precision = one.precision + other.precision
+        scale = first.scale + second.scale
+        precision = first.precision + second.precision
     elif operator == "%":
-        precision = other.precision - other.scale + scale
+        precision = second.precision - second.scale + scale
     else:
-        precision = max(one.precision - one.scale, other.precision - other.scale) + scale + 1
+        precision = max(first.precision - first.scale, second.precision - second.scale) + scale + 1
     if scale > MAX_PRECISION:
         return None
     return AtomicType(_R.DECIMAL, precision=max(min(precision, MAX_PRECISION), 1), scale=scale)
@@ -116,9 +116,9 @@ def sum_type(operator: str, left: AtomicType, right: AtomicType) -> AtomicType |
 
 def quotient_type(left: AtomicType, right: AtomicType) -> AtomicType:
     """The type of `/` of decimals: at least six decimal places, as other SQL engines have it."""
-    one, other = decimal_of(left), decimal_of(right)
-    whole = one.precision - one.scale + other.scale
-    scale = max(_LEAST_QUOTIENT_SCALE, one.scale + other.precision + 1)
+    dividend, divisor = decimal_of(left), decimal_of(right)
+    whole = dividend.precision - dividend.scale + divisor.scale
+    scale = max(_LEAST_QUOTIENT_SCALE, dividend.scale + divisor.precision + 1)
     if whole + scale > MAX_PRECISION:
         scale = max(MAX_PRECISION - whole, min(scale, _LEAST_QUOTIENT_SCALE))
     return AtomicType(_R.DECIMAL, precision=min(whole + scale, MAX_PRECISION), scale=scale)

@@ -39,7 +39,7 @@ class Leaf:
         index: of its raw array.
         kind: Avro type: int, long, float, double, boolean, bytes, string or fixed.
         logical: Avro logical type, or "".
-        type: the Paimon type wanted.
+        type: the requested Paimon type.
         width: of a fixed [bytes].
     """
 
@@ -108,12 +108,12 @@ def column_of(node: Node | None, raw: Raw) -> pa.Array:
             return _built(node, raw, [validity, offsets], [column_of(node.child, raw)])
         case MapNode():
             offsets, validity = _offsets(raw[node.index])
-            wanted = arrow_type(node.type)
+            map_type = arrow_type(node.type)
             keys, items = column_of(node.key, raw), column_of(node.value, raw)
-            if items.null_count and not wanted.item_field.nullable:
-                raise ValueError("a value is null where none may be")
+            if items.null_count and not map_type.item_field.nullable:
+                raise ValueError("null value in a NOT NULL type")
             entries = pa.Array.from_buffers(
-                pa.struct([wanted.key_field, wanted.item_field]),
+                pa.struct([map_type.key_field, map_type.item_field]),
                 len(keys),
                 [None],
                 children=[keys, items],
@@ -150,20 +150,20 @@ def _offsets(counts: pa.Int32Array) -> tuple[pa.Buffer, pa.Buffer | None]:
 
 
 def _leaf(node: Leaf, raw: pa.Array) -> pa.Array:
-    wanted = arrow_type(node.type)
+    target = arrow_type(node.type)
     if node.kind in ("int", "long"):
-        return _integers(node, raw, wanted)
+        return _integers(node, raw, target)
     if node.kind == "boolean":
-        return pc.not_equal(raw, 0).cast(wanted)
+        return pc.not_equal(raw, 0).cast(target)
     if node.kind in ("float", "double"):
         stored = pa.float32() if node.kind == "float" else pa.float64()
-        return _viewed(raw, stored).cast(wanted)
+        return _viewed(raw, stored).cast(target)
     raw = raw.cast(pa.binary())
     if node.type.root is TypeRoot.DECIMAL:
-        return _decimals(raw, wanted)
-    if node.type.root in _BYTES or pa.types.is_string(wanted):
-        return raw.cast(wanted)
-    raise ValueError(f"{node.kind} where {wanted} is expected")
+        return _decimals(raw, target)
+    if node.type.root in _BYTES or pa.types.is_string(target):
+        return raw.cast(target)
+    raise ValueError(f"{node.kind} where {target} is expected")
 
 
 def _integers(node: Leaf, raw: pa.UInt64Array, wanted: pa.DataType) -> pa.Array:

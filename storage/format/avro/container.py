@@ -37,13 +37,13 @@ _CRC_BYTES = 4
 _MAX_VARINT = 10
 
 _COMPRESSION_ERRORS = (cramjam.DecompressionError, zlib.error, lzma.LZMAError, OSError, EOFError)
-"""What a codec raises of damaged blocks."""
+"""Exceptions of codecs for damaged blocks."""
 
 _MALFORMED = (
     *(EOFError, LookupError, TypeError, ValueError, struct.error),
     fastavro.schema.SchemaParseException,
 )
-"""What fastavro raises of damaged records and schemas."""
+"""Exceptions of fastavro for damaged records and schemas."""
 
 CODECS = {
     "zstd": "zstandard",
@@ -63,7 +63,7 @@ CODECS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Block:
-    """One block, decompressed only when asked.
+    """One block, decompressed on demand.
 
     Attributes:
         offset: of its compressed bytes in the file.
@@ -172,13 +172,13 @@ class BlockReader:
         begin = position - self._start
         if self._source is not None and (begin < 0 or begin + size > len(self._window)):
             self._source.seek(position)
-            wanted = min(max(size, _WINDOW_BYTES), self._size - position)
-            self._window = self._source.read(max(0, wanted))
+            length = min(max(size, _WINDOW_BYTES), self._size - position)
+            self._window = self._source.read(max(0, length))
             self._start, begin = position, 0
-        found = self._window[begin : begin + size]
-        if len(found) != size:
+        data = self._window[begin : begin + size]
+        if len(data) != size:
             raise self._corrupt(position, "the file is cut short")
-        return found
+        return data
 
     def _corrupt(self, offset: int, detail: str) -> CorruptDataError:
         return CorruptDataError(
@@ -231,7 +231,7 @@ class ContainerWriter:
     Protocol: `append` records, watch `size`, then `finish` once. Equal records give equal bytes.
 
     Args:
-        schema_text: as it is to stand in the header.
+        schema_text: as written to the header.
     """
 
     def __init__(self, schema_text: str, *, codec: str = "zstandard", zstd_level: int = 1) -> None:
@@ -319,7 +319,7 @@ def _deflate(data: bytes | memoryview) -> bytes:
 
 
 class _Codec(NamedTuple):
-    """Gives a block as it is stored, from its records and a level for zstandard; and back.
+    """Compresses the records of a block, with a level for zstandard, and decompresses them.
 
     Damaged blocks raise one of `_COMPRESSION_ERRORS`.
     """
@@ -359,7 +359,7 @@ def _parsed(schema_text: str) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _parsed_array(schema_text: str) -> Any:
-    """The parsed schema of an array of such records, as a block with its count around it is."""
+    """The parsed schema of an array of such records: the form of a block with its count."""
     return fastavro.parse_schema({"type": "array", "items": _plain(json.loads(schema_text))})
 
 

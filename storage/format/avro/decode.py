@@ -2,8 +2,8 @@
 """Avro records to columns: many blocks together, few or damaged ones record by record.
 
 Source: Avro specification, "Binary Encoding"; FORMAT.md §7.5; ADR 0015. `lanes` decodes enough
-sound blocks. A file of few blocks goes through `BlockDecoder`, and so do damaged blocks, of which
-it says what is wrong. Both note where values begin; the columns are made from the positions.
+sound blocks. A file of few blocks goes through `BlockDecoder`, and so do damaged blocks, which
+it diagnoses. Both record where values begin; the columns are built from the positions.
 """
 
 import contextlib
@@ -40,10 +40,10 @@ from storage.format.types.types import (
 from storage.format.varint import read_zigzag
 
 _Step: TypeAlias = Callable[[int], int]
-"""Takes where a value begins; gives where it ends."""
+"""Takes the start of a value; returns its end."""
 
 _Value: TypeAlias = tuple[Callable[[Any], None] | None, int, int, int, _Step | None]
-"""How to pass over a value: what notes its position; marks of a value and of null in a union, or
+"""How to skip a value: what records its position; marks of a value and of null in a union, or
 -1; its width [bytes], 0 for a number of variable length, -1 for a size and so many bytes; the step
 over a nested value."""
 
@@ -60,7 +60,7 @@ class RecordDecoder:
     """Decodes the records of one schema.
 
     Args:
-        fields: the wanted columns, found by name.
+        fields: the requested columns, looked up by name.
 
     Attributes:
         present: those of `fields` that the schema has; the columns of `decode`.
@@ -138,7 +138,7 @@ def _entry(
     else:
         entry, _ = nullable(schema["items"])
         if kind_of(entry) != "record" or len(entry["fields"]) != 2:
-            raise ValueError("a map is stored as an array of something else than entries")
+            raise ValueError("a map is stored as an array whose items are not entries")
         kinds = [field["type"] for field in entry["fields"]]
     return _node(kinds[0], key, indexes), _node(kinds[1], value, indexes)
 
@@ -175,8 +175,8 @@ class BlockDecoder(LaneDecoder):
                 except (ValueError, OverflowError) as error:
                     raise BlockError(number, str(error)) from error
                 if position != end:
-                    found = f"{count} records end at byte {position - begin} of {len(data)}"
-                    raise BlockError(number, found)
+                    detail = f"{count} records end at byte {position - begin} of {len(data)}"
+                    raise BlockError(number, detail)
         finally:
             self._bytes = b""
         for positions in self._seen:
@@ -205,8 +205,8 @@ class BlockDecoder(LaneDecoder):
         inner, null_index = nullable(schema)
         note, items = None, -1
         if node is not None:
-            seen, items = self._noted(node, null_index)
-            note = self._seen[seen].append
+            index, items = self._noted(node, null_index)
+            note = self._seen[index].append
         present, null = (-1, -1) if null_index is None else (2 - 2 * null_index, 2 * null_index)
         kind = kind_of(inner)
         if kind in ("record", "array", "map"):
@@ -223,7 +223,7 @@ class BlockDecoder(LaneDecoder):
         return note, present, null, width, None
 
     def _values_step(self, values: Sequence[_Value]) -> _Step:  # noqa: C901 - see `step`
-        """Pass over values that follow each other."""
+        """Skip consecutive values."""
 
         def step(position: int) -> int:  # noqa: C901 - no calls: it runs once per value of a file
             data = self._bytes
@@ -235,7 +235,7 @@ class BlockDecoder(LaneDecoder):
                     position += 1
                     if mark != present:
                         if mark != null:
-                            raise ValueError("a union has no such member")
+                            raise ValueError("unknown branch of a union")
                         continue
                 if nested is not None:
                     position = nested(position)

@@ -3,8 +3,8 @@
 
 Source: Avro specification, "Binary Encoding"; ADR 0015. Where a record begins is only known once
 the one before it was passed over, but blocks are independent of each other. So all blocks at hand
-are walked together: one step passes over a field of the n-th record of each block, in a few numpy
-calls, and notes where the field begins. Since values lie in the data in row order, the sorted
+are decoded together: one step passes over a field of the n-th record of each block, in a few numpy
+calls, and records where the field begins. Since values lie in the data in row order, the sorted
 positions of a field are its column; the second part turns them into arrays at once. Messages of a
 topic are walked in the same way, each as a block of one record.
 
@@ -25,7 +25,7 @@ from storage.format.avro.schema import INTEGERS, SIZED, kind_of, nullable, width
 _Longs: TypeAlias = npt.NDArray[np.int64]
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
 _Step: TypeAlias = Callable[[Any], Any]
-"""Takes where a value begins in each lane; gives where it ends."""
+"""Takes the start of a value in each lane; returns its end."""
 
 LEAST_LANES = 24
 """With fewer blocks a numpy call for a step costs more than walking their records one by one."""
@@ -58,7 +58,7 @@ class LaneDecoder:
     Args:
         schema: of the record; names resolved.
         null_index: of the union around it, or None.
-        nodes: the wanted columns by name, with indexes of their own for all that is below.
+        nodes: the requested columns by name, with indexes of their own for all that is below.
 
     Raises:
         OddDataError: an item of a list may be empty, so that positions do not distinguish items.
@@ -72,7 +72,7 @@ class LaneDecoder:
         """By position: eight bytes from there on as one number, lowest first."""
         self._seen: list[list[_Longs]] = []
         self._unions: list[int] = []
-        """Where the starts of unions with null are seen."""
+        """Indices in `_seen` of the starts of unions with null."""
         self._nowhere = np.zeros(0, np.int64)
         self._places: dict[int, tuple[int, int | None, int]] = {}
         """By node index: its starts, the index of null, the starts of its items."""
@@ -92,25 +92,25 @@ class LaneDecoder:
         """
         try:
             self._walk(blocks)
-            found: list[pa.Array] = [pa.nulls(0)] * self._count
-            for seen in self._unions:
-                marks = self._data[np.concatenate([self._nowhere, *self._seen[seen]])]
+            raw: list[pa.Array] = [pa.nulls(0)] * self._count
+            for index in self._unions:
+                marks = self._data[np.concatenate([self._nowhere, *self._seen[index]])]
                 if not ((marks == 0) | (marks == 2)).all():
                     raise OddDataError
             for node in self._nodes:
-                self._gather(node, found, None, 0)
+                self._gather(node, raw, None, 0)
         except (IndexError, OverflowError) as error:
             raise OddDataError from error
         finally:
             self._data, self._windows = np.zeros(0, np.uint8), np.zeros(0, np.uint64)
             for positions in self._seen:
                 positions.clear()
-        return found
+        return raw
 
     # --------------------------------------------------------------------- where values begin
 
     def _load(self, blocks: Sequence[tuple[bytes, int]]) -> bytes:
-        """Make the blocks the data, one after the other; gives their bytes."""
+        """Concatenate the blocks to the data; returns their bytes."""
         content = b"".join([*(data for data, _ in blocks), bytes(_PADDING)])
         if len(content) > _LARGEST_DATA:
             raise OddDataError("the blocks are larger than a gigabyte")
@@ -142,20 +142,20 @@ class LaneDecoder:
 
     def _noted(self, node: Node | None, null_index: int | None) -> tuple[int, int]:
         """New lists of starts: of a value, and of its items or -1."""
-        seen, items = self._note(), -1
+        index, items = self._note(), -1
         if node is not None:
             items = self._note() if isinstance(node, ListNode | MapNode) else -1
-            self._places[node.index] = seen, null_index, items
-        return seen, items
+            self._places[node.index] = index, null_index, items
+        return index, items
 
     def _value_step(self, schema: Any, node: Node | None) -> _Step:
-        """Pass over one value, noting where it begins if it is wanted or a union."""
+        """Skip one value, recording its start if it is requested or a union."""
         inner, null_index = nullable(schema)
         if node is None and null_index is None:
             return self._inner_step(inner, None, -1)
-        seen, items = self._noted(node, null_index)
+        index, items = self._noted(node, null_index)
         step = self._inner_step(inner, node, items)
-        note = self._seen[seen].append
+        note = self._seen[index].append
         if null_index is None:
 
             def bare(position: _Longs) -> _Longs:
@@ -163,20 +163,20 @@ class LaneDecoder:
                 return step(position)
 
             return bare
-        self._unions.append(seen)
+        self._unions.append(index)
         present = 2 * (1 - null_index)
         scattered = kind_of(inner) not in (*INTEGERS, "float", "double", "boolean", "fixed")
 
         def union(position: _Longs) -> _Longs:
             note(position)
-            here = self._data[position] == present
+            valid = self._data[position] == present
             after = position + 1
-            if 0 not in here.tobytes():  # several times as fast as `all` for a few hundred
+            if 0 not in valid.tobytes():  # several times as fast as `all` for a few hundred
                 return step(after)
             if not scattered:
-                return np.where(here, step(after), after)
-            if here.any():
-                after[here] = step(after[here])
+                return np.where(valid, step(after), after)
+            if valid.any():
+                after[valid] = step(after[valid])
             return after
 
         return union
@@ -252,24 +252,24 @@ class LaneDecoder:
             live = np.arange(len(position))
             while live.size:
                 raw = self._numbers(result[live])
-                here = self._after(result[live])
+                cursor = self._after(result[live])
                 if (raw > np.uint64(2 * len(self._data))).any():
                     raise OddDataError
-                left = (raw >> np.uint64(1)).astype(np.int64)
+                remaining = (raw >> np.uint64(1)).astype(np.int64)
                 negative = (raw & np.uint64(1)) == 1  # then the size in bytes follows
-                left[negative] += 1
-                here[negative] = self._after(here[negative])
-                rest = np.flatnonzero(left)
-                live_here = live[rest]
+                remaining[negative] += 1
+                cursor[negative] = self._after(cursor[negative])
+                rest = np.flatnonzero(remaining)
+                next_live = live[rest]
                 while rest.size:
-                    begin = here[rest]
+                    begin = cursor[rest]
                     if note is not None:
                         note(begin)
-                    here[rest] = item(begin)
-                    left[rest] -= 1
-                    rest = rest[left[rest] > 0]
-                result[live] = here
-                live = live_here
+                    cursor[rest] = item(begin)
+                    remaining[rest] -= 1
+                    rest = rest[remaining[rest] > 0]
+                result[live] = cursor
+                live = next_live
             return result
 
         return step
@@ -282,16 +282,16 @@ class LaneDecoder:
         return noted[0]
 
     def _gather(self, node: Node, found: list[pa.Array], rows: _Longs | None, total: int) -> None:
-        """Fill in the raw arrays of a node and of what is below.
+        """Fill in the raw arrays of a node and of its descendants.
 
         Args:
-            node: which.
+            node: of the column.
             found: raw arrays by index.
             rows: of each value the row in its array; None when nothing is left out.
             total: length of the array, if something is.
         """
-        seen, null_index, items = self._places[node.index]
-        starts = self._starts(seen)
+        index, null_index, items = self._places[node.index]
+        starts = self._starts(index)
         valid = np.ones(len(starts), np.bool_)
         begin = starts
         if null_index is not None:
@@ -306,8 +306,8 @@ class LaneDecoder:
         match node:
             case RowNode(children=children):
                 if rows is not None or not valid.all():
-                    own = np.arange(len(starts)) if rows is None else rows
-                    rows, total = own[valid], len(raw)
+                    indices = np.arange(len(starts)) if rows is None else rows
+                    rows, total = indices[valid], len(raw)
                 for child in children.values():
                     self._gather(child, found, rows, total)
             case ListNode(child=child) if child is not None:

@@ -4,7 +4,7 @@
 A column is encoded as a binary array: one value per row, the bytes of the row's field. Fields are
 then joined row by row, and the data of the joined array, read from end to end, is the content of a
 block. Elements of a list are contiguous already, so a list's bytes are its elements' array with
-other offsets. No value is ever a Python object. `decode` is the way back.
+other offsets. No value is ever a Python object. `decode` is the inverse.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ class AvroSink:
     """Writes one Avro file; see `file_formats.RowSink`.
 
     Args:
-        compression: `file.compression`; `avro.codec` among the options goes before it.
+        compression: `file.compression`; option `avro.codec` takes precedence.
 
     Raises:
         UnsupportedFeatureError: Avro has no such type.
@@ -138,17 +138,17 @@ def read_batches(
         reader = BlockReader(source, path)
         decoder = _decoder(reader.schema_text, columns, path)
         blocks: list[tuple[Block, bytes]] = []
-        start = position = held = 0
+        start = position = group_bytes = 0
         for block in reader.blocks():
             skipped = selection is not None and selection.empty(position, block.count)
-            if blocks and (skipped or held > _GROUP_BYTES):
+            if blocks and (skipped or group_bytes > _GROUP_BYTES):
                 yield from _decoded(decoder, blocks, start, batch_rows, selection, path)
-                blocks, held = [], 0
+                blocks, group_bytes = [], 0
             if not blocks:
                 start = position
             if not skipped:
                 blocks.append((block, block.data()))
-                held += len(blocks[-1][1])
+                group_bytes += len(blocks[-1][1])
             position += block.count
         yield from _decoded(decoder, blocks, start, batch_rows, selection, path)
 
@@ -201,9 +201,9 @@ def _decoded(
     else:
         batch = rows_without_columns(rows)
     for first in range(0, rows, batch_rows):
-        chosen = selected(batch.slice(first, batch_rows), start + first, selection)
-        if chosen.num_rows:
-            yield chosen
+        piece = selected(batch.slice(first, batch_rows), start + first, selection)
+        if piece.num_rows:
+            yield piece
 
 
 def encode_records(columns: Sequence[pa.Array], fields: Sequence[DataField]) -> pa.BinaryArray:
@@ -222,7 +222,7 @@ def _encoded(
 ) -> pa.BinaryArray:
     """Bytes of each row's value; `below_null` when some rows are inside of a ROW that is null."""
     if column.null_count and not type_.nullable and not below_null:
-        raise InternalError("a column that may not be null holds nulls", column=name)
+        raise InternalError("a NOT NULL column holds nulls", column=name)
     if isinstance(type_, AtomicType):
         return _atomic(column, type_)
     body = _body(column, type_, name)
@@ -236,7 +236,7 @@ def _encoded(
 
 
 def _body(column: pa.Array, type_: DataType, name: str) -> pa.BinaryArray:
-    """Bytes of a nested value; anything where it is null."""
+    """Bytes of a nested value; undefined where it is null."""
     match type_:
         case ArrayType(element=element):
             bounds = _bounds(column)
@@ -262,7 +262,7 @@ def _body(column: pa.Array, type_: DataType, name: str) -> pa.BinaryArray:
 def _entries(column: pa.MapArray, key: DataType, value: DataType, name: str) -> pa.BinaryArray:
     bounds = _bounds(column)
     keys, values = _between(column.keys, bounds), _between(column.items, bounds)
-    # the key of an Avro map is a bare string, whatever the type says of nulls
+    # the key of an Avro map is a bare string, even if the type is nullable
     bare = is_string_map(key)
     encoded = _text(keys, nullable=False) if bare else _encoded(keys, key, name)
     return _items(bounds, _joined([encoded, _encoded(values, value, name)]))

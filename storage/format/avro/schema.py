@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Avro schema Paimon derives from a row type, letter by letter, and how a parsed one is read.
+"""The exact Avro schema Paimon derives from a row type, and how a parsed one is read.
 
 Source: FORMAT.md §4.1, §7.5; Avro specification, "Complex Types".
 
@@ -43,14 +43,14 @@ _PLAIN = {
     TypeRoot.VARBINARY: "bytes",
 }
 _TIMESTAMPS = {
-    # the names are the wrong way round, as in Java; both hold plain epoch numbers
+    # the names are swapped, as in Java; both hold plain epoch numbers
     TypeRoot.TIMESTAMP: "timestamp",
     TypeRoot.TIMESTAMP_LTZ: "local-timestamp",
 }
 
 
 def schema_text(fields: Sequence[DataField]) -> str:
-    """The schema of a file with these columns, as it stands in the header.
+    """The schema of a file with these columns, as written to its header.
 
     Raises:
         UnsupportedFeatureError: Avro files have no such type.
@@ -70,7 +70,7 @@ def required_field(name: str, schema: Any) -> dict[str, Any]:
 
 
 def optional_field(name: str, schema: Any) -> dict[str, Any]:
-    """An Avro field that may be null, and is where it is absent."""
+    """A nullable Avro field; null where it is absent."""
     return {"name": name, "type": ["null", schema], "default": None}
 
 
@@ -138,7 +138,7 @@ def _atomic(type_: AtomicType) -> Any:
     limit = _MAX_TIME if root is TypeRoot.TIME else _MAX_TIMESTAMP
     if type_.precision > limit:
         raise UnsupportedFeatureError(
-            "Avro files cannot hold a type this precise",
+            "the precision is too high for an Avro file",
             hint=f"use a precision of at most {limit}, or set `file.format` to parquet",
             type=type_name(type_),
         )
@@ -157,7 +157,7 @@ WIDTHS = {"boolean": 1, "float": 4, "double": 8}
 def resolved(schema: Any, named: dict[str, Any], namespace: str) -> Any:
     """The schema with names of earlier records replaced by what they name.
 
-    `named` gets what is found, by name.
+    Named schemas are added to `named`.
     """
     if isinstance(schema, list):
         return [resolved(part, named, namespace) for part in schema]
@@ -166,31 +166,31 @@ def resolved(schema: Any, named: dict[str, Any], namespace: str) -> Any:
     kind = schema["type"]
     if isinstance(kind, dict | list):
         return resolved(kind, named, namespace)
-    found = dict(schema)
+    result = dict(schema)
     if kind in ("record", "fixed", "enum"):
         namespace = schema.get("namespace", namespace)
-        named[schema["name"]] = named[f"{namespace}.{schema['name']}"] = found
+        named[schema["name"]] = named[f"{namespace}.{schema['name']}"] = result
     if kind == "record":
-        found["fields"] = [
+        result["fields"] = [
             {"name": f["name"], "type": resolved(f["type"], named, namespace)}
             for f in schema["fields"]
         ]
     elif kind == "array":
-        found["items"] = resolved(schema["items"], named, namespace)
+        result["items"] = resolved(schema["items"], named, namespace)
     elif kind == "map":
-        found["values"] = resolved(schema["values"], named, namespace)
-    return found
+        result["values"] = resolved(schema["values"], named, namespace)
+    return result
 
 
 def kind_of(schema: Any) -> str:
-    """Such as `long`, `record` or `union`."""
+    """The kind of a schema, such as `long`, `record` or `union`."""
     if isinstance(schema, list):
         return "union"
     return str(schema if isinstance(schema, str) else schema["type"])
 
 
 def nullable(schema: Any) -> tuple[Any, int | None]:
-    """What is in a union with null, and the index of null; None when it is no union.
+    """The other member of a union with null, and the index of null; None when it is no union.
 
     Raises:
         UnsupportedFeatureError: any other union.
@@ -199,7 +199,7 @@ def nullable(schema: Any) -> tuple[Any, int | None]:
         return schema, None
     rest = [part for part in schema if part != "null"]
     if len(rest) != 1 or len(schema) != 2:
-        raise UnsupportedFeatureError("an Avro file has a union other than with null")
+        raise UnsupportedFeatureError("an Avro file has a union that is not type and null")
     return rest[0], schema.index("null")
 
 

@@ -27,37 +27,37 @@ from storage.format.types.types import (
 )
 
 Conversion = Callable[[pa.Array], pa.Array]
-"""Takes a column of `arrow_type` of its file's type, gives it in that of the wanted type, equally
-long. Raises `cast_arrays.CastError` for a value that has no image."""
+"""Takes a column of `arrow_type` of its file's type, returns it in that of the target type, equally
+long. Raises `cast_arrays.CastError` for a value that cannot be converted."""
 
 _UNCUT = (TypeRoot.VARCHAR, TypeRoot.VARBINARY)
 
 
 def conversion(source: DataType, target: DataType, name: str) -> Conversion | None:
-    """How to bring a column of one type to another; None when it is right as it is.
+    """How to convert a column of one type to another; None when no conversion is needed.
 
     Raises:
         UnsupportedFeatureError: no schema change leads from one type to the other.
     """
-    wanted = arrow_type(target)
+    target_type = arrow_type(target)
     if keeps_values(source, target):
-        same = arrow_type(source) == wanted
-        return None if same else lambda column: _relabelled(column, wanted)
+        same = arrow_type(source) == target_type
+        return None if same else lambda column: _relabelled(column, target_type)
     match source, target:
         case RowType(), RowType():
             return _row_conversion(source, target, name)
         case ArrayType(), ArrayType():
-            return _list_conversion(source.element, target.element, wanted, name)
+            return _list_conversion(source.element, target.element, target_type, name)
         case MultisetType(), MultisetType():
-            return _map_conversion((source.element, target.element), None, wanted, name)
+            return _map_conversion((source.element, target.element), None, target_type, name)
         case MapType(), MapType():
             keys, values = (source.key, target.key), (source.value, target.value)
-            return _map_conversion(keys, values, wanted, name)
+            return _map_conversion(keys, values, target_type, name)
         case _, AtomicType() if can_cast(source, dataclasses.replace(target, nullable=True)):
             return column_cast(source, target)
         case _:
             raise UnsupportedFeatureError(
-                "a data file has a column whose type cannot be read as its present type",
+                "a data file has a column that cannot be read as its current type",
                 hint="rewrite the old files with the version that changed the type",
                 column=name,
                 stored=type_name(source),
@@ -68,7 +68,7 @@ def conversion(source: DataType, target: DataType, name: str) -> Conversion | No
 def keeps_values(source: DataType, target: DataType) -> bool:
     """Whether a column reads as it is stored; at most nullability differs in its Arrow type.
 
-    Then statistics of the stored column are right for the column as it is read.
+    Then statistics of the stored column also hold for the column as it is read.
     """
     match source, target:
         case AtomicType(), AtomicType():
@@ -93,7 +93,7 @@ def keeps_values(source: DataType, target: DataType) -> bool:
 
 
 def _relabelled(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The same values under a type that differs in the nullability of what is inside."""
+    """The same values under a type that differs in the nullability of nested fields."""
     if column.type == wanted:
         return column
     if pa.types.is_struct(wanted):
@@ -120,7 +120,7 @@ def _row_conversion(source: RowType, target: RowType, name: str) -> Conversion:
             steps.append((position, conversion(old, field.type, f"{name}.{field.name}")))
 
     def convert(column: pa.StructArray) -> pa.Array:
-        parts = column.flatten()  # below a null ROW a file may hold anything: not to be cast
+        parts = column.flatten()  # values below a null ROW are undefined: not to be cast
         children = [
             pa.nulls(len(column), field.type) if step is None else _applied(step[1], parts[step[0]])
             for field, step in zip(fields, steps, strict=True)

@@ -257,7 +257,7 @@ class _OpenFile:
     def discard(self) -> None:
         """Leave the output as after a failure, which removes the file."""
         with contextlib.suppress(_DiscardedError):
-            error = _DiscardedError("the file is not wanted any more")
+            error = _DiscardedError("the file is no longer needed")
             self._context.__exit__(_DiscardedError, error, None)
 
 

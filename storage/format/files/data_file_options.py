@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which options shape a data or changelog file, and what it is called.
+"""Options that shape a data or changelog file, and its name.
 
 Names: FORMAT.md §1.3. Options: §7.2; those per level and of changelog files are resolved here.
 """
@@ -37,7 +37,7 @@ class DataFileOptions:
         dense_stats: leave columns without statistics out of the metadata.
         row_group_bytes: Arrow bytes per row group. Paimon's 128 MB is Java's encoded size and
             would hold a bucket's whole write buffer; a quarter of that bounds what a reader
-            must decode at once, and no reader minds.
+            must decode at once, and suits all readers.
         thin: leave out the key columns, which repeat value columns.
         index_threshold: largest file index that is put into the metadata [bytes].
         table_options: the options of the table, of which a format passes on its own.
@@ -64,7 +64,7 @@ class DataFileOptions:
     def of(
         options: TableOptions, *, level: int | None = None, changelog: bool = False
     ) -> "DataFileOptions":
-        """What the options of a table say about its files.
+        """The file options from the options of a table.
 
         Args:
             options: of the table.
@@ -113,11 +113,11 @@ def _chosen(options: TableOptions, level: int | None, *, changelog: bool) -> tup
         options.changelog_file_compression,
         options.changelog_file_stats_mode,
     )
-    found = []
-    for common, levels, own in zip(default, per_level, of_changelog, strict=True):
+    values = []
+    for common, levels, override in zip(default, per_level, of_changelog, strict=True):
         at_level = common if level is None else levels.get(level, common)
-        found.append(own if changelog and own is not None else at_level)
-    return found[0], found[1], found[2]
+        values.append(override if changelog and override is not None else at_level)
+    return values[0], values[1], values[2]
 
 
 def data_file_name(prefix: str, uuid: str, number: int, options: DataFileOptions) -> str:

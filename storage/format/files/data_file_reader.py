@@ -52,7 +52,7 @@ def read_rows(
         path: full path of the file.
         meta: its metadata.
         file_schema: the schema it was written with (`meta.schema_id`).
-        read_schema: the schema to give the rows in.
+        read_schema: the schema to return the rows in.
         columns: value columns of `read_schema` to read, None for all. A merge includes
             the key columns.
         batch_rows: largest batch [rows].
@@ -60,11 +60,11 @@ def read_rows(
             names of `file_schema`. Sound for conditions on the key only: an older row of a key
             must not survive because a newer one was skipped.
         selection: which rows to read by their position in the file, None for all.
-        system: columns besides those of the schema, given first.
-        dictionaries: columns that may be given as dictionaries, where the file has them so.
+        system: columns besides those of the schema, returned first.
+        dictionaries: columns that may be returned as dictionaries, where the file has them so.
 
     Yields:
-        Batches in file order, the asked columns in schema order. With no column asked, batches
+        Batches in file order, the requested columns in schema order; without any, batches
         without columns that still carry their number of rows.
 
     Raises:
@@ -94,11 +94,11 @@ def read_rows(
             continue
         first = [_system_column(batch, field, path) for field in system]
         arrays = [*first, *mapping.apply(batch)]
-        found = [field.with_type(one.type) for field, one in zip(fields, arrays, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(found))
+        layout = [field.with_type(array.type) for field, array in zip(fields, arrays, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(layout))
     if rows != meta.row_count and keep_row_group is None and selection is None:
         raise CorruptDataError(
-            "a data file has another number of rows than recorded",
+            "a data file's row count differs from its manifest",
             path=path,
             expected=meta.row_count,
             found=rows,
@@ -107,7 +107,7 @@ def read_rows(
 
 read_key_values = functools.partial(read_rows, system=SYSTEM_FIELDS)
 """Read a data or changelog file of a primary-key table, as KeyValueBatches: `_SEQUENCE_NUMBER`,
-`_VALUE_KIND`, then the asked columns in schema order; otherwise `read_rows`."""
+`_VALUE_KIND`, then the requested columns in schema order; otherwise `read_rows`."""
 
 
 class _Mapping:
@@ -126,8 +126,8 @@ class _Mapping:
             for field in file_schema.fields
             if meta.write_cols is None or field.name in meta.write_cols
         }
-        wanted = set(read_schema.field_names if columns is None else columns)
-        targets = [field for field in read_schema.fields if field.name in wanted]
+        names = set(read_schema.field_names if columns is None else columns)
+        targets = [field for field in read_schema.fields if field.name in names]
         self.fields = [arrow_field(field) for field in targets]
         self._path = path
         self._steps = [_step(by_id.get(target.id), target) for target in targets]
@@ -152,7 +152,7 @@ class _Mapping:
         position = positions.get(step.source.name)
         if position is None:
             raise CorruptDataError(
-                "a data file has no column that its schema has",
+                "a data file lacks a column of its schema",
                 column=step.source.name,
                 path=self._path,
             )
@@ -163,9 +163,9 @@ class _Mapping:
             return step.convert(column)
         except CastError as error:
             raise CorruptDataError(
-                "a stored value cannot become one of the column's present type",
+                "a stored value cannot be cast to the column's current type",
                 detail=str(error),
-                hint="take the column back to its old type, or correct the value with that type",
+                hint="change the column back to its old type, or correct the value under that type",
                 column=step.target.name,
                 value=error.value,
                 stored=_type_text(step.source),
@@ -176,7 +176,7 @@ class _Mapping:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Step:
-    """How one column of the read schema comes about; no source means null."""
+    """How one column of the read schema is produced; no source means null."""
 
     source: DataField | None
     target: DataField

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening a data file to decode it: damage is no fault of the store, and its length is checked.
+"""Opening a data file to decode it: distinguishes damage from store failures, checks the length.
 
 The length that the file's metadata records (FORMAT.md §4.4) is compared with what opening reported
-anyway, so a file that was cut short is refused before anything of it is believed.
+anyway, so a truncated file is refused before any of it is decoded.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def decoding(path: str, expected: str) -> Iterator[None]:
     except pa.ArrowInvalid as error:
         if exceeds_nanoseconds(error):
             raise UnsupportedFeatureError(
-                "a timestamp lies outside the years 1677 to 2262, which this format cannot give",
+                "a timestamp lies outside the years 1677 to 2262, which this format cannot hold",
                 detail=str(error),
                 hint="read this file with Apache Paimon, or keep such tables in Parquet",
                 path=path,
@@ -67,7 +67,7 @@ def _corrupt(error: Exception, path: str, expected: str) -> CorruptDataError:
 def open_data_file(
     file_io: FileIO, path: str, expected: str, file_size: int | None
 ) -> Iterator[pa.NativeFile]:
-    """The opened file; what is raised while it is decoded is as `decoding` says.
+    """The opened file; errors raised while it is decoded are translated as by `decoding`.
 
     `file_size` is the recorded one [bytes], None where it is unknown.
 
@@ -76,9 +76,9 @@ def open_data_file(
         FileNotFoundError: there is no such file.
     """
     with file_io.open_input(path) as source, decoding(path, expected):
-        found = int(source.size())
-        if file_size is not None and found < file_size:
+        size = int(source.size())
+        if file_size is not None and size < file_size:
             raise CorruptDataError(
-                "a data file is shorter than recorded", path=path, expected=file_size, found=found
+                "a data file is shorter than recorded", path=path, expected=file_size, found=size
             )
         yield source

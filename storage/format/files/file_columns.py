@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns as a file library decodes them, brought to the Arrow types of `arrow_types`.
+"""Columns as a file library decodes them, converted to the Arrow types of `arrow_types`.
 
 The same values under another Arrow type: zones, units, nullability flags, INT96, fields of ROWs
 in another order. Nothing is cast here in the sense of a schema change; that is `column_mapping`.
@@ -31,13 +31,13 @@ _COUNT = AtomicType(TypeRoot.INT, nullable=False)
 
 
 def selected(batch: pa.RecordBatch, start: int, selection: RowSelection | None) -> pa.RecordBatch:
-    """The wanted rows of a batch whose first row is row `start` of its file; maybe none."""
-    wanted = None if selection is None else selection.mask(start, batch.num_rows)
-    if wanted is None:
+    """The selected rows of a batch whose first row is row `start` of its file; may be empty."""
+    mask = None if selection is None else selection.mask(start, batch.num_rows)
+    if mask is None:
         return batch
     if batch.num_columns == 0:
-        return batch.slice(0, int(wanted.sum()))
-    return batch.filter(pa.array(wanted))
+        return batch.slice(0, int(mask.sum()))
+    return batch.filter(pa.array(mask))
 
 
 def rows_without_columns(rows: int) -> pa.RecordBatch:
@@ -46,12 +46,12 @@ def rows_without_columns(rows: int) -> pa.RecordBatch:
 
 
 def conform_batch(batch: pa.RecordBatch, columns: Sequence[DataField], path: str) -> pa.RecordBatch:
-    """The wanted columns of a decoded batch, in the wanted order and types.
+    """The requested columns of a decoded batch, in the requested order and types.
 
     Columns that the batch lacks are left out. A column that is dictionary-encoded stays so.
 
     Raises:
-        CorruptDataError: a column holds something else than its field says.
+        CorruptDataError: a column does not have its field's type.
         UnsupportedFeatureError: a timestamp outside of what 64-bit nanoseconds hold.
     """
     positions = {name: i for i, name in enumerate(batch.schema.names)}
@@ -74,27 +74,27 @@ def conform(column: pa.Array, type_: DataType, name: str, path: str) -> pa.Array
         CorruptDataError: the column holds something else.
         UnsupportedFeatureError: a timestamp outside of what 64-bit nanoseconds hold.
     """
-    wanted = arrow_type(type_)
-    if column.type == wanted:
+    target = arrow_type(type_)
+    if column.type == target:
         return column
-    if pa.types.is_dictionary(column.type) and column.type.value_type == wanted:
+    if pa.types.is_dictionary(column.type) and column.type.value_type == target:
         return column
     match type_:
         case AtomicType():
-            return _atomic(column, wanted, type_, name, path)
+            return _atomic(column, target, type_, name, path)
         case ArrayType(element=element) if pa.types.is_list(column.type):
-            return list_like(column, wanted, conform(column.values, element, name, path))
+            return list_like(column, target, conform(column.values, element, name, path))
         case MultisetType(element=element) if pa.types.is_map(column.type):
-            return _map(column, wanted, element, _COUNT, name, path)
+            return _map(column, target, element, _COUNT, name, path)
         case MapType(key=key, value=value) if pa.types.is_map(column.type):
-            return _map(column, wanted, key, value, name, path)
+            return _map(column, target, key, value, name, path)
         case RowType(fields=fields) if pa.types.is_struct(column.type):
             return _row(column, fields, name, path)
     raise _mismatch(column, type_, name, path)
 
 
 def list_like(column: pa.Array, wanted: pa.DataType, child: pa.Array) -> pa.Array:
-    """The list structure of `column` (a list or map) around another child array.
+    """The list structure of `column` (a list or map) with another child array.
 
     The child is all values, slices not cut away; of a map a struct of key and value.
     """
@@ -105,7 +105,7 @@ def list_like(column: pa.Array, wanted: pa.DataType, child: pa.Array) -> pa.Arra
 
 
 def map_entries(column: pa.Array, wanted: pa.DataType, keys: pa.Array, items: pa.Array) -> pa.Array:
-    """The map structure of `column` around other keys and values, slices not cut away."""
+    """The map structure of `column` with other keys and values, slices not cut away."""
     entries = pa.Array.from_buffers(
         pa.struct([wanted.key_field, wanted.item_field]), len(keys), [None], children=[keys, items]
     )
@@ -157,7 +157,7 @@ def mapped_values(
 ) -> pa.Array:
     """The column with its values of some types changed, at any depth.
 
-    `change` gives other values of the same type.
+    `change` returns other values of the same type.
     """
     match type_:
         case AtomicType():
@@ -232,7 +232,7 @@ def _mismatch(
     column: pa.Array, type_: DataType, name: str, path: str, detail: str = ""
 ) -> CorruptDataError:
     return CorruptDataError(
-        "a data file holds another type than its schema says",
+        "a data file's column type differs from its schema",
         detail=detail,
         column=name,
         expected=type_name(type_),

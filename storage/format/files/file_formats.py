@@ -2,7 +2,7 @@
 """The three formats of data files behind one sink and one reader.
 
 The format of a file follows from its name, never by the table's options (FORMAT.md §7.2): a table
-may hold several at once. How each format encodes columns is in `parquet`, `orc` and `avro_rows`.
+may hold several at once. How each format encodes columns is in `parquet`, `orc` and `avro.rows`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -54,11 +54,11 @@ class RowSink(Protocol):
         """
 
     def close(self) -> None:
-        """Write what is left and the footer. A file without rows is valid, too."""
+        """Write buffered rows and the footer. A file without rows is valid."""
 
 
 class _Format(NamedTuple):
-    """What makes and reads the files of a format, and its names of compressions."""
+    """Writer and reader of the files of a format, and its names of compressions."""
 
     sink: Callable[..., RowSink]
     read: Callable[..., Iterator[pa.RecordBatch]]
@@ -89,16 +89,16 @@ def format_of(file_name: str) -> str:
     """The format of a file by its name: the last extension.
 
     Raises:
-        UnsupportedFeatureError: none of ours.
+        UnsupportedFeatureError: an unknown format.
     """
-    found = file_name.rpartition(".")[2].lower()
-    if found in FORMATS:
-        return found
+    extension = file_name.rpartition(".")[2].lower()
+    if extension in FORMATS:
+        return extension
     raise UnsupportedFeatureError(
         "data files of this format cannot be read",
         hint=f"known formats are {', '.join(FORMATS)}",
         path=file_name,
-        format=found,
+        format=extension,
     )
 
 
@@ -159,22 +159,22 @@ def read_batches(
         columns: fields of the file's own schema; found in the file by name.
         batch_rows: largest batch [rows].
         keep_row_group: leaves out row groups by their statistics, or None to read all. Formats
-            without such statistics give all rows.
-        selection: which rows to give by position in the file, or None for all; groups of rows
-            without a wanted one are not decoded where the format allows it.
+            without such statistics return all rows.
+        selection: which rows to return by position in the file, or None for all; groups of rows
+            without a selected one are not decoded where the format allows it.
         file_size: recorded size [bytes], or None when it is unknown.
         options: of the file's schema; `orc.timestamp-ltz.legacy.type` says how Java stored
             TIMESTAMP_LTZ.
-        dictionaries: columns of text that may be given as dictionaries.
+        dictionaries: columns of text that may be returned as dictionaries.
 
     Returns:
-        Batches in file order, never empty; the columns in the order asked, absent ones left out,
+        Batches in file order, never empty; the columns in requested order, absent ones left out,
         each of `arrow_type` of its field. With no column left, batches without columns that
         still carry their number of rows.
 
     Raises:
         CorruptDataError: a damaged file, one of another format, or one shorter than recorded.
-        UnsupportedFeatureError: the format is none of ours, or a value has no Arrow form.
+        UnsupportedFeatureError: the format is unknown, or a value has no Arrow form.
         FileNotFoundError: there is no such file.
     """
     return _format(file_format, "read").read(
@@ -206,6 +206,6 @@ def check_compression(file_format: str, compression: str, options: Mapping[str, 
     Raises:
         InvalidOptionError: the format has none of this name.
     """
-    own = option_value(options, "avro.codec") if file_format == "avro" else None
+    codec = option_value(options, "avro.codec") if file_format == "avro" else None
     format_ = _format(file_format, "written")
-    codec_of(own or compression, format_.codecs, format_.title)
+    codec_of(codec or compression, format_.codecs, format_.title)

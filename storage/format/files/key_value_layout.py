@@ -99,7 +99,7 @@ class FileLayout(abc.ABC):
 
     @abc.abstractmethod
     def facts(self) -> "FileFacts":
-        """What is gathered of the next file."""
+        """A collector for the facts of the next file."""
 
 
 def key_value_schema(schema: TableSchema) -> pa.Schema:
@@ -108,7 +108,7 @@ def key_value_schema(schema: TableSchema) -> pa.Schema:
 
 
 class KeyValueLayout(FileLayout):
-    """Columns of a key-value file and how statistics are taken of them."""
+    """Columns of a key-value file and their statistics."""
 
     def __init__(self, schema: TableSchema, options: DataFileOptions) -> None:
         keys = () if options.thin else tuple(_key_field(field) for field in schema.key_fields)
@@ -251,8 +251,8 @@ def _key_field(field: DataField) -> DataField:
 def _modes(layout: FileLayout, fields: Sequence[DataField]) -> list[StatsMode]:
     """The statistics mode of each physical column.
 
-    A mode of its own comes first, then the one for keys and system columns, then the common one
-    unless enough columns have had statistics. As in Paimon, Avro files know no special columns,
+    The column's own mode comes first, then the one for keys and system columns, then the common
+    one until enough columns have statistics. As in Paimon, Avro files have no special columns,
     and in thin files the key's value columns are the key columns.
     """
     options = layout.options
@@ -262,18 +262,18 @@ def _modes(layout: FileLayout, fields: Sequence[DataField]) -> list[StatsMode]:
     if options.thin:
         special.update(layout.schema.trimmed_primary_keys)
     common = StatsMode.parse(options.stats_mode)
-    modes, counted = [], 0
+    modes, count = [], 0
     for field in fields:
-        own = options.field_stats_modes.get(field.name)
-        if own is not None:
-            modes.append(StatsMode.parse(own))
+        mode = options.field_stats_modes.get(field.name)
+        if mode is not None:
+            modes.append(StatsMode.parse(mode))
         elif field.name in special and not avro:
             modes.append(KEY_STATS_MODE)
             continue
         else:
-            exhausted = 0 <= options.stats_first_columns <= counted
+            exhausted = 0 <= options.stats_first_columns <= count
             modes.append(NONE if exhausted else common)
-        counted += 1
+        count += 1
     return modes
 
 
@@ -284,7 +284,7 @@ def _stats_parts(
 
 
 FileFacts = _KeyValueFacts | _RowFacts
-"""Gathers what the metadata says about the rows of one file: `add` each batch, then `result`.
+"""Collects what the metadata says about the rows of one file: `add` each batch, then `result`.
 
 Batches come in file order, with the columns of `FileLayout.ordered`, at least one, never empty.
 """

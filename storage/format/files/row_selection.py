@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which physical rows of one data file a reader gives.
+"""Which physical rows of one data file a reader returns.
 
 Deletion vectors and file indexes both speak of 0-based row positions in a file. A reader asks
-per piece of the file, so that pieces without a wanted row need not be decoded.
+per piece of the file, so that pieces without a selected row need not be decoded.
 """
 
 import dataclasses
@@ -20,20 +20,20 @@ class RowSelection(Protocol):
     """Rows of one file by position. Picklable."""
 
     def mask(self, start: int, count: int) -> npt.NDArray[np.bool_] | None:
-        """Which of the rows `start` to `start + count - 1` are wanted; None = all of them."""
+        """Which of the rows `start` to `start + count - 1` are selected; None = all of them."""
 
     def empty(self, start: int, count: int) -> bool:
-        """Whether none of these rows is wanted."""
+        """Whether none of these rows is selected."""
 
 
 def _positions(rows: Bitmap, start: int, count: int) -> npt.NDArray[np.int64]:
     """Members of `rows` in the range, relative to `start`, ascending."""
     window = range(start, start + count)
     if isinstance(rows, pyroaring.BitMap):
-        found = (rows & pyroaring.BitMap(window)).to_array()
+        members = (rows & pyroaring.BitMap(window)).to_array()
     else:
-        found = (rows & pyroaring.BitMap64(window)).to_array()
-    return np.asarray(found, np.int64) - start
+        members = (rows & pyroaring.BitMap64(window)).to_array()
+    return np.asarray(members, np.int64) - start
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Except:
 
     def mask(self, start: int, count: int) -> npt.NDArray[np.bool_] | None:
         """See `RowSelection`."""
-        gone = _positions(self.rows, start, count)
-        if not len(gone):
+        positions = _positions(self.rows, start, count)
+        if not len(positions):
             return None
-        wanted = np.ones(count, np.bool_)
-        wanted[gone] = False
-        return wanted
+        mask = np.ones(count, np.bool_)
+        mask[positions] = False
+        return mask
 
     def empty(self, start: int, count: int) -> bool:
         """See `RowSelection`."""
@@ -64,12 +64,12 @@ class Only:
 
     def mask(self, start: int, count: int) -> npt.NDArray[np.bool_] | None:
         """See `RowSelection`."""
-        found = _positions(self.rows, start, count)
-        if len(found) == count:
+        positions = _positions(self.rows, start, count)
+        if len(positions) == count:
             return None
-        wanted = np.zeros(count, np.bool_)
-        wanted[found] = True
-        return wanted
+        mask = np.zeros(count, np.bool_)
+        mask[positions] = True
+        return mask
 
     def empty(self, start: int, count: int) -> bool:
         """See `RowSelection`."""
@@ -78,7 +78,7 @@ class Only:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AllOf:
-    """Rows that every one of several selections wants."""
+    """The intersection of several selections."""
 
     parts: tuple[RowSelection, ...]
 
@@ -91,5 +91,5 @@ class AllOf:
         """See `RowSelection`."""
         if any(part.empty(start, count) for part in self.parts):
             return True
-        wanted = self.mask(start, count)
-        return wanted is not None and not wanted.any()
+        mask = self.mask(start, count)
+        return mask is not None and not mask.any()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An output that can hold the last bytes of a file back, so that a footer can be changed.
 
-pyarrow writes footers with declarations Paimon needs otherwise (`parquet_footer`, `orc_tail`).
+pyarrow writes footers with other declarations than Paimon needs (`parquet.footer`, `orc.tail`).
 """
 
 import io
@@ -44,11 +44,11 @@ class TailHolder(io.RawIOBase):
         return view.nbytes
 
     def hold(self) -> None:
-        """Keep what is written from now on."""
+        """Buffer all further writes."""
         self._held = bytearray()
 
     def release(self, change: Callable[[bytes], bytes]) -> None:
-        """Pass the held bytes on as `change` gives them."""
-        held = bytes(self._held or b"")
+        """Pass the held bytes on, transformed by `change`."""
+        tail = bytes(self._held or b"")
         self._held = None
-        self._output.write(change(held))
+        self._output.write(change(tail))

@@ -51,7 +51,7 @@ TEXT_FORMATS = ("csv", "json", "text")
 """Values of `file.format` whose files are read here."""
 
 _BLOCK = 16 << 20
-"""Read at once [bytes]; a line is never longer than what memory holds."""
+"""Size of one read [bytes]; a line must fit in memory."""
 
 _R = TypeRoot
 _STRING = AtomicType(_R.VARCHAR, length=MAX_LENGTH)
@@ -72,7 +72,7 @@ class TextCodec:
 
     Attributes:
         encode: the lines of some rows; the columns in the order of the fields.
-        decode: the rows of a stream, as columns of the wanted names.
+        decode: the rows of a stream, as columns of the requested names.
     """
 
     encode: Callable[[pa.RecordBatch], bytes]
@@ -100,7 +100,7 @@ def text_codec(
             columns=", ".join(f"{field.name} {type_name(field.type)}" for field in fields),
         )
     key = "text.line-delimiter"
-    # CSV has the same other name for its own
+    # `lineSep` is the alias of CSV's option, too
     alone = key not in options and "lineSep" in options
     delimiter = option_value({key: options["lineSep"]} if alone else options, key)
     _require_some("text.line-delimiter", delimiter)
@@ -184,7 +184,7 @@ class _Csv:
     ) -> Iterator[pa.RecordBatch]:
         if self.line_end not in ("\n", "\r\n"):
             raise UnsupportedFeatureError(
-                "CSV with this end of lines is not read",
+                "this CSV line delimiter is not supported",
                 hint=r"files must end lines with `\n` or `\r\n`",
                 option="csv.line-delimiter",
                 value=repr(self.line_end),
@@ -240,13 +240,13 @@ class _Csv:
             raise CorruptDataError("not a CSV file", detail=str(error), path=path) from error
 
     def _typed(self, batch: pa.RecordBatch, wanted: Sequence[str], path: str) -> pa.RecordBatch:
-        taken = [field for field in self.fields if field.name in wanted]
+        fields = [field for field in self.fields if field.name in wanted]
         empty = pa.nulls(batch.num_rows, pa.string())
         texts = [
             batch.column(field.name) if field.name in batch.schema.names else empty
-            for field in taken
+            for field in fields
         ]
-        return _values(taken, texts, batch.num_rows, self.mode, path)
+        return _values(fields, texts, batch.num_rows, self.mode, path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,10 +279,10 @@ class _Json:
     def _decode(
         self, stream: pa.NativeFile, columns: Sequence[str], path: str
     ) -> Iterator[pa.RecordBatch]:
-        taken = [field for field in self.fields if field.name in columns]
+        fields = [field for field in self.fields if field.name in columns]
         for lines in _lines(stream, self.line_end):
             yield self._parsed(
-                lines.filter(pc.not_equal(pc.utf8_trim_whitespace(lines), "")), taken, path
+                lines.filter(pc.not_equal(pc.utf8_trim_whitespace(lines), "")), fields, path
             )
 
     def _parsed(self, lines: pa.Array, taken: Sequence[DataField], path: str) -> pa.RecordBatch:
@@ -316,8 +316,8 @@ class _Json:
             line=lines,
         )
         kinds = _duck("SELECT json_type(line, ?) FROM t", pointer, line=lines)
-        there = pc.fill_null(pc.not_equal(kinds, "NULL"), False)
-        broken = pc.and_(there, values.is_null())
+        present = pc.fill_null(pc.not_equal(kinds, "NULL"), False)
+        broken = pc.and_(present, values.is_null())
         if not self.lenient and pc.any(broken).as_py():
             raise _malformed(field, lines.filter(broken)[0].as_py(), path)
         return values
@@ -326,16 +326,16 @@ class _Json:
 def _values(
     fields: Sequence[DataField], columns: Sequence[pa.Array], rows: int, mode: str, path: str
 ) -> pa.RecordBatch:
-    """Columns of texts as columns of their types; what does not fit as the mode says."""
+    """Columns of texts as columns of their types; the mode decides about values that do not fit."""
     arrays = []
     broken: list[pa.Array] = []
     for field, texts in zip(fields, columns, strict=True):
-        found: list[tuple[pa.Array, pa.Array]] = []
-        arrays.append(_from_texts(texts, field.type, found))
-        if found and mode == "failfast":
-            values, failed = found[0]
+        failures: list[tuple[pa.Array, pa.Array]] = []
+        arrays.append(_from_texts(texts, field.type, failures))
+        if failures and mode == "failfast":
+            values, failed = failures[0]
             raise _malformed(field, values.filter(failed)[0].as_py(), path)
-        broken += [failed for _, failed in found]
+        broken += [failed for _, failed in failures]
     if not arrays:
         return _rows(rows)
     batch = pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
@@ -346,7 +346,7 @@ def _values(
 
 def _malformed(field: DataField, value: str, path: str) -> CorruptDataError:
     return CorruptDataError(
-        "a value in a file is none of its column",
+        "a value in the file does not fit its column's type",
         column=field.name,
         type=type_name(field.type),
         value=value[:200],
@@ -357,7 +357,7 @@ def _malformed(field: DataField, value: str, path: str) -> CorruptDataError:
 def _from_texts(
     texts: pa.Array, type_: DataType, broken: list[tuple[pa.Array, pa.Array]]
 ) -> pa.Array:
-    """Values of texts; those that are none are null and noted in `broken`, with which they are."""
+    """Values of texts; invalid ones are null and added to `broken` with a mask of the failures."""
     if isinstance(type_, AtomicType):
         return _atoms(texts, type_, broken)
     if isinstance(type_, RowType):
@@ -397,9 +397,9 @@ def _flattened(lists: pa.Array) -> tuple[pa.Array, pa.Array]:
 def _atoms(texts: pa.Array, type_: AtomicType, broken: list[tuple[pa.Array, pa.Array]]) -> pa.Array:
     if type_.root is _R.BOOLEAN:
         return pc.equal(pc.utf8_lower(texts), "true")
-    left = texts
+    rest = texts
     if type_.root in _WHOLE:
-        left = _without(left, pc.invert(pc.match_substring_regex(left, r"^[+-]?[0-9]+$")), broken)
+        rest = _without(rest, pc.invert(pc.match_substring_regex(rest, r"^[+-]?[0-9]+$")), broken)
     elif type_.root in _BLOBS:
         blobs = _duck("SELECT TRY(from_base64(line)) FROM t", line=texts).cast(pa.binary())
         _without(texts, pc.and_(blobs.is_null(), texts.is_valid()), broken)
@@ -409,19 +409,21 @@ def _atoms(texts: pa.Array, type_: AtomicType, broken: list[tuple[pa.Array, pa.A
     cast = column_cast(_STRING, type_)
     while True:
         try:
-            return cast(left)
+            return cast(rest)
         except CastError as error:
             if error.failed is None:
                 raise CorruptDataError(
-                    "a value in a file is none of its column", detail=str(error), value=error.value
+                    "a value in the file does not fit its column's type",
+                    detail=str(error),
+                    value=error.value,
                 ) from error
-            left = _without(left, error.failed, broken)
+            rest = _without(rest, error.failed, broken)
 
 
 def _without(
     texts: pa.Array, failed: pa.Array, broken: list[tuple[pa.Array, pa.Array]]
 ) -> pa.Array:
-    """The texts without some, which are noted."""
+    """The texts with failed ones null, which are added to `broken`."""
     failed = pc.fill_null(failed, False)
     if not pc.any(failed).as_py():
         return texts
@@ -439,7 +441,7 @@ def _field_texts(column: pa.Array, type_: DataType) -> pa.Array:
 
 
 def _json_column(column: pa.Array, type_: DataType) -> pa.Array:
-    """Values in a form that DuckDB writes as JSON without losing anything."""
+    """Values in a form that DuckDB writes as JSON without loss."""
     if isinstance(type_, AtomicType):
         plain = type_.root in (*_WHOLE, *_TEXTS, _R.BOOLEAN)
         if type_.root in (_R.FLOAT, _R.DOUBLE):
@@ -509,7 +511,7 @@ def _joined(lines: pa.Array, line_end: str) -> bytes:
 
 
 def _lines(stream: pa.NativeFile, line_end: str) -> Iterator[pa.Array]:
-    """The lines of a stream, many at once; one without an end counts."""
+    """The lines of a stream in batches; an unterminated last line counts."""
     end = line_end.encode()
     rest = b""
     while True:
@@ -526,7 +528,7 @@ def _lines(stream: pa.NativeFile, line_end: str) -> Iterator[pa.Array]:
 
 
 class _Duck(threading.local):
-    """DuckDB of this thread; opened anew in a process that was forked."""
+    """DuckDB of this thread; opened again in a forked process."""
 
     def __init__(self) -> None:
         import duckdb  # noqa: PLC0415 - few tables are text, and every process reads tables
@@ -546,12 +548,12 @@ def _duck_here() -> _Duck:
 
 
 def _duck(query: str, *parameters: str, line: pa.Array) -> pa.Array:
-    """The one column that DuckDB makes of table `t`, which has the column `line`."""
+    """The only result column of a DuckDB query on table `t`, which has the column `line`."""
     connection = _duck_here().connection()
     connection.register("t", pa.table({"line": line}))
     try:
         result = connection.sql(query, params=list(parameters)).to_arrow_table().column(0)
     finally:
         connection.unregister("t")
-    found = result.combine_chunks()
-    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
+    column = result.combine_chunks()
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column

@@ -101,11 +101,11 @@ def cuts(sizes: npt.NDArray[np.int64], limit: int) -> npt.NDArray[np.int64]:
     Sizes and limit are in bytes.
     """
     ends = np.cumsum(sizes)
-    found = [0] if len(sizes) else []
-    while found and found[-1] < len(sizes):
-        before = int(ends[found[-1] - 1]) if found[-1] else 0
-        found.append(max(found[-1] + 1, int(np.searchsorted(ends, before + limit, "right"))))
-    return np.array(found, np.int64)
+    starts = [0] if len(sizes) else []
+    while starts and starts[-1] < len(sizes):
+        before = int(ends[starts[-1] - 1]) if starts[-1] else 0
+        starts.append(max(starts[-1] + 1, int(np.searchsorted(ends, before + limit, "right"))))
+    return np.array(starts, np.int64)
 
 
 DEFAULT_BLOCK_SIZE = 16 * 1024
@@ -133,7 +133,7 @@ class BitmapBuilder:
     ) -> None:
         if version not in VERSIONS:
             raise InvalidOptionError(
-                "there is no such version of the bitmap index", hint="give 1 or 2", version=version
+                "unknown version of the bitmap index", hint="give 1 or 2", version=version
             )
         self._codec = KeyCodec(type_)
         self._version = version
@@ -146,19 +146,19 @@ class BitmapBuilder:
 
     def finish(self) -> bytes:
         """The payload."""
-        found = self._grouping.finish()
-        null_bitmap = encode(bitmap_of(found.nulls))
-        bodies = [null_bitmap] if len(found.nulls) > 1 else []
-        offsets, lengths = _places(found, bodies)
-        null_offset = -1 - int(found.nulls[0]) if len(found.nulls) == 1 else 0
+        groups = self._grouping.finish()
+        null_bitmap = encode(bitmap_of(groups.nulls))
+        bodies = [null_bitmap] if len(groups.nulls) > 1 else []
+        offsets, lengths = _places(groups, bodies)
+        null_offset = -1 - int(groups.nulls[0]) if len(groups.nulls) == 1 else 0
         head = [
-            _HEAD.pack(self._version, found.row_count, len(found.keys), len(found.nulls) > 0),
+            _HEAD.pack(self._version, groups.row_count, len(groups.keys), len(groups.nulls) > 0),
         ]
-        if len(found.nulls):
+        if len(groups.nulls):
             head.append(_INT.pack(null_offset))
             if self._version > 1:
                 head.append(_INT.pack(len(null_bitmap)))
-        keys = self._codec.encode_column(found.keys)
+        keys = self._codec.encode_column(groups.keys)
         columns = [keys, big_endian(offsets.astype(np.int32))]
         if self._version > 1:
             columns.append(big_endian(lengths.astype(np.int32)))
@@ -237,10 +237,10 @@ class BitmapReader(IndexReader):
         at = _HEAD.size
         self._null: tuple[int, int] | None = None
         if has_null:
-            known = version > 1
-            length = window.integer(at + _INT.size) if known else _UNKNOWN_LENGTH
+            has_length = version > 1
+            length = window.integer(at + _INT.size) if has_length else _UNKNOWN_LENGTH
             self._null = (window.integer(at), length)
-            at += (2 if known else 1) * _INT.size
+            at += (2 if has_length else 1) * _INT.size
         self._first: list[Any] = []
         self._blocks: list[tuple[int, int]] = []
         self._entries: dict[int, dict[IndexKey, tuple[int, int]]] = {}
@@ -279,17 +279,17 @@ class BitmapReader(IndexReader):
             keys, numbers, size = self._codec.entries(data, count, 2 if with_length else 1)
         except ValueError as error:
             raise window.damage("a bitmap index is damaged", at, found=str(error)) from error
-        places = [(one[0], one[1] if with_length else _UNKNOWN_LENGTH) for one in numbers]
+        places = [(entry[0], entry[1] if with_length else _UNKNOWN_LENGTH) for entry in numbers]
         return dict(zip(keys, places, strict=True)), at + size
 
     def equal_to(self, values: pa.Array) -> pyroaring.BitMap:
         """See `IndexReader`."""
-        found = pyroaring.BitMap()
+        rows = pyroaring.BitMap()
         for key in self._codec.keys(values):
             place = self._place(key)
             if place is not None:
-                found |= self._bitmap(*place)
-        return found
+                rows |= self._bitmap(*place)
+        return rows
 
     def null_rows(self) -> pyroaring.BitMap:
         """See `IndexReader`."""

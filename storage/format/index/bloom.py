@@ -102,7 +102,7 @@ class BloomReader(IndexReader):
         self._functions = window.integer(0)
         if self._bits <= 0 or not 0 < self._functions <= _MAX_FUNCTIONS:
             raise CorruptDataError(
-                "a bloom filter has no bits or an absurd number of hash functions",
+                "a bloom filter has no bits or an invalid number of hash functions",
                 path=window.path,
                 offset=window.start,
                 expected=f"1 to {_MAX_FUNCTIONS} functions and some bits",

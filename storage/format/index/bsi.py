@@ -66,7 +66,7 @@ def _half(values: Integers, rows: Integers) -> list[bytes]:
         return [b"\x00"]
     highest = int(values.max())
     slices = highest.bit_length()
-    # the least value is written as 0 whatever it is, as Java does
+    # the least value is always written as 0, as Java does
     parts = [b"\x01", _HALF.pack(_VERSION, 0, highest), encode(bitmap_of(rows)), _INT.pack(slices)]
     parts += [encode(bitmap_of(rows[(values >> bit & 1).astype(bool)])) for bit in range(slices)]
     return parts
@@ -91,9 +91,9 @@ class _Half:
         if value > self._high:
             return self.existing, none, none
         below, equal, above = pyroaring.BitMap(), self.existing, pyroaring.BitMap()
-        wanted = value - self._low
+        offset = value - self._low
         for bit in reversed(range(len(self._slices))):
-            if wanted >> bit & 1:
+            if offset >> bit & 1:
                 below |= equal - self._slices[bit]
                 equal = equal & self._slices[bit]
             else:
@@ -124,9 +124,9 @@ class BsiReader(IndexReader):
         self._negative, _ = self._read_half(window, at)
 
     def _read_half(self, window: Window, at: int) -> tuple[_Half, int]:
-        there = window.byte(at)
+        present = window.byte(at)
         at += 1
-        if not there:
+        if not present:
             return _Half(0, 0, pyroaring.BitMap(), []), at
         version, low, high = _HALF.unpack(window.read(at, _HALF.size))
         if version != _VERSION or not 0 <= low <= high:
@@ -143,37 +143,37 @@ class BsiReader(IndexReader):
             raise window.damage("slices of a bit-sliced index are missing", at, found=count)
         slices = []
         for _ in range(count):
-            one, at = decode(window, at, rows=self._rows)
-            slices.append(one)
+            bitmap, at = decode(window, at, rows=self._rows)
+            slices.append(bitmap)
         return _Half(low, high, existing, slices), at
 
     def equal_to(self, values: pa.Array) -> pyroaring.BitMap:
         """See `IndexReader`."""
-        found = pyroaring.BitMap()
+        rows = pyroaring.BitMap()
         for key in self._codec.keys(values):
             half = self._positive if key >= 0 else self._negative
-            found |= half.split(abs(key))[1]
-        return found
+            rows |= half.split(abs(key))[1]
+        return rows
 
     def above(self, value: pa.Array, inclusive: bool) -> pyroaring.BitMap:
         """See `IndexReader`."""
         (key,) = self._codec.keys(value)
         if key >= 0:
-            _, equal, found = self._positive.split(key)
+            _, equal, rows = self._positive.split(key)
         else:
             nearer, equal, _ = self._negative.split(-key)
-            found = nearer | self._positive.existing
-        return found | equal if inclusive else found
+            rows = nearer | self._positive.existing
+        return rows | equal if inclusive else rows
 
     def below(self, value: pa.Array, inclusive: bool) -> pyroaring.BitMap:
         """See `IndexReader`."""
         (key,) = self._codec.keys(value)
         if key >= 0:
             smaller, equal, _ = self._positive.split(key)
-            found = smaller | self._negative.existing
+            rows = smaller | self._negative.existing
         else:
-            _, equal, found = self._negative.split(-key)
-        return found | equal if inclusive else found
+            _, equal, rows = self._negative.split(-key)
+        return rows | equal if inclusive else rows
 
     def valid_rows(self) -> pyroaring.BitMap:
         """See `IndexReader`."""

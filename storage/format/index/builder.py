@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which file indexes a table wants, and building them all while a data file is written.
+"""The file indexes configured for a table, all built while a data file is written.
 
 Source: FORMAT.md §10.1. `file-index.<type>.columns` names the columns of one type of index;
 `m[k]` is the value of key `k` in the map column `m`. Settings of a column are
@@ -32,7 +32,7 @@ _MAP_KEY = re.compile(r"([^\[]*)\[(.*)\]\Z", re.DOTALL)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileIndexSpec:
-    """One index that a table wants.
+    """One index configured for a table.
 
     Attributes:
         map_key: the key whose values are indexed, of a map column; None = the column itself.
@@ -57,12 +57,12 @@ class FileIndexSpec:
             InvalidOptionError: an index type or setting is unknown, a value does not parse, or
                 a setting is of a column that has no such index.
         """
-        wanted: dict[tuple[str, str], dict[str, Any]] = {}
+        indexes: dict[tuple[str, str], dict[str, Any]] = {}
         for key, value in options.file_index_columns.items():
             kind = key.removeprefix("file-index.").removesuffix(".columns")
             if kind not in INDEX_TYPES:
                 raise InvalidOptionError(
-                    "there is no such type of file index",
+                    "unknown type of file index",
                     hint=f"one of {', '.join(INDEX_TYPES)}",
                     option=key,
                     found=kind,
@@ -75,9 +75,9 @@ class FileIndexSpec:
                         option=key,
                         value=value,
                     )
-                wanted[(kind, item.strip())] = {}
-        _settle(wanted, options.file_index_settings)
-        return tuple(_spec(kind, name, settings) for (kind, name), settings in wanted.items())
+                indexes[(kind, item.strip())] = {}
+        _settle(indexes, options.file_index_settings)
+        return tuple(_spec(kind, name, settings) for (kind, name), settings in indexes.items())
 
     def type_of(self, field: DataField) -> AtomicType:
         """The type of the indexed values.
@@ -123,9 +123,9 @@ def _warn_unknown(key: str) -> None:
 
 
 def _settle(wanted: dict[tuple[str, str], dict[str, Any]], raw: Mapping[str, str]) -> None:
-    """Put the settings of columns to the indexes; a map key's own ones win over its map's."""
-    found = [(match, value) for key, value in raw.items() if (match := _SETTING.match(key))]
-    for match, value in sorted(found, key=lambda item: "[" in item[0][2]):
+    """Assign column settings to the indexes; those of a map key override those of its map."""
+    matches = [(match, value) for key, value in raw.items() if (match := _SETTING.match(key))]
+    for match, value in sorted(matches, key=lambda item: "[" in item[0][2]):
         kind, column, setting = match.groups()
         targets = [
             settings
@@ -134,7 +134,7 @@ def _settle(wanted: dict[tuple[str, str], dict[str, Any]], raw: Mapping[str, str
         ]
         if not targets:
             raise InvalidOptionError(
-                "a setting is of a column that has no such file index",
+                "setting for a column without this file index",
                 hint=f"name the column in `file-index.{kind}.columns`, a map key as `map[key]`",
                 option=match[0],
                 column=column,
@@ -167,7 +167,7 @@ def check_file_indexes(fields: Sequence[DataField], options: TableOptions) -> No
     """Check that a table with these value columns can have the file indexes its options ask for.
 
     Raises:
-        InvalidOptionError: it cannot; names the column and what would be possible.
+        InvalidOptionError: it cannot; names the column and the alternatives.
     """
     _indexed_columns(fields, FileIndexSpec.of(options))
 
@@ -177,18 +177,18 @@ def _indexed_columns(
 ) -> list[tuple[FileIndexSpec, DataField, AtomicType]]:
     """Every index with its column and the type of its values."""
     by_name = {field.name: field for field in fields}
-    found = []
+    columns = []
     for spec in specs:
         if spec.column not in by_name:
             raise InvalidOptionError(
-                "a file index is wanted of a column that is not there",
+                "file index on a column that does not exist",
                 hint=f"the table has {', '.join(by_name)}",
                 option=f"file-index.{spec.index_type}.columns",
                 column=spec.column,
             )
         field = by_name[spec.column]
-        found.append((spec, field, spec.type_of(field)))
-    return found
+        columns.append((spec, field, spec.type_of(field)))
+    return columns
 
 
 class FileIndexBuilder:
@@ -200,7 +200,7 @@ class FileIndexBuilder:
         fields: value columns in the order they are given to `add`.
 
     Raises:
-        InvalidOptionError: a column is not there or cannot have its index.
+        InvalidOptionError: a column is missing or cannot have its index.
     """
 
     def __init__(self, fields: Sequence[DataField], specs: Sequence[FileIndexSpec]) -> None:
@@ -227,18 +227,18 @@ class FileIndexBuilder:
 
     def payloads(self) -> dict[str, dict[str, bytes | None]]:
         """Index payloads by column and type; None = the index got no row."""
-        found: dict[str, dict[str, bytes | None]] = {}
+        result: dict[str, dict[str, bytes | None]] = {}
         for spec, _, builder in self._builders:
             payload = builder.finish() if self._rows or spec.map_key is None else None
             if payload is None and self._rows:
                 _log.warning(
-                    "a file gets no %s index of this column: it holds -2^63 column=`%s`",
+                    "no %s index was written for this column: it holds -2^63 column=`%s`",
                     spec.index_type,
                     spec.name,
                 )
                 continue
-            found.setdefault(spec.name, {})[spec.index_type] = payload
-        return found
+            result.setdefault(spec.name, {})[spec.index_type] = payload
+        return result
 
     def finish(self) -> bytes:
         """The container, for the manifest or a file beside the data file."""

@@ -156,7 +156,7 @@ def _unpacked_64(data: bytes) -> pyroaring.BitMap64:
     """Every 32-bit part is tried first: the library's 64-bit reader trusts its input."""
     (count,) = struct.unpack_from("<q", data)
     if count < 0 or count > len(data):
-        raise ValueError(f"{count} parts")
+        raise ValueError(f"invalid number of parts: {count}")
     position = 2 * _WORD
     for expected in range(count):
         (key,) = struct.unpack_from("<i", data, position)
@@ -165,7 +165,7 @@ def _unpacked_64(data: bytes) -> pyroaring.BitMap64:
         position += _WORD
         position += len(pyroaring.BitMap.deserialize(data[position:]).serialize())
     if position > len(data):
-        raise ValueError(f"{position} bytes of parts in {len(data)} bytes")
+        raise ValueError(f"parts need {position} of {len(data)} bytes")
     return pyroaring.BitMap64.deserialize(data)
 
 

@@ -58,15 +58,15 @@ class RangeBitmapBuilder:
 
     def finish(self) -> bytes:
         """The payload."""
-        found = self._grouping.finish()
-        keys = self._codec.encode_column(found.keys)
+        groups = self._grouping.finish()
+        keys = self._codec.encode_column(groups.keys)
         dictionary = self._dictionary(keys)
-        head = [_HEAD.pack(_VERSION, found.row_count, len(keys))]
+        head = [_HEAD.pack(_VERSION, groups.row_count, len(keys))]
         if len(keys):
             head += [content(keys.slice(0, 1)), content(keys.slice(len(keys) - 1, 1))]
         head.append(_INT.pack(len(dictionary)))
         size = sum(map(len, head))
-        return b"".join([_INT.pack(size), *head, dictionary, _encode_slices(found)])
+        return b"".join([_INT.pack(size), *head, dictionary, _encode_slices(groups)])
 
     def _dictionary(self, keys: pa.Array) -> bytes:
         sizes = np.asarray(pc.binary_length(keys)).astype(np.int64)
@@ -112,14 +112,14 @@ class RangeBitmapBuilder:
 def _text_chunks(sizes: Integers, limit: int) -> list[tuple[int, int]]:
     """Chunks of texts: keys fit `limit`, and so do their offsets."""
     ends = np.cumsum(sizes)
-    found = []
+    chunks = []
     start = 0
     while start < len(sizes):
         end = int(np.searchsorted(ends, ends[start] + limit, "right"))
         end = max(start + 1, min(end, start + 1 + limit // _INT.size))
-        found.append((start, end))
+        chunks.append((start, end))
         start = end
-    return found
+    return chunks
 
 
 def _encode_slices(found: DistinctRows) -> bytes:
@@ -130,9 +130,9 @@ def _encode_slices(found: DistinctRows) -> bytes:
     existing = encode(bitmap_of(rows))
     slices = [encode(bitmap_of(rows[(codes >> bit & 1).astype(bool)])) for bit in range(count)]
     places, at = [], 0
-    for one in slices:
-        places.append(_PLACE.pack(at, len(one)))
-        at += len(one)
+    for data in slices:
+        places.append(_PLACE.pack(at, len(data)))
+        at += len(data)
     table = b"".join(places)
     size = _SLICES.size - _INT.size + len(table)
     head = _SLICES.pack(size, _VERSION, count, len(existing), len(table))
@@ -206,24 +206,24 @@ class RangeBitmapReader(IndexReader):
 
     def equal_to(self, values: pa.Array) -> pyroaring.BitMap:
         """See `IndexReader`."""
-        found = pyroaring.BitMap()
+        rows = pyroaring.BitMap()
         for key in self._codec.keys(values):
-            code, there = self._code(key)
-            if there:
-                found |= self._at_least(code) - self._at_least(code + 1)
-        return found
+            code, exact = self._code(key)
+            if exact:
+                rows |= self._at_least(code) - self._at_least(code + 1)
+        return rows
 
     def above(self, value: pa.Array, inclusive: bool) -> pyroaring.BitMap:
         """See `IndexReader`."""
         (key,) = self._codec.keys(value)
-        code, there = self._code(key)
-        return self._at_least(code + 1 if there and not inclusive else code)
+        code, exact = self._code(key)
+        return self._at_least(code + 1 if exact and not inclusive else code)
 
     def below(self, value: pa.Array, inclusive: bool) -> pyroaring.BitMap:
         """See `IndexReader`."""
         (key,) = self._codec.keys(value)
-        code, there = self._code(key)
-        return self.valid_rows() - self._at_least(code + 1 if there and inclusive else code)
+        code, exact = self._code(key)
+        return self.valid_rows() - self._at_least(code + 1 if exact and inclusive else code)
 
     def valid_rows(self) -> pyroaring.BitMap:
         """See `IndexReader`."""
@@ -248,11 +248,11 @@ class RangeBitmapReader(IndexReader):
         lowest = (~below & (below + 1)).bit_length() - 1
         if lowest >= self._slice_count:
             return pyroaring.BitMap()
-        found = self._slice(lowest)
+        rows = self._slice(lowest)
         for bit in range(lowest + 1, self._slice_count):
-            one = self._slice(bit)
-            found = found & one if below >> bit & 1 else found | one
-        return found & self.valid_rows()
+            bitmap = self._slice(bit)
+            rows = rows & bitmap if below >> bit & 1 else rows | bitmap
+        return rows & self.valid_rows()
 
     def _slice(self, bit: int) -> pyroaring.BitMap:
         if bit not in self._loaded:
@@ -281,8 +281,8 @@ class RangeBitmapReader(IndexReader):
                 low = middle + 1
             else:
                 high = middle
-        there = low < chunk.count and self._key(chunk, low) == key
-        return chunk.code + 1 + low, there
+        exact = low < chunk.count and self._key(chunk, low) == key
+        return chunk.code + 1 + low, exact
 
     def _chunk(self, index: int) -> _Chunk:
         window = self._chunks.part(int(self._chunk_offsets[index]))

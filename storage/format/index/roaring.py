@@ -33,7 +33,7 @@ def bitmap_of(rows: npt.NDArray[np.integer]) -> pyroaring.BitMap:
 
 
 def encode(bitmap: pyroaring.BitMap) -> bytes:
-    """The bytes Java writes. Changes only how the bitmap is kept."""
+    """The bytes Java writes. Changes only the bitmap's internal form."""
     bitmap.run_optimize()
     return bytes(bitmap.serialize())
 
@@ -65,7 +65,7 @@ def _damage(window: Window, offset: int, detail: str) -> CorruptDataError:
 
 
 def _checked_size(data: memoryview) -> int:
-    """Bytes of the bitmap at the start of `data`, every container looked at.
+    """Bytes of the bitmap at the start of `data`, after checking every container.
 
     Raises:
         ValueError: says what is wrong.
@@ -83,9 +83,9 @@ def _checked_size(data: memoryview) -> int:
         raise ValueError("unknown cookie")
     if count > _MAX_CONTAINERS:
         raise ValueError("too many containers")
-    described = _shorts(data, at, 2 * count).tolist()
-    keys = described[::2]
-    if any(one >= other for one, other in itertools.pairwise(keys)):
+    descriptors = _shorts(data, at, 2 * count).tolist()
+    keys = descriptors[::2]
+    if any(previous >= key for previous, key in itertools.pairwise(keys)):
         raise ValueError("containers out of order")
     at += 4 * count
     offsets = None
@@ -94,9 +94,9 @@ def _checked_size(data: memoryview) -> int:
         at += 4 * count
     for i in range(count):
         if offsets is not None and offsets[i] != at:
-            raise ValueError("offset of a container")
+            raise ValueError("wrong offset of a container")
         runs = bool(flags) and flags[i >> 3] >> (i & 7) & 1 == 1
-        at += _container_size(data, at, described[2 * i + 1] + 1, runs=runs)
+        at += _container_size(data, at, descriptors[2 * i + 1] + 1, runs=runs)
     return at
 
 
@@ -107,16 +107,16 @@ def _container_size(data: memoryview, at: int, cardinality: int, *, runs: bool) 
         starts, ends = pairs[::2], pairs[::2] + pairs[1::2]
         in_order = count > 0 and ends[-1] < _MAX_CONTAINERS and (starts[1:] > ends[:-1]).all()
         if not in_order or int((ends - starts + 1).sum()) != cardinality:
-            raise ValueError("a container of runs")
+            raise ValueError("damaged run container")
         return 2 + 4 * count
     if cardinality <= _MAX_ARRAY:
         values = _shorts(data, at, cardinality)
         if not (values[1:] > values[:-1]).all():
-            raise ValueError("a container of values")
+            raise ValueError("damaged array container")
         return 2 * cardinality
     bits = np.frombuffer(_there(data, at, _BITSET_BYTES), np.uint64)
     if int(np.bitwise_count(bits).sum(dtype=np.int64)) != cardinality:
-        raise ValueError("a container of bits")
+        raise ValueError("damaged bitmap container")
     return _BITSET_BYTES
 
 

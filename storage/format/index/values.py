@@ -159,11 +159,11 @@ class KeyCodec:
         entry = np.dtype([("key", f">i{self.width}"), ("numbers", ">i4", (numbers,))])
         if count * entry.itemsize > len(data):
             raise ValueError("ends too early")
-        found = np.frombuffer(data, entry, count)
-        keys = found["key"].astype(np.int64)
+        records = np.frombuffer(data, entry, count)
+        keys = records["key"].astype(np.int64)
         if self.type.root in (TypeRoot.FLOAT, TypeRoot.DOUBLE):
             keys = _ordered_bits(keys, self.type.root)
-        return keys.tolist(), found["numbers"].tolist(), count * entry.itemsize
+        return keys.tolist(), records["numbers"].tolist(), count * entry.itemsize
 
     def encode_column(self, keys: pa.Array) -> pa.Array:
         """Every key as bytes; a binary column without nulls."""
@@ -185,17 +185,17 @@ def _text_entries(
     data: memoryview, count: int, numbers: struct.Struct
 ) -> tuple[list[IndexKey], list[list[int]], int]:
     keys: list[IndexKey] = []
-    found: list[list[int]] = []
+    records: list[list[int]] = []
     at = 0
     try:
         for _ in range(count):
             (length,) = _LENGTH.unpack_from(data, at)
             start, at = at + _LENGTH.size, at + _LENGTH.size + length
-            found.append(list(numbers.unpack_from(data, at)))
+            records.append(list(numbers.unpack_from(data, at)))
             keys.append(bytes(data[start:at]))
             at += numbers.size
             if length < 0:
-                raise ValueError("a text of negative length")
+                raise ValueError("a text has a negative length")
     except struct.error as error:
         raise ValueError("ends too early") from error
-    return keys, found, at
+    return keys, records, at

@@ -2,7 +2,7 @@
 """Byte ranges of an index, checked and read only when needed.
 
 A payload that lies in the manifest is in memory already; one in a file of its own is read in
-blocks, because a request costs far more than the bytes it brings.
+blocks, because a request costs far more than the bytes it fetches.
 """
 
 import dataclasses
@@ -54,10 +54,10 @@ class MemorySource:
 
 
 class FileSource:
-    """A container in a file of its own. Keeps what it read.
+    """A container in a file of its own. Caches what it reads.
 
     Raises:
-        CorruptDataError: the file is not there.
+        CorruptDataError: the file is missing.
     """
 
     def __init__(self, file_io: FileIO, path: str) -> None:
@@ -69,8 +69,8 @@ class FileSource:
                 self._blocks = [(0, bytes(stream.read(min(_BLOCK, self.size))))]
         except FileNotFoundError as error:
             raise CorruptDataError(
-                "a data file names a file index that is not there",
-                hint="write it again with `rewrite_file_index`, or set "
+                "the file index of a data file is missing",
+                hint="rebuild it with `rewrite_file_index`, or set "
                 "`file-index.read.enabled` to false",
                 path=path,
             ) from error
@@ -80,10 +80,10 @@ class FileSource:
         for at, block in self._blocks:
             if at <= start and start + length <= at + len(block):
                 return memoryview(block)[start - at : start - at + length]
-        wanted = min(max(length, _BLOCK), self.size - start)
+        count = min(max(length, _BLOCK), self.size - start)
         with self._file_io.open_input(self.path) as stream:
             stream.seek(start)
-            block = bytes(stream.read(wanted))
+            block = bytes(stream.read(count))
         self._blocks.append((start, block))
         return memoryview(block)[:length]
 
@@ -114,7 +114,7 @@ class Window:
         """Bytes inside the range.
 
         Raises:
-            CorruptDataError: they are not all there.
+            CorruptDataError: some are outside.
         """
         if offset < 0 or length < 0 or offset + length > self.length:
             raise self.damage("a file index points outside of itself", offset, length=length)
@@ -176,7 +176,7 @@ class IndexReader:
     """
 
     _answer: pyroaring.BitMap | None = None
-    """To what an index does not know."""
+    """Answer to a query that the index does not support."""
 
     def equal_to(self, values: pa.Array) -> pyroaring.BitMap | None:
         """Rows with any of these values, none of which is null."""

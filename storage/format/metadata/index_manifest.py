@@ -2,8 +2,8 @@
 """Index manifests: the Avro codec, and how a commit's index files combine with the previous ones.
 
 An index manifest lists every table index file of a snapshot. Files of index types that this
-version does not know are kept, with every column. Takes and gives bytes; where they lie is
-`manifest_store`'s business. Source: FORMAT.md §4.8.
+version does not know are kept, with every column. Works on bytes; where they are stored is
+up to `manifest_store`. Source: FORMAT.md §4.8.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -71,7 +71,7 @@ def _entry(record: dict[str, Any], shared: dict[bytes, bytes], source: str) -> I
         )
     if kind != FileKind.ADD:
         raise CorruptDataError(
-            "an index manifest holds an entry that is not an addition",
+            "an index manifest holds an entry that is not ADD",
             path=source,
             expected=FileKind.ADD.value,
             found=kind,
@@ -108,8 +108,8 @@ def combine(
 ) -> tuple[IndexManifestEntry, ...]:
     """The index files of a snapshot. Pure.
 
-    A bucket has one file of each type, and replacing it means to name the file replaced: a writer
-    that did not see the file that is there now would lose what is in it. Java replaces silently.
+    A bucket has one file of each type, and replacing it requires naming the replaced file: a
+    writer that did not see the current file would lose its content. Java replaces silently.
 
     Args:
         previous: of the snapshot before, ADD entries only.
@@ -121,7 +121,7 @@ def combine(
         ADD entries: kept ones in their order, then new ones.
 
     Raises:
-        FileConflictError: a file to remove is not there, a file to add is, a bucket would have
+        FileConflictError: a file to remove is missing, a file to add exists, a bucket would have
             two files of one type, or a data file two deletion vectors.
     """
 
@@ -146,10 +146,10 @@ def combine(
 
 
 def _remove(files: dict[_Key, IndexManifestEntry], key: _Key, entry: IndexManifestEntry) -> None:
-    there = files.pop(key, None)
-    if there is None or there.file.file_name != entry.file.file_name:
+    current = files.pop(key, None)
+    if current is None or current.file.file_name != entry.file.file_name:
         problem = "an index file that this commit replaces is not live any more"
-        raise _conflict(problem, entry, there)
+        raise _conflict(problem, entry, current)
 
 
 def _add(files: dict[_Key, IndexManifestEntry], key: _Key, entry: IndexManifestEntry) -> None:
@@ -179,10 +179,10 @@ def _check_vectors(
     new = {vector for entry in changes if entry.kind is FileKind.ADD for vector in _vectors(entry)}
     if not new:
         return
-    seen: set[tuple[bytes, int, str]] = set()
+    vectors: set[tuple[bytes, int, str]] = set()
     for entry in entries:
         for vector in _vectors(entry):
-            if vector in new and vector in seen:
+            if vector in new and vector in vectors:
                 raise FileConflictError(
                     "index file conflicts detected! give up committing",
                     detail="a data file would have two deletion vectors",
@@ -190,7 +190,7 @@ def _check_vectors(
                     file=vector[2],
                     bucket=entry.bucket,
                 )
-            seen.add(vector)
+            vectors.add(vector)
 
 
 def _vectors(entry: IndexManifestEntry) -> Iterator[tuple[bytes, int, str]]:

@@ -196,12 +196,12 @@ def partition_path(
 
 def escape(text: str) -> str:
     """Replace characters that are unsafe in a path element by `%XX`."""
-    return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def unescape(text: str) -> str:
     """Undo `escape`; a `%` not followed by two hex digits stays."""
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text)
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def _blank(text: str) -> bool:
@@ -212,7 +212,7 @@ def value_text(value: RowValue, field: DataField, legacy: bool) -> str:  # noqa:
     """One value as in the name of its directory, before escaping; not of null."""
     type_ = field.type
     if not isinstance(type_, AtomicType):
-        raise InternalError("partition key of a nested type", column=field.name)
+        raise InternalError("partition key has a nested type", column=field.name)
     match type_.root:
         case TypeRoot.BOOLEAN:
             return "true" if value else "false"

@@ -187,7 +187,7 @@ def merge_entries(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
         if entry.kind is FileKind.ADD:
             if earlier is not None:
                 raise CorruptDataError(
-                    "a manifest adds a file that is already there",
+                    "a manifest adds a file that was already added",
                     file=entry.file.file_name,
                     bucket=entry.bucket,
                     level=entry.file.level,

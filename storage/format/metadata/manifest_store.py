@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading and writing the manifests and manifest lists of one table.
 
-Manifests never change once written, so what was decoded is kept: one cache per process, keyed by
+Manifests never change once written, so decoded ones are cached: one cache per process, keyed by
 full path, bounded by the records held and the time without use, serves every table and every
-thread. What this process writes enters the cache at once. Several files are read beside each other
-where the store is far away, and only those that are not held. Source: FORMAT.md §1.3, §4.
+thread. What this process writes enters the cache at once. Where the store is distant,
+several files are read in parallel, and only those not cached. Source: FORMAT.md §1.3, §4.
 """
 
 import collections
@@ -56,7 +56,7 @@ _Record = TypeVar("_Record")
 
 
 def _weight(records: tuple[object, ...]) -> int:
-    """What a file counts for; one more than its records, so that empty files are bounded too."""
+    """The weight of a file: one more than its records, so that empty files are bounded too."""
     return len(records) + 1
 
 
@@ -71,7 +71,7 @@ _INDEXES: LruCache[str, tuple[IndexManifestEntry, ...]] = _cache()
 
 
 def clear_manifest_cache() -> None:
-    """Forget every decoded manifest of this process; for tests and memory emergencies."""
+    """Drop every decoded manifest of this process; for tests and memory shortage."""
     _ENTRIES.clear()
     _METAS.clear()
     _INDEXES.clear()
@@ -85,7 +85,7 @@ class ManifestStore:
 
     Args:
         partition_types: types of the partition columns, in partition-key order.
-        options: of the table; those about manifests say how they are written. Looked at when
+        options: of the table; those about manifests say how they are written. Read when
             something is written, so that a table with a bad value can be read and altered.
     """
 
@@ -185,7 +185,7 @@ class ManifestStore:
     def read_manifests(
         self, metas: Iterable[ManifestFileMeta], wanted: Wanted | None = None
     ) -> Iterator[tuple[ManifestEntry, ...]]:
-        """The entries of several manifests, one after the other; cached unless some are wanted.
+        """The entries of several manifests, one after the other; cached unless `wanted` filters.
 
         Raises:
             FileNotFoundError: one was deleted, as after expiry.
@@ -193,10 +193,10 @@ class ManifestStore:
         """
         decode = functools.partial(decode_entries, wanted=wanted)
         files = [(meta.file_name, meta.file_size) for meta in metas]
-        for entries, held in self._each(_ENTRIES, files, decode, keep=wanted is None):
-            if held and wanted is not None:
-                chosen = (e for e in entries if wanted(e.partition, e.bucket, e.total_buckets))
-                yield tuple(chosen)
+        for entries, cached in self._each(_ENTRIES, files, decode, keep=wanted is None):
+            if cached and wanted is not None:
+                matches = (e for e in entries if wanted(e.partition, e.bucket, e.total_buckets))
+                yield tuple(matches)
             else:
                 yield entries
 
@@ -219,14 +219,14 @@ class ManifestStore:
             yield metas
 
     def preload_lists(self, lists: Iterable[tuple[str, int | None]]) -> None:
-        """Bring manifest lists that will be asked for into the cache, read together.
+        """Load manifest lists that will be read later into the cache, read together.
 
         A missing or truncated file is left for its reader to report.
         """
         self._preload(_METAS, dict(lists), decode_metas)
 
     def preload_manifests(self, metas: Iterable[ManifestFileMeta]) -> None:
-        """The same for manifests; as many as the cache holds without pushing each other out."""
+        """The same for manifests; as many as the cache holds without evicting each other."""
         sizes: dict[str, int | None] = {}
         records = 0
         for meta in {meta.file_name: meta for meta in metas}.values():
@@ -271,7 +271,7 @@ class ManifestStore:
                 if records is not None:
                     yield records, True
                     continue
-                data = self._file_io.read_bytes(path)  # pushed out meanwhile
+                data = self._file_io.read_bytes(path)  # evicted meanwhile
             if size is not None and len(data) < size:
                 raise CorruptDataError(
                     "a manifest is shorter than recorded",

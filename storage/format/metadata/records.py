@@ -106,7 +106,7 @@ def from_record(record: dict[str, Any], struct: type[_Struct], source: str) -> _
         return msgspec.convert(_without_nulls(record), struct)
     except msgspec.ValidationError as error:
         raise CorruptDataError(
-            "a manifest record lacks a required field or has another type in it",
+            "a manifest record lacks a required field or has one of a wrong type",
             detail=str(error),
             path=source,
         ) from error

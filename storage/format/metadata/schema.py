@@ -46,7 +46,7 @@ class TableSchema:
     Attributes:
         id: the N of `schema-N`, from 0.
         fields: columns in order; ids unique over the whole tree.
-        highest_field_id: largest id ever given, also to dropped and nested fields.
+        highest_field_id: largest id ever assigned, also to dropped and nested fields.
         partition_keys: column names, in partition path order.
         primary_keys: column names; empty on append tables.
         options: raw table options.
@@ -199,14 +199,14 @@ def new_schema(
     ids = itertools.count(int((options or {}).get(_ICEBERG, _DISABLED).lower() != _DISABLED))
     fields = []
     for column in columns:
-        given = column if isinstance(column, DataField) else None
-        name, type_ = (given.name, given.type) if given else column  # type: ignore[misc]
+        spec = column if isinstance(column, DataField) else None
+        name, type_ = (spec.name, spec.type) if spec else column  # type: ignore[misc]
         check_column_name(name)
         if name in primary_keys:
             type_ = dataclasses.replace(type_, nullable=False)
         field = DataField(id=next(ids), name=name, type=number_type(type_, ids))
-        if given:
-            field = dataclasses.replace(field, description=given.description, default=given.default)
+        if spec:
+            field = dataclasses.replace(field, description=spec.description, default=spec.default)
         fields.append(field)
     schema = TableSchema(
         id=0,
@@ -241,10 +241,10 @@ def number_type(type_: DataType, ids: Iterator[int]) -> DataType:
 
 
 def check_column_name(name: str) -> None:
-    """Refuse names that are empty or that Paimon keeps for itself.
+    """Refuse names that are empty or reserved by Paimon.
 
     Raises:
-        InvalidRequestError: as said.
+        InvalidRequestError: the name is refused.
     """
     if not name or name.isspace():
         raise InvalidRequestError("a column name must not be blank")
@@ -271,14 +271,14 @@ def check_keys(schema: TableSchema) -> None:
     if not schema.fields:
         raise InvalidRequestError("a table needs at least one column")
     _check_distinct("column", schema.field_names)
-    for what, names in (
+    for role, names in (
         ("primary key", schema.primary_keys),
         ("partition key", schema.partition_keys),
         ("bucket key", schema.bucket_keys),
     ):
-        _check_distinct(what, names)
+        _check_distinct(role, names)
         for name in names:
-            _check_key_column(schema, what, name)
+            _check_key_column(schema, role, name)
     _check_primary_key(schema)
     for name in schema.bucket_keys:
         if name in schema.partition_keys:

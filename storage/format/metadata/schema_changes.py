@@ -52,7 +52,7 @@ class AddColumn:
 
     Attributes:
         name: of the new column; with a path, the last step is the new name.
-        type: must be nullable; ids inside it are given anew.
+        type: must be nullable; ids inside it are reassigned.
     """
 
     name: ColumnPath
@@ -133,7 +133,7 @@ class SetOption:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RemoveOption:
-    """Take a table option back to its default."""
+    """Reset a table option to its default."""
 
     key: str
 
@@ -245,10 +245,10 @@ def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
 
 
 def _before_partition(schema: TableSchema, change: AddColumn, path: tuple[str, ...]) -> AddColumn:
-    """With option `add-column-before-partition`, a column without a place goes before those."""
+    """With option `add-column-before-partition`, a column without a position precedes those."""
     placed = change.first or change.after is not None or change.before is not None
-    wanted = option_value(schema.options, "add-column-before-partition")
-    if placed or len(path) > 1 or not wanted:
+    enabled = option_value(schema.options, "add-column-before-partition")
+    if placed or len(path) > 1 or not enabled:
         return change
     keys = (name for name in schema.field_names if name in schema.partition_keys)
     return dataclasses.replace(change, before=next(keys, None))
@@ -367,8 +367,8 @@ def _move(schema: TableSchema, change: MoveColumn) -> TableSchema:
 
     def move(siblings: tuple[DataField, ...]) -> tuple[DataField, ...]:
         index = _index(siblings, path)
-        others = siblings[:index] + siblings[index + 1 :]
-        return _placed(others, siblings[index], change)
+        remaining = siblings[:index] + siblings[index + 1 :]
+        return _placed(remaining, siblings[index], change)
 
     return dataclasses.replace(schema, fields=edit_siblings(schema.fields, path, move))
 
@@ -406,7 +406,7 @@ def _placed(
 ) -> tuple[DataField, ...]:
     if place.first + (place.after is not None) + (place.before is not None) > 1:
         raise InvalidSchemaChangeError(
-            "a column is placed first, before or after another, not several", column=field.name
+            "only one of FIRST, BEFORE and AFTER can place a column", column=field.name
         )
     if place.first:
         return (field, *siblings)
@@ -439,7 +439,7 @@ def _check_name(name: str) -> None:
         check_column_name(name)
     except InvalidRequestError as error:
         raise InvalidSchemaChangeError(
-            "not a name for a column", column=name, detail=str(error)
+            "invalid column name", column=name, detail=str(error)
         ) from error
 
 
@@ -468,7 +468,7 @@ _FIXED = frozenset(
 """Fixed once the table has snapshots."""
 
 _FIXED_MESSAGE = "change '{}' is not supported yet."
-"""Paimon's words, full stop included."""
+"""Paimon's message, full stop included."""
 
 _NEVER_OFF = frozenset({"ignore-delete", "ignore-update-before"})
 _COLUMN_LISTS = ("bucket-key", "sequence.field", "rowkind.field")
@@ -527,9 +527,9 @@ def check_option_references(schema: TableSchema) -> None:
             columns = f"{key.removeprefix(_FIELDS).removesuffix(_GROUP)},{value}"
         for column in filter(None, (part.strip() for part in columns.split(","))):
             if column not in schema.field_names:
-                what = _COLUMN_NAMES.get(key, "Field")
+                label = _COLUMN_NAMES.get(key, "Field")
                 raise InvalidSchemaChangeError(
-                    f"{what} '{column}' can not be found in table schema",
+                    f"{label} '{column}' can not be found in table schema",
                     key=key,
                     column=column,
                 )

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema files of a table: which there are, reading them, adding the next.
+"""The schema files of a table: listing, reading, publishing the next.
 
 Source: FORMAT.md §2 and §11.5: a schema file is published like a snapshot, by create-if-absent,
 so of two concurrent changes one loses and must be applied again on top of the winner.
 
-Reads of every data file ask for its schema, so what was read is kept. Only a fast-forward of a
-branch gives an id another schema; `latest`, which lists the directory anyhow, notices it by size
-and time of the files and drops what it kept.
+Reads of every data file ask for its schema, so schemas are cached. Only a fast-forward of a
+branch gives an id another schema; `latest`, which lists the directory anyway, detects it by size
+and time of the files and drops the cached ones.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ _Mark = tuple[int, int]
 
 
 class SchemaStore:
-    """Schemas of one table or branch. Picklable; what it keeps does not travel."""
+    """Schemas of one table or branch. Picklable, without the cache."""
 
     def __init__(self, file_io: FileIO, layout: TableLayout) -> None:
         self._file_io = file_io
@@ -41,10 +41,10 @@ class SchemaStore:
     def latest(self) -> TableSchema | None:
         """The newest schema, or None when there is no table. Costs one listing."""
         listed = self._listed()
-        marks = {one: (status.size, status.modified_ms) for one, status in listed.items()}
-        for known in list(self._kept):
-            if known not in marks or marks[known] != self._marks.get(known):
-                self._kept.pop(known, None)
+        marks = {number: (status.size, status.modified_ms) for number, status in listed.items()}
+        for schema_id in list(self._kept):
+            if schema_id not in marks or marks[schema_id] != self._marks.get(schema_id):
+                self._kept.pop(schema_id, None)
         self._marks = marks
         newest = max(listed, default=None)
         return None if newest is None else self.read(newest)
@@ -57,9 +57,9 @@ class SchemaStore:
             CorruptDataError: its file is damaged.
             UnsupportedFeatureError: it has a column type this version does not know.
         """
-        kept = self._kept.get(schema_id)
-        if kept is not None:
-            return kept
+        cached = self._kept.get(schema_id)
+        if cached is not None:
+            return cached
         path = self._layout.schema_file(schema_id)
         try:
             schema = read_document(self._file_io, path, TableSchema.from_json)
@@ -83,7 +83,7 @@ class SchemaStore:
         return True
 
     def forget(self) -> None:
-        """Keep nothing: ids may name other schemas from now on."""
+        """Clear the cache: ids may name other schemas from now on."""
         self._kept.clear()
 
     def _listed(self) -> dict[int, FileStatus]:

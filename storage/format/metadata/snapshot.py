@@ -89,13 +89,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def lists(self) -> tuple[tuple[str, int | None], ...]:
         """Names and recorded sizes [bytes] of the base, the delta and any changelog list."""
-        found = (
+        lists = (
             (self.base_manifest_list, self.base_manifest_list_size),
             (self.delta_manifest_list, self.delta_manifest_list_size),
         )
         if self.changelog_manifest_list is None:
-            return found
-        return *found, (self.changelog_manifest_list, self.changelog_manifest_list_size)
+            return lists
+        return *lists, (self.changelog_manifest_list, self.changelog_manifest_list_size)
 
     def members(self) -> dict[str, Any]:
         """The members of the JSON object, unknown ones last."""
@@ -111,16 +111,16 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             CorruptDataError: the bytes are no snapshot; names the member at fault.
         """
         value = parse_object(data, "snapshot")
-        known = {key: value[key] for key in _MEMBERS if value.get(key) is not None}
-        known.setdefault("version", 1)
-        if known.get("watermark") == _NO_WATERMARK:
-            del known["watermark"]
+        members = {key: value[key] for key in _MEMBERS if value.get(key) is not None}
+        members.setdefault("version", 1)
+        if members.get("watermark") == _NO_WATERMARK:
+            del members["watermark"]
         extra = {key: value[key] for key in value if key not in _MEMBERS}
         try:
-            return msgspec.convert({**known, "extra": extra}, cls)
+            return msgspec.convert({**members, "extra": extra}, cls)
         except msgspec.ValidationError as error:
             raise CorruptDataError(
-                "a member of a snapshot file is missing or wrong", detail=str(error)
+                "a field of a snapshot file is missing or invalid", detail=str(error)
             ) from error
 
 

@@ -5,11 +5,11 @@ Source: FORMAT.md §3.3 (hints) and §11.5 (publishing). The hint files `LATEST`
 be absent, stale or wrong: they only save a listing and are checked before use.
 
 A snapshot file is not changed by commits and expiry, but a rollback or a fast-forward lets an id
-name another document later. So `read` always asks the store. What was read is remembered for
+name another document later. So `read` always asks the store. Documents read are cached for
 walks over many snapshots (`recall`), together with the newest of them: as long as that one is
 unchanged in the store no id below it can have changed either, because snapshots are rolled back
-from the newest down. `latest` compares it, and so does `read` whatever it reads; a difference
-makes the store forget everything.
+from the newest down. `latest` compares it, and so does every `read`; a difference
+clears the cache.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ def _decimal(text: str) -> bool:
 
 
 class SnapshotFiles:
-    """Snapshot documents of one directory: which there are, reading, removing them. Picklable."""
+    """Snapshot documents of one directory: listing, reading, removing. Picklable."""
 
     kind: ClassVar[str]
     """Name of a document and of the files, such as `snapshot`."""
@@ -105,7 +105,7 @@ class SnapshotFiles:
         return min(self.ids(), default=None)
 
     def exists(self, snapshot_id: int) -> bool:
-        """Whether the file of an id is there."""
+        """Whether the file of an id exists."""
         return self._file_io.is_file(self.path(snapshot_id))
 
     def ids(self) -> list[int]:
@@ -142,7 +142,7 @@ class SnapshotFiles:
         return self._checked(snapshot, snapshot_id)
 
     def delete(self, snapshot_id: int) -> bool:
-        """Remove a file (expiry, rollback). False when it was not there."""
+        """Remove a file (expiry, rollback). False when it did not exist."""
         return self._file_io.delete(self.path(snapshot_id))
 
     def write_latest_hint(self, snapshot_id: int) -> None:
@@ -156,7 +156,7 @@ class SnapshotFiles:
     def move_latest_hint(self, snapshot_id: int | None) -> None:
         """Point LATEST at an older id before newer files are removed; None: none is left.
 
-        Unlike other writing of hints this must not fail silently: other readers believe a LATEST
+        Unlike other writing of hints this must not fail silently: other readers trust a LATEST
         whose successor does not exist.
 
         Raises:
@@ -179,7 +179,7 @@ class SnapshotFiles:
 
 
 _REMEMBERED = 1024
-"""Parsed documents kept in memory: more than the snapshots one walk of an expiry goes over."""
+"""Parsed documents kept in memory: more than the snapshots one expiry walks over."""
 
 _TOGETHER = 16
 """Most documents that a walk reads at a time."""
@@ -188,7 +188,7 @@ _TOGETHER = 16
 class SnapshotStore(SnapshotFiles):
     """Snapshots of one table or branch; arguments as of `SnapshotFiles`.
 
-    What it remembers does not travel with a pickled copy.
+    A pickled copy starts with an empty cache.
     """
 
     kind = "snapshot"
@@ -201,7 +201,7 @@ class SnapshotStore(SnapshotFiles):
         self._newest: Snapshot | None = None
 
     def read(self, snapshot_id: int) -> Snapshot:
-        """See `SnapshotFiles`; forgets everything when the document has changed."""
+        """See `SnapshotFiles`; clears the cache when the document has changed."""
         try:
             snapshot = super().read(snapshot_id)
         except NotFoundError:
@@ -212,38 +212,38 @@ class SnapshotStore(SnapshotFiles):
         return self._remember(snapshot)
 
     def recall(self, snapshot_id: int) -> Snapshot:
-        """The same from memory where possible; for walks below a snapshot that `latest` gave.
+        """The same from memory where possible; for walks below a snapshot that `latest` returned.
 
         Raises: as `read`.
         """
-        known = self._known.get(snapshot_id)
-        return self.read(snapshot_id) if known is None else known
+        cached = self._known.get(snapshot_id)
+        return self.read(snapshot_id) if cached is None else cached
 
     def recall_many(self, snapshot_ids: Iterable[int]) -> Iterator[Snapshot]:
-        """Several as from `recall`, in the order asked; those not remembered are read together.
+        """Several as from `recall`, in the order asked; those not cached are read together.
 
-        More and more are read at a time, so that a walk that ends early has read little too much.
+        Batches grow, so that a walk that ends early has read little too much.
 
         Raises:
-            NotFoundError: of the one whose turn it is, as from `recall`.
+            NotFoundError: a snapshot is missing when its turn comes, as from `recall`.
         """
-        left = iter(snapshot_ids)
+        pending = iter(snapshot_ids)
         size = 1
-        while some := list(itertools.islice(left, size)):
-            self.preload(some)
-            for snapshot_id in some:
+        while batch := list(itertools.islice(pending, size)):
+            self.preload(batch)
+            for snapshot_id in batch:
                 yield self.recall(snapshot_id)
             size = min(2 * size, _TOGETHER)
 
     def preload(self, snapshot_ids: Iterable[int]) -> None:
-        """Remember snapshots that `recall` is asked for next, read together.
+        """Cache snapshots that `recall` is asked for next, read together.
 
         What is missing or damaged is left for `recall` to report.
         """
-        absent = [one for one in snapshot_ids if one not in self._known][:_REMEMBERED]
+        absent = [number for number in snapshot_ids if number not in self._known][:_REMEMBERED]
         if len(absent) < 2:
             return
-        contents = read_present(self._file_io, [self.path(one) for one in absent])
+        contents = read_present(self._file_io, [self.path(number) for number in absent])
         for snapshot_id, data in zip(absent, contents, strict=True):
             with contextlib.suppress(CorruptDataError):
                 if data is not None:
@@ -281,7 +281,7 @@ class SnapshotStore(SnapshotFiles):
     def publish(self, snapshot: Snapshot) -> bool:
         """Make a snapshot visible unless another writer has its id; whether this call published it.
 
-        Hints are written afterwards at best effort: once the snapshot file is there the commit
+        Hints are written afterwards at best effort: once the snapshot file exists the commit
         has happened, so a failing hint does not fail it.
 
         Raises:
@@ -298,7 +298,7 @@ class SnapshotStore(SnapshotFiles):
         return self._file_io.put_if_absent(self.path(snapshot.id), snapshot.to_json())
 
     def announce(self, snapshot: Snapshot) -> None:
-        """The second half of `publish`: point the hints at a snapshot that is there."""
+        """The second half of `publish`: point the hints at a snapshot that exists."""
         self._newest = self._remember(snapshot)
         self.write_latest_hint(snapshot.id)
         if snapshot.id == 1:
@@ -312,7 +312,7 @@ class SnapshotStore(SnapshotFiles):
             return None
 
     def forget(self) -> None:
-        """Remember nothing: ids may name other snapshots from now on."""
+        """Clear the cache: ids may name other snapshots from now on."""
         self._known.clear()
         self._newest = None
 
@@ -322,7 +322,7 @@ class SnapshotStore(SnapshotFiles):
         return super().delete(snapshot_id)
 
     def _is_below(self, before: Snapshot, newest: Snapshot) -> bool:
-        """Whether what was the newest is still part of the history."""
+        """Whether the former newest one is still part of the history."""
         return before.id < newest.id and self.read_again(before.id) == before
 
     def _remember(self, snapshot: Snapshot) -> Snapshot:
@@ -346,7 +346,7 @@ class ChangelogStore(SnapshotFiles):
             CorruptDataError: one is damaged.
         """
         ids = list(snapshot_ids)
-        contents = read_present(self._file_io, [self.path(one) for one in ids])
+        contents = read_present(self._file_io, [self.path(number) for number in ids])
         for snapshot_id, data in zip(ids, contents, strict=True):
             if data is not None:
                 yield self.parse(snapshot_id, data)
@@ -360,7 +360,7 @@ class ChangelogStore(SnapshotFiles):
         self._file_io.overwrite_bytes(self.path(snapshot.id), snapshot.to_json())
 
     def move_latest_hint(self, snapshot_id: int | None) -> None:
-        """See `SnapshotFiles`; EARLIEST goes, too, when none is left."""
+        """See `SnapshotFiles`; also removes EARLIEST when none is left."""
         super().move_latest_hint(snapshot_id)
         if snapshot_id is None:
             self._file_io.delete(self.hints[1])

@@ -78,12 +78,12 @@ def assign_buckets(
         function: option `bucket-function.type`.
 
     Raises:
-        InvalidRequestError: no columns, no buckets, or a function that is not known.
+        InvalidRequestError: no columns, no buckets, or an unknown function.
         UnsupportedFeatureError: the function does not take these types.
     """
     if bucket_count <= 0:
         raise InvalidRequestError(
-            "rows can be assigned to a fixed count of buckets only", bucket=bucket_count
+            "rows can be assigned to a fixed number of buckets only", bucket=bucket_count
         )
     arrays = _normalized(columns, types)
     if bucket_count == 1:
@@ -144,7 +144,7 @@ def _mod_buckets(
     if len(types) != 1 or not integer:
         raise UnsupportedFeatureError(
             "bucket function mod takes exactly one INT or BIGINT column",
-            types=", ".join(type_name(each) for each in types),
+            types=", ".join(type_name(column_type) for column_type in types),
         )
     values = columns[0].fill_null(0).to_numpy(zero_copy_only=False)
     return cast(npt.NDArray[np.int32], np.mod(values, bucket_count).astype(np.int32))
@@ -165,14 +165,14 @@ def _hash_block(parts: Sequence[ColumnWords], count: int) -> Hashes:
 
 
 def _mix_words(state: Hashes, words: Words) -> None:
-    """Take 8 more bytes of each row into the state, in place. `words` is of its shape or ()."""
+    """Mix 8 more bytes of each row into the state, in place. `words` is of its shape or ()."""
     words = np.atleast_1d(words)
     _mix(state, words.astype(np.uint32))
     _mix(state, (words >> _HALF).astype(np.uint32))
 
 
 def _mix(state: Hashes, k: Hashes) -> None:
-    """Take 4 more bytes of each row into the state, in place: one step of murmur3's 32-bit form."""
+    """Mix 4 more bytes of each row into the state, in place: one step of murmur3's 32-bit form."""
     k = k * _C1
     k = (k << np.uint32(15)) | (k >> np.uint32(17))
     k *= _C2
@@ -247,7 +247,7 @@ def _value_hash(column: pa.Array, type_: DataType) -> Hashes:
     if root is TypeRoot.DECIMAL and isinstance(type_, AtomicType):
         return _decimal_hash(column, type_)
     raise UnsupportedFeatureError(
-        "bucket function hive does not take this type", type=type_name(type_)
+        "bucket function hive does not support this type", type=type_name(type_)
     )
 
 

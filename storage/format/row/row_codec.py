@@ -118,9 +118,11 @@ def decode_row(framed: bytes, types: Sequence[DataType]) -> tuple[RowValue, ...]
     Raises:
         CorruptDataError: the bytes do not hold a row of these types.
     """
-    found = arity(framed)
-    if found != len(types):
-        raise CorruptDataError("row has another arity", expected=len(types), found=found)
+    field_count = arity(framed)
+    if field_count != len(types):
+        raise CorruptDataError(
+            "row has a wrong number of fields", expected=len(types), found=field_count
+        )
     try:
         return _decode_record(memoryview(framed)[_FRAME.size :], types)
     except (struct.error, IndexError, UnicodeDecodeError) as error:

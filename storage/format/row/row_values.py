@@ -33,27 +33,27 @@ def to_row_values(column: pa.Array | pa.ChunkedArray, type_: DataType) -> list[R
 
 def from_row_values(values: Sequence[RowValue], type_: DataType) -> pa.Array:
     """A column of `arrow_type(type_)` from Python values in the form of `row_codec`."""
-    wanted = arrow_type(type_)
+    target = arrow_type(type_)
     match type_:
         case AtomicType(root=root) if root in _TIMESTAMPS:
-            return _timestamps(values, wanted)
+            return _timestamps(values, target)
         case AtomicType(root=TypeRoot.DATE | TypeRoot.TIME):
-            return pa.array(values, pa.int32()).cast(wanted)
+            return pa.array(values, pa.int32()).cast(target)
         case AtomicType():
-            return pa.array(values, wanted)
+            return pa.array(values, target)
         case ArrayType(element=element):
-            return _lists(values, element, wanted)
+            return _lists(values, element, target)
         case MapType(key=key, value=value):
-            return _maps(values, key, value, wanted)
+            return _maps(values, key, value, target)
         case MultisetType(element=element):
-            return _maps(values, element, AtomicType(TypeRoot.INT, nullable=False), wanted)
+            return _maps(values, element, AtomicType(TypeRoot.INT, nullable=False), target)
         case RowType(fields=fields):
             columns = [
                 from_row_values([None if row is None else row[i] for row in values], field.type)
                 for i, field in enumerate(fields)
             ]
             absent = pa.array([row is None for row in values], pa.bool_())
-            return pa.StructArray.from_arrays(columns, fields=list(wanted), mask=absent)
+            return pa.StructArray.from_arrays(columns, fields=list(target), mask=absent)
 
 
 def _values(column: pa.Array, type_: DataType) -> list[RowValue]:

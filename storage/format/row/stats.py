@@ -5,8 +5,8 @@ Source: FORMAT.md §4.2 and §4.5. Columns are reduced batch by batch with Arrow
 two values left per column become Python values, to be truncated and put into BinaryRows. Order is
 Paimon's: -0.0 before 0.0, NaN after everything, strings and bytes by unsigned bytes.
 
-Java takes the bounds of Parquet and ORC files from their footers, so what a footer cannot say is
-not kept: bounds of TIMESTAMP(7..9) in Parquet, of bytes in ORC. Avro has no footer; there Java
+Java takes the bounds of Parquet and ORC files from their footers, so what a footer cannot hold is
+left out: bounds of TIMESTAMP(7..9) in Parquet, of bytes in ORC. Avro has no footer; there Java
 reads the rows themselves. (Java's bounds of a CHAR in ORC are padded with blanks; ours are not,
 because a padded lower bound lies above the values it stands for.)
 """
@@ -61,9 +61,9 @@ class StatsMode:
             InvalidOptionError: it is something else.
         """
         lowered = text.strip().lower()
-        found = _TRUNCATE.fullmatch(lowered)
-        if found is not None and int(found[1]) > 0:
-            return StatsMode(_Kind.TRUNCATE, int(found[1]))
+        match = _TRUNCATE.fullmatch(lowered)
+        if match is not None and int(match[1]) > 0:
+            return StatsMode(_Kind.TRUNCATE, int(match[1]))
         for kind in (_Kind.NONE, _Kind.COUNTS, _Kind.FULL):
             if lowered == kind.value:
                 return StatsMode(kind)
@@ -76,7 +76,7 @@ NONE = StatsMode(_Kind.NONE)
 COUNTS = StatsMode(_Kind.COUNTS)
 FULL = StatsMode(_Kind.FULL)
 _NESTED_MODES = {"parquet": NONE, "orc": COUNTS, "avro": COUNTS}
-"""The most that is known of nested columns."""
+"""The fullest mode that nested columns can have."""
 
 KEY_STATS_MODE = StatsMode(_Kind.TRUNCATE, 128)
 """Mode of key statistics, unless the column has one of its own (FORMAT.md §4.4)."""
@@ -92,7 +92,7 @@ class StatsAccumulator:
         fields: the columns, in the order they are added.
         modes: one for all columns, or one per column. Nested columns never have bounds, and in
             Parquet files no null counts either.
-        file_format: of the file; decides which bounds Java would know.
+        file_format: of the file; decides which bounds Java would have.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class StatsAccumulator:
         modes: StatsMode | Sequence[StatsMode],
         file_format: str = "avro",
     ) -> None:
-        each = [modes] * len(fields) if isinstance(modes, StatsMode) else list(modes)
+        column_modes = [modes] * len(fields) if isinstance(modes, StatsMode) else list(modes)
         self._names = [field.name for field in fields]
         self._columns = [
             _ColumnStats(field.type, mode, file_format)
-            for field, mode in zip(fields, each, strict=True)
+            for field, mode in zip(fields, column_modes, strict=True)
         ]
 
     def add(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
@@ -127,11 +127,11 @@ class StatsAccumulator:
         Returns:
             The names are None when no column is left out, as in `_VALUE_STATS_COLS`.
         """
-        kept = [i for i, column in enumerate(self._columns) if column.present]
-        if len(kept) == len(self._columns):
+        indices = [i for i, column in enumerate(self._columns) if column.present]
+        if len(indices) == len(self._columns):
             return self.stats(), None
-        stats = _stats_of([self._columns[i] for i in kept])
-        return stats, tuple(self._names[i] for i in kept)
+        stats = _stats_of([self._columns[i] for i in indices])
+        return stats, tuple(self._names[i] for i in indices)
 
 
 class _ColumnStats:
@@ -187,7 +187,7 @@ def _stats_of(columns: Sequence[_ColumnStats]) -> SimpleStats:
 
 
 def _has_bounds(type_: DataType, file_format: str) -> bool:
-    """Whether the footer of a file can say the bounds of a column of this type."""
+    """Whether the footer of a file can hold the bounds of a column of this type."""
     if not isinstance(type_, AtomicType):
         return False
     if file_format == "parquet":
@@ -199,8 +199,8 @@ def _bounds(array: pa.Array) -> pa.Array:
     """Two rows: smallest and largest value. The array holds at least one value."""
     if pa.types.is_floating(array.type):
         return _float_bounds(array)
-    found = pc.min_max(array)
-    return pa.array([found["min"], found["max"]], array.type)
+    bounds = pc.min_max(array)
+    return pa.array([bounds["min"], bounds["max"]], array.type)
 
 
 def _float_bounds(array: pa.Array) -> pa.Array:

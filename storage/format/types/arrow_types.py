@@ -4,7 +4,7 @@
 The one place that decides how a column looks in memory (FORMAT.md §7.3 gives the file side).
 Nullability is carried on fields, also inside lists, maps and structs, because the Parquet writer
 derives REQUIRED/OPTIONAL from it. Arrow arrays from elsewhere (chunked, dictionary, large strings,
-other time units) are brought to this form by `normalize`.
+other time units) are converted to this form by `normalize`.
 """
 
 from collections.abc import Sequence
@@ -115,7 +115,7 @@ def type_from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
         return AtomicType(TypeRoot.TIME, nullable, precision=_UNIT_PRECISION[type_.unit])
     if type_ in _ROOTS:
         return AtomicType(_ROOTS[type_], nullable)
-    raise UnsupportedFeatureError("no Paimon type holds this Arrow type", arrow_type=type_)
+    raise UnsupportedFeatureError("no Paimon type for this Arrow type", arrow_type=type_)
 
 
 def normalize(column: pa.Array | pa.ChunkedArray, type_: DataType) -> pa.Array:
@@ -124,15 +124,15 @@ def normalize(column: pa.Array | pa.ChunkedArray, type_: DataType) -> pa.Array:
     Raises:
         UnsupportedFeatureError: the values cannot be brought to the type without loss.
     """
-    wanted = arrow_type(type_)
+    target = arrow_type(type_)
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
         if isinstance(column, pa.ChunkedArray):
             column = pa.concat_arrays(column.chunks)
-    if column.type == wanted:
+    if column.type == target:
         return column
     try:
-        return column.cast(wanted)
+        return column.cast(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UnsupportedFeatureError(
             "column does not have the declared type",

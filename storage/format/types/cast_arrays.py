@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all casts of columns share: values as numpy arrays and back, and how a cast fails."""
+"""Shared by all casts of columns: values as numpy arrays and back, and how a cast fails."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 
 
 class CastError(ValueError):
-    """A value has no image in the wanted type.
+    """A value cannot be converted to the target type.
 
     Attributes:
         value: text of the first such value.
-        failed: which values have none, where that is known; null where the value is null.
+        failed: mask of the values that cannot, if known; null where the value is null.
     """
 
     def __init__(self, reason: str, value: str, failed: pa.Array | None = None) -> None:
@@ -47,7 +47,7 @@ def require_all(valid: pa.Array, texts: pa.Array, reason: str) -> None:
     """Check that a condition holds wherever it is not null.
 
     Raises:
-        CastError: for the first text that does not keep it.
+        CastError: for the first text that violates it.
     """
     broken = pc.index(valid, pa.scalar(False)).as_py()
     if broken >= 0:
@@ -56,9 +56,9 @@ def require_all(valid: pa.Array, texts: pa.Array, reason: str) -> None:
 
 def parts_of(texts: pa.Array, pattern: str) -> dict[str, pa.Array]:
     """Named groups of a regular expression, by name; null where a text does not match."""
-    found = pc.extract_regex(texts, pattern)
-    valid = found.is_valid()
+    groups = pc.extract_regex(texts, pattern)
+    valid = groups.is_valid()
     return {
-        name: pc.if_else(valid, found.field(i), pa.scalar(None, pa.string()))
-        for i, name in enumerate(found.type.names)
+        name: pc.if_else(valid, groups.field(i), pa.scalar(None, pa.string()))
+        for i, name in enumerate(groups.type.names)
     }

@@ -70,7 +70,7 @@ _TIMES = _TIMESTAMPS | {_R.DATE, _R.TIME}
 def can_cast(source: DataType, target: DataType, *, explicit: bool = True) -> bool:
     """Whether a column of type `source` may become `target`.
 
-    Lengths and precisions are not looked at, except that dates and times become nothing shorter
+    Lengths and precisions are not compared, except that dates and times become nothing shorter
     than STRING: a shorter target cuts or rounds, as Paimon's casts do. `explicit` also allows
     casts that may lose information or fail on some values.
     """
@@ -102,7 +102,7 @@ def _has_text(type_: DataType) -> bool:
 
 
 CastColumn = Callable[[pa.Array], pa.Array]
-"""Takes a column of the old type, gives it in the new one; raises CastError."""
+"""From a column of the old type to one of the new type; raises CastError."""
 
 
 def column_cast(source: DataType, target: AtomicType) -> CastColumn:
@@ -111,14 +111,14 @@ def column_cast(source: DataType, target: AtomicType) -> CastColumn:
     The pair is one that `can_cast` allows, and differs in more than nullability.
     """
     kernel = _kernel(source, target)
-    wanted = arrow_type(target)
+    target_type = arrow_type(target)
 
     def cast(column: pa.Array) -> pa.Array:
-        # kernels take a whole array: Arrow's own for parts of one are not all right about offsets
+        # kernels take a whole array: some of Arrow's mishandle the offsets of slices
         result = kernel(column)
         if isinstance(result, pa.ChunkedArray):
             result = result.combine_chunks()
-        return result if result.type == wanted else result.cast(wanted)
+        return result if result.type == target_type else result.cast(target_type)
 
     return cast
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Casts between numbers, decimals and booleans with the results of Java.
 
-Integers wrap, fractions of floating numbers are cut and the rest is held at the ends of INT or
-BIGINT before it wraps, a decimal is rounded half up and null where it has too many digits.
+Integers wrap, floating numbers are truncated and clamped to INT or BIGINT before they wrap, a
+decimal is rounded half up and null where it has too many digits.
 Source: SEMANTICS.md §H.2 and the cast rules of Apache Paimon.
 """
 
@@ -33,7 +33,7 @@ def to_number(column: pa.Array, source: AtomicType, target: AtomicType) -> pa.Ar
     Raises:
         CastError: NaN or an infinity becomes a DECIMAL.
     """
-    wanted = _arrow(target)
+    target_type = _arrow(target)
     if source.root is TypeRoot.BOOLEAN:
         column = column.cast(pa.int8())
     if target.root is TypeRoot.DECIMAL:
@@ -43,10 +43,10 @@ def to_number(column: pa.Array, source: AtomicType, target: AtomicType) -> pa.Ar
     if source.root is TypeRoot.DECIMAL:
         return _from_decimal(column, source, target)
     values = numbers_of(column)
-    if np.issubdtype(values.dtype, np.floating) and pa.types.is_integer(wanted):
+    if np.issubdtype(values.dtype, np.floating) and pa.types.is_integer(target_type):
         values = _integral(values, wide=target.root is TypeRoot.BIGINT)
     with np.errstate(over="ignore"):
-        return rebuilt(values.astype(wanted.to_pandas_dtype()), column, wanted)
+        return rebuilt(values.astype(target_type.to_pandas_dtype()), column, target_type)
 
 
 def to_boolean(column: pa.Array) -> pa.Array:
@@ -59,8 +59,8 @@ def fit_decimal(wide: pa.Array, target: AtomicType) -> pa.Array:
     if wide.type.scale > target.scale:
         wide = pc.round(wide, target.scale, "half_towards_infinity")
     digits = "9" * (target.precision - target.scale) + "." + "9" * target.scale
-    most = decimal.Decimal(f"0{digits}")
-    fits = pc.less_equal(pc.abs(wide), pa.scalar(most, wide.type))
+    limit = decimal.Decimal(f"0{digits}")
+    fits = pc.less_equal(pc.abs(wide), pa.scalar(limit, wide.type))
     fitting = pc.if_else(fits, wide, pa.scalar(None, wide.type))
     return fitting.cast(pa.decimal128(target.precision, target.scale))
 
@@ -76,7 +76,7 @@ def decimal_from_text(texts: pa.Array, target: AtomicType) -> pa.Array:
     digits = pc.utf8_slice_codeunits(digits, 0, _MOST_DIGITS)
     power = pc.max_element_wise(exponent, pa.scalar(-_MOST_DIGITS, pa.int64()))
     large = pc.binary_join_element_wise(_pointed(digits), power.cast(pa.string()), "e")
-    # Arrow goes wrong with many digits and a negative exponent: so the zeros are written out
+    # Arrow mishandles many digits with a negative exponent, so the zeros are written out
     zeros = pc.binary_repeat("0", pc.max_element_wise(pc.subtract(-1, power), 0))
     fraction = pc.utf8_slice_codeunits(pc.binary_join_element_wise(zeros, digits, ""), 0, scale)
     small = pc.binary_join_element_wise("0.", fraction, "")
@@ -106,7 +106,7 @@ def scientific(texts: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
 
 
 def _bounded(powers: pa.Array) -> pa.Array:
-    """Exponents as numbers; one of more than nine digits is as good as one of nine."""
+    """Exponents as numbers, clamped to nine digits."""
     negative = pc.starts_with(powers, "-")
     digits = pc.utf8_ltrim(pc.utf8_ltrim(powers, "-"), "0")
     long = pc.greater(pc.binary_length(digits), 9)
@@ -122,15 +122,15 @@ def _pointed(digits: pa.Array) -> pa.Array:
 
 
 def _integral(values: np.ndarray[Any, Any], *, wide: bool) -> np.ndarray[Any, Any]:
-    """Java's (long) or (int) of floating numbers: cut, held at the ends, zero for NaN."""
+    """Java's (long) or (int) of floating numbers: truncated, clamped, zero for NaN."""
     numbers = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=_TWO_63, neginf=-_TWO_63)
     if not wide:
         return np.trunc(np.clip(numbers, -(1 << 31), (1 << 31) - 1)).astype(np.int64)
-    held = np.where(np.abs(numbers) < _TWO_63, numbers, 0.0).astype(np.int64)
+    integers = np.where(np.abs(numbers) < _TWO_63, numbers, 0.0).astype(np.int64)
     limits = np.iinfo(np.int64)
-    held[numbers >= _TWO_63] = limits.max
-    held[numbers <= -_TWO_63] = limits.min
-    return held
+    integers[numbers >= _TWO_63] = limits.max
+    integers[numbers <= -_TWO_63] = limits.min
+    return integers
 
 
 def _widened(column: pa.Array) -> pa.Array:
@@ -140,23 +140,23 @@ def _widened(column: pa.Array) -> pa.Array:
 
 
 def _decimal_from_float(column: pa.Array, target: AtomicType) -> pa.Array:
-    """By way of the shortest text, as Java's BigDecimal.valueOf does."""
+    """Through the shortest text, as Java's BigDecimal.valueOf does."""
     column = column.cast(pa.float64())
     broken = pc.index(pc.is_finite(column), pa.scalar(False)).as_py()
     if broken >= 0:
-        raise CastError("no decimal number", str(column[broken].as_py()))
+        raise CastError("not a decimal number", str(column[broken].as_py()))
     return decimal_from_text(column.cast(pa.string()), target)
 
 
 def _from_decimal(column: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
-    wanted = _arrow(target)
-    if pa.types.is_floating(wanted):
+    target_type = _arrow(target)
+    if pa.types.is_floating(target_type):
         if source.precision > _COMPACT_DIGITS:
-            return _narrowed(column.cast(pa.string()).cast(pa.float64()), wanted)
+            return _narrowed(column.cast(pa.string()).cast(pa.float64()), target_type)
         doubles = _low_words(column).astype(np.float64) / np.float64(10**source.scale)
-        return _narrowed(rebuilt(doubles, column, pa.float64()), wanted)
+        return _narrowed(rebuilt(doubles, column, pa.float64()), target_type)
     whole = pc.round(column.cast(WIDE), 0, "towards_zero").cast(pa.decimal128(38, 0))
-    return rebuilt(_low_words(whole).astype(wanted.to_pandas_dtype()), column, wanted)
+    return rebuilt(_low_words(whole).astype(target_type.to_pandas_dtype()), column, target_type)
 
 
 def _narrowed(column: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -164,7 +164,7 @@ def _narrowed(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _low_words(column: pa.Array) -> np.ndarray[Any, Any]:
-    """The low 64 bits of the unscaled values, which is what Java's longValue gives."""
+    """The low 64 bits of the unscaled values, as Java's longValue returns."""
     data = column.buffers()[1]
     if data is None:
         return np.zeros(len(column), np.int64)

@@ -22,7 +22,7 @@ _R = TypeRoot
 _INTEGERS = (_R.TINYINT, _R.SMALLINT, _R.INT, _R.BIGINT)
 _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 _BLANKS = "".join(chr(i) for i in range(33))
-"""What Java's trim takes away."""
+"""Characters that Java's trim removes."""
 
 _INTEGER = r"^[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]*)$"
 _NUMBER = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
@@ -87,8 +87,8 @@ def _integers(texts: pa.Array, target: AtomicType) -> pa.Array:
     whole = pc.utf8_ltrim(whole, "0")
     whole = pc.if_else(pc.equal(whole, ""), "0", whole)
     signed = pc.binary_join_element_wise(pc.if_else(negative, "-", ""), whole, "")
-    wanted = arrow_type(target)
-    limits = np.iinfo(wanted.to_pandas_dtype())
+    target_type = arrow_type(target)
+    limits = np.iinfo(target_type.to_pandas_dtype())
     short = pc.less_equal(pc.binary_length(whole), len(str(limits.max)))
     require_all(short, texts, f"out of the range of {target.root.value}")
     numbers = signed.cast(pa.decimal128(38, 0))
@@ -97,14 +97,14 @@ def _integers(texts: pa.Array, target: AtomicType) -> pa.Array:
         pc.greater_equal(numbers, pa.scalar(int(limits.min)).cast(pa.decimal128(38, 0))),
     )
     require_all(fits, texts, f"out of the range of {target.root.value}")
-    return signed.cast(wanted)
+    return signed.cast(target_type)
 
 
 def _booleans(texts: pa.Array) -> pa.Array:
     lowered = pc.utf8_lower(texts)
     true = pc.is_in(lowered, pa.array(_TRUE))
-    known = pc.or_(true, pc.is_in(lowered, pa.array(_FALSE)))
-    require_all(pc.or_(known, texts.is_null()), texts, "not a truth value")
+    valid = pc.or_(true, pc.is_in(lowered, pa.array(_FALSE)))
+    require_all(pc.or_(valid, texts.is_null()), texts, "not a truth value")
     return pc.if_else(texts.is_valid(), true, pa.scalar(None, pa.bool_()))
 
 
@@ -117,7 +117,7 @@ def _floats(texts: pa.Array, target: AtomicType) -> pa.Array:
 
 
 def _dates(texts: pa.Array) -> pa.Array:
-    """Either a number of days since 1970, or year, month and day of which the later may miss."""
+    """Either days since 1970, or year, month and day, of which the last ones may be missing."""
     epoch = pc.match_substring_regex(texts, _EPOCH)
     none = pa.scalar(None, pa.string())
     days_given = _integers(pc.if_else(epoch, texts, none), AtomicType(_R.INT))
@@ -128,8 +128,8 @@ def _dates(texts: pa.Array) -> pa.Array:
     require_all(matched, texts, "not a date")
     days, valid = _days(parts, clamp=False)
     require_all(_only(valid, day_texts), texts, "not a date")
-    found = rebuilt(days.astype(np.int32), day_texts, pa.date32())
-    return pc.coalesce(days_given.view(pa.date32()), found)
+    dates = rebuilt(days.astype(np.int32), day_texts, pa.date32())
+    return pc.coalesce(days_given.view(pa.date32()), dates)
 
 
 def _times(texts: pa.Array) -> pa.Array:
@@ -145,16 +145,16 @@ def _times(texts: pa.Array) -> pa.Array:
     hours = _part(parts["hour"]) + sign * _part(parts["zone_hour"])
     minutes = _part(parts["minute"]) + sign * _part(parts["zone_minute"])
     millis = (tenths + 5) // 10 + 1000 * (_part(parts["second"]) + 60 * (minutes + 60 * hours))
-    found = rebuilt(millis.astype(np.int32), time_texts, pa.time32("ms"))
-    return pc.coalesce(millis_given.view(pa.time32("ms")), found)
+    times = rebuilt(millis.astype(np.int32), time_texts, pa.time32("ms"))
+    return pc.coalesce(millis_given.view(pa.time32("ms")), times)
 
 
 _EPOCH_UNITS = {0: 1_000_000_000, 3: 1_000_000, 6: 1_000, 9: 1}
 
 
 def _timestamps(texts: pa.Array, target: AtomicType) -> pa.Array:
-    wanted = arrow_type(target)
-    unit = nanos_of_unit(wanted)
+    target_type = arrow_type(target)
+    unit = nanos_of_unit(target_type)
     none = pa.scalar(None, pa.string())
     epoch = pc.match_substring_regex(texts, _EPOCH)
     if target.root is _R.TIMESTAMP_LTZ:
@@ -173,14 +173,14 @@ def _timestamps(texts: pa.Array, target: AtomicType) -> pa.Array:
         parts["fraction"].fill_null(""), parts["t_fraction"].fill_null(""), ""
     )
     nanos = _part(pc.utf8_slice_codeunits(pc.utf8_rpad(fraction, 9, "0"), 0, 9))
-    since = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    most = np.iinfo(np.int64).max // (1_000_000_000 // unit) - 1
-    require_all(_only(np.abs(since) < most, time_texts), texts, f"does not fit {wanted}")
-    steps = since * (1_000_000_000 // unit) + nanos // unit
+    total_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    limit = np.iinfo(np.int64).max // (1_000_000_000 // unit) - 1
+    require_all(_only(np.abs(total_s) < limit, time_texts), texts, f"does not fit {target_type}")
+    steps = total_s * (1_000_000_000 // unit) + nanos // unit
     # dates and times are cut downwards to the precision, unlike timestamps by a cast
     digit = max(1, 10 ** (9 - target.precision) // unit)
-    found = rebuilt(steps // digit * digit, time_texts, wanted)
-    return pc.coalesce(_epoch_steps(numbers, texts, target, wanted), found)
+    stamps = rebuilt(steps // digit * digit, time_texts, target_type)
+    return pc.coalesce(_epoch_steps(numbers, texts, target, target_type), stamps)
 
 
 def _epoch_steps(
@@ -191,7 +191,9 @@ def _epoch_steps(
         return pa.nulls(len(numbers), wanted)
     if target.precision not in _EPOCH_UNITS:
         first = pc.index(numbers.is_valid(), pa.scalar(True)).as_py()
-        raise CastError("a number needs precision 0, 3, 6 or 9", str(texts[first].as_py()))
+        raise CastError(
+            "a cast from number needs precision 0, 3, 6 or 9", str(texts[first].as_py())
+        )
     factor = _EPOCH_UNITS[target.precision] // nanos_of_unit(wanted)
     return rebuilt(numbers_of(numbers) * factor, numbers, wanted)
 
@@ -200,8 +202,8 @@ def _part(texts: pa.Array) -> Numbers:
     """A group of digits as numbers; 0 where missing, out of every range where too long."""
     texts = texts.fill_null("")
     long = pc.greater(pc.binary_length(pc.utf8_ltrim(texts, "0")), _LONGEST_NUMBER)
-    shown = pc.if_else(long, "9" * _LONGEST_NUMBER, pc.if_else(pc.equal(texts, ""), "0", texts))
-    return numbers_of(shown.cast(pa.int64()))
+    digits = pc.if_else(long, "9" * _LONGEST_NUMBER, pc.if_else(pc.equal(texts, ""), "0", texts))
+    return numbers_of(digits.cast(pa.int64()))
 
 
 def _days(parts: dict[str, pa.Array], *, clamp: bool) -> tuple[Numbers, Numbers]:

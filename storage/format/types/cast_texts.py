@@ -54,7 +54,7 @@ def to_text(column: pa.Array, source: DataType, target: AtomicType = _STRING) ->
         case AtomicType():
             return _atomic_text(column, source, target)
         case _:
-            raise CastError("a MULTISET has no text", "")
+            raise CastError("a MULTISET has no text form", "")
 
 
 def fit_text(texts: pa.Array, target: AtomicType) -> pa.Array:
@@ -93,7 +93,7 @@ def _decoded(column: pa.Array) -> pa.Array:
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid as error:
-        raise CastError("bytes that are no UTF-8 text", str(error)) from error
+        raise CastError("bytes are not UTF-8 text", str(error)) from error
 
 
 def _float_text(column: pa.Array) -> pa.Array:
@@ -162,8 +162,8 @@ def _decimal_text(column: pa.Array, scale: int) -> pa.Array:
 def _timestamp_text(column: pa.Array, precision: int) -> pa.Array:
     texts = column.cast(pa.timestamp(column.type.unit)).cast(pa.string())
     length = _SECONDS_CHARACTERS + (1 + precision if precision else 0)
-    given = {"ms": 3, "us": 6, "ns": 9}[column.type.unit]
-    surplus = _SECONDS_CHARACTERS + 1 + given - length
+    digits = {"ms": 3, "us": 6, "ns": 9}[column.type.unit]
+    surplus = _SECONDS_CHARACTERS + 1 + digits - length
     return pc.utf8_slice_codeunits(texts, 0, -surplus) if surplus > 0 else texts
 
 

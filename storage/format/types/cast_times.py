@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Casts between dates, times, timestamps and numbers with the results of Java.
 
-A TIMESTAMP WITH LOCAL TIME ZONE is looked at in UTC, so that the same file reads the same
+A TIMESTAMP WITH LOCAL TIME ZONE is converted in UTC, so that the same file reads the same
 everywhere (Java takes the zone of its process). Source: SEMANTICS.md §H.2 and the cast rules of
 Apache Paimon.
 """
@@ -82,20 +82,20 @@ def _from_timestamp(column: pa.Array, source: AtomicType, target: AtomicType) ->
         case _:
             millis = values // per_milli
             seconds = np.sign(millis) * (np.abs(millis) // 1000)
-            wanted = arrow_type(target)
-            return rebuilt(seconds.astype(wanted.to_pandas_dtype()), column, wanted)
+            target_type = arrow_type(target)
+            return rebuilt(seconds.astype(target_type.to_pandas_dtype()), column, target_type)
 
 
 def _scaled(values: Numbers, step_nanos: int, like: pa.Array, target: AtomicType) -> pa.Array:
     """Steps of so many nanoseconds as a timestamp type."""
-    wanted = arrow_type(target)
-    unit = _NANOS[wanted.unit]
+    kind = arrow_type(target)
+    unit = _NANOS[kind.unit]
     if step_nanos < unit:
-        return rebuilt(values // (unit // step_nanos), like, wanted)
+        return rebuilt(values // (unit // step_nanos), like, kind)
     factor = step_nanos // unit
     limits = np.iinfo(np.int64)
     outside = (values > limits.max // factor) | (values < -(limits.max // factor))
     if outside.any():
         first = int(np.argmax(outside))
-        raise CastError(f"a time that does not fit {wanted}", str(like[first]), pa.array(outside))
-    return rebuilt(values * factor, like, wanted)
+        raise CastError(f"the time does not fit {kind}", str(like[first]), pa.array(outside))
+    return rebuilt(values * factor, like, kind)

@@ -35,7 +35,7 @@ _OPENING, _CLOSING = "[{(", "]})"
 def default_of(text: str, type_: DataType, column: str) -> pa.Array:
     """The value of a default's text: one value of `arrow_type(type_)`.
 
-    Surrounding single quotes do not count.
+    Surrounding single quotes are ignored.
 
     Raises:
         InvalidRequestError: the text is no value of the type.
@@ -45,7 +45,7 @@ def default_of(text: str, type_: DataType, column: str) -> pa.Array:
         return _parsed(text[1:-1] if quoted else text, type_)
     except CastError as error:
         raise InvalidRequestError(
-            "the default of a column is no value of its type",
+            "the column's default does not fit its type",
             detail=str(error),
             hint="change the default of the column",
             column=column,
@@ -67,19 +67,19 @@ def fill_null(column: pa.Array, default: pa.Array) -> pa.Array:
 def read_defaults(schema: TableSchema) -> dict[str, pa.Array]:
     """Defaults by column that batch reads show instead of null, from the options of a table.
 
-    Conditions on these columns cannot be judged by statistics or indexes: those know the nulls.
+    Conditions on these columns cannot use statistics or indexes, which hold the nulls.
 
     Raises:
         InvalidRequestError: a default is no value of its column's type.
     """
     fields = {field.name: field for field in schema.fields}
-    found = {}
+    defaults = {}
     for key, text in schema.options.items():
         match = _OPTION.match(key)
         field = None if match is None else fields.get(match.group(1))
         if field is not None and field.name not in schema.primary_keys:
-            found[field.name] = default_of(text, field.type, field.name)
-    return found
+            defaults[field.name] = default_of(text, field.type, field.name)
+    return defaults
 
 
 def fill_defaults(batch: pa.RecordBatch, defaults: Mapping[str, pa.Array]) -> pa.RecordBatch:
@@ -126,11 +126,11 @@ def _map(text: str, type_: MapType) -> pa.Array:
         pairs = dict(zip(parts[::2], parts[1::2], strict=True))
     keys = [_item(key, type_.key) for key in pairs]
     values = [_item(value, type_.value) for value in pairs.values()]
-    wanted = arrow_type(type_)
+    target = arrow_type(type_)
     columns = _together(keys, type_.key), _together(values, type_.value)
-    entries = pa.StructArray.from_arrays(columns, fields=[wanted.key_field, wanted.item_field])
+    entries = pa.StructArray.from_arrays(columns, fields=[target.key_field, target.item_field])
     return pa.Array.from_buffers(
-        wanted, 1, [None, _offsets(keys).buffers()[1]], null_count=0, children=[entries]
+        target, 1, [None, _offsets(keys).buffers()[1]], null_count=0, children=[entries]
     )
 
 
@@ -162,14 +162,14 @@ def _item(text: str, type_: DataType) -> pa.Array:
 
 
 def _entry(text: str) -> tuple[str, str]:
-    found = _ENTRY.fullmatch(text)
-    if found is None:
+    match = _ENTRY.fullmatch(text)
+    if match is None:
         raise CastError("not a map entry `key -> value`", text)
-    return found.group(1).strip(), found.group(2).strip()
+    return match.group(1).strip(), match.group(2).strip()
 
 
 def _content(text: str, opening: str, closing: str, function: str) -> str:
-    """What is between the brackets, or in the parentheses of the function."""
+    """The text between the brackets, or in the parentheses of the function."""
     trimmed = text.strip()
     if trimmed.startswith(opening) and trimmed.endswith(closing) and len(trimmed) > 1:
         return trimmed[1:-1].strip()

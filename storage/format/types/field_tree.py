@@ -56,7 +56,7 @@ def edit_siblings(
     def edit_row(type_: DataType) -> DataType:
         if not isinstance(type_, RowType):
             raise InvalidSchemaChangeError(
-                "the path does not lead to a field of a row", column=path_text(path)
+                "the path does not name a field of a ROW", column=path_text(path)
             )
         return dataclasses.replace(type_, fields=edit(type_.fields))
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types and fields as text: what stands in schema files, and what messages show.
+"""Types and fields as text, in schema files and in messages.
 
 Source: FORMAT.md §2.1 (DataField) and §2.2 (types). An atomic type is a string such as
 `DECIMAL(10, 2) NOT NULL`, a constructed type is an object with a `type` member; people write it as
-SQL does, `ARRAY<INT>`. This module knows no Arrow and no files.
+SQL does, `ARRAY<INT>`. This module depends neither on Arrow nor on files.
 """
 
 import json
@@ -71,7 +71,7 @@ def parse_type(value: str | Mapping[str, Any]) -> DataType:
 
 
 def type_to_json(type_: DataType) -> str | dict[str, Any]:
-    """The type as it stands in a schema file; `parse_type` reads it back equal."""
+    """The type as written to a schema file; `parse_type` reads it back equal."""
     match type_:
         case AtomicType():
             return _atomic_text(type_) + _not_null(type_)
@@ -185,7 +185,7 @@ def _field_sql(field: DataField) -> str:
 def _parse_object(value: Mapping[str, Any]) -> DataType:
     text = value.get("type")
     if not isinstance(text, str) or not text.strip():
-        raise InvalidRequestError("a type is a text or an object with `type`", found=value)
+        raise InvalidRequestError("a type must be a string or an object with `type`", found=value)
     word = text.split()[0].upper()
     nullable = "NOT NULL" not in text.upper()
     if word in _NEWER_TYPES:
@@ -201,9 +201,9 @@ def _parse_object(value: Mapping[str, Any]) -> DataType:
             case "ROW":
                 return RowType(tuple(field_from_json(f) for f in value["fields"]), nullable)
             case _:
-                raise InvalidRequestError("unknown constructed type", type=text)
+                raise InvalidRequestError("unknown nested type", type=text)
     except KeyError as error:
-        raise InvalidRequestError("a constructed type lacks a member", member=error) from error
+        raise InvalidRequestError("a field of a nested type is missing", member=error) from error
 
 
 def _parse_text(text: str) -> DataType:
@@ -215,7 +215,7 @@ def _parse_text(text: str) -> DataType:
 
 
 class _TypeParser:
-    """Reads a type from a text; `at` is where it has come to."""
+    """Parses a type from a text; `at` is the current offset."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -228,16 +228,16 @@ class _TypeParser:
         if self._depth > _MOST_NESTED:
             raise self.error()
         nested = _NESTED.match(self._text, self.at)
-        found = self._atomic() if nested is None else self._nested(nested)
+        type_ = self._atomic() if nested is None else self._nested(nested)
         while (suffix := _SUFFIX.match(self._text, self.at)) is not None:
             self.at = suffix.end()
             kind = ArrayType if suffix["word"].upper() == "ARRAY" else MultisetType
-            found = kind(found, not _says_not_null(suffix["null"]))
+            type_ = kind(type_, not _says_not_null(suffix["null"]))
         self._depth -= 1
-        return found
+        return type_
 
     def error(self) -> InvalidRequestError:
-        """What to say of a text that is no type."""
+        """The error for a text that is no type."""
         return InvalidRequestError(
             "not a type",
             hint="write it like INT NOT NULL, DECIMAL(10, 2), ARRAY<STRING>, MAP<INT, STRING> or "
@@ -247,17 +247,17 @@ class _TypeParser:
         )
 
     def _atomic(self) -> AtomicType:
-        found = _ATOMIC.match(self._text, self.at)
-        if found is None:
+        match = _ATOMIC.match(self._text, self.at)
+        if match is None:
             raise self.error()
-        word = " ".join(found["word"].upper().split())
-        numbers = [int(found[group]) for group in ("first", "second") if found[group] is not None]
-        nullable = not _says_not_null(found["null"])
+        word = " ".join(match["word"].upper().split())
+        numbers = [int(match[group]) for group in ("first", "second") if match[group] is not None]
+        nullable = not _says_not_null(match["null"])
         word = _SYNONYMS.get(word, word)
         if word not in _WORDS and word not in _NEWER_TYPES and word not in _UNBOUNDED:
             raise self.error()
-        self.at = found.end()
-        return _atomic(word, numbers, found["zone"], nullable, self._text)
+        self.at = match.end()
+        return _atomic(word, numbers, match["zone"], nullable, self._text)
 
     def _nested(self, head: re.Match[str]) -> DataType:
         word, closing = head["word"].upper(), _CLOSING[head["open"]]
@@ -284,11 +284,11 @@ class _TypeParser:
 
     def _field(self, position: int) -> DataField:
         """A field of a ROW; its id is a placeholder, as in `type_from_arrow`."""
-        found = _NAME.match(self._text, self.at)
-        if found is None:
+        match = _NAME.match(self._text, self.at)
+        if match is None:
             raise self.error()
-        self.at = found.end()
-        quoted, plain = found.groups()
+        self.at = match.end()
+        quoted, plain = match.groups()
         type_ = self.type()
         comment = _COMMENT.match(self._text, self.at)
         if comment is not None:
@@ -301,11 +301,11 @@ class _TypeParser:
         )
 
     def _nullable(self) -> bool:
-        found = _NULLABILITY.match(self._text, self.at)
-        if found is None or found["null"] is None:
+        match = _NULLABILITY.match(self._text, self.at)
+        if match is None or match["null"] is None:
             return True
-        self.at = found.end()
-        return not _says_not_null(found["null"])
+        self.at = match.end()
+        return not _says_not_null(match["null"])
 
     def _take(self, mark: str) -> bool:
         rest = self._text[self.at :]

@@ -93,8 +93,10 @@ class Refusal(Exception):
             return FileExistsError(errno.EEXIST, "the file exists", path)
         if self.exception in _DENIED:
             advice = "check `hdfs.webhdfs.user` or `hdfs.webhdfs.delegation-token`, and its rights"
-            return PermissionError(errno.EACCES, f"HDFS refuses this ({detail}); {advice}", path)
-        return InvalidRequestError("HDFS refuses this", detail=detail, path=path)
+            return PermissionError(
+                errno.EACCES, f"HDFS refused the request ({detail}); {advice}", path
+            )
+        return InvalidRequestError("HDFS refused the request", detail=detail, path=path)
 
 
 class _Elsewhere(Exception):
@@ -107,25 +109,25 @@ def cluster_of(authority: str, options: Mapping[str, str]) -> Cluster:
     The authority is `host:port`, the name of a service, or "".
 
     Raises:
-        InvalidOptionError: an option is unknown or malformed, or no address is known.
+        InvalidOptionError: an option is unknown or malformed, or the address is unknown.
     """
-    own, limits = client_settings("hdfs", options)
-    conf_dir = own.get("hadoop_conf_dir")
-    if "address" in own:
-        addresses = tuple(_address(text) for text in own["address"].split(",") if text.strip())
+    settings, limits = client_settings("hdfs", options)
+    conf_dir = settings.get("hadoop_conf_dir")
+    if "address" in settings:
+        addresses = tuple(_address(text) for text in settings["address"].split(",") if text.strip())
     elif conf_dir:
         addresses = _configured_addresses(authority, conf_dir)
     else:
         raise InvalidOptionError(
-            "HDFS is reached through WebHDFS, whose address is not known",
+            "HDFS is reached through WebHDFS, and its address is not set",
             hint="set it to http://namenode:9870 (several by comma) or to an HttpFS gateway's "
             "http://host:14000; or name the directory of hdfs-site.xml in `hadoop-conf-dir`",
             key="hdfs.webhdfs.address",
         )
-    token = own.get("delegation_token", "")
-    if token and "user" in own:
+    token = settings.get("delegation_token", "")
+    if token and "user" in settings:
         raise InvalidOptionError(
-            "a delegation token names its user itself",
+            "the delegation token already names its user",
             hint="remove `hdfs.webhdfs.user`",
             key="hdfs.webhdfs.user",
         )
@@ -133,7 +135,7 @@ def cluster_of(authority: str, options: Mapping[str, str]) -> Cluster:
         addresses=addresses,
         user=""
         if token
-        else own.get("user") or os.environ.get("HADOOP_USER_NAME") or getpass.getuser(),
+        else settings.get("user") or os.environ.get("HADOOP_USER_NAME") or getpass.getuser(),
         token=token,
         request_timeout_s=limits["timeout"].total_seconds(),
         connect_timeout_s=limits["connect_timeout"].total_seconds(),
@@ -162,8 +164,8 @@ def _configured_addresses(authority: str, conf_dir: str) -> tuple[str, ...]:
     key = "dfs.namenode.https-address" if secure else "dfs.namenode.http-address"
     nodes = conf.get(f"dfs.ha.namenodes.{authority}", "").split(",")
     keys = [f"{key}.{authority}.{node.strip()}" for node in nodes if node.strip()]
-    found = [conf[each] for each in (*keys, f"{key}.{authority}", key) if conf.get(each)]
-    if not found:
+    hosts = [conf[name] for name in (*keys, f"{key}.{authority}", key) if conf.get(name)]
+    if not hosts:
         raise InvalidOptionError(
             "the Hadoop configuration does not name an address of WebHDFS",
             hint=f"add `{key}` to hdfs-site.xml, or set `hdfs.webhdfs.address`",
@@ -171,7 +173,7 @@ def _configured_addresses(authority: str, conf_dir: str) -> tuple[str, ...]:
             value=conf_dir,
         )
     scheme = "https" if secure else "http"
-    return tuple(f"{scheme}://{address}" for address in (found[: len(keys)] if keys else found[:1]))
+    return tuple(f"{scheme}://{address}" for address in (hosts[: len(keys)] if keys else hosts[:1]))
 
 
 class _Connection:
@@ -205,11 +207,11 @@ def request(
 
     Raises:
         Refusal: the cluster will not do this.
-        StorageUnavailableError: there was no answer, or a passing fault, each time.
+        StorageUnavailableError: there was no answer, or a transient fault, each time.
     """
     connection = _connection_of(os.getpid(), cluster)  # sockets must not be shared by forks
-    who = {"delegation": cluster.token} if cluster.token else {"user.name": cluster.user}
-    query = {"op": operation, **who, **{name: str(value) for name, value in parameters.items()}}
+    auth = {"delegation": cluster.token} if cluster.token else {"user.name": cluster.user}
+    query = {"op": operation, **auth, **{name: str(value) for name, value in parameters.items()}}
     target = f"/webhdfs/v1{quote(key)}?" + "&".join(
         f"{quote(name)}={quote(value, safe='')}" for name, value in query.items()
     )
@@ -229,7 +231,7 @@ def request(
                     operation=operation,
                     path=key,
                 ) from error
-        if connection.active == 0:  # all addresses had their turn
+        if connection.active == 0:  # all addresses were tried
             time.sleep(sleep_s)
             sleep_s = min(2 * sleep_s, _LONGEST_SLEEP_S)
     raise AssertionError("unreachable")
@@ -253,8 +255,8 @@ def _exchange(
 
 def _refused(status: int, data: bytes) -> Exception:
     try:
-        found: Any = orjson.loads(data)["RemoteException"]
-        exception, text = str(found["exception"]), str(found.get("message", ""))
+        failure: Any = orjson.loads(data)["RemoteException"]
+        exception, text = str(failure["exception"]), str(failure.get("message", ""))
     except (ValueError, KeyError, TypeError):
         text = data[:_LONGEST_DETAIL].decode("utf-8", "replace")
         if status in (401, 403):
@@ -283,7 +285,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 class _Upload:
-    """A writable file whose bytes are sent when all are there; its writer may close it."""
+    """A writable file whose bytes are sent when complete; its writer may close it."""
 
     def __init__(self, spool: BinaryIO) -> None:
         self._spool = spool
@@ -404,18 +406,18 @@ class HdfsFileIO(FileIO):
         """Make a file of complete bytes; whether this call made it."""
         temporary = self._write(path, data)
         try:
-            made = self._rename(temporary, path, "NONE", data)
+            created = self._rename(temporary, path, "NONE", data)
         except BaseException:
             self._delete_quietly(temporary)
             raise
-        if not made:
+        if not created:
             self._delete_quietly(temporary)
-        return made
+        return created
 
     def _write(self, path: str, data: bytes | BinaryIO) -> str:
-        """Write a file under a temporary name, which is the answer; again from the start if need.
+        """Write a file under a temporary name, which is returned; restarts when an attempt fails.
 
-        The name is this call's alone, so an attempt may replace what another one has left.
+        The name is this call's alone, so an attempt may replace what an earlier one has left.
         """
         temporary = temporary_name(path)
         try:
@@ -426,7 +428,7 @@ class HdfsFileIO(FileIO):
         return temporary
 
     def _rename(self, temporary: str, path: str, option: str, data: bytes | BinaryIO) -> bool:
-        """Give a written file its name; False: the name is taken."""
+        """Rename a written file to its name; False: the name is taken."""
         try:
             self._move(temporary, path, option)
         except FileExistsError:
@@ -434,7 +436,7 @@ class HdfsFileIO(FileIO):
         except FileNotFoundError:
             if not self._holds(path, data):
                 raise StorageUnavailableError(
-                    "a file vanished before it had its name", hint="try again", path=path
+                    "a temporary file disappeared before its rename", hint="try again", path=path
                 ) from None
         return True
 
@@ -482,10 +484,10 @@ class HdfsFileIO(FileIO):
     def list(self, path: str) -> list[FileStatus]:
         """See `FileIO`."""
         try:
-            found = orjson.loads(self._do("GET", "LISTSTATUS", path))
+            listing = orjson.loads(self._do("GET", "LISTSTATUS", path))
         except FileNotFoundError:
             return []
-        entries = found["FileStatuses"]["FileStatus"]
+        entries = listing["FileStatuses"]["FileStatus"]
         inside = [
             _status_of(f"{path.rstrip('/')}/{entry['pathSuffix']}", entry)
             for entry in entries
@@ -499,7 +501,7 @@ class HdfsFileIO(FileIO):
         return bool(answer["boolean"])
 
     def delete_many(self, paths: Iterable[str]) -> int:
-        """See `FileIO`; beside each other."""
+        """See `FileIO`; in parallel."""
         return sum(_pool().map(self._delete_quietly, paths))
 
     def _delete_quietly(self, path: str) -> bool:
@@ -516,7 +518,7 @@ class HdfsFileIO(FileIO):
             if status.directory:
                 self.prune(status.path)
         if all(status.directory for status in entries):
-            with contextlib.suppress(OSError, ValueError):  # not empty: another writer was faster
+            with contextlib.suppress(OSError, ValueError):  # not empty: another writer won
                 self.delete(path)
 
     def rename_directory(self, old: str, new: str) -> None:

@@ -9,11 +9,10 @@ writer reads the object's token and knows for certain whose it is. Without any a
 is a `StorageUnavailableError`.
 
 An object is visible when it is complete, so outputs need no temporary names. Directories do not
-exist: one is there while something is below it.
+exist: a path is one while objects are below it.
 
 The client (`docs/adr/storage/0005`) starts threads on its first use in a process. They do not
-survive
-a fork, so a process forked after that is advised to begin with `spawn`; see `_Runtime`.
+survive a fork, so processes started after that must use `spawn`; see `_Runtime`.
 """
 
 import contextlib
@@ -149,19 +148,19 @@ def connect(
 
     Args:
         location: any location in the bucket.
-        options: see `object_store_options`.
+        options: see `options`.
         environ: None: the process's.
 
     Returns:
-        The client, and whether the store is one whose conditional put must be tried out first
+        The client, and whether the store is one whose conditional put must be tested first
         (an S3 that is not Amazon's).
 
     Raises:
         InvalidOptionError: an option is unknown or malformed.
-        UnsupportedFeatureError: a store that is not tested, without leave to use it.
+        UnsupportedFeatureError: a store that is not tested, without the option that allows it.
     """
     environ = os.environ if environ is None else environ
-    own, client = client_settings(location.scheme, options)
+    config, client = client_settings(location.scheme, options)
     retry: Any = {
         "max_retries": client.pop("max_retries"),
         "retry_timeout": client.pop("retry_timeout"),
@@ -172,9 +171,9 @@ def connect(
         },
     }
     if location.scheme == "s3":
-        return _connect_s3(location, own, client, retry, environ)
+        return _connect_s3(location, config, client, retry, environ)
     require_leave(location, options)
-    return from_url(location.root, config=own, client_options=client, retry_config=retry), False
+    return from_url(location.root, config=config, client_options=client, retry_config=retry), False
 
 
 def _connect_s3(
@@ -185,24 +184,24 @@ def _connect_s3(
     environ: Mapping[str, str],
 ) -> tuple[ObjectStore, bool]:
     bucket = location.root.partition("://")[2]
-    given = own.get("endpoint") or next(
+    endpoint = own.get("endpoint") or next(
         (environ[name] for name in _ENDPOINT_VARIABLES if environ.get(name)), None
     )
-    path_style = own.pop("path_style", given is not None or "." in bucket)
+    path_style = own.pop("path_style", endpoint is not None or "." in bucket)
     own["virtual_hosted_style_request"] = not path_style
-    if given is not None:
-        if "://" not in given:
-            given = f"https://{given}"
-        client["allow_http"] = given.startswith("http://")
-        scheme, _, host = given.rstrip("/").partition("://")
+    if endpoint is not None:
+        if "://" not in endpoint:
+            endpoint = f"https://{endpoint}"
+        client["allow_http"] = endpoint.startswith("http://")
+        scheme, _, host = endpoint.rstrip("/").partition("://")
         own["endpoint"] = f"{scheme}://{host}" if path_style else f"{scheme}://{bucket}.{host}"
     store = S3Store(bucket, config=own, client_options=client, retry_config=retry)
-    return store, given is not None and not given.rstrip("/").endswith(".amazonaws.com")
+    return store, endpoint is not None and not endpoint.rstrip("/").endswith(".amazonaws.com")
 
 
 _TOKEN = "lakewardput"
 _PUT_TRIES = 3
-"""Requests of one conditional put whose answer is lost or contradicts what is there."""
+"""Requests of one conditional put whose answer is lost or contradicts the stored object."""
 
 _PARTS_AT_ONCE = 4
 _DELETES_AT_ONCE = 1000
@@ -224,7 +223,7 @@ class _Runtime:
         self._broken = self._used
 
     def enter(self) -> None:
-        """Say that the client library is about to be used.
+        """Declare that the client library is about to be used.
 
         Raises:
             InternalError: this process was forked from one that used it.
@@ -238,7 +237,7 @@ class _Runtime:
 
     @property
     def pool(self) -> ThreadPoolExecutor:
-        """Threads for requests beside each other."""
+        """Threads for parallel requests."""
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="object-store")
@@ -252,7 +251,7 @@ class ObjectStoreFileIO(FileIO):
     """One bucket. Paths are full URLs such as `s3://bucket/warehouse/db.db/t`.
 
     Safe for several threads. Pickles with its options, secrets included, because executors need
-    them; its text form hides them. The connection is made on first use, per process.
+    them; its text form hides them. The connection is opened on first use, per process.
 
     Args:
         location: any URL in the bucket.
@@ -307,7 +306,7 @@ class ObjectStoreFileIO(FileIO):
             return obstore.get(self._store, key).bytes().to_bytes()
 
     def read_many(self, paths: Sequence[str]) -> Iterator[bytes]:
-        """See `FileIO`; up to 16 are under way or wait to be taken."""
+        """See `FileIO`; up to 16 are in flight or buffered."""
         if len(paths) < 2:
             return iter([self.read_bytes(path) for path in paths])
         self._require_runtime()
@@ -331,7 +330,7 @@ class ObjectStoreFileIO(FileIO):
         """See `FileIO`; the sink is a `pyarrow.NativeFile`. Long files are sent while written.
 
         Raises:
-            FileExistsError: something is at `path`; for a long file this is looked at when the
+            FileExistsError: something is at `path`; for a long file this is checked when the
                 upload begins, and two writers of one name are not distinguished. Names of data
                 files are unique.
         """
@@ -373,7 +372,7 @@ class ObjectStoreFileIO(FileIO):
         return self._create(path, data)
 
     def exists(self, path: str) -> bool:
-        """See `FileIO`; one request for what is a file, two for anything else."""
+        """See `FileIO`; one request for a file, two otherwise."""
         key = self._key(path)
         store = self._store
         with translated("examine", path):
@@ -401,12 +400,12 @@ class ObjectStoreFileIO(FileIO):
         """See `FileIO`; all pages."""
         key = self._key(path)
         with translated("list", path):
-            found = obstore.list_with_delimiter(self._store, key or None)
-        directories = {each.rstrip("/") for each in found["common_prefixes"]}
+            result = obstore.list_with_delimiter(self._store, key or None)
+        directories = {prefix.rstrip("/") for prefix in result["common_prefixes"]}
         entries = [
-            FileStatus(_name(each), f"{self.root}/{each}", 0, True, 0) for each in directories
+            FileStatus(_name(name), f"{self.root}/{name}", 0, True, 0) for name in directories
         ]
-        entries += [self._status(each) for each in found["objects"] if _is_file(each["path"], key)]
+        entries += [self._status(meta) for meta in result["objects"] if _is_file(meta["path"], key)]
         return sorted(entries, key=lambda status: status.name)
 
     def walk(self, path: str) -> Iterator[FileStatus]:
@@ -414,12 +413,12 @@ class ObjectStoreFileIO(FileIO):
         key = self._key(path)
         with translated("list", path):
             stream = obstore.list(self._store, key or None, chunk_size=1000)
-            found = [self._status(each) for chunk in stream for each in chunk]
-        found.sort(key=lambda status: status.path)
-        return iter(found)
+            statuses = [self._status(meta) for chunk in stream for meta in chunk]
+        statuses.sort(key=lambda status: status.path)
+        return iter(statuses)
 
     def delete(self, path: str) -> bool:
-        """See `FileIO`; two requests, because stores do not say whether there was anything."""
+        """See `FileIO`; two requests, because stores do not report whether an object existed."""
         key = self._key(path)
         store = self._store
         with translated("delete", path):
@@ -438,14 +437,14 @@ class ObjectStoreFileIO(FileIO):
         store = self._store
         deleted = 0
         for start in range(0, len(keys), _DELETES_AT_ONCE):
-            some = keys[start : start + _DELETES_AT_ONCE]
+            chunk = keys[start : start + _DELETES_AT_ONCE]
             try:
-                with translated("delete", f"{self.root}/{some[0]}"):
-                    obstore.delete(store, some)
+                with translated("delete", f"{self.root}/{chunk[0]}"):
+                    obstore.delete(store, chunk)
             except (StorageUnavailableError, OSError) as error:
-                note_undeleted(f"{self.root}/{some[0]}", error)
+                note_undeleted(f"{self.root}/{chunk[0]}", error)
                 continue
-            deleted += len(some)
+            deleted += len(chunk)
         return deleted
 
     def prune(self, path: str) -> None:
@@ -455,7 +454,7 @@ class ObjectStoreFileIO(FileIO):
         """A conditional put whose outcome is known when this returns.
 
         Raises:
-            StorageUnavailableError: it is not known.
+            StorageUnavailableError: the outcome is unknown.
         """
         key = self._key(path)
         token = uuid.uuid4().hex
@@ -478,22 +477,22 @@ class ObjectStoreFileIO(FileIO):
         ) from failure
 
     def _owner(self, path: str, key: str, token: str, data: bytes) -> bool | None:
-        """Whether what is there came from the put with this token; None = nothing is there.
+        """Whether the stored object came from the put with this token; None = there is none.
 
         A store that keeps no metadata is judged by the bytes: every snapshot has an id of its own.
         """
         try:
             with translated("read back", path):
-                there = obstore.get(self._store, key)
-                found = there.attributes.get(_TOKEN)
-                if found is not None:
-                    return bool(found == token)
-                return there.bytes().to_bytes() == data
+                current = obstore.get(self._store, key)
+                owner = current.attributes.get(_TOKEN)
+                if owner is not None:
+                    return bool(owner == token)
+                return current.bytes().to_bytes() == data
         except FileNotFoundError:
             return None
 
     def _prove(self, path: str) -> None:
-        """Try out, once per process, whether a store of unknown make honours the condition."""
+        """Test, once per process, whether a store of unknown make honours the condition."""
         store = self._store
         if not self._unproven:
             return
@@ -505,7 +504,7 @@ class ObjectStoreFileIO(FileIO):
                 with contextlib.suppress(AlreadyExistsError):
                     obstore.put(store, key, b"2", mode="create")
                     raise UnsupportedFeatureError(
-                        "the store ignores the condition of a put, so commits could be lost",
+                        "the store ignores `If-None-Match` on a put, so commits could be lost",
                         hint="use a store, or a version of it, that honours `If-None-Match: *`",
                         location=self.root,
                     )
@@ -549,9 +548,9 @@ class ObjectStoreFileIO(FileIO):
 def _end_of(store: ObjectStore, key: str) -> tuple[int, memoryview]:
     """Size of an object and its last bytes."""
     try:
-        found = obstore.get(store, key, options={"range": {"suffix": TAIL_BYTES}})
-        return int(found.meta["size"]), memoryview(found.bytes())
-    except NotSupportedError:  # Azure knows no suffix ranges
+        tail = obstore.get(store, key, options={"range": {"suffix": TAIL_BYTES}})
+        return int(tail.meta["size"]), memoryview(tail.bytes())
+    except NotSupportedError:  # Azure has no suffix ranges
         size = int(obstore.head(store, key)["size"])
     except BaseError:  # S3 refuses a suffix of an empty object
         size = int(obstore.head(store, key)["size"])
@@ -589,7 +588,7 @@ _REDIRECTS = frozenset({301, 302, 307, 308})
 
 @contextlib.contextmanager
 def translated(operation: str, path: str) -> Iterator[None]:
-    """Raise what `store_error` makes of the client's errors."""
+    """Raise the client's errors as translated by `store_error`."""
     try:
         yield
     except (BaseError, FileNotFoundError, ValueError) as error:
@@ -610,8 +609,8 @@ def store_error(operation: str, path: str, error: Exception) -> Exception:
         `FileNotFoundError`, `FileExistsError`, `PermissionError`, or an error of `storage.errors`.
     """
     text = str(error)
-    status = int(found[1]) if (found := _STATUS.search(text)) else None
-    code = found[1] if (found := _CODE.search(text)) else ""
+    status = int(match[1]) if (match := _STATUS.search(text)) else None
+    code = match[1] if (match := _CODE.search(text)) else ""
     if code in _NO_BUCKET:
         return NotFoundError(
             "there is no such bucket",
@@ -627,7 +626,7 @@ def store_error(operation: str, path: str, error: Exception) -> Exception:
     if refused or status in (401, 403) or code in _REFUSED:
         advice = "check `s3.access-key`, `s3.secret-key` (or the AWS_… variables) and the policy"
         return PermissionError(
-            errno.EACCES, f"the store refused our credentials ({_detail(text)}); {advice}", path
+            errno.EACCES, f"the store refused the credentials ({_detail(text)}); {advice}", path
         )
     return _other(operation, path, error, status, code)
 
@@ -642,10 +641,10 @@ def _other(operation: str, path: str, error: Exception, status: int | None, code
             path=path,
         )
     if isinstance(error, UnknownConfigurationKeyError):
-        return InvalidOptionError("the store does not know an option", detail=_detail(text))
+        return InvalidOptionError("unknown option of the object store", detail=_detail(text))
     if isinstance(error, NotSupportedError) or status == 501:
         return UnsupportedFeatureError(
-            "the store cannot do this", detail=_detail(text), operation=operation, path=path
+            "the store does not support this", detail=_detail(text), operation=operation, path=path
         )
     passing = status is None or status >= 500 or status in _PASSING_STATUS or code in _PASSING
     if isinstance(error, ValueError) or not passing:
@@ -666,7 +665,7 @@ def _advice(text: str, status: int | None) -> str:
 
 
 def _detail(text: str) -> str:
-    """One line: what the client says, and of the answer's body its code and message."""
+    """One line: the client's message, with code and message of the response body."""
     line = text.partition("\n\nDebug source")[0]
     line = line.partition("<?xml")[0].partition("<Error>")[0]
     code, message = _CODE.search(text), _MESSAGE.search(text)

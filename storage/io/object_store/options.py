@@ -4,10 +4,10 @@
 Locations: `s3://bucket/…` (`s3a://` is the same), `gs://bucket/…`, `az://container/…`,
 `abfss://container@account.dfs.core.windows.net/…`.
 
-Options of S3 may begin with `s3.`, `s3a.` or `fs.s3a.`; words may be parted by `.` or `-`. What is
+Options of S3 may begin with `s3.`, `s3a.` or `fs.s3a.`; words are separated by `.` or `-`. What is
 not given comes from the standard variables (`AWS_ACCESS_KEY_ID`, `AWS_REGION`,
 `AWS_ENDPOINT_URL`, …) or from the machine's role. Options of the other two begin with `gs.` and
-`az.`; they are those of the client library. Options of HDFS (`storage.io.webhdfs`) begin with
+`az.`; they are those of the client library. Options of HDFS (`storage.io.hdfs`) begin with
 `hdfs.webhdfs.`. Limits of requests begin with `store.`.
 """
 
@@ -105,19 +105,19 @@ def locate(location: str) -> StoreLocation:
     Raises:
         InvalidRequestError: no bucket is named, or it carries credentials.
     """
-    found = _LOCATION.fullmatch(location.strip())
-    if found is None:
+    match = _LOCATION.fullmatch(location.strip())
+    if match is None:
         raise InvalidRequestError(
             "an object store location must name a bucket", hint="write s3://bucket/directory"
         )
-    scheme = {"s3a": "s3", "abfs": "abfss"}.get(found[1].lower(), found[1].lower())
-    authority = found[2]
+    scheme = {"s3a": "s3", "abfs": "abfss"}.get(match[1].lower(), match[1].lower())
+    authority = match[2]
     if scheme != "abfss" and ("@" in authority or ":" in authority):
         raise InvalidRequestError(
-            "a bucket name with `@` or `:`",
+            "a bucket name contains `@` or `:`",
             hint="give credentials and the endpoint as options, not in the location",
         )
-    return StoreLocation(scheme, f"{scheme}://{authority}", (found[3] or "").strip("/"))
+    return StoreLocation(scheme, f"{scheme}://{authority}", (match[3] or "").strip("/"))
 
 
 def require_leave(location: StoreLocation, options: Mapping[str, str]) -> None:
@@ -131,7 +131,7 @@ def require_leave(location: StoreLocation, options: Mapping[str, str]) -> None:
     condition = {"gs": "x-goog-if-generation-match: 0"}.get(location.scheme, "If-None-Match: *")
     raise UnsupportedFeatureError(
         "commits on this kind of store have never been tested",
-        detail=f"they would rest on its conditional put (`{condition}`)",
+        detail=f"they would depend on its conditional put (`{condition}`)",
         hint=f"use S3 or a mounted directory, or set `{_ALLOW_UNTESTED}` to true at your own risk",
         location=location.root,
     )
@@ -143,7 +143,7 @@ def client_settings(scheme: str, options: Mapping[str, str]) -> tuple[Any, Any]:
     Raises:
         InvalidOptionError: an option is unknown or malformed.
     """
-    own: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     client: dict[str, Any] = {}
     for name, (field, parse, default) in _CLIENT_OPTIONS.items():
         client[field] = _value(name, options.get(name, default), parse)
@@ -151,23 +151,23 @@ def client_settings(scheme: str, options: Mapping[str, str]) -> tuple[Any, Any]:
         if name in _CLIENT_OPTIONS or name == _ALLOW_UNTESTED:
             continue
         field, parse = _field(scheme, name)
-        own[field] = _value(name, value, parse)
-    return own, client
+        settings[field] = _value(name, value, parse)
+    return settings, client
 
 
 def _field(scheme: str, name: str) -> tuple[str, Callable[[str], Any]]:
     if scheme == "s3":
-        prefix = next((each for each in _S3_PREFIXES if name.startswith(each)), None)
+        prefix = next((start for start in _S3_PREFIXES if name.startswith(start)), None)
         short = name[len(prefix) :].replace(".", "-") if prefix else ""
         if short in _S3_OPTIONS:
             return _S3_OPTIONS[short]
-        raise _unknown(name, [f"s3.{each}" for each in _S3_OPTIONS])
+        raise _unknown(name, [f"s3.{option}" for option in _S3_OPTIONS])
     if scheme == "hdfs":
         if name in _HDFS_OPTIONS:
             return _HDFS_OPTIONS[name]
         raise _unknown(name, list(_HDFS_OPTIONS))
     prefixes = {"gs": ("gs.",), "az": ("az.",), "abfss": ("az.", "abfs.")}[scheme]
-    prefix = next((each for each in prefixes if name.startswith(each)), None)
+    prefix = next((start for start in prefixes if name.startswith(start)), None)
     if prefix is None:
         raise InvalidOptionError(
             "unknown store option", key=name, hint=f"options of this store begin with {prefixes[0]}"
@@ -186,14 +186,14 @@ def _value(name: str, value: str, parse: Callable[[str], Any]) -> Any:
     try:
         return parse(value)
     except ValueError as error:
-        shown = redacted_options({name: value})[name]
+        masked = redacted_options({name: value})[name]
         raise InvalidOptionError(
-            "a store option has a value it cannot have", detail=str(error), key=name, value=shown
+            "invalid value of a store option", detail=str(error), key=name, value=masked
         ) from None
 
 
 def redacted_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Options fit for a log: whatever may be a secret is starred."""
+    """Options safe to log: values that may be secret are masked."""
     return {
         name: _HIDDEN
         if _SECRET.search(name) and not name.endswith(_PUBLIC)
@@ -203,5 +203,5 @@ def redacted_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def redacted_text(text: str) -> str:
-    """A text, such as an address, with credentials in URLs starred."""
+    """A text, such as an address, with credentials in URLs masked."""
     return _IN_URL.sub(_HIDDEN, text)

@@ -114,8 +114,8 @@ def _same(
     for name in after.schema.names:
         if name in _SYSTEM or name in rule.ignore_fields:
             continue
-        left = before.column(name).take(pa.array(before_rows))
-        same &= equal_rows(left, after.column(name).take(pa.array(after_rows)))
+        previous = before.column(name).take(pa.array(before_rows))
+        same &= equal_rows(previous, after.column(name).take(pa.array(after_rows)))
     return same
 
 
@@ -125,43 +125,43 @@ def _gathered(
     rows: npt.NDArray[np.int64],
     kinds: npt.NDArray[np.int8],
 ) -> pa.RecordBatch:
-    """Rows of both batches, counted through, with new kinds."""
+    """Rows of both batches, numbered consecutively, with new kinds."""
     position = after.schema.get_field_index(VALUE_KIND)
     if before is after:
-        found = after.take(pa.array(np.where(rows < after.num_rows, rows, rows - after.num_rows)))
+        batch = after.take(pa.array(np.where(rows < after.num_rows, rows, rows - after.num_rows)))
     elif not before.num_rows or (rows >= before.num_rows).all():
-        found = after.take(pa.array(rows - before.num_rows))
+        batch = after.take(pa.array(rows - before.num_rows))
     else:
-        found = pa.concat_batches([before, after]).take(pa.array(rows))
-    return found.set_column(position, after.schema.field(position), pa.array(kinds))
+        batch = pa.concat_batches([before, after]).take(pa.array(rows))
+    return batch.set_column(position, after.schema.field(position), pa.array(kinds))
 
 
 def equal_rows(left: pa.Array, right: pa.Array) -> Mask:
-    """Which rows of two columns are equal, as Apache Paimon's equaliser says (SEMANTICS.md §C.2).
+    """Which rows of two columns are equal, as by Apache Paimon's equaliser (SEMANTICS.md §C.2).
 
     Two nulls are equal; floats are compared by their bits, all NaN being one; nested values by
     their content, maps without regard to the order of their entries.
     """
-    filled, other = valid_mask(left), valid_mask(right)
-    both = filled & other
-    alike = filled == other
+    left_valid, right_valid = valid_mask(left), valid_mask(right)
+    valid = left_valid & right_valid
+    equal = left_valid == right_valid
     kind = left.type
-    if pa.types.is_null(kind) or not both.any():
-        return alike
+    if pa.types.is_null(kind) or not valid.any():
+        return equal
     if pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return alike & (_equal_lists(left, right, both) | ~both)
+        return equal & (_equal_lists(left, right, valid) | ~valid)
     if pa.types.is_struct(kind):
         for position in range(kind.num_fields):
-            alike &= equal_rows(left.field(position), right.field(position)) | ~both
-        return alike
+            equal &= equal_rows(left.field(position), right.field(position)) | ~valid
+        return equal
     if pa.types.is_fixed_size_list(kind):
-        return alike & (_equal_vectors(left, right, both) | ~both)
+        return equal & (_equal_vectors(left, right, valid) | ~valid)
     if pa.types.is_floating(kind):
-        return alike & ((_bits(left) == _bits(right)) | ~both)
+        return equal & ((_bits(left) == _bits(right)) | ~valid)
     if pa.types.is_dictionary(kind):
         return equal_rows(left.dictionary_decode(), right.dictionary_decode())
     same = pc.fill_null(pc.equal(left, right), False).to_numpy(zero_copy_only=False)
-    return alike & (same | ~both)
+    return equal & (same | ~valid)
 
 
 def _bits(column: pa.Array) -> np.ndarray:
@@ -177,24 +177,24 @@ def _bits(column: pa.Array) -> np.ndarray:
 def _equal_vectors(left: pa.Array, right: pa.Array, both: Mask) -> Mask:
     size = left.type.list_size
     rows = np.flatnonzero(both)
-    picked = pa.array(rows)
-    inner = equal_rows(left.take(picked).flatten(), right.take(picked).flatten())
-    found = np.zeros(len(both), dtype=bool)
-    found[rows] = inner.reshape(len(rows), size).all(axis=1) if size else True
-    return found
+    indices = pa.array(rows)
+    inner = equal_rows(left.take(indices).flatten(), right.take(indices).flatten())
+    equal = np.zeros(len(both), dtype=bool)
+    equal[rows] = inner.reshape(len(rows), size).all(axis=1) if size else True
+    return equal
 
 
 def _equal_lists(left: pa.Array, right: pa.Array, both: Mask) -> Mask:
-    """Lists and maps that are of one length and whose elements are equal; nulls give anything."""
-    sizes, others = _lengths(left), _lengths(right)
-    found = both & (sizes == others)
-    rows = np.flatnonzero(found & (sizes > 0))
+    """Which lists and maps have the same length and equal elements; undefined for nulls."""
+    left_sizes, right_sizes = _lengths(left), _lengths(right)
+    equal = both & (left_sizes == right_sizes)
+    rows = np.flatnonzero(equal & (left_sizes > 0))
     if not len(rows):
-        return found
+        return equal
     inner = equal_rows(_elements(left, rows), _elements(right, rows))
-    starts = np.cumsum(sizes[rows]) - sizes[rows]
-    found[rows] = np.logical_and.reduceat(inner, starts)
-    return found
+    starts = np.cumsum(left_sizes[rows]) - left_sizes[rows]
+    equal[rows] = np.logical_and.reduceat(inner, starts)
+    return equal
 
 
 def _lengths(column: pa.Array) -> np.ndarray:
@@ -206,13 +206,13 @@ def _lengths(column: pa.Array) -> np.ndarray:
 
 
 def _elements(column: pa.Array, rows: np.ndarray) -> pa.Array:
-    """The elements of some rows one behind the other, those of a map by key; no row is null."""
-    chosen = column.take(pa.array(rows))
+    """The elements of some rows concatenated, those of a map by key; no row is null."""
+    lists = column.take(pa.array(rows))
     if not pa.types.is_map(column.type):
-        return chosen.flatten()
-    offsets = chosen.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
-    keys = chosen.keys.slice(offsets[0], offsets[-1] - offsets[0])
-    items = chosen.items.slice(offsets[0], offsets[-1] - offsets[0])
+        return lists.flatten()
+    offsets = lists.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    keys = lists.keys.slice(offsets[0], offsets[-1] - offsets[0])
+    items = lists.items.slice(offsets[0], offsets[-1] - offsets[0])
     entries = pa.StructArray.from_arrays([keys, items], names=["key", "value"])
     owner = np.repeat(np.arange(len(rows)), np.diff(offsets))
     try:

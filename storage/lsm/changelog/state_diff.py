@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Walking two sorted states of a bucket side by side, key by key, in bounded memory.
 
-What is emitted for a key is up to the caller: `row_changes` for a changelog, `later_images` for an
+The caller decides what is emitted for a key: `row_changes` for a changelog, `later_images` for an
 incremental read. Data plane: whole columns, no Python object per row.
 """
 
@@ -40,11 +40,11 @@ def side_by_side(
         before: KeyValueBatches strictly ascending by key across batches.
         after: the same of the later state, in the same Arrow schema.
         key_names: key columns in key order.
-        emit: gets the rows of many keys at a time, in key order; may give any number of rows.
+        emit: gets the rows of many keys at a time, in key order; may return any number of rows.
         window_bytes: Arrow memory held, as in `merge_runs` [bytes].
 
     Yields:
-        What `emit` gave, in key order; nothing where it gave no row.
+        The results of `emit`, in key order; without empty ones.
 
     Raises:
         CorruptDataError: a state has descending keys.
@@ -65,10 +65,10 @@ def later_images(
     changes = row_changes(_with_stored(before), before_at, _with_stored(after), after_at, rule=rule)
     kinds = numbers_in(changes, VALUE_KIND)
     stored = numbers_in(changes, _STORED)
-    shown = np.where(retractions(kinds), kinds, stored).astype(np.int8)
+    image_kinds = np.where(retractions(kinds), kinds, stored).astype(np.int8)
     images = changes.drop_columns([_STORED])
     position = images.schema.get_field_index(VALUE_KIND)
-    images = images.set_column(position, images.schema.field(position), pa.array(shown))
+    images = images.set_column(position, images.schema.field(position), pa.array(image_kinds))
     return images.filter(pa.array(kinds != RowKind.UPDATE_BEFORE))
 
 
@@ -85,19 +85,19 @@ class _Compared:
         before_at = np.where(sides[starts] == 0, starts, -1)
         after_at = np.where(sides[lasts] == 1, lasts, -1)
         position = batch.schema.get_field_index(SEQUENCE_NUMBER)
-        own = batch.column(_OWN)
-        rows = batch.drop_columns([_OWN]).set_column(position, batch.schema.field(position), own)
+        seqnos = batch.column(_OWN)
+        rows = batch.drop_columns([_OWN]).set_column(position, batch.schema.field(position), seqnos)
         return self.emit(rows, before_at, rows, after_at)
 
 
 def _on_side(batches: Iterable[pa.RecordBatch], side: int) -> Iterator[pa.RecordBatch]:
-    """Rows whose sequence number says from which state they are."""
+    """Rows whose sequence number marks the state they come from."""
     for batch in batches:
         position = batch.schema.get_field_index(SEQUENCE_NUMBER)
-        own = batch.column(position)
+        seqnos = batch.column(position)
         number = pa.array(np.full(batch.num_rows, side, dtype=np.int64))
         marked = batch.set_column(position, batch.schema.field(position), number)
-        yield marked.append_column(_OWN, own)
+        yield marked.append_column(_OWN, seqnos)
 
 
 def _with_stored(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -52,7 +52,7 @@ class WindowMerge(Protocol):
     """Merges the rows of one window of complete keys."""
 
     def merge(self, batches: Sequence[pa.RecordBatch]) -> Merged:
-        """Merge rows that `at_level` gave, at least one.
+        """Merge rows from `at_level`, at least one.
 
         Raises:
             InvalidRequestError: the merge engine cannot merge the rows of a key.
@@ -99,14 +99,14 @@ class LeveledRows:
     @property
     def sizes(self) -> np.ndarray:
         """Rows of each key, int64."""
-        found: np.ndarray = segment_lasts(self.starts, len(self.order)) + 1 - self.starts
-        return found
+        counts: np.ndarray = segment_lasts(self.starts, len(self.order)) + 1 - self.starts
+        return counts
 
     @property
     def in_level_0(self) -> np.ndarray:
         """Which keys have rows of level 0: bool per key."""
-        found: np.ndarray = np.logical_or.reduceat(self.levels == 0, self.starts)
-        return found
+        flags: np.ndarray = np.logical_or.reduceat(self.levels == 0, self.starts)
+        return flags
 
     def rows_of_level(self, level: int) -> np.ndarray:
         """The row of each key that lies on a level above 0: int64 per key, -1 where none does."""
@@ -148,16 +148,16 @@ class LeveledRows:
         return self.batch.select(list(names)).take(pa.array(rows))
 
     def _rows_where(self, wanted: np.ndarray) -> np.ndarray:
-        """The row of each key that is wanted, at most one: int64 per key, -1 where none is."""
+        """The matching row of each key, at most one: int64 per key, -1 where none is."""
         positions = np.flatnonzero(wanted)
-        found = np.full(len(self.starts), -1, dtype=np.int64)
-        found[np.searchsorted(self.starts, positions, side="right") - 1] = self.order[positions]
-        return found
+        rows = np.full(len(self.starts), -1, dtype=np.int64)
+        rows[np.searchsorted(self.starts, positions, side="right") - 1] = self.order[positions]
+        return rows
 
 
 Find = Callable[[pa.RecordBatch, bool], Found | None]
 """Looks keys up in the levels above the output, None where these are empty; the flag says whether
-rows are wanted."""
+rows are needed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,13 +187,13 @@ class LookupMerge:
         in_level_0 = rows.in_level_0
         looked_up = in_level_0 & (before < 0)
         if looked_up.any():
-            found = self.find(rows.keys(looked_up, self.key_names), self.with_values)
-            if found is not None and len(found.keys):
+            hits = self.find(rows.keys(looked_up, self.key_names), self.with_values)
+            if hits is not None and len(hits.keys):
                 if self.deletions is not None:
-                    _mark(found, self.deletions)
-                if self.with_values and found.rows is not None:
-                    keys = np.flatnonzero(looked_up)[found.keys]
-                    before[keys] = rows.append(keys, found.rows)
+                    _mark(hits, self.deletions)
+                if self.with_values and hits.rows is not None:
+                    keys = np.flatnonzero(looked_up)[hits.keys]
+                    before[keys] = rows.append(keys, hits.rows)
         groups = KeyGroups(rows.order, rows.starts)
         groups = in_merge_order(rows.batch, groups, self.function.sequence)
         after = reduced(rows.batch, groups, self.function, self.key_names)
@@ -225,13 +225,13 @@ class FirstRowMerge:
         groups = in_merge_order(rows.batch, KeyGroups(rows.order, rows.starts))
         after = reduced(rows.batch, groups, self.function, self.key_names)
         adds = ~retractions(numbers_in(rows.batch, VALUE_KIND)[rows.order])
-        known = np.logical_or.reduceat((rows.levels > 0) & adds, rows.starts)
+        existing = np.logical_or.reduceat((rows.levels > 0) & adds, rows.starts)
         at = after.at.copy()
-        new = (at >= 0) & ~known
+        new = (at >= 0) & ~existing
         if new.any():
-            found = self.find(rows.keys(new, self.key_names), False)
-            if found is not None:
-                old = np.flatnonzero(new)[found.keys]
+            hits = self.find(rows.keys(new, self.key_names), False)
+            if hits is not None:
+                old = np.flatnonzero(new)[hits.keys]
                 new[old] = False
                 at[old] = -1
         changes = (
@@ -283,7 +283,7 @@ def _mark(found: Found, deletions: DeletedRows) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Upgrade:
-    """What a file that may change its level without being rewritten needs.
+    """The work on a file that may change its level without being rewritten.
 
     Attributes:
         emits_changelog: its rows are merged for the changelog, and the rows they replace marked.
@@ -296,7 +296,7 @@ class Upgrade:
 def upgrade_of(
     file: DataFileMeta, unit: CompactUnit, options: TableOptions, deletion_vectors: bool
 ) -> Upgrade:
-    """What moving a file to the output level of a unit takes. Pure.
+    """The work to move a file to the output level of a unit. Pure.
 
     The file is alone in its section, without retractions if the output is the last level.
     """
@@ -426,7 +426,7 @@ class Merging:
             return None
         if self._context.lookup is None:
             raise InternalError(
-                "a table that looks up is compacted without lookups",
+                "a table with lookup compaction has no lookup",
                 table=self._context.layout.root,
             )
         return self._context.lookup.find(keys, self._above, values=values)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of keys in the upper levels of one bucket, from local copies of the data files.
 
-The `KeyLookup` of a bucket. A file is copied when the first key comes that it could hold; which
-files could is known from the key ranges of their descriptions.
+The `KeyLookup` of a bucket. A file is copied on the first lookup of a key that it could hold, by
+the key range of its metadata.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ _Numbers = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Part:
-    """What one file has of the keys."""
+    """The keys found in one file."""
 
     file: DataFileMeta
     keys: _Numbers
@@ -46,7 +46,7 @@ class BucketLookup:
     """See the module; a `KeyLookup`. Holds nothing open itself.
 
     Attributes:
-        context: the bucket; rows are given in its schema, without those that its deletion vectors
+        context: the bucket; rows are returned in its schema, without those its deletion vectors
             mark.
         store: the copies.
     """
@@ -64,22 +64,22 @@ class BucketLookup:
         schema = self.context.schema
         names = schema.trimmed_primary_keys
         types = [field.type for field in schema.key_fields]
-        wanted = keys.select(names)
-        left = np.arange(wanted.num_rows)
-        searched = SearchedKeys(wanted.columns, types, boot_seed())
+        pending = keys.select(names)
+        numbers = np.arange(pending.num_rows)
+        searched = SearchedKeys(pending.columns, types, boot_seed())
         parts: list[_Part] = []
         for run in runs:
-            if not len(left):
+            if not len(numbers):
                 break
-            missing = np.ones(len(left), np.bool_)
-            for file, start, end in self._files_with_keys(wanted, run.files):
+            missing = np.ones(len(numbers), np.bool_)
+            for file, start, end in self._files_with_keys(pending, run.files):
                 part = self._search(file, searched.between(start, end), values=values)
                 if part is not None:
                     missing[part.keys + start] = False
-                    parts.append(dataclasses.replace(part, keys=left[part.keys + start]))
+                    parts.append(dataclasses.replace(part, keys=numbers[part.keys + start]))
             if not missing.all():
                 rest = np.flatnonzero(missing)
-                wanted, left = wanted.take(pa.array(rest)), left[rest]
+                pending, numbers = pending.take(pa.array(rest)), numbers[rest]
                 searched = searched.only(rest)
         return self._found(parts, values=values)
 
@@ -102,16 +102,16 @@ class BucketLookup:
         bounds = pa.RecordBatch.from_arrays(columns, names=list(names))
         result = []
         for number, file in enumerate(files):
-            least, most = (key_at(bounds, names, 2 * number + i) for i in range(2))
-            start, end = lower_bound(keys, names, least), lower_bound(keys, names, most)
-            if end < keys.num_rows and key_at(keys, names, end) == most:
+            low, high = (key_at(bounds, names, 2 * number + i) for i in range(2))
+            start, end = lower_bound(keys, names, low), lower_bound(keys, names, high)
+            if end < keys.num_rows and key_at(keys, names, end) == high:
                 end += 1
             if start < end:
                 result.append((file, start, end))
         return result
 
     def _search(self, file: DataFileMeta, keys: SearchedKeys, *, values: bool) -> _Part | None:
-        """What a file has of some keys, numbered from 0; None for nothing."""
+        """The keys found in a file, numbered from 0; None when there are none."""
         copy = self._copy_of(file)
         numbers, positions = copy.find(keys)
         deletions = self.context.deletions
@@ -138,7 +138,7 @@ class BucketLookup:
         return CopySource(context.file_io, context.path_of(file), file, file_schema, context.schema)
 
     def _found(self, parts: Sequence[_Part], *, values: bool) -> Found:
-        """All that was found, in the order of the keys."""
+        """All rows found, in the order of the keys."""
         schema = key_value_schema(self.context.schema)
         numbers = _joined([part.keys for part in parts])
         positions = _joined([part.positions for part in parts])
@@ -161,9 +161,9 @@ def _alive(deleted: Bitmap, positions: _Numbers) -> npt.NDArray[np.bool_]:
         common = (deleted & pyroaring.BitMap64(positions.astype(np.uint64))).to_array()
     else:
         common = (deleted & pyroaring.BitMap(positions.astype(np.uint32))).to_array()
-    gone = np.asarray(common, np.int64)
+    matches = np.asarray(common, np.int64)
     alive = np.ones(len(positions), np.bool_)
-    alive[np.searchsorted(positions, gone)] = False
+    alive[np.searchsorted(positions, matches)] = False
     return alive
 
 

@@ -8,10 +8,10 @@ One file, written once and then only mapped:
 | words | sorted uint64, one per row: bits of the key's hash, row number; absent for a number key |
 | rows | an uncompressed Arrow IPC stream, KeyValueBatches in file order and today's schema |
 | fences | 64-bit: every 64th word; or every 64th number of the key column of each batch |
-| trailer | sizes, and a token that says of what it is a copy; guarded by a CRC |
+| trailer | sizes, and a token that identifies the copied file; guarded by a CRC |
 
 A row is read by its position without its neighbours. The trailer is written last, and the copy gets
-its name when it is whole. Nothing is synced: the token holds the machine's boot, so that a copy
+its name when it is complete. Nothing is synced: the token holds the machine's boot, so that a copy
 from before a crash of the machine is not taken for one.
 
 A key of one integer-like column is searched for in that column, which is sorted: no byte more. Any
@@ -77,8 +77,8 @@ def number_column(column: pa.Array) -> npt.NDArray[np.signedinteger]:
     kind = column.type
     if not pa.types.is_integer(kind):
         column = column.view(pa.int32() if kind.bit_width == _NARROW else pa.int64())
-    found: npt.NDArray[np.signedinteger] = column.to_numpy(zero_copy_only=True)
-    return found
+    numbers: npt.NDArray[np.signedinteger] = column.to_numpy(zero_copy_only=True)
+    return numbers
 
 
 def key_words(columns: Sequence[pa.Array], types: Sequence[DataType], seed: int) -> KeyWords:
@@ -93,11 +93,11 @@ def key_words(columns: Sequence[pa.Array], types: Sequence[DataType], seed: int)
 def same_keys(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
     """Row by row, whether two keys are equal; null equals null, NaN equals NaN, -0.0 not 0.0."""
     same = np.ones(len(left[0]), np.bool_)
-    for one, other in zip(left, right, strict=True):
-        equal = pc.equal(_bits(one), _bits(other))
+    for left_column, right_column in zip(left, right, strict=True):
+        equal = pc.equal(_bits(left_column), _bits(right_column))
         if equal.null_count:
-            both = pc.and_(pc.is_null(one), pc.is_null(other))
-            equal = pc.coalesce(equal, both)
+            both_null = pc.and_(pc.is_null(left_column), pc.is_null(right_column))
+            equal = pc.coalesce(equal, both_null)
         same &= equal.to_numpy(zero_copy_only=False)
     return same
 
@@ -118,7 +118,7 @@ def _bits(column: pa.Array) -> pa.Array:
 def lower_bounds(
     entries: npt.NDArray[Any], fences: npt.NDArray[Any], wanted: npt.NDArray[Any]
 ) -> npt.NDArray[np.int64]:
-    """Position of the first entry that is not below each wanted value.
+    """Position of the first entry that is not below each searched value.
 
     Args:
         entries: ascending.
@@ -142,7 +142,7 @@ def lower_bounds(
 
 
 class SearchedKeys:
-    """Keys that are looked for, strictly ascending; what a search needs of them is made once."""
+    """Keys that are looked for, strictly ascending; data for searches is computed once."""
 
     def __init__(self, columns: Sequence[pa.Array], types: Sequence[DataType], seed: int) -> None:
         self.columns = tuple(columns)
@@ -175,8 +175,8 @@ class SearchedKeys:
 
     def only(self, numbers: npt.NDArray[np.int64]) -> "SearchedKeys":
         """Some keys by number, ascending."""
-        chosen = pa.array(numbers)
-        part = SearchedKeys([column.take(chosen) for column in self.columns], self._types,
+        indices = pa.array(numbers)
+        part = SearchedKeys([column.take(indices) for column in self.columns], self._types,
                             self._seed)  # fmt: skip
         if "words" in self.__dict__:
             part.__dict__["words"] = self.words[numbers]
@@ -242,7 +242,7 @@ class CopySource:
 
 @functools.cache
 def boot_seed() -> int:
-    """A number that stays the same until the machine starts anew; below 2^64."""
+    """A number that stays the same until the machine reboots; below 2^64."""
     return int.from_bytes(hashlib.blake2b(_boot().encode(), digest_size=8).digest(), "big")
 
 
@@ -289,25 +289,25 @@ def _write(file: BinaryIO, source: CopySource, *, hashed: bool) -> int:
     start = -(-words_bytes // _ALIGNMENT) * _ALIGNMENT
     words = None
     if words_bytes:
-        # room first: a full disk must be an error here, not a signal while the map is written to
+        # reserve first: a full disk must be an error here, not a signal while the map is written to
         os.posix_fallocate(file.fileno(), 0, start)
         words = np.memmap(file, np.uint64, "r+", shape=(rows,))
     file.seek(start)
     schema = key_value_schema(source.read_schema)
     with pa.ipc.new_stream(pa.PythonFile(file, "w"), schema) as writer:
         order = None if hashed else _Ascending()
-        done = 0
+        row = 0
         for chunk in _chunks(source):
-            if done + chunk.num_rows > rows:
-                done = rows  # the reader has an error for this when it comes to the end
+            if row + chunk.num_rows > rows:
+                row = rows  # the reader raises an error for this at the end
                 continue
             keys = [chunk.column(name) for name in source.read_schema.trimmed_primary_keys]
             if order is not None:
                 order.add(keys[0])
             elif words is not None:
-                words[done : done + chunk.num_rows] = _packed(source, keys, done, row_bits)
+                words[row : row + chunk.num_rows] = _packed(source, keys, row, row_bits)
             writer.write_batch(chunk)
-            done += chunk.num_rows
+            row += chunk.num_rows
     fences = b""
     if words is not None:
         words.sort()
@@ -337,7 +337,7 @@ def _upper(row_bits: int) -> int:
 
 def _chunks(source: CopySource) -> Iterator[pa.RecordBatch]:
     """The rows of a file in batches of the copy's size."""
-    held: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in read_key_values(
         source.file_io,
@@ -348,18 +348,18 @@ def _chunks(source: CopySource) -> Iterator[pa.RecordBatch]:
         None,
         batch_rows=_READ_ROWS,
     ):
-        held.append(batch)
+        batches.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
         if rows >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
-            yield pa.concat_batches(held)
-            held, rows, size = [], 0, 0
+            yield pa.concat_batches(batches)
+            batches, rows, size = [], 0, 0
     if rows:
-        yield pa.concat_batches(held)
+        yield pa.concat_batches(batches)
 
 
 class _Ascending:
-    """Sees to it that a key column can be searched."""
+    """Checks that a key column can be searched."""
 
     def __init__(self) -> None:
         self.fences: list[npt.NDArray[np.int64]] = []
@@ -454,38 +454,38 @@ class LocalCopy:
             yield number, positions[cuts[number] : cuts[number + 1]] - self._starts[number]
 
     def _by_column(self, keys: SearchedKeys) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        wanted = keys.numbers
-        if wanted is None:  # nulls: the column has none
-            there = np.flatnonzero(keys.columns[0].is_valid().to_numpy(zero_copy_only=False))
-            numbers, positions = self._by_column(keys.only(there)) if len(there) else (there, there)
-            return there[numbers], positions
-        cuts = np.searchsorted(wanted, self._firsts)
-        cuts = np.append(cuts, len(wanted))
-        found, places = [], []
+        targets = keys.numbers
+        if targets is None:  # nulls: the column has none
+            valid = np.flatnonzero(keys.columns[0].is_valid().to_numpy(zero_copy_only=False))
+            numbers, positions = self._by_column(keys.only(valid)) if len(valid) else (valid, valid)
+            return valid[numbers], positions
+        cuts = np.searchsorted(targets, self._firsts)
+        cuts = np.append(cuts, len(targets))
+        indices, places = [], []
         for number, column in enumerate(self._numbers):
-            part = wanted[cuts[number] : cuts[number + 1]]
+            part = targets[cuts[number] : cuts[number + 1]]
             if not len(part):
                 continue
             at = lower_bounds(column, self._fences[number], part)
             at[at == len(column)] = 0
             hits = np.flatnonzero(column[at] == part)
-            found.append(hits + cuts[number])
+            indices.append(hits + cuts[number])
             places.append(at[hits] + self._starts[number])
-        return _joined(found), _joined(places)
+        return _joined(indices), _joined(places)
 
     def _by_hash(
         self, keys: SearchedKeys, words: npt.NDArray[np.uint64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         upper = np.uint64(_upper(self._row_bits))
         order = np.argsort(keys.words)
-        wanted = keys.words[order] & upper
-        at = lower_bounds(words, self._fences[0], wanted)
+        hashes = keys.words[order] & upper
+        at = lower_bounds(words, self._fences[0], hashes)
         position = np.full(len(keys), -1, np.int64)
         while True:
             # one candidate per key and turn; a second turn is rare
-            there = np.flatnonzero(at < len(words))
-            there = there[words[at[there]] & upper == wanted[there]]
-            order, wanted, at = order[there], wanted[there], at[there]
+            hits = np.flatnonzero(at < len(words))
+            hits = hits[words[at[hits]] & upper == hashes[hits]]
+            order, hashes, at = order[hits], hashes[hits], at[hits]
             if not len(order):
                 break
             rows = (words[at] & ~upper).astype(np.int64)
@@ -493,8 +493,8 @@ class LocalCopy:
             # of rows with one key, which a level does not have, the last counts
             position[order[right]] = rows[right]
             at = at + 1
-        found = np.flatnonzero(position >= 0)
-        return found, position[found]
+        matches = np.flatnonzero(position >= 0)
+        return matches, position[matches]
 
     def _same(
         self, keys: SearchedKeys, numbers: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
@@ -502,14 +502,14 @@ class LocalCopy:
         """Whether the keys with these numbers are those of these rows."""
         order = np.argsort(rows)
         result = np.empty(len(rows), np.bool_)
-        ascending, asked = rows[order], keys.only(numbers[order]).columns
-        done = 0
+        ascending, columns = rows[order], keys.only(numbers[order]).columns
+        start = 0
         for number, inside in self._by_batch(ascending):
-            chosen = pa.array(inside)
-            stored = [column.take(chosen) for column in self._keys[number]]
-            sought = [column.slice(done, len(inside)) for column in asked]
-            result[order[done : done + len(inside)]] = same_keys(stored, sought)
-            done += len(inside)
+            indices = pa.array(inside)
+            stored = [column.take(indices) for column in self._keys[number]]
+            expected = [column.slice(start, len(inside)) for column in columns]
+            result[order[start : start + len(inside)]] = same_keys(stored, expected)
+            start += len(inside)
         return result
 
 
@@ -518,7 +518,7 @@ def _joined(parts: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
 
 
 def open_copy(path: pathlib.Path, source: CopySource) -> LocalCopy | None:
-    """Map the copy of a file, if it is there and whole.
+    """Map the copy of a file, if it exists and is complete.
 
     Returns:
         None when there is none, or one that is damaged, of something else, or from before the
@@ -531,12 +531,12 @@ def open_copy(path: pathlib.Path, source: CopySource) -> LocalCopy | None:
             whole = file.read_buffer()
     except (OSError, pa.ArrowInvalid):  # not there, or empty
         return None
-    found = _parts(whole, source)
-    return None if found is None else LocalCopy(found, source.read_schema.trimmed_primary_keys)
+    parts = _parts(whole, source)
+    return None if parts is None else LocalCopy(parts, source.read_schema.trimmed_primary_keys)
 
 
 def _parts(whole: pa.Buffer, source: CopySource) -> _Parts | None:
-    """The sections of a copy; None when it is damaged or another's."""
+    """The sections of a copy; None when it is damaged or of another file."""
     tail = _TRAILER.size + _CRC.size
     if whole.size < tail:
         return None

@@ -4,13 +4,12 @@
     <directory>/<hash of the table's path>/<name>.copy       a whole copy, see `local_copy`
     <directory>/<hash of the table's path>/<name>.building   being written by the holder of its lock
 
-Files of other names are left alone. All can be made again from the table, so whatever is missing or
-damaged is. The modification time of a copy says until when it is kept; every use prolongs that. The
-lock on a file under construction ends with its process, and the next holder finds the copy, or
-builds it.
+Files of other names are left alone. All can be rebuilt from the table, so missing or damaged ones
+are. The modification time of a copy is its expiry; every use extends it. The lock on a file under
+construction ends with its process, and the next holder finds the copy, or builds it.
 
 Open copies are mapped into memory, and count as resident while they are: a process closes those
-that it did not use between two sweeps. Copies of files that compactions have replaced go early.
+that it did not use between two sweeps. Copies of files that compactions have replaced expire early.
 """
 
 import contextlib
@@ -43,18 +42,18 @@ _RELEASED_MS = 30_000
 """How long the copy of a replaced file stays: its compaction may lose the race to commit."""
 
 _ATTEMPTS = 3
-"""Builds of one copy: the disk may be full of others, or the directory removed."""
+"""Attempts to build one copy: the disk may be full of others, or the directory removed."""
 
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CopyLimits:
-    """How much room the copies of one table may take, and how long.
+    """How much space the copies of one table may take, and for how long.
 
     Attributes:
         max_bytes: of all its copies on this machine; None = any number [bytes].
-        retention_ms: time without use after which a copy goes [ms].
+        retention_ms: time without use after which a copy is removed [ms].
     """
 
     max_bytes: int | None = None
@@ -64,15 +63,15 @@ class CopyLimits:
 
 @dataclasses.dataclass(slots=True)
 class LookupCounters:
-    """What one process did with the copies, since it began.
+    """What one process did with the copies since it started.
 
     Attributes:
-        hits: times a copy was wanted and there.
-        misses: times it was not, and was built or waited for.
+        hits: requests for a copy that existed.
+        misses: requests for one that did not, and was built or waited for.
         built_files: copies built.
         built_bytes: their size [bytes].
         built_seconds: time that took [s].
-        evicted_files: copies removed for want of room or of use.
+        evicted_files: copies removed for lack of space or use.
         bytes_on_disk: size of all copies of the directory, of all processes [bytes].
     """
 
@@ -100,7 +99,7 @@ class LookupStore:
     A copy that is open stays readable when its file is removed, by any process.
 
     Args:
-        directory: is made when the first copy is; only its owner can read it.
+        directory: created with the first copy; only its owner can read it.
         clock: when copies were used.
     """
 
@@ -134,7 +133,7 @@ class LookupStore:
         return copy
 
     def release(self, table: str, sources: Iterable[CopySource]) -> None:
-        """Let the copies of some data files go soon, unless they are used again."""
+        """Expire the copies of some data files soon, unless they are used again."""
         now_ns = self._now_ns()
         for source in sources:
             path = self._path_of(table, source)
@@ -145,7 +144,7 @@ class LookupStore:
     def sweep(self) -> None:
         """Remove what was not used for its time, and what dead processes left unfinished.
 
-        Happens by itself about once a minute while copies are in use.
+        Runs automatically about once a minute while copies are in use.
         """
         now_ns = self._now_ns()
         self._remove([copy for copy in self._stored() if copy.stays_until_ns < now_ns])
@@ -173,13 +172,13 @@ class LookupStore:
         with self._lock:
             copy = self._open.get(path)
         try:
-            found = path.stat()
+            info = path.stat()
             now_ns = self._now_ns()
             os.utime(path, ns=(now_ns, now_ns + limits.retention_ms * 1_000_000))
         except OSError:
             self._forget(path)
             return None
-        if copy is None or copy.size != found.st_size:
+        if copy is None or copy.size != info.st_size:
             copy = open_copy(path, source)
             if copy is None:
                 self._forget(path)
@@ -215,7 +214,7 @@ class LookupStore:
                     raise _local_failure(error, path) from error
                 if full:
                     self._remove(self._stored())
-        raise InternalError("more attempts than there are")
+        raise InternalError("all attempts failed without an error")
 
     def _build(self, path: pathlib.Path, source: CopySource, limits: CopyLimits) -> LocalCopy:
         with self._turn_to_build(path) as unfinished:
@@ -296,20 +295,20 @@ class LookupStore:
 
     def _remove(self, copies: Sequence[_Stored]) -> None:
         for copy in copies:
-            with contextlib.suppress(FileNotFoundError):  # another process was faster
+            with contextlib.suppress(FileNotFoundError):  # another process removed it
                 copy.path.unlink()
                 self._counts.evicted_files += 1
             self._forget(copy.path)
 
     def _stored(self, folder: pathlib.Path | None = None) -> list[_Stored]:
         """The copies of one table, or of all."""
-        found = []
-        for each in self._folders() if folder is None else [folder]:
-            for path in _entries(each, _COPY):
+        copies = []
+        for directory in self._folders() if folder is None else [folder]:
+            for path in _entries(directory, _COPY):
                 with contextlib.suppress(FileNotFoundError):
                     facts = path.stat()
-                    found.append(_Stored(path, facts.st_size, facts.st_mtime_ns))
-        return found
+                    copies.append(_Stored(path, facts.st_size, facts.st_mtime_ns))
+        return copies
 
     def _folders(self) -> list[pathlib.Path]:
         return [path for path in _entries(self.directory, "") if _TABLE.fullmatch(path.name)]
@@ -387,7 +386,7 @@ def _usual_directory() -> str:
     facts = directory.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
         raise InvalidRequestError(
-            "the directory for local copies of data files is not this user's alone",
+            "other users may have access to the directory for local copies of data files",
             hint=f"remove it, or set {DIRECTORY_VARIABLE}",
             path=directory,
         )

@@ -31,13 +31,13 @@ class MergeFunction(Protocol):
 
     @property
     def sequence(self) -> SequenceOrder | None:
-        """User-defined order in which it wants the rows of a key; None = arrival."""
+        """User-defined order of the rows of a key; None = arrival."""
 
     def reduce(self, batch: pa.RecordBatch, starts: np.ndarray) -> pa.RecordBatch:
         """One row per key, at most.
 
         Args:
-            batch: KeyValueBatch in merge order: by key, then as SEMANTICS.md §A.7 says.
+            batch: KeyValueBatch in merge order: by key, then as in SEMANTICS.md §A.7.
             starts: int64 positions at which a key begins, ascending from 0.
 
         Returns:
@@ -110,7 +110,7 @@ def _partial_update(
     return PartialUpdate(
         key_names=schema.trimmed_primary_keys,
         groups=tuple(group.without(fixed) for group in groups),
-        functions={name: made for name, made in functions.items() if name in protected - fixed},
+        functions={name: func for name, func in functions.items() if name in protected - fixed},
         remove_on=options.partial_update_remove_on_groups,
         ignore_delete=options.ignore_delete,
         remove_on_delete=options.partial_update_remove_on_delete,
@@ -173,5 +173,5 @@ def _aggregation(
 
 
 def _function_of(column: str, options: TableOptions) -> str | None:
-    own = options.merge_columns.get(f"fields.{column}.aggregate-function")
-    return options.default_aggregate_function if own is None else own
+    name = options.merge_columns.get(f"fields.{column}.aggregate-function")
+    return options.default_aggregate_function if name is None else name

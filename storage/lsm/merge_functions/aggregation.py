@@ -54,15 +54,15 @@ class Aggregation:
         if self.remove_on_delete:
             merged[kinds[lasts] == RowKind.DELETE] = RowKind.DELETE
         segments = Segments(starts, batch.num_rows, self._ops(kinds, starts))
-        found = []
+        columns = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             if name == VALUE_KIND:
-                found.append(pa.array(merged))
+                columns.append(pa.array(merged))
             elif name == SEQUENCE_NUMBER:
-                found.append(column.take(pa.array(lasts)))
+                columns.append(column.take(pa.array(lasts)))
             else:
-                found.append(self.functions[name].reduce(column, segments))
-        return found
+                columns.append(self.functions[name].reduce(column, segments))
+        return columns
 
     def _ops(self, kinds: np.ndarray, starts: np.ndarray) -> np.ndarray | None:
         rows = len(kinds)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The partial-update merge engine: later values that are not null replace earlier ones.
 
-With sequence groups, each group takes the rows that are not behind what it has seen of their key.
-A retraction that opens its key sets all columns to its values; so does a -D that removes the row.
+With sequence groups, each group accepts a row unless an earlier row of its key has a higher order.
+A retraction in the first row of a key sets all columns to its values; so does a -D that removes it.
 Data plane: per column the position of the value that stays, or an aggregate function. Source:
 SEMANTICS.md §B.2.
 """
@@ -50,8 +50,8 @@ class SequenceGroup:
 
     def without(self, names: Collection[str]) -> "SequenceGroup":
         """The group with fewer protected columns."""
-        left = tuple(name for name in self.protected if name not in names)
-        return dataclasses.replace(self, protected=left)
+        remaining = tuple(name for name in self.protected if name not in names)
+        return dataclasses.replace(self, protected=remaining)
 
     def ranks(self, batch: pa.RecordBatch) -> np.ndarray:
         """The order of rows in the group: int64 per row, 0 where all ordering columns are null."""
@@ -62,13 +62,13 @@ class SequenceGroup:
 
 
 def accepted(ranks: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Which rows are not below what their group has seen of their key: bool per row.
+    """Which rows are not below an earlier row of their key in the order of the group: bool per row.
 
     Ranks are of `SequenceGroup.ranks`, in arrival order; a row of rank 0 is not accepted.
     """
     shifted = segment_ids(starts, len(ranks)) * (int(ranks.max()) + 1) + ranks
-    found: np.ndarray = (ranks > 0) & (shifted == np.maximum.accumulate(shifted))
-    return found
+    mask: np.ndarray = (ranks > 0) & (shifted == np.maximum.accumulate(shifted))
+    return mask
 
 
 def sequence_groups(options: TableOptions, schema: TableSchema) -> tuple[SequenceGroup, ...]:
@@ -77,29 +77,29 @@ def sequence_groups(options: TableOptions, schema: TableSchema) -> tuple[Sequenc
     Raises:
         InvalidOptionError: a column is unknown, a key, in two groups, or without an order.
     """
-    found: list[SequenceGroup] = []
-    taken: set[str] = set()
+    groups: list[SequenceGroup] = []
+    group_columns: set[str] = set()
     for key, protected in options.merge_columns.items():
         if not (key.startswith(_PREFIX) and key.endswith(_SUFFIX)):
             continue
-        named = key[len(_PREFIX) : -len(_SUFFIX)].split(",")
-        ordering = tuple(name.strip() for name in named)
+        parts = key[len(_PREFIX) : -len(_SUFFIX)].split(",")
+        ordering = tuple(name.strip() for name in parts)
         for name in (*ordering, *(protected or ("",))):
             _check_column(name, key, schema)
         for position, name in enumerate(protected):
-            if name in taken or name in protected[:position]:
+            if name in group_columns or name in protected[:position]:
                 raise InvalidOptionError(
                     f"Field {name} is defined repeatedly by multiple groups: {key}",
                     hint="name each column in one sequence group only",
                     option=key,
                 )
-        taken.update(protected, ordering)
+        group_columns.update(protected, ordering)
         for name in ordering:
             _check_ordered(name, key, schema)
-        found.append(
+        groups.append(
             SequenceGroup(ordering, tuple(name for name in protected if name not in ordering))
         )
-    return tuple(found)
+    return tuple(groups)
 
 
 def _check_column(name: str, key: str, schema: TableSchema) -> None:
@@ -135,10 +135,10 @@ class PartialUpdate:
         groups: sequence groups; no column is in two of them.
         functions: aggregate functions of protected columns by name.
         remove_on: ordering columns whose groups remove the row when they take a -D.
-        ignore_delete: pass over -U and -D rows; files of older writers may hold some.
+        ignore_delete: skip -U and -D rows; files of older writers may hold some.
         remove_on_delete: a -D row removes the row; -U rows do nothing.
         sequence: order of the rows of a key; None = arrival.
-        lone_rows: a key with a single row is no exception.
+        lone_rows: a key with a single row is reduced like the others.
     """
 
     key_names: tuple[str, ...]
@@ -154,8 +154,8 @@ class PartialUpdate:
         """See `MergeFunction`.
 
         Raises:
-            InvalidRequestError: a key has a -U or -D row among others and no option says what
-                that means; a function cannot retract, or its result does not fit.
+            InvalidRequestError: a key has a -U or -D row among others and no option defines
+                its effect; a function cannot retract, or its result does not fit.
         """
         if self.groups:
             lone = self._lone(batch) if self.lone_rows else None
@@ -167,8 +167,8 @@ class PartialUpdate:
         if not self.lone_rows:
             kinds = numbers_in(batch, VALUE_KIND)
             merged = columns[batch.schema.get_field_index(VALUE_KIND)].to_numpy()
-            alone = starts == segment_lasts(starts, batch.num_rows)
-            kinds = np.where(alone, kinds[starts], merged)
+            single = starts == segment_lasts(starts, batch.num_rows)
+            kinds = np.where(single, kinds[starts], merged)
             columns[batch.schema.get_field_index(VALUE_KIND)] = pa.array(kinds)
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
@@ -176,7 +176,7 @@ class PartialUpdate:
         if not all(function.keeps_lone for function in self.functions.values()):
             return np.ones(batch.num_rows, dtype=bool)
         lone = retractions(numbers_in(batch, VALUE_KIND))
-        for group in self.groups:  # what a group does not take stays null
+        for group in self.groups:  # values that a group does not accept stay null
             lone |= ~np.logical_or.reduce([valid_mask(batch.column(n)) for n in group.ordering])
         return lone
 
@@ -199,34 +199,34 @@ class PartialUpdate:
             if self.ignore_delete:
                 stamps = np.where(adds >= 0, adds, lasts)
         grouped = self._grouped(batch, starts, roles)
-        found = []
+        columns = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             if name == VALUE_KIND:
-                found.append(pa.array(merged))
+                columns.append(pa.array(merged))
             elif name == SEQUENCE_NUMBER:
-                found.append(column.take(pa.array(stamps)))
+                columns.append(column.take(pa.array(stamps)))
             elif name in grouped:
-                found.append(grouped[name])
+                columns.append(grouped[name])
             elif column.null_count and name not in self.key_names:
                 valid = valid_mask(column)
                 valid = valid if roles is None else valid & (roles.adds | roles.base)
-                found.append(take_or_null(column, last_where(valid, starts, rows)))
+                columns.append(take_or_null(column, last_where(valid, starts, rows)))
             else:
-                found.append(take_or_null(column, everywhere))
-        return found
+                columns.append(take_or_null(column, everywhere))
+        return columns
 
     def _require_meaning(self, retract: np.ndarray, starts: np.ndarray, lasts: np.ndarray) -> None:
         if self.groups or self.ignore_delete or self.remove_on_delete:
             return
-        several = first_where(retract, starts, len(retract)) >= 0
+        hits = first_where(retract, starts, len(retract)) >= 0
         if not self.lone_rows:
-            several &= starts < lasts
-        if several.any():
+            hits &= starts < lasts
+        if hits.any():
             raise InvalidRequestError(
                 "By default, Partial update can not accept delete records",
                 hint="set `ignore-delete` to drop them, `partial-update.remove-record-on-delete` "
                 "to remove the row, or sequence groups to take columns back",
-                segment=int(np.argmax(several)),
+                segment=int(np.argmax(hits)),
             )
 
     def _removals(self, batch: pa.RecordBatch, kinds: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -235,35 +235,35 @@ class PartialUpdate:
         deletes = kinds == RowKind.DELETE
         if self.remove_on_delete:
             return last_where(deletes, starts, rows)
-        listed = [group for group in self.groups if set(group.ordering) & set(self.remove_on)]
+        groups = [group for group in self.groups if set(group.ordering) & set(self.remove_on)]
         removed = np.full(len(starts), -1, dtype=np.int64)
-        if not listed or not deletes.any():
+        if not groups or not deletes.any():
             return removed
-        ranks = [group.ranks(batch) for group in listed]
+        ranks = [group.ranks(batch) for group in groups]
         hits = np.logical_or.reduce([accepted(rank, starts) for rank in ranks]) & deletes
-        if len(listed) == 1:
+        if len(groups) == 1:
             return last_where(hits, starts, rows)
-        # a removal sets back the order that the other groups have seen: from there on row by row
+        # a removal resets the highest ranks of the other groups: row by row from there
         removed = first_where(hits, starts, rows)
         ends = segment_lasts(starts, rows) + 1
-        again = (removed >= 0) & (last_where(deletes, starts, rows) > removed)
-        for key in np.flatnonzero(again).tolist():
+        repeats = (removed >= 0) & (last_where(deletes, starts, rows) > removed)
+        for key in np.flatnonzero(repeats).tolist():
             first = int(removed[key])
-            seen = tuple(int(rank[first]) for rank in ranks)
+            highest = tuple(int(rank[first]) for rank in ranks)
             for row in range(first + 1, int(ends[key])):
-                own = tuple(int(rank[row]) for rank in ranks)
-                hit = any(0 < rank >= best for rank, best in zip(own, seen, strict=True))
+                current = tuple(int(rank[row]) for rank in ranks)
+                hit = any(0 < rank >= best for rank, best in zip(current, highest, strict=True))
                 if deletes[row] and hit:
-                    removed[key], seen = row, own
+                    removed[key], highest = row, current
                 else:
-                    seen = tuple(map(max, own, seen))
+                    highest = tuple(map(max, current, highest))
         return removed
 
     def _grouped(
         self, batch: pa.RecordBatch, starts: np.ndarray, roles: "_Roles | None"
     ) -> dict[str, pa.Array]:
         """The columns of the sequence groups by name."""
-        found: dict[str, pa.Array] = {}
+        columns: dict[str, pa.Array] = {}
         rows = batch.num_rows
         for group in self.groups:
             ranks = group.ranks(batch)
@@ -278,27 +278,27 @@ class PartialUpdate:
                 takes |= roles.base
             last = last_where(takes, starts, rows)
             for name in group.ordering:
-                found[name] = take_or_null(batch.column(name), last)
-            back = (last >= 0) & ((ops[last] == Op.RETRACT) | (ops[last] == Op.BASE_RETRACT))
-            last = np.where(back, -1, last)
+                columns[name] = take_or_null(batch.column(name), last)
+            retracts = (last >= 0) & ((ops[last] == Op.RETRACT) | (ops[last] == Op.BASE_RETRACT))
+            last = np.where(retracts, -1, last)
             segments = Segments(starts, rows, ops if ops.any() else None)
             for name in group.protected:
                 function = self.functions.get(name)
                 column = batch.column(name)
                 if function is None:
-                    found[name] = take_or_null(column, last)
+                    columns[name] = take_or_null(column, last)
                 else:
-                    found[name] = function.reduce(column, segments)
-        return found
+                    columns[name] = function.reduce(column, segments)
+        return columns
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Roles:
-    """What rows do where some of them are retractions; bools per row.
+    """The effects of rows where some are retractions; bools per row.
 
     Attributes:
-        base: it sets all columns to its values, whatever was there.
-        adds: it adds, and nothing behind it removes the row.
+        base: it replaces all columns by its values.
+        adds: it adds, and no later row removes its key.
         obsolete: it adds to what is removed later.
         acts: it retracts from sequence groups; a base may, too.
     """
@@ -314,8 +314,8 @@ class _Roles:
     ) -> "_Roles":
         """From the retractions, and the last one of each key that removes the row.
 
-        `removed` is a position per key, or -1; `ignored`: retractions do nothing but open
-        their key.
+        `removed` is a position per key, or -1; `ignored`: retractions have no effect except as
+        the first row of their key.
         """
         rows = len(retract)
         begins = np.where(removed >= 0, removed, starts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments: the rows of one key each, and the vectorised tools that look at all of them at once.
+"""Segments: the rows of one key each, and vectorised functions over all of them.
 
 Rows are sorted by key, and those of a key in the order in which they are applied; a segment is the
 rows of one key. Data plane: whole numpy and Arrow arrays, no Python object per row.
@@ -18,22 +18,22 @@ class Op(enum.IntEnum):
     """What a row does to a column of its key (SEMANTICS.md §B.2.3 to §B.3)."""
 
     ADD = 0
-    """The value is added to what is there."""
+    """The value is added to the current one."""
     LATE = 1
-    """What is there is added to the value: the row is behind in the order of a sequence group."""
+    """The current value is added to this one: the row is out of order in a sequence group."""
     RETRACT = 2
     BASE = 3
-    """The value replaces whatever was there, without a function."""
+    """The value replaces the current one, without a function."""
     BASE_RETRACT = 4
-    """`BASE`, then `RETRACT` of the same value: a retraction that opens its key."""
+    """`BASE`, then `RETRACT` of the same value: a retraction that is the first row of its key."""
     SKIP = 5
     OBSOLETE = 6
-    """It added to what a later `BASE` of the key replaces; only `first_value` remembers."""
+    """It added to a value that a later `BASE` of the key replaces; only `first_value` uses it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Segments:
-    """Where each segment begins, and what each row does.
+    """The start of each segment, and the operation of each row.
 
     Attributes:
         starts: int64 position at which each segment begins, ascending from 0; every segment has
@@ -58,16 +58,16 @@ class Segments:
         return self.ops is None and len(self.starts) == self.rows
 
     def where(self, *ops: Op) -> np.ndarray:
-        """Which rows do one of these: bool per row."""
+        """Which rows have one of these operations: bool per row."""
         if self.ops is None:
             return np.full(self.rows, Op.ADD in ops)
         table = np.zeros(len(Op), dtype=bool)
         table[list(ops)] = True
-        found: np.ndarray = table[self.ops]
-        return found
+        mask: np.ndarray = table[self.ops]
+        return mask
 
     def keys_with(self, *ops: Op) -> np.ndarray | None:
-        """Which segments have a row that does one of these: bool per segment; None = none has."""
+        """Which segments have a row with one of these: bool per segment; None = none has."""
         if self.ops is None:
             return None
         mask = self.where(*ops)
@@ -158,7 +158,7 @@ def valid_mask(column: pa.Array) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Overlay:
-    """How values of some keys are laid over a column that has those of the others.
+    """An update of the values of some keys in a column that keeps those of the others.
 
     Attributes:
         kept: positions in the column that are copied first; None = all of it.
@@ -170,23 +170,23 @@ class Overlay:
 
     @staticmethod
     def of(rows: np.ndarray, keys: np.ndarray, length: int) -> "Overlay":
-        """Plan to lay values over a column.
+        """Plan the update of a column.
 
         `rows` is the position in the column for each key; `keys` are ascending.
         """
         place = rows.copy()
-        kept = None
+        positions = None
         if 2 * len(keys) > len(rows):
-            others = np.ones(len(rows), dtype=bool)
-            others[keys] = False
-            kept = rows[others]
-            length = len(kept)
-            place[others] = np.arange(length, dtype=np.int64)
+            mask = np.ones(len(rows), dtype=bool)
+            mask[keys] = False
+            positions = rows[mask]
+            length = len(positions)
+            place[mask] = np.arange(length, dtype=np.int64)
         place[keys] = np.arange(len(keys), dtype=np.int64) + length
-        return Overlay(None if kept is None else pa.array(kept), pa.array(place))
+        return Overlay(None if positions is None else pa.array(positions), pa.array(place))
 
     def column(self, column: pa.Array, values: pa.Array) -> pa.Array:
-        """One value per key, of which `values` has those of the keys that get another one."""
+        """One value per key; `values` has those of the updated keys."""
         if len(values) == len(self.place):
             return values
         if self.kept is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""User-defined sequence fields: the order of the rows of one key that columns give.
+"""User-defined sequence fields: columns that order the rows of one key.
 
 Source: SEMANTICS.md §A.6. Data plane: whole columns.
 """
@@ -32,7 +32,7 @@ class SequenceOrder:
 
     @staticmethod
     def of(options: TableOptions) -> "SequenceOrder | None":
-        """The order a table asks for; None when arrival alone decides."""
+        """The order that a table defines; None: the order of arrival."""
         if not options.sequence_field:
             return None
         return SequenceOrder(options.sequence_field, options.sequence_descending)
@@ -47,12 +47,12 @@ class SequenceOrder:
         columns = [batch.column(name) for name in self.fields]
         if not self.descending:
             return [word for word, _ in order_words(columns)]
-        found = []
+        words = []
         for column in columns:
             ranks = dense_ranks([column])
             valid = valid_mask(column)
-            found.append(np.where(valid, len(column) - ranks, 0))
-        return found
+            words.append(np.where(valid, len(column) - ranks, 0))
+        return words
 
 
 def dense_ranks(columns: Sequence[pa.Array]) -> np.ndarray:
@@ -69,6 +69,6 @@ def dense_ranks(columns: Sequence[pa.Array]) -> np.ndarray:
     ranks = segment_ids(groups.starts, batch.num_rows)
     if groups.order is None:
         return ranks
-    found = np.empty(batch.num_rows, dtype=np.int64)
-    found[groups.order] = ranks
-    return found
+    row_ranks = np.empty(batch.num_rows, dtype=np.int64)
+    row_ranks[groups.order] = ranks
+    return row_ranks

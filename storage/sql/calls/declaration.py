@@ -33,7 +33,7 @@ class Argument:
             zone, or epoch milliseconds; given as epoch ms), `duration` (given in ms), `pattern` (a
             regular expression, given compiled) or `options` (a text `k=v,…` or a map).
         required: whether it must be given.
-        default: what holds without it, for readers.
+        default: its effect when it is missing, for documentation.
         aliases: other names.
     """
 
@@ -72,7 +72,7 @@ class Procedure:
         name: without `sys.`.
         about: what it does.
         arguments: in the order in which they are given without names (Flink's).
-        run: gives rows, or None for one row `Success`.
+        run: returns rows, or None for one row `Success`.
         aliases: other names.
         by_place: chooses the arguments for values without names, where their number or their types
             decide; None: the declared order.
@@ -96,23 +96,23 @@ class Procedure:
         Raises:
             SqlError: one is unknown, missing, given twice, or of another type.
         """
-        places = self._places(session, [one for name, one in given if name is None])
+        places = self._places(session, [expression for name, expression in given if name is None])
         values: dict[str, Any] = {}
         nodes: dict[str, exp.Expr] = {}
-        for place, (name, one) in enumerate(given):
-            argument = self._named(name, one) if name is not None else None
+        for place, (name, expression) in enumerate(given):
+            argument = self._named(name, expression) if name is not None else None
             if argument is None:
                 if place >= len(places):
                     refuse(
                         f"{self.name} takes {len(places)} arguments",
-                        one,
-                        hint=f"they are {self.signature}",
+                        expression,
+                        hint=f"the arguments are {self.signature}",
                     )
-                argument = self._named(places[place], one)
+                argument = self._named(places[place], expression)
             if argument.name in nodes:
-                refuse("an argument is given twice", one, argument=argument.name)
-            nodes[argument.name] = one
-            values[argument.name] = _value(session, one, argument)
+                refuse("an argument is given twice", expression, argument=argument.name)
+            nodes[argument.name] = expression
+            values[argument.name] = _value(session, expression, argument)
         for argument in self.arguments:
             if values.setdefault(argument.name, None) is None and argument.required:
                 refuse(
@@ -124,28 +124,28 @@ class Procedure:
 
     @property
     def signature(self) -> str:
-        """The arguments as a person writes them."""
+        """The arguments as written in a statement."""
         return ", ".join(
-            f"{one.name} => {one.type}" if one.required else f"[{one.name} => {one.type}]"
-            for one in self.arguments
+            f"{item.name} => {item.type}" if item.required else f"[{item.name} => {item.type}]"
+            for item in self.arguments
         )
 
     def _places(self, session: "SqlSession", given: Sequence[exp.Expr]) -> Sequence[str]:
         names: Sequence[str] | None = None
         if self.by_place is not None:
-            names = self.by_place([literal_value(session, one) for one in given])
-        return [one.name for one in self.arguments] if names is None else names
+            names = self.by_place([literal_value(session, node) for node in given])
+        return [argument.name for argument in self.arguments] if names is None else names
 
     def _named(self, name: str, node: exp.Expr) -> Argument:
-        known: dict[str, Argument] = {}
+        arguments: dict[str, Argument] = {}
         for argument in self.arguments:
-            known |= {_folded(one): argument for one in (argument.name, *argument.aliases)}
-        found = known.get(_folded(name))
-        if found is None:
-            names = [one.name for one in self.arguments]
+            arguments |= {_folded(alias): argument for alias in (argument.name, *argument.aliases)}
+        match = arguments.get(_folded(name))
+        if match is None:
+            names = [item.name for item in self.arguments]
             hint = suggestion(name, names, f"the arguments are {self.signature}")
             refuse(f"{self.name} has no such argument", node, hint=hint, argument=name)
-        return found
+        return match
 
 
 def procedure(
@@ -153,7 +153,7 @@ def procedure(
     aliases: tuple[str, ...] = (),
     by_place: Callable[[Sequence[Any]], Sequence[str] | None] | None = None,
 ) -> Callable[[Callable[[Call], pa.Table | None]], Procedure]:
-    """Make a function the procedure of its name, which its docstring describes to users.
+    """Declare a function as the procedure of its name; its docstring describes it to users.
 
     Arguments are the attributes of `Procedure`.
     """
@@ -220,16 +220,16 @@ def _integer(value: Any) -> int:
 
 def _options(value: Any) -> dict[str, str]:
     if isinstance(value, dict):
-        return {str(key): str(one) for key, one in value.items()}
+        return {str(key): str(item) for key, item in value.items()}
     if isinstance(value, list):
-        return {str(key): str(one) for key, one in value}
-    found = {}
+        return {str(key): str(item) for key, item in value}
+    options = {}
     for part in str(value).split(","):
         key, sign, text = part.partition("=")
         if not sign or not key.strip():
             raise ValueError(part)
-        found[key.strip()] = text.strip()
-    return found
+        options[key.strip()] = text.strip()
+    return options
 
 
 _KINDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
@@ -241,7 +241,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "pattern": ("a regular expression", lambda value: re.compile(str(value))),
     "options": ("options such as 'key=value,key=value'", _options),
 }
-"""What a value of a type is, for errors, and its conversion, by type."""
+"""By type: its description in errors, and the conversion of a value."""
 
 
 def result_rows(**columns: Sequence[Any]) -> pa.Table:

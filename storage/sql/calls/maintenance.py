@@ -81,8 +81,10 @@ def compact(call: Call) -> None:
             refuse("order_by needs order_strategy", call.node, hint="order, zorder or hilbert")
         _require_done(_compacted(table, request), table)
         return
-    if order not in {one.value for one in SortOrder}:
-        refuse("no such order", call.node, hint="order, zorder, hilbert or none", value=order)
+    if order not in {kind.value for kind in SortOrder}:
+        refuse(
+            "unknown order strategy", call.node, hint="order, zorder, hilbert or none", value=order
+        )
     if request.idle_ms is not None:
         refuse("partition_idle_time cannot be used with order compact", call.node)
     columns = [name.strip() for name in (call["order_by"] or "").split(",") if name.strip()]
@@ -101,8 +103,8 @@ def _require_done(report: CompactReport, table: FileStoreTable) -> None:
         raise report.failures[0].error
     if report.lost:
         raise CommitConflictError(
-            "some buckets lost every race against other writers",
-            hint="call it again",
+            "some buckets not compacted: other writers won every attempt",
+            hint="call the procedure again",
             table=table.layout.root,
             buckets=report.lost,
         )
@@ -213,7 +215,7 @@ def expire_changelogs(call: Call) -> pa.Table:
 
 
 def _with_options(table: FileStoreTable, options: dict[str, Any]) -> FileStoreTable:
-    """The table with those options that are given."""
+    """The table with the options that are set."""
     return table.with_options(
         {key: str(value) for key, value in options.items() if value is not None}
     )
@@ -263,8 +265,8 @@ def rewrite_file_index(call: Call) -> None:
     """Makes the file indexes that the options ask for and files lack."""
     table = called_table(call)
     partitions = chosen_partitions(call, table)
-    for one in () if partitions is None else partitions or (None,):
-        rewrite_index.rewrite_file_index(table, one)
+    for partition in () if partitions is None else partitions or (None,):
+        rewrite_index.rewrite_file_index(table, partition)
 
 
 @procedure(
@@ -280,13 +282,13 @@ def remove_orphan_files(call: Call) -> pa.Table:
     names = [name]
     if name.endswith(".*"):
         database = name.removesuffix(".*")
-        names = [f"{database}.{one}" for one in call.session.catalog.list_tables(database)]
+        names = [f"{database}.{table}" for table in call.session.catalog.list_tables(database)]
     count = size = 0
-    for one in names:
-        found = called_table(call, one).remove_orphan_files(
+    for identifier in names:
+        orphans = called_table(call, identifier).remove_orphan_files(
             older_than_ms=call["older_than"], dry_run=bool(call["dry_run"])
         )
-        count, size = count + len(found.paths), size + found.size
+        count, size = count + len(orphans.paths), size + orphans.size
     return result_rows(deletedFileCount=[count], deletedFileTotalLenInBytes=[size])
 
 
@@ -311,10 +313,10 @@ def rescale(call: Call) -> None:
 def repair(call: Call) -> None:
     """Enters tables of the file system that the catalog does not know."""
     catalog = call.session.catalog
-    wanted = call["database_or_table"]
-    if wanted is None:
+    target = call["database_or_table"]
+    if target is None:
         catalog.repair_catalog()
-    for name in (wanted or "").split(","):
+    for name in (target or "").split(","):
         if "." in name:
             catalog.repair_table(name.strip())
         elif name.strip():
@@ -324,10 +326,10 @@ def repair(call: Call) -> None:
 @procedure(TABLE)
 def refresh_object_table(call: Call) -> pa.Table:
     """Lists the objects of an object table anew; gives their number."""
-    found = call.session.resolve(table_node(call, call.text("table")))
-    if not hasattr(found, "refresh"):
-        refuse("this is no object table", call.node, table=call.text("table"))
-    return result_rows(result=[found.refresh()])
+    table = call.session.resolve(table_node(call, call.text("table")))
+    if not hasattr(table, "refresh"):
+        refuse("not an object table", call.node, table=call.text("table"))
+    return result_rows(result=[table.refresh()])
 
 
 @procedure(TABLE, Argument("columns", "columns `a,b`, or `*` for all", default="none"))
@@ -336,7 +338,7 @@ def analyze(call: Call) -> None:
     columns = call["columns"]
     names: tuple[str, ...] | None = ()
     if columns is not None:
-        names = None if columns == "*" else tuple(one.strip() for one in columns.split(","))
+        names = None if columns == "*" else tuple(name.strip() for name in columns.split(","))
     statistics.analyze(called_table(call), names)
 
 
@@ -362,7 +364,9 @@ def merge_into(call: Call) -> pa.Table:
     source = call["source_table"]
     if call["source_sqls"]:
         refuse(
-            "source_sqls are not run", call.node, hint="create a view, and name it as source_table"
+            "source_sqls is not supported",
+            call.node,
+            hint="create a view and give it as source_table",
         )
     if source is None:
         refuse("merge_into needs source_table", call.node)
@@ -379,8 +383,8 @@ def merge_into(call: Call) -> pa.Table:
             text += f" {when}{_and(removed)} THEN DELETE"
     values = call["not_matched_insert_values"]
     if values is not None:
-        given = "*" if values.strip() == "*" else f"VALUES ({values})"
-        text += f" WHEN NOT MATCHED{_and(call['not_matched_insert_condition'])} THEN INSERT {given}"
+        row = "*" if values.strip() == "*" else f"VALUES ({values})"
+        text += f" WHEN NOT MATCHED{_and(call['not_matched_insert_condition'])} THEN INSERT {row}"
     (result,) = call.session.execute(text)
     return result_rows(result=[f"{result.affected} rows"])
 

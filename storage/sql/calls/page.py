@@ -49,13 +49,13 @@ def procedures_page() -> str:
 
 def _section(procedure: Procedure) -> Iterator[str]:
     yield f"## {procedure.name}\n"
-    others = ", ".join(f"`sys.{name}`" for name in procedure.aliases)
-    yield procedure.about + (f" Also called {others}." if others else "") + "\n"
+    aliases = ", ".join(f"`sys.{name}`" for name in procedure.aliases)
+    yield procedure.about + (f" Also called {aliases}." if aliases else "") + "\n"
     yield "| argument | type | default | |\n|---|---|---|---|"
-    for one in procedure.arguments:
-        default = "required" if one.required else one.default
-        names = ", ".join(f"`{name}`" for name in (one.name, *one.aliases))
-        yield f"| {names} | {one.type} | {_cell(default)} | {_cell(one.about)} |"
+    for argument in procedure.arguments:
+        default = "required" if argument.required else argument.default
+        names = ", ".join(f"`{name}`" for name in (argument.name, *argument.aliases))
+        yield f"| {names} | {argument.type} | {_cell(default)} | {_cell(argument.about)} |"
     yield ""
 
 

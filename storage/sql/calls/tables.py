@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several procedures share: tables by name, and partitions by text or condition."""
+"""Shared parts of procedures: tables by name, and partitions by text or condition."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -47,14 +47,14 @@ def called_table(call: Call, name: str | None = None) -> FileStoreTable:
     Raises:
         NotFoundError: there is no such table or branch.
         InvalidOptionError: an option is unknown.
-        SqlError: the name stands for no table.
+        SqlError: the name is of no table.
     """
     name = call.text("table") if name is None else name
     try:
-        found = call.session.resolve(table_node(call, name))
+        table = call.session.resolve(table_node(call, name))
     except InvalidRequestError as error:
         raise locate(error, call.node) from error
-    if not isinstance(found, FileStoreTable):
+    if not isinstance(table, FileStoreTable):
         refuse("procedures work on tables", call.node, table=name)
     try:
         options = call["options"] or {}
@@ -62,7 +62,7 @@ def called_table(call: Call, name: str | None = None) -> FileStoreTable:
         options = {}
     options = {key: text for key, text in options.items() if not key.startswith(_OF_FLINK)}
     check_options(options, call.node)
-    return found.with_options(options) if options else found
+    return table.with_options(options) if options else table
 
 
 def parse_partitions(call: Call, text: str) -> tuple[Mapping[str, Any], ...]:
@@ -71,22 +71,24 @@ def parse_partitions(call: Call, text: str) -> tuple[Mapping[str, Any], ...]:
     Raises:
         SqlError: it is not of this form.
     """
-    found = []
+    partitions = []
     for part in text.split(";"):
         if not part.strip():
             continue
         values: dict[str, str] = {}
-        for one in part.split(","):
-            name, sign, value = one.partition("=")
+        for pair in part.split(","):
+            name, sign, value = pair.partition("=")
             if not sign or not name.strip():
-                refuse("no partition", call.node, hint="write 'dt=2024-01-31,hh=01;dt=…'", text=one)
+                refuse(
+                    "no partition", call.node, hint="write 'dt=2024-01-31,hh=01;dt=…'", text=pair
+                )
             values[name.strip()] = value.strip().strip("'\"")
-        found.append(values)
-    return tuple(found)
+        partitions.append(values)
+    return tuple(partitions)
 
 
 def chosen_partitions(call: Call, table: FileStoreTable) -> tuple[Mapping[str, Any], ...] | None:
-    """Values of the partitions that `partitions` or `where` chooses; (): every one; None: none.
+    """Values of the partitions that `partitions` or `where` chooses; (): all; None: none.
 
     Raises:
         SqlError: both are given, or a condition is on other columns.
@@ -100,17 +102,17 @@ def chosen_partitions(call: Call, table: FileStoreTable) -> tuple[Mapping[str, A
         return ()
     predicate = parse_predicate(where)
     fields = table.schema.partition_fields
-    others = columns_of(predicate) - {field.name for field in fields}
-    if others:
+    other_columns = columns_of(predicate) - {field.name for field in fields}
+    if other_columns:
         keys = ", ".join(table.schema.partition_keys) or "nothing"
         refuse(
             "where takes partition columns only",
             call.node,
             hint=f"the table is partitioned by {keys}",
-            name=sorted(others)[0],
+            name=sorted(other_columns)[0],
         )
     types = [field.type for field in fields]
-    rows = [decode_row(one.partition, types) for one in live_partitions(table)]
+    rows = [decode_row(entry.partition, types) for entry in live_partitions(table)]
     columns = [
         from_row_values([row[place] for row in rows], field.type)
         for place, field in enumerate(fields)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Procedures on tags, branches, snapshots, consumers, and on what the catalog keeps."""
+"""Procedures on tags, branches, snapshots, consumers, and on entries of the catalog."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -54,16 +54,16 @@ def replace_tag(call: Call) -> None:
 def create_tag_from_timestamp(call: Call) -> pa.Table:
     """Makes a tag of the first snapshot committed at or after a time."""
     table, time = called_table(call), call["timestamp"]
-    found = next((one for one in _snapshots(table) if one.time_ms >= time), None)
-    return _tagged(call, table, found, f"no snapshot was committed at or after {time}")
+    first = next((item for item in _snapshots(table) if item.time_ms >= time), None)
+    return _tagged(call, table, first, f"no snapshot was committed at or after {time}")
 
 
 @procedure(TABLE, _TAG, _WATERMARK, _RETAINED)
 def create_tag_from_watermark(call: Call) -> pa.Table:
     """Makes a tag of the first snapshot that has reached a watermark."""
-    table, wanted = called_table(call), call["watermark"]
-    found = next((one for one in _snapshots(table) if (one.watermark or -1) >= wanted), None)
-    return _tagged(call, table, found, f"no snapshot has reached the watermark {wanted}")
+    table, target = called_table(call), call["watermark"]
+    first = next((item for item in _snapshots(table) if (item.watermark or -1) >= target), None)
+    return _tagged(call, table, first, f"no snapshot has reached the watermark {target}")
 
 
 def _tagged(call: Call, table: FileStoreTable, snapshot: Snapshot | None, missing: str) -> pa.Table:
@@ -79,8 +79,8 @@ def _tagged(call: Call, table: FileStoreTable, snapshot: Snapshot | None, missin
 
 
 def _snapshots(table: FileStoreTable) -> list[Snapshot]:
-    """Those that are there, oldest first."""
-    return [table.snapshots.read(one) for one in sorted(table.snapshots.ids())]
+    """The snapshots of a table, oldest first."""
+    return [table.snapshots.read(snapshot_id) for snapshot_id in sorted(table.snapshots.ids())]
 
 
 @procedure(
@@ -105,9 +105,9 @@ def expire_tags(call: Call) -> pa.Table:
     table, older = called_table(call), call["older_than"]
     names = auto_tags.expire_tags(table, now_ms=table.clock.now_ms())
     if older is not None:
-        made = {one.name: one.modified_ms for one in table.file_io.list(table.layout.tag_dir)}
+        times = {file.name: file.modified_ms for file in table.file_io.list(table.layout.tag_dir)}
         for tag in all_tags(table):
-            time = made.get(f"tag-{tag.name}")
+            time = times.get(f"tag-{tag.name}")
             if tag.created is not None:
                 time = int(tag.created.timestamp() * 1000)
             if time is not None and time < older:
@@ -143,9 +143,9 @@ def rollback_to(call: Call) -> pa.Table:
     """Makes an older snapshot the newest; later ones are lost."""
     table = called_table(call)
     version, snapshot, tag = call["version"], call["snapshot_id"], call["tag"]
-    given = [one for one in (version, snapshot, tag) if one is not None]
-    if len(given) != 1:
-        refuse("one of snapshot_id, tag and version is wanted", call.node)
+    targets = [value for value in (version, snapshot, tag) if value is not None]
+    if len(targets) != 1:
+        refuse("give one of snapshot_id, tag and version", call.node)
     if version is not None:
         snapshot = int(version) if version.isdigit() else None
         tag = None if version.isdigit() else version
@@ -153,11 +153,11 @@ def rollback_to(call: Call) -> pa.Table:
 
 
 def _rolled_back(table: FileStoreTable, **target: Any) -> pa.Table:
-    before = table.latest_snapshot()
-    now = table.rollback_to(**target)
+    previous = table.latest_snapshot()
+    current = table.rollback_to(**target)
     return result_rows(
-        previous_snapshot_id=[None if before is None else before.id],
-        current_snapshot_id=[now.id],
+        previous_snapshot_id=[None if previous is None else previous.id],
+        current_snapshot_id=[current.id],
     )
 
 
@@ -170,17 +170,19 @@ def rollback_to_timestamp(call: Call) -> pa.Table:
 @procedure(TABLE, _WATERMARK)
 def rollback_to_watermark(call: Call) -> pa.Table:
     """Makes the newest snapshot whose watermark is at most this the newest."""
-    table, wanted = called_table(call), call["watermark"]
-    reached = [
-        one.id for one in _snapshots(table) if one.watermark is not None and one.watermark <= wanted
+    table, limit = called_table(call), call["watermark"]
+    ids = [
+        snapshot.id
+        for snapshot in _snapshots(table)
+        if snapshot.watermark is not None and snapshot.watermark <= limit
     ]
-    if not reached:
+    if not ids:
         raise NotFoundError(
-            "no snapshot has a watermark as small as this",
+            "no snapshot at or below this watermark",
             table=call.text("table"),
-            watermark=wanted,
+            watermark=limit,
         )
-    return _rolled_back(table, snapshot_id=reached[-1])
+    return _rolled_back(table, snapshot_id=ids[-1])
 
 
 # ---------------------------------------------------------------------------------- branches
@@ -252,8 +254,8 @@ def clear_consumers(call: Call) -> None:
     table = called_table(call)
     including, excluding = call["including_consumers"], call["excluding_consumers"]
     for name in all_consumers(table):
-        wanted = including is None or including.fullmatch(name)
-        if wanted and not (excluding is not None and excluding.fullmatch(name)):
+        matches = including is None or including.fullmatch(name)
+        if matches and not (excluding is not None and excluding.fullmatch(name)):
             delete_consumer(table, name)
 
 
@@ -284,7 +286,7 @@ def alter_view_dialect(call: Call) -> None:
     if action not in ("add", "update", "drop"):
         refuse("no such action", call.node, hint="add, update or drop", value=action)
     if (engine in dialects) == (action == "add"):
-        state = "has" if action == "add" else "has not"
+        state = "already has" if action == "add" else "does not have"
         raise InvalidRequestError(f"the view {state} this dialect", view=identifier, engine=engine)
     if action == "drop":
         del dialects[engine]

@@ -100,19 +100,17 @@ class AlterParser(Words):
                 )
             return nodes.AlterTable(this=table, exists=exists, **self._drops(if_exists))
         if self.at("ADD") and self._next and self._next.text.upper() in ("PARTITION", "IF"):
-            raise self.fail(
-                "a column", hint="partitions come into being with their first row: INSERT it"
-            )
+            raise self.fail("a column", hint="a partition is created with its first row: INSERT it")
         return nodes.AlterTable(this=table, exists=exists, **self._changes())
 
     def _partitions(self) -> tuple[dict[str, str | None], ...]:
         self.need("PARTITION")
-        found = [self.partition()]
+        partitions = [self.partition()]
         while self._match(TokenType.COMMA):
             self.need("PARTITION")
-            found.append(self.partition())
+            partitions.append(self.partition())
         self.take("PURGE")
-        return tuple(found)
+        return tuple(partitions)
 
     def _drops(self, if_exists: bool) -> dict[str, Any]:
         if self.take("PRIMARY", "KEY"):
@@ -128,8 +126,8 @@ class AlterParser(Words):
             names = self.within(self.path)
         else:
             if_exists |= self.exists()
-            several = self._match(TokenType.L_PAREN, advance=False)
-            names = self.within(self.path) if several else [self.path()]
+            has_list = self._match(TokenType.L_PAREN, advance=False)
+            names = self.within(self.path) if has_list else [self.path()]
             while self._match(TokenType.COMMA):
                 names.append(self.path())
         return {"changes": tuple(map(DropColumn, names)), "if_column_exists": if_exists}

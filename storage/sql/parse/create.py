@@ -103,7 +103,7 @@ class CreateParser(Words):
         return name, self.string("a comment") if self.take("COMMENT") else None
 
     def _table(self, *, replace: bool, kind: str = "table") -> nodes.CreateTable:
-        # Spark's types mean others than Flink's: which it is, is known from what follows
+        # type names differ between Spark and Flink: later words tell the spelling
         words = {token.text.upper() for token in self._tokens[self._index :]}
         self._spark = bool(words & {"USING", "TBLPROPERTIES"})
         exists = self.exists(wanted=False)
@@ -151,11 +151,11 @@ class CreateParser(Words):
                 hint="watermarks belong to a streaming job; leave the clause out",
             )
         if self.at("UNIQUE") or self.at("FOREIGN", "KEY") or self.at("CHECK"):
-            raise self.fail("a column or PRIMARY KEY", hint="there are no other constraints")
+            raise self.fail("a column or PRIMARY KEY", hint="other constraints are not supported")
         return self.column()
 
     def _clause(self, parts: dict[str, Any]) -> bool:
-        """Read one clause behind the columns; False: there is none."""
+        """Read one clause after the columns; False: there is none."""
         if self._source_clause(parts) or self._layout_clause(parts):
             return True
         if self.take("COMMENT"):
@@ -192,7 +192,7 @@ class CreateParser(Words):
             parts["like"] = self.table()
             if self._match(TokenType.L_PAREN, advance=False):
                 raise self.fail(
-                    "the end of LIKE", hint="all is taken over, and options are set by WITH (…)"
+                    "the end of LIKE", hint="LIKE copies everything; set options by WITH (…)"
                 )
         elif self.take("AS") or self.at("SELECT"):
             parts["query"], parts["query_text"] = self.query()
@@ -202,9 +202,9 @@ class CreateParser(Words):
 
     def _layout_clause(self, parts: dict[str, Any]) -> bool:
         if self.take("PARTITIONED", "BY"):
-            found = self.within(self._partition_column)
-            parts["partition"] = tuple(column.name[0] for column in found)
-            parts["columns"] += tuple(column for column in found if column.type is not None)
+            columns = self.within(self._partition_column)
+            parts["partition"] = tuple(column.name[0] for column in columns)
+            parts["columns"] += tuple(column for column in columns if column.type is not None)
             return True
         if self.take("CLUSTERED", "BY") or self.take("DISTRIBUTED", "BY"):
             self.take("HASH")
@@ -221,10 +221,10 @@ class CreateParser(Words):
         return True
 
     def _partition_column(self) -> nodes.ColumnDefinition:
-        """A name, or as in Hive a column of its own."""
+        """A name, or as in Hive a column definition."""
         following = self._next.token_type if self._next else None
         if following in (TokenType.COMMA, TokenType.R_PAREN):
             return nodes.ColumnDefinition(name=(self.name("a column").name,))
         if following is TokenType.L_PAREN:
-            raise self.fail("a column", hint="partitions are by columns, not by functions of them")
+            raise self.fail("a column", hint="partition by columns; functions are not supported")
         return self.column()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which statement begins here, and the statements that are neither CREATE, DROP nor ALTER."""
+"""The dispatch of statements, and those that are neither CREATE, DROP nor ALTER."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -60,16 +60,16 @@ class StatementParser(CreateParser, AlterParser):
         wildcard: bool = False,
         fast: bool = False,
     ) -> exp.Table | exp.Dot | None:
-        found = super()._parse_table_parts(schema, is_db_reference, wildcard, fast)
-        if not fast and isinstance(found, exp.Table):
-            self.hint(found)
-        return found
+        table = super()._parse_table_parts(schema, is_db_reference, wildcard, fast)
+        if not fast and isinstance(table, exp.Table):
+            self.hint(table)
+        return table
 
     def _parse_table(self, *arguments: Any, **named: Any) -> exp.Expr | None:
-        found = super()._parse_table(*arguments, **named)
-        if isinstance(found, exp.Table) and self._match(TokenType.HINT, advance=False):
-            self.hint(found)
-        return found
+        table = super()._parse_table(*arguments, **named)
+        if isinstance(table, exp.Table) and self._match(TokenType.HINT, advance=False):
+            self.hint(table)
+        return table
 
     def show_statement(self) -> exp.Expression:
         """What follows SHOW."""
@@ -80,16 +80,16 @@ class StatementParser(CreateParser, AlterParser):
         for kind in _SHOWN:
             if self.take(*kind.split()):
                 if kind.startswith("CREATE"):
-                    shown = self.database() if kind.endswith("DATABASE") else self.name()
-                    return nodes.Show(kind=kind.lower(), this=shown)
+                    target = self.database() if kind.endswith("DATABASE") else self.name()
+                    return nodes.Show(kind=kind.lower(), this=target)
                 of = self.database() if self.take("IN") or self.take("FROM") else None
                 return nodes.Show(kind=kind.lower(), this=of, like=self.like())
         if self.take("CREATE"):
             raise self.fail("TABLE, VIEW or DATABASE")
-        known = [*_SHOWN_OF_TABLE, *_SHOWN]
+        kinds = [*_SHOWN_OF_TABLE, *_SHOWN]
         word = self._curr.text if self._curr else ""
         raise self.fail(
-            "what to show", hint=suggestion(word, known, f"there are {', '.join(known)}")
+            "what to show", hint=suggestion(word, kinds, f"there are {', '.join(kinds)}")
         )
 
     def _show_of_table(self, kind: str) -> nodes.Show:
@@ -162,9 +162,7 @@ class StatementParser(CreateParser, AlterParser):
         names = [part.name for part in parts]
         name = names[-1].lower()
         if len(names) < 2 or names[-2].lower() != "sys":
-            raise self.fail(
-                "sys.", hint=f"procedures are called CALL sys.{name}(…)", token=self._prev
-            )
+            raise self.fail("sys.", hint=f"call procedures as CALL sys.{name}(…)", token=self._prev)
         return nodes.CallProcedure(this=path, name=name, arguments=arguments)
 
     def _argument(self) -> tuple[str | None, exp.Expr]:
@@ -183,7 +181,7 @@ class StatementParser(CreateParser, AlterParser):
         self.need("TABLE")
         table = self.table()
         if self.at("PARTITION"):
-            raise self.fail("COMPUTE STATISTICS", hint="statistics are of the whole table")
+            raise self.fail("COMPUTE STATISTICS", hint="statistics cover the whole table")
         self.need("COMPUTE", "STATISTICS")
         self.take("NOSCAN")
         columns: tuple[str, ...] | None = None

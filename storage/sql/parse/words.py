@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all statements are made of: words, names, options, columns with their types."""
+"""Elements of all statements: words, names, options, columns with their types."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -91,20 +91,20 @@ def text_of(node: exp.Expr | None) -> str | None:
 
 
 class Words(SparkParser):
-    """Reads words of the text one after the other. Spelled without regard to case."""
+    """Reads words of the text in order, case-insensitively."""
 
     _spark = False
     """Whether the statement is in Spark's spelling, where words mean other types."""
 
     def fail(self, expected: str, *, hint: str = "", token: Token | None = None) -> SqlError:
-        """The error of what stands here."""
+        """The error for the current token."""
         token = token or self._curr
-        found = token.text if token else ""
+        text = token.text if token else ""
         last = token or self._prev
         column = last.col - (last.end - last.start) if last else 1
         return SqlError(
             f"expected {expected}",
-            detail=f"found `{found}`" if found else "the statement ends here",
+            detail=f"found `{text}`" if text else "the statement ends here",
             hint=hint,
             line=last.line if last else 1,
             column=max(1, column),
@@ -113,25 +113,25 @@ class Words(SparkParser):
     def at(self, *words: str) -> bool:
         """Whether these words come next."""
         index = self._index
-        found = self.take(*words)
+        matches = self.take(*words)
         self._retreat(index)
-        return found
+        return matches
 
     def take(self, *words: str) -> bool:
-        """Go past these words, if they come next; a token may hold several (`PRIMARY KEY`)."""
-        index, wanted = self._index, " ".join(words).upper()
-        while wanted:
+        """Consume these words if they come next; a token may hold several (`PRIMARY KEY`)."""
+        index, remaining = self._index, " ".join(words).upper()
+        while remaining:
             token = self._curr
             text = "" if not token or token.token_type in _TEXTS else token.text.upper()
-            if not text or not (wanted == text or wanted.startswith(text + " ")):
+            if not text or not (remaining == text or remaining.startswith(text + " ")):
                 self._retreat(index)
                 return False
-            wanted = wanted[len(text) :].lstrip()
+            remaining = remaining[len(text) :].lstrip()
             self._advance()
         return True
 
     def need(self, *words: str) -> None:
-        """Go past these words.
+        """Consume these words.
 
         Raises:
             SqlError: something else comes next.
@@ -140,24 +140,24 @@ class Words(SparkParser):
             raise self.fail(" ".join(words))
 
     def exists(self, *, wanted: bool = True) -> bool:
-        """IF EXISTS, or where it is not `wanted` IF NOT EXISTS."""
+        """Consume IF EXISTS, or where not `wanted` IF NOT EXISTS."""
         return self.take("IF", "EXISTS") if wanted else self.take("IF", "NOT", "EXISTS")
 
     def name(self, what: str = "a name") -> exp.Identifier:
         """One name, quoted or not."""
-        found = self._parse_id_var(any_token=True)
-        if not isinstance(found, exp.Identifier):
+        identifier = self._parse_id_var(any_token=True)
+        if not isinstance(identifier, exp.Identifier):
             raise self.fail(what)
-        return found
+        return identifier
 
     def table(self) -> exp.Table:
         """`[catalog.][database.]table`."""
         if not self._curr or self._curr.token_type is TokenType.STRING:
             raise self.fail("the name of a table")
-        found = self._parse_table_parts(schema=True)
-        if not isinstance(found, exp.Table) or not isinstance(found.this, exp.Identifier):
+        table = self._parse_table_parts(schema=True)
+        if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
             raise self.fail("the name of a table", token=self._prev)
-        return found
+        return table
 
     def database(self) -> exp.Table:
         """`[catalog.]database`, as a Table without a table's name."""
@@ -175,10 +175,10 @@ class Words(SparkParser):
 
     def string(self, what: str = "a text in single quotes") -> str:
         """A text in quotes."""
-        found = self._parse_string()
-        if not isinstance(found, exp.Literal):
+        literal = self._parse_string()
+        if not isinstance(literal, exp.Literal):
             raise self.fail(what)
-        return str(found.this)
+        return str(literal.this)
 
     def within(self, item: Callable[[], _T]) -> list[_T]:
         """`(item, item …)`."""
@@ -253,10 +253,10 @@ class Words(SparkParser):
         start = self._curr
         if not start:
             raise self.fail("a query")
-        found = self._parse_statement()
-        if not isinstance(found, exp.Query):
+        query = self._parse_statement()
+        if not isinstance(query, exp.Query):
             raise self.fail("a query", token=start)
-        return found, self._find_sql(start, self._prev)
+        return query, self._find_sql(start, self._prev)
 
     # ------------------------------------------------------------------- columns and types
 
@@ -270,12 +270,12 @@ class Words(SparkParser):
                 " INSERT, or define a view",
             )
         column = ColumnDefinition(name=name, type=self.data_type())
-        while (more := self._with_part(column)) is not None:
-            column = more
+        while (extended := self._with_part(column)) is not None:
+            column = extended
         return column
 
     def _with_part(self, column: ColumnDefinition) -> ColumnDefinition | None:
-        """The column with what comes next; None: nothing of it."""
+        """The column with the attribute that comes next; None: there is none."""
         if self.take("COMMENT"):
             return dataclasses.replace(column, comment=self.string("the comment of the column"))
         if self.take("DEFAULT"):
@@ -309,7 +309,7 @@ class Words(SparkParser):
         """
         token = self._curr
         try:
-            found = self._nested_type() or self._atomic_type()
+            type_ = self._nested_type() or self._atomic_type()
         except SqlError:
             raise
         except LakewardError as error:
@@ -319,8 +319,8 @@ class Words(SparkParser):
             }
             raise
         while self.at("ARRAY") or self.at("MULTISET"):
-            found = ArrayType(found) if self.take("ARRAY") else self._multiset_of(found)
-        return found
+            type_ = ArrayType(type_) if self.take("ARRAY") else self._multiset_of(type_)
+        return type_
 
     def _multiset_of(self, element: DataType) -> DataType:
         self.need("MULTISET")
@@ -385,7 +385,7 @@ class Words(SparkParser):
             while self._curr and not self._match(TokenType.R_PAREN):
                 self._advance()
             parameters = self._find_sql(start, self._prev)
-        zone = next((each for each in _ZONES if self.take(*each.split())), "")
+        zone = next((phrase for phrase in _ZONES if self.take(*phrase.split())), "")
         return self._nullable(atomic_type(word, parameters, zone, spark=self._spark))
 
     # ------------------------------------------------------------------------------- hints
@@ -395,16 +395,16 @@ class Words(SparkParser):
         while self._match(TokenType.HINT):
             token = self._prev
             text = "".join(token.comments or ()).strip()
-            given = self._hint_options(text, token)
-            table.meta[OPTIONS] = {**table.meta.get(OPTIONS, {}), **given}
+            options = self._hint_options(text, token)
+            table.meta[OPTIONS] = {**table.meta.get(OPTIONS, {}), **options}
 
     def _hint_options(self, text: str, token: Token) -> Mapping[str, str]:
         if not text.upper().startswith("OPTIONS"):
             raise self.fail("the hint OPTIONS('key' = 'value')", token=token)
         parser = type(self)(dialect=self.dialect)
-        (found,) = parser._parse(_hint_body, self.dialect.tokenize(text), text)
-        assert isinstance(found, TableHint)
-        return dict(found.args["options"])
+        (hint,) = parser._parse(_hint_body, self.dialect.tokenize(text), text)
+        assert isinstance(hint, TableHint)
+        return dict(hint.args["options"])
 
 
 def _hint_body(parser: Parser) -> TableHint:

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making a commit visible exactly once, beside other writers and through every fault.
+"""Exactly-once commits, with concurrent writers and under every fault.
 
 Protocol of `FileStoreCommit.commit` (SEMANTICS.md §F, FORMAT.md §11.5):
 
-1. Read the newest snapshot L. Has this (user, identifier) been committed already? Then stop:
-   delete the files that only this attempt made, and say so. A compaction of such a replay is
+1. Read the newest snapshot L. If this (user, identifier) has been committed already, stop:
+   delete the files that only this attempt wrote, and report it. A compaction of such a replay is
    dropped, because its inputs are files of the replay.
 2. Publish the APPEND snapshot (§ `Publisher`): conflict check, manifests, create-if-absent of
-   `snapshot-(L+1)`; a lost race starts over with the new L, and with the question of step 1.
+   `snapshot-(L+1)`; a lost race starts over with the new L, and with the check of step 1.
 3. Publish the COMPACT snapshot the same way. If its files conflict with another writer's, the
    compaction is dropped and its files deleted; the append stays.
 
 What makes it safe:
 
-* Data files are deleted only where it is certain that no snapshot names them. While the outcome
-  of a publication is unknown nothing is deleted at all.
-* A process that dies between two lines leaves files that no snapshot names, or an APPEND without
-  its COMPACT; both are legal, and step 1 recognises the replay.
+* Data files are deleted only where it is certain that no snapshot references them. While the
+  outcome of a publication is unknown nothing is deleted at all.
+* A process that dies between two steps leaves files that no snapshot references, or an APPEND
+  without its COMPACT; both are legal, and step 1 recognises the replay.
 """
 
 import dataclasses
@@ -71,13 +71,13 @@ class CommitResult:
 
 
 Attempt = tuple[Sequence[CommitMessage], Callable[[], CommitResult]]
-"""Messages whose files are written, and what commits them."""
+"""Messages whose files are written, and the function that commits them."""
 
 Committed = tuple[Sequence[CommitMessage], CommitResult]
 """Messages of the last attempt, and the outcome of their commit."""
 
 NOT_COMMITTED = (CommitConflictError, FileConflictError)
-"""Errors of a commit that say for certain that nothing was committed."""
+"""Errors of a commit after which it is certain that nothing was committed."""
 
 
 class FileStoreCommit:
@@ -85,8 +85,8 @@ class FileStoreCommit:
 
     Args:
         commit_user: identity of the writing job; with the identifier it names a commit.
-        new_since: a snapshot from before the user was thought of, which saves looking for its
-            commits among older ones; None: it may have committed before.
+        new_since: a snapshot older than the user, so that its commits are not searched for in
+            older ones; None: it may have committed before.
         after_batch: called with the messages after each commit of a batch job that made a snapshot.
     """
 
@@ -121,9 +121,9 @@ class FileStoreCommit:
             messages: one per bucket.
             identifier: grows with every commit of the user; `BATCH_COMMIT_IDENTIFIER` for a job
                 that commits once.
-            properties: go into the snapshots; keys that begin with `lakeward.` live on in later
-                ones until they are set anew.
-            watermark: event time reached [epoch ms]; never goes back.
+            properties: go into the snapshots; keys that begin with `lakeward.` are carried to
+                later ones until they are set again.
+            watermark: event time reached [epoch ms]; never decreases.
             check_append_conflicts: check also what normally cannot conflict: that new files are
                 not live already and the bucket count has not changed. For messages of a writer
                 that did not see the newest state, as in recovery.
@@ -132,9 +132,9 @@ class FileStoreCommit:
             ignore_empty: do not make an APPEND snapshot when nothing was written.
 
         Raises:
-            CommitConflictError: other writers were faster as often as `commit.max-retries`
-                allows; nothing was committed, the messages may be committed again.
-            FileConflictError: an overwrite, or a checked append, lost against another writer;
+            CommitConflictError: other writers won every race that `commit.max-retries` allows;
+                nothing was committed, the messages may be committed again.
+            FileConflictError: an overwrite, or a checked append, conflicts with another writer;
                 nothing was committed.
             StorageUnavailableError: the store failed; whether the commit happened may be
                 unknown. Commit the same messages again: that is safe.
@@ -164,7 +164,7 @@ class FileStoreCommit:
         replaces: Callable[[bytes], bool] | None = None,
         before_publish: BeforePublish | None = None,
     ) -> CommitResult:
-        """Put new files in the place of whatever is live at commit time (SEMANTICS.md §F.4).
+        """Replace what is live at commit time by new files (SEMANTICS.md §F.4).
 
         What is replaced, also when there are no new files:
 
@@ -188,17 +188,17 @@ class FileStoreCommit:
             As `commit`.
         """
         append, compact = changes_of(messages)
-        wanted = replaces
-        if wanted is None:
-            wanted = overwritten_partitions(self._table, partition, partitions_of(messages))
-        if wanted is None:
+        removes = replaces
+        if removes is None:
+            removes = overwritten_partitions(self._table, partition, partitions_of(messages))
+        if removes is None:
             return CommitResult()
         removal = dataclasses.replace(
-            append, kind=CommitKind.OVERWRITE, changelog=(), removes=wanted
+            append, kind=CommitKind.OVERWRITE, changelog=(), removes=removes
         )
         compact = dataclasses.replace(compact, changelog=())
         if bucket_mode(self._table.schema, self._table.options) is BucketMode.CROSS_PARTITION:
-            before_publish = self._checking_keys(messages, wanted, before_publish)
+            before_publish = self._checking_keys(messages, removes, before_publish)
         result = self._commit(
             messages,
             removal,
@@ -222,8 +222,8 @@ class FileStoreCommit:
 
         def check(latest: Snapshot | None) -> None:
             nonlocal checked
-            own = latest is not None and latest.commit_user == self._user and checked
-            if not own:  # the compaction of the same commit follows its rows
+            follows_append = latest is not None and latest.commit_user == self._user and checked
+            if not follows_append:  # the compaction of the same commit follows its rows
                 require_keys_replaced(self._table, latest, messages, replaces)
             checked = True
             if then is not None:
@@ -245,28 +245,28 @@ class FileStoreCommit:
             identifier: as for `commit`.
 
         Raises:
-            InvalidRequestError: a column is not in the schema that was looked at.
+            InvalidRequestError: a column is not in the schema of the statistics.
             As `commit`.
         """
         name = write_statistics(self._table, statistics)
         analyze = Changes(kind=CommitKind.ANALYZE, statistics=name)
-        nothing = Changes(kind=CommitKind.COMPACT)
-        result = self._commit((), analyze, nothing, identifier, {}, None, check=False)
+        no_compaction = Changes(kind=CommitKind.COMPACT)
+        result = self._commit((), analyze, no_compaction, identifier, {}, None, check=False)
         if result.already_committed:
             self._table.delete_quietly([self._table.layout.statistics_file(name)])
         return result
 
     def filter_committed(self, identifiers: Sequence[int]) -> list[int]:
-        """Those that are larger than everything the user has committed."""
+        """The identifiers that are larger than all that the user has committed."""
         newest = self._history.newest_identifier(self._table.latest_snapshot())
-        return [one for one in identifiers if newest is None or one > newest]
+        return [identifier for identifier in identifiers if newest is None or identifier > newest]
 
     def find(self, identifier: int, kind: CommitKind) -> Snapshot | None:
-        """The user's snapshot with that identifier and kind, if it is still there."""
+        """The user's snapshot with that identifier and kind, unless it has expired."""
         latest = self._table.latest_snapshot()
         record = CommitHistory(self._table, self._user).find(identifier, latest)
-        found = () if record is None else record.snapshots
-        return next((snapshot for snapshot in found if snapshot.commit_kind is kind), None)
+        snapshots = () if record is None else record.snapshots
+        return next((snapshot for snapshot in snapshots if snapshot.commit_kind is kind), None)
 
     def latest_of_user(self, user: str) -> Snapshot | None:
         """The newest snapshot of a user; see `CommitHistory.newest` for expired ones."""
@@ -308,8 +308,8 @@ class FileStoreCommit:
         if not (append.empty and ignore_empty):
             try:
                 published = self._publisher.publish(append, request, latest, check=check)
-            except AlreadyCommitted as found:
-                return self._replayed(messages, found.record, found.attempts)
+            except AlreadyCommitted as replay:
+                return self._replayed(messages, replay.record, replay.attempts)
             latest, attempts = published.snapshot, published.attempts
             append_id = published.snapshot.id
         if compact.empty:
@@ -318,8 +318,8 @@ class FileStoreCommit:
             published = self._publisher.publish(
                 compact, request, latest, check=True, after_append=append_id is not None
             )
-        except AlreadyCommitted as found:
-            return self._replayed(messages, found.record, found.attempts)
+        except AlreadyCommitted as replay:
+            return self._replayed(messages, replay.record, replay.attempts)
         except (FileConflictError, CommitConflictError) as error:
             if append_id is None and isinstance(error, CommitConflictError):
                 raise
@@ -337,9 +337,9 @@ class FileStoreCommit:
         attempts: int,
         reason: FileConflictError | CommitConflictError,
     ) -> CommitResult:
-        """The compaction is lost for certain: its files go, the append stays."""
+        """The compaction is certainly lost: its files are deleted, the append stays."""
         _LOG.info(
-            "a compaction is dropped, another writer was faster",
+            "a compaction is dropped, another writer won",
             extra={"table": self._table.layout.root, "reason": str(reason)},
         )
         delete_files(self._table, compact_files(messages), compact_index_files(messages))
@@ -350,22 +350,22 @@ class FileStoreCommit:
     def _replayed(
         self, messages: Sequence[CommitMessage], record: CommitRecord, attempts: int
     ) -> CommitResult:
-        """The commit is there already: remove what only this attempt has written.
+        """The commit exists already: delete the files that only this attempt has written.
 
-        Messages that share a file with the committed snapshots are the committed ones, sent
-        again; then nothing is deleted, since a COMPACT of unknown outcome may still name the
+        Messages that share a file with the committed snapshots are the committed ones, retried;
+        then nothing is deleted, since a COMPACT of unknown outcome may still reference the
         rest. Nothing is deleted either when the snapshots have expired and cannot be compared.
         """
-        own, own_index = own_files(messages), own_index_files(messages)
-        names = {entry.file.file_name for entry in own_index}
+        files, index_files = own_files(messages), own_index_files(messages)
+        names = {entry.file.file_name for entry in index_files}
         committed = self._files_of(record.snapshots)
         if (
             record.append is not None
             and committed is not None
-            and own.isdisjoint(committed[0])
+            and files.isdisjoint(committed[0])
             and names.isdisjoint(committed[1])
         ):
-            delete_files(self._table, own, own_index)
+            delete_files(self._table, files, index_files)
         compaction = any(not message.compact.empty for message in messages)
         return CommitResult(
             append_snapshot_id=None if record.append is None else record.append.id,
@@ -376,7 +376,7 @@ class FileStoreCommit:
         )
 
     def _files_of(self, snapshots: Iterable[Snapshot]) -> tuple[OwnFiles, set[str]] | None:
-        """Files that snapshots name in delta and changelog, and names of their index files.
+        """Files that snapshots reference in delta and changelog, and names of their index files.
 
         None when they cannot be read.
         """
@@ -388,7 +388,7 @@ class FileStoreCommit:
                 if snapshot.changelog_manifest_list is not None:
                     metas = self._table.manifests.read_list(snapshot.changelog_manifest_list)
                     entries += list_entries(self._table, metas)
-                index |= {one.file.file_name for one in index_entries(self._table, snapshot)}
+                index |= {entry.file.file_name for entry in index_entries(self._table, snapshot)}
         except FileNotFoundError:
             return None
         files = {
@@ -407,11 +407,11 @@ def run_until_committed(
     retried: tuple[type[Exception], ...] = (),
     on_lost: Callable[[], None] = lambda: None,
 ) -> Committed | None:
-    """Make attempts until one is committed, or as many as allowed have lost.
+    """Make attempts until one is committed, or all allowed ones have lost.
 
     For jobs that read a table, write files and commit them beside other writers. An attempt is lost
     when its compaction is dropped, or it raises one of `retried`: its files are removed, and the
-    next one starts from what the other writer left. Where it is unknown whether the commit happened
+    next one starts from the newest snapshot. Where it is unknown whether the commit happened
     (`StorageUnavailableError`), nothing is removed and nothing is tried again: the caller may
     commit the same messages.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a commit changes: manifest entries of its two snapshots, and which files are its own.
+"""The changes of a commit: manifest entries of its two snapshots, and the files that it wrote.
 
 Source: SEMANTICS.md §F.1. Pure.
 """
@@ -24,14 +24,14 @@ OwnFiles = set[tuple[bytes, int, str]]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """Content of one snapshot to be.
+    """Content of one future snapshot.
 
     Attributes:
         entries: ADD and DELETE entries of the delta.
         changelog: ADD entries of changelog files.
         index: DELETE and ADD entries of table index files.
-        removes: decides by partition (framed) on live entries and index files that are removed
-            besides, at every attempt anew; None unless overwriting.
+        removes: selects by partition (framed) live entries and index files to remove as well,
+            again at every attempt; None unless overwriting.
         statistics: name of a new statistics file, or None.
     """
 
@@ -110,7 +110,7 @@ def _index(
 
 
 def own_index_files(messages: Iterable[CommitMessage]) -> list[IndexManifestEntry]:
-    """Every table index file that the messages' writers made, as ADD entries."""
+    """Every table index file that the messages' writers wrote, as ADD entries."""
     return [
         entry
         for message in messages
@@ -121,7 +121,7 @@ def own_index_files(messages: Iterable[CommitMessage]) -> list[IndexManifestEntr
 
 
 def compact_index_files(messages: Iterable[CommitMessage]) -> list[IndexManifestEntry]:
-    """The table index files that only the COMPACT snapshot would name."""
+    """The table index files that only the COMPACT snapshot would reference."""
     return [
         entry
         for message in messages
@@ -130,27 +130,27 @@ def compact_index_files(messages: Iterable[CommitMessage]) -> list[IndexManifest
 
 
 def own_files(messages: Iterable[CommitMessage]) -> OwnFiles:
-    """Every file that the messages' writers made, also by way of compaction.
+    """Every file that the messages' writers wrote, also by compaction.
 
-    A file that a compaction only moved to another level is not its own unless the same message
+    A file that a compaction only moved to another level is left out unless the same message
     also wrote it.
     """
-    own: OwnFiles = set()
+    files: OwnFiles = set()
     for message in messages:
         data, compact = message.data, message.compact
         written = _names(message, (*data.new_files, *data.changelog_files))
-        taken = _names(message, (*data.deleted_files, *compact.compact_before)) - written
-        made = _names(message, (*compact.compact_after, *compact.changelog_files))
-        own |= written | (made - taken)
-    return own
+        inputs = _names(message, (*data.deleted_files, *compact.compact_before)) - written
+        outputs = _names(message, (*compact.compact_after, *compact.changelog_files))
+        files |= written | (outputs - inputs)
+    return files
 
 
 def compact_files(messages: Iterable[CommitMessage]) -> OwnFiles:
-    """The files that only the COMPACT snapshot would name: free to go when it is dropped."""
-    own: OwnFiles = set()
+    """The files that only the COMPACT snapshot would reference: deleted when it is dropped."""
+    files: OwnFiles = set()
     for message in messages:
         data, compact = message.data, message.compact
-        kept = _names(
+        remaining = _names(
             message,
             (
                 *data.new_files,
@@ -159,8 +159,8 @@ def compact_files(messages: Iterable[CommitMessage]) -> OwnFiles:
                 *compact.compact_before,
             ),
         )
-        own |= _names(message, (*compact.compact_after, *compact.changelog_files)) - kept
-    return own
+        files |= _names(message, (*compact.compact_after, *compact.changelog_files)) - remaining
+    return files
 
 
 def partitions_of(messages: Iterable[CommitMessage]) -> frozenset[bytes]:

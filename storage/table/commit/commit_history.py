@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a commit user has committed already: the idempotence half of the commit protocol.
+"""The past commits of a user: the idempotence half of the commit protocol.
 
-Source: SEMANTICS.md §F.2, FORMAT.md §3.2. A commit is known by (user, identifier, kind) of its
-snapshots. Snapshots expire, and a user whose table is written by others could so be forgotten and
-commit a replay twice; therefore every snapshot carries, in the property
+Source: SEMANTICS.md §F.2, FORMAT.md §3.2. A commit is identified by (user, identifier, kind) of
+its snapshots. Snapshots expire, so commits of a user could be forgotten while others write the
+table, and a replay be committed twice; therefore every snapshot carries, in the property
 `lakeward.committed.<user>`, the newest identifier of each streaming user, and later snapshots of
-this writer carry it forward. Writers that do not know the property end the chain; behind them the
-snapshots themselves are asked.
+this writer carry it forward. Writers that do not know the property break the chain; beyond them the
+snapshots themselves are searched.
 """
 
 import dataclasses
@@ -35,18 +35,18 @@ class CommitRecord:
 
     @property
     def snapshots(self) -> tuple[Snapshot, ...]:
-        """Those that are still there."""
-        return tuple(found for found in (self.append, self.compact) if found is not None)
+        """The snapshots that have not expired."""
+        return tuple(snapshot for snapshot in (self.append, self.compact) if snapshot is not None)
 
 
 class CommitHistory:
     """Looks for commits of one user, newest snapshots first.
 
-    Identifiers of a user grow, batch commits (`BATCH_COMMIT_IDENTIFIER`) apart. What was looked
-    at once is not looked at again.
+    Identifiers of a user grow, batch commits (`BATCH_COMMIT_IDENTIFIER`) apart. Snapshots that
+    were searched once are not searched again.
 
     Args:
-        new_since: a snapshot that is older than the user, so that nothing up to it is looked at.
+        new_since: a snapshot that is older than the user, so that nothing up to it is searched.
     """
 
     def __init__(self, table: TableCore, user: str, *, new_since: Snapshot | None = None) -> None:
@@ -75,18 +75,18 @@ class CommitHistory:
         for snapshot in self._downwards(latest, floor):
             if snapshot.commit_user == self._user:
                 search.see_own(snapshot)
-            known = self._known(snapshot)
-            if known is not None:
-                search.see_record(known)
+            newest = self._known(snapshot)
+            if newest is not None:
+                search.see_record(newest)
             if search.over:
                 break
         if search.found:
             return CommitRecord(search.append, search.compact)
         if search.larger is not None:
             raise InvalidRequestError(
-                "a commit identifier goes back",
+                "a commit identifier is too small",
                 detail="the user has committed a larger identifier, but not this one",
-                hint="identifiers of a commit user must grow",
+                hint="identifiers of a commit user must increase",
                 user=self._user,
                 identifier=identifier,
                 newest=search.larger,
@@ -97,8 +97,8 @@ class CommitHistory:
     def newest(self, latest: Snapshot | None) -> Snapshot | None:
         """The user's newest snapshot, whatever its kind; None when it never committed.
 
-        When that snapshot has expired but later ones remember it, the oldest that does stands in:
-        it is given with this user and its identifier, and holds the properties carried forward.
+        When that snapshot has expired but later ones record it, the oldest of these is returned
+        instead, with this user and its identifier; it holds the properties carried forward.
         """
         standin: Snapshot | None = None
         if latest is None:
@@ -106,10 +106,10 @@ class CommitHistory:
         for snapshot in self._downwards(latest, 0):
             if snapshot.commit_user == self._user:
                 return snapshot
-            known = self._known(snapshot)
-            if known is not None:
+            identifier = self._known(snapshot)
+            if identifier is not None:
                 standin = msgspec.structs.replace(
-                    snapshot, commit_user=self._user, commit_identifier=known
+                    snapshot, commit_user=self._user, commit_identifier=identifier
                 )
         return standin
 
@@ -118,20 +118,20 @@ class CommitHistory:
         if latest is None:
             return None
         for snapshot in self._downwards(latest, 0):
-            known = self._known(snapshot)
+            identifier = self._known(snapshot)
             if snapshot.commit_user == self._user:
-                return max(snapshot.commit_identifier, -1 if known is None else known)
-            if known is not None:
-                return known
+                return max(snapshot.commit_identifier, -1 if identifier is None else identifier)
+            if identifier is not None:
+                return identifier
         return None
 
     def _clear_below(self, latest: Snapshot) -> int:
-        """The id up to which was looked already; 0 when a rollback has changed what is there."""
-        seen = self._clear_to
-        if seen is None or seen.id > latest.id:
+        """The id up to which snapshots were searched; 0 when a rollback has changed them."""
+        boundary = self._clear_to
+        if boundary is None or boundary.id > latest.id:
             return 0
-        if seen == latest or self._table.snapshots.read_again(seen.id) == seen:
-            return seen.id
+        if boundary == latest or self._table.snapshots.read_again(boundary.id) == boundary:
+            return boundary.id
         return 0
 
     def _known(self, snapshot: Snapshot) -> int | None:
@@ -148,7 +148,7 @@ class CommitHistory:
             ) from error
 
     def _downwards(self, latest: Snapshot, floor: int) -> Iterator[Snapshot]:
-        """From the newest snapshot down to the oldest that is left above `floor`."""
+        """From the newest snapshot down to the oldest remaining one above `floor`."""
         if latest.id > floor:
             yield latest
         try:
@@ -158,7 +158,7 @@ class CommitHistory:
 
 
 class _Search:
-    """What is known while looking for one identifier from the newest snapshot downwards."""
+    """The state of a search for one identifier from the newest snapshot downwards."""
 
     def __init__(self, identifier: int) -> None:
         self._identifier = identifier
@@ -181,7 +181,7 @@ class _Search:
             self.see_record(snapshot.commit_identifier)
 
     def see_record(self, newest: int) -> None:
-        """Some snapshot says: so far, this is the user's newest streaming identifier."""
+        """A snapshot records this as the user's newest streaming identifier."""
         if self._batch:
             return
         if newest < self._identifier:

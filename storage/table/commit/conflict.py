@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may not be committed together. Pure.
+"""Conflicts between commits. Pure.
 
 Source: SEMANTICS.md §F.3. Appends never conflict with each other; what conflicts are file
 removals (compactions, overwrites) whose files another writer removed, and key ranges that would
@@ -16,21 +16,21 @@ from storage.lsm.levels import KeyOf
 
 
 def check_delta(delta: Iterable[ManifestEntry]) -> None:
-    """Check that a delta is sound by itself.
+    """Check that a delta is consistent in itself.
 
     Raises:
         FileConflictError: it names one file twice at one level.
     """
-    seen: set[tuple[Any, ...]] = set()
+    identities: set[tuple[Any, ...]] = set()
     for entry in delta:
-        if entry.identity in seen:
+        if entry.identity in identities:
             raise FileConflictError(
-                "a commit adds or removes one file twice",
+                "a commit adds or removes the same file twice",
                 file=entry.file.file_name,
                 bucket=entry.bucket,
                 level=entry.file.level,
             )
-        seen.add(entry.identity)
+        identities.add(entry.identity)
 
 
 def check_conflicts(
@@ -44,7 +44,7 @@ def check_conflicts(
 
     Args:
         live: live ADD entries of a bucket, given framed partition and bucket.
-        delta: the changes; sound by themselves (`check_delta`).
+        delta: the changes; consistent in themselves (`check_delta`).
         key_of: comparable form of a framed key; None on a table without primary key.
         overwrite: the commit may change the number of buckets.
 
@@ -83,7 +83,7 @@ def check_vectors(
         live: as for `check_conflicts`.
         delta: changes of data files.
         before: index files of the state the delta is applied to.
-        after: index files of the snapshot to be.
+        after: index files of the future snapshot.
 
     Raises:
         FileConflictError: a removed file keeps its vector, or a new vector is of a file that is
@@ -93,12 +93,12 @@ def check_vectors(
     if before is after and not removed:
         return
     added = {_file(entry) for entry in delta if entry.kind is FileKind.ADD}
-    known = _vector_files(before)
-    vectors = known if before is after else _vector_files(after)
+    previous = _vector_files(before)
+    vectors = previous if before is after else _vector_files(after)
     for _, bucket, name in sorted(vectors & (removed - added)):
         raise _vector_conflict("a file this commit removes got a deletion vector", bucket, name)
     alive: dict[tuple[bytes, int], set[str]] = {}
-    for partition, bucket, name in sorted(vectors - known - added):
+    for partition, bucket, name in sorted(vectors - previous - added):
         if (partition, bucket) not in alive:
             entries = live(partition, bucket)
             alive[partition, bucket] = {entry.file.file_name for entry in entries}
@@ -182,7 +182,7 @@ def _check_levels(after: Sequence[ManifestEntry], key_of: KeyOf, touched: set[in
             if key_of(left.file.max_key) >= key_of(right.file.min_key):
                 raise FileConflictError(
                     "LSM conflicts detected! give up committing",
-                    detail="files of one level would overlap in their keys",
+                    detail="key ranges of files in one level would overlap",
                     level=level,
                     left=left.file.file_name,
                     right=right.file.file_name,

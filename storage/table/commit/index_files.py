@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table index files of a snapshot: which there are, where they lie, reading and writing them.
+"""Table index files of a snapshot: listing them, their paths, reading and writing them.
 
-Source: FORMAT.md §4.8, §9. An index manifest is a complete list and never changes, so what was
-grouped from it is kept per process, found by its name. What one commit makes of the list is in
+Source: FORMAT.md §4.8, §9. An index manifest is a complete list and never changes, so its
+groupings are cached per process by its name. The change of the list by a commit is in
 `storage.format.metadata.index_manifest.combine`.
 """
 
@@ -31,7 +31,7 @@ class IndexChange:
 
     Attributes:
         new: written; the caller removes them unless it commits them.
-        deleted: the live ones that they replace. The commit fails when others replaced them.
+        deleted: live ones that they replace. The commit fails when another writer replaced them.
     """
 
     new: tuple[IndexFileMeta, ...] = ()
@@ -39,7 +39,7 @@ class IndexChange:
 
 
 _HELD_MANIFESTS = 16
-"""Groupings held by a process: those of the newest snapshots of the tables it works on."""
+"""Groupings cached by a process: those of the newest snapshots of the tables it works on."""
 
 
 _GROUPS: LruCache[tuple[str, str], _Grouped] = LruCache(_HELD_MANIFESTS)
@@ -47,12 +47,12 @@ _GROUPS: LruCache[tuple[str, str], _Grouped] = LruCache(_HELD_MANIFESTS)
 
 
 def clear_index_cache() -> None:
-    """Forget every grouping of this process; for tests and memory emergencies."""
+    """Drop every cached grouping of this process; for tests and memory emergencies."""
     _GROUPS.clear()
 
 
 def by_file_name(table: TableCore) -> bool:
-    """Whether deletion vectors lie in any number of files a bucket: append tables without buckets.
+    """Whether a bucket has any number of deletion vector files: append tables without buckets.
 
     Elsewhere a bucket has one file, which a new one replaces.
     """
@@ -72,7 +72,7 @@ def index_entries(table: TableCore, snapshot: Snapshot | None) -> tuple[IndexMan
 
 
 def index_files(table: TableCore, snapshot: Snapshot | None, index_type: IndexType) -> _Grouped:
-    """Index files of one type by (framed partition, bucket). Cheap when asked again.
+    """Index files of one type by (framed partition, bucket). Cached.
 
     Raises:
         As `index_entries`.
@@ -80,15 +80,15 @@ def index_files(table: TableCore, snapshot: Snapshot | None, index_type: IndexTy
     if snapshot is None or snapshot.index_manifest is None:
         return {}
     key = (table.layout.manifest(snapshot.index_manifest), index_type.value)
-    found = _GROUPS.get(key)
-    if found is None:
+    groups = _GROUPS.get(key)
+    if groups is None:
         grouped: dict[BucketId, list[IndexFileMeta]] = {}
         for entry in index_entries(table, snapshot):
             if entry.file.index_type == index_type:
                 grouped.setdefault((entry.partition, entry.bucket), []).append(entry.file)
-        found = {bucket: tuple(files) for bucket, files in grouped.items()}
-        _GROUPS.put(key, found)
-    return found
+        groups = {bucket: tuple(files) for bucket, files in grouped.items()}
+        _GROUPS.put(key, groups)
+    return groups
 
 
 def index_path(table: TableCore, partition: bytes, bucket: int, file: IndexFileMeta) -> str:
@@ -117,7 +117,7 @@ def read_hash_index(
     hashes = hash_index.decode(table.file_io.read_bytes(path), path)
     if len(hashes) != file.row_count:
         raise CorruptDataError(
-            "a hash index file is not as long as recorded",
+            "a hash index file does not have the recorded length",
             path=path,
             expected=file.row_count,
             found=len(hashes),
@@ -128,7 +128,7 @@ def read_hash_index(
 def write_hash_index(
     table: TableCore, partition: bytes, bucket: int, hashes: npt.NDArray[np.int32]
 ) -> IndexFileMeta:
-    """Write all key hashes of a bucket: those known before and the new ones.
+    """Write all key hashes of a bucket: the existing and the new ones.
 
     The commit message names the file that this one replaces in `deleted_index_files`.
     """
@@ -145,7 +145,7 @@ def write_hash_index(
 def write_deletion_vectors(
     table: TableCore, partition: bytes, bucket: int, vectors: Mapping[str, Bitmap]
 ) -> IndexFileMeta:
-    """Write deletion vectors as one index file; none make a file that says so.
+    """Write deletion vectors as one index file; an empty mapping gives a file without any.
 
     Args:
         partition: framed partition.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that are live in a snapshot, per bucket, kept and advanced by deltas.
+"""The files that are live in a snapshot, per bucket, cached and advanced by deltas.
 
 State of snapshot S = fold(base list, delta list) (FORMAT.md §3.2), and because a base list holds
 the state before its snapshot, also = state of S-1 with the delta of S applied. Every task of every
-micro-batch asks for one bucket of the newest snapshot, so states are kept per process, found by
-the names of both manifest lists (which are unique), and moved forward by reading deltas only.
+micro-batch reads one bucket of the newest snapshot, so states are cached per process, by the
+names of both manifest lists (which are unique), and advanced by reading deltas only.
 """
 
 import collections
@@ -24,19 +24,19 @@ BucketId = tuple[bytes, int]
 """Framed partition and bucket number."""
 
 _CACHED_FILES = 300_000
-"""Live files held by all states of a process; about 1 kB each, shared with the manifest cache."""
+"""Live files in all cached states of a process; about 1 kB each, shared with the manifest cache."""
 
 _STATES_PER_TABLE = 4
-"""States of one table that are held: the newest, and the few that readers are pinned to."""
+"""Cached states of one table: the newest, and the few that readers are pinned to."""
 
 _STATES_ASKED = 256
-"""Snapshots of which is remembered that a part was read."""
+"""Recorded snapshots of which a part was read."""
 
 _STEPS = 64
-"""Snapshots a state is moved forward; beyond, reading the lists anew costs about the same."""
+"""Snapshots a state is advanced by; beyond, reading the full lists costs about the same."""
 
 _WHOLE_STATE_FILES = 100_000
-"""A table with more files than this is asked bucket by bucket, with manifests pruned."""
+"""A table with more files than this is read bucket by bucket, with manifests pruned."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,15 +112,15 @@ class _StateCache:
                 self._drop(next(iter(self._states)))
 
     def asked_before(self, key: _Key) -> bool:
-        """Whether part of a state was asked for before; True from the second time on."""
-        known = key in self._asked
+        """Whether part of a state was requested before; True from the second time on."""
+        is_repeat = key in self._asked
         self._asked.put(key, True)
-        return known
+        return is_repeat
 
     def nearest(self, root: str, snapshot_id: int) -> int | None:
-        """Id of the newest held snapshot of a table or branch below an id."""
+        """Id of the newest cached snapshot of a table or branch below an id."""
         with self._lock:
-            return max((one for one in self._ids.get(root, {}) if one < snapshot_id), default=None)
+            return max((key for key in self._ids.get(root, {}) if key < snapshot_id), default=None)
 
     def _drop(self, key: _Key) -> None:
         dropped = self._states.pop(key, None)
@@ -139,7 +139,7 @@ _STATES = _StateCache()
 
 
 def clear_live_cache() -> None:
-    """Forget every state of this process; for tests and memory emergencies."""
+    """Drop every cached state of this process; for tests and memory emergencies."""
     _STATES.clear()
 
 
@@ -176,13 +176,13 @@ def live_buckets(
 ) -> Mapping[BucketId, tuple[ManifestEntry, ...]]:
     """Live entries of the wanted buckets, reading no more manifests than may hold some.
 
-    A state that is held, or near one that is, answers. Otherwise the manifests that are kept are
-    read. Of the first such read of a snapshot only the wanted entries are decoded, and nothing is
-    kept; from the second on whole manifests are, so that many small reads stay cheap.
+    A cached state, or one near enough to advance, is used. Otherwise the manifests that may hold
+    some are read. The first such read of a snapshot decodes only the wanted entries and caches
+    nothing; later ones cache whole manifests, so that many small reads stay cheap.
 
     Args:
         snapshot: the state to read.
-        wanted: decides about a bucket; the same for all files of one that have one bucket count.
+        wanted: selects buckets; the same for all files of a bucket with one bucket count.
         keeps_manifest: whether a manifest may hold a wanted entry.
 
     Raises: as `live_state`.
@@ -197,8 +197,8 @@ def live_buckets(
     if _STATES.asked_before(key):
         if len(metas) == len(_metas(table, snapshot)) and not _too_large(table, snapshot):
             return _chosen(live_state(table, snapshot).buckets, wanted)
-        found = list_entries(table, metas)
-        entries = (e for e in found if wanted(e.partition, e.bucket, e.total_buckets))
+        candidates = list_entries(table, metas)
+        entries = (e for e in candidates if wanted(e.partition, e.bucket, e.total_buckets))
     else:
         entries = itertools.chain.from_iterable(table.manifests.read_manifests(metas, wanted))
     return _by_bucket(fold(entries))
@@ -218,7 +218,7 @@ def _by_bucket(entries: Iterable[ManifestEntry]) -> dict[BucketId, tuple[Manifes
     buckets: dict[BucketId, list[ManifestEntry]] = {}
     for entry in entries:
         buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
-    return {bucket: tuple(found) for bucket, found in buckets.items()}
+    return {bucket: tuple(group) for bucket, group in buckets.items()}
 
 
 def live_entries(
@@ -230,7 +230,7 @@ def live_entries(
 ) -> list[ManifestEntry]:
     """Live ADD entries, of one partition or bucket if wanted.
 
-    A table with very many files is not held whole: manifests are pruned by bucket instead.
+    A table with very many files is not cached whole: manifests are pruned by bucket instead.
     """
     if bucket is None and partition is None:
         return list(live_state(table, snapshot).entries())
@@ -258,7 +258,7 @@ def live_entries(
 def live_files(
     table: TableCore, snapshot: Snapshot, partition: bytes, bucket: int
 ) -> tuple[DataFileMeta, ...]:
-    """Live files of one bucket. Cheap: one delta a snapshot when the process knows the last."""
+    """Live files of one bucket. Cheap: one delta a snapshot when the previous state is cached."""
     entries = live_entries(table, snapshot, partition=partition, bucket=bucket)
     return tuple(entry.file for entry in entries)
 
@@ -269,8 +269,8 @@ def _key(table: TableCore, snapshot: Snapshot) -> _Key:
 
 
 def _metas(table: TableCore, snapshot: Snapshot) -> list[ManifestFileMeta]:
-    found = table.manifests.read_lists(snapshot.lists[:2])
-    return list(itertools.chain.from_iterable(found))
+    lists = table.manifests.read_lists(snapshot.lists[:2])
+    return list(itertools.chain.from_iterable(lists))
 
 
 def _too_large(table: TableCore, snapshot: Snapshot) -> bool:
@@ -284,25 +284,25 @@ def _loaded(table: TableCore, snapshot: Snapshot) -> LiveState:
 
 
 def _advanced(table: TableCore, snapshot: Snapshot) -> LiveState | None:
-    """The state reached from an older one that is held; None when there is none near.
+    """The state advanced from an older cached one; None when none is near.
 
-    The snapshots between must be those the given one was built on. They are if it is unchanged
+    The snapshots between must be ancestors of the given one. They are if it is unchanged
     in the store after they were read, because a rollback removes the newest first.
     """
     snapshots = table.snapshots
-    known = _STATES.nearest(table.layout.branch_root, snapshot.id)
-    if known is None or snapshot.id - known > _STEPS:
+    base_id = _STATES.nearest(table.layout.branch_root, snapshot.id)
+    if base_id is None or snapshot.id - base_id > _STEPS:
         return None
     try:
-        state = _STATES.get(_key(table, snapshots.recall(known)))
+        state = _STATES.get(_key(table, snapshots.recall(base_id)))
         if state is None:
             return None
-        between = [*snapshots.recall_many(range(known + 1, snapshot.id)), snapshot]
-        lists = list(table.manifests.read_lists(each.lists[1] for each in between))
+        between = [*snapshots.recall_many(range(base_id + 1, snapshot.id)), snapshot]
+        lists = list(table.manifests.read_lists(step.lists[1] for step in between))
         manifests = table.manifests.read_manifests(itertools.chain.from_iterable(lists))
         for metas in lists:
             delta = itertools.islice(manifests, len(metas))
             state = state.after(itertools.chain.from_iterable(delta))
     except (NotFoundError, FileNotFoundError, CorruptDataError):
-        return None  # expired, or the ids were used anew: what the lists say decides
+        return None  # expired, or the ids were reused: the lists decide
     return state if snapshots.read_again(snapshot.id) == snapshot else None

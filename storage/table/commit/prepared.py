@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Publishing a snapshot that another process has prepared: the server's part of a commit by REST.
 
-The other process has written data files, manifests and lists, and made the snapshot document; what
-is left is to publish it if it still follows the newest snapshot. It may ask again when the answer
-got lost: a snapshot that is part of the history already is answered with yes.
+The other process has written data files, manifests and lists, and made the snapshot document; the
+server publishes it if it still follows the newest snapshot. The client may retry when the response
+is lost: a snapshot that is part of the history already is confirmed.
 """
 
 from storage.errors import InvalidRequestError, NotFoundError
@@ -23,26 +23,26 @@ def publish_prepared(
     Args:
         table: the table, at the branch of the snapshot.
         snapshot: its lists and index manifest are in the table's directory.
-        base_uuid: of the snapshot that it was prepared on; None: that has none, or there is none.
-        based: whether the base was said; without it the id alone must follow.
+        base_uuid: of the snapshot that it was prepared on; None: that has none, or does not exist.
+        based: whether the base is given; without it the id alone must follow.
 
     Returns:
-        Whether it is part of the table's history; False: others were faster, prepare it anew.
+        Whether it is part of the table's history; False: another writer won, prepare it again.
 
     Raises:
         InvalidRequestError: it names a schema or a file that is not there; nothing was published.
-        StorageUnavailableError: it is unknown whether it was published; ask again with the same.
+        StorageUnavailableError: it is unknown whether it was published; retry with the same.
     """
     latest = table.latest_snapshot()
     if latest is not None and latest.id >= snapshot.id:
-        there = table.snapshots.read_again(snapshot.id)
-        return there is not None and _same(there, snapshot)
+        existing = table.snapshots.read_again(snapshot.id)
+        return existing is not None and _same(existing, snapshot)
     next_id = 1 if latest is None else latest.id + 1
     newest_uuid = None if latest is None else latest.uuid
     if snapshot.id != next_id or (based and base_uuid != newest_uuid):
         return False
     _check(table, snapshot)
-    if snapshot.uuid is None:  # of a client that could not tell its own from another's
+    if snapshot.uuid is None:  # the client cannot tell its own from another's
         if not table.snapshots.publish(snapshot):
             return False
     elif not Outcome(table).published(snapshot, latest):
@@ -60,12 +60,12 @@ def _same(one: Snapshot, other: Snapshot) -> bool:
 
 
 def _check(table: TableCore, snapshot: Snapshot) -> None:
-    """Check that what a snapshot names is there: readers would not get by without it."""
+    """Check that the files that a snapshot references exist: readers need them."""
     try:
         table.schemas.read(snapshot.schema_id)
     except NotFoundError as error:
         raise InvalidRequestError(
-            "the snapshot names a schema that is not there",
+            "the snapshot names a missing schema",
             schema=snapshot.schema_id,
             table=table.layout.root,
         ) from error
@@ -74,7 +74,7 @@ def _check(table: TableCore, snapshot: Snapshot) -> None:
     for name in names:
         if not table.file_io.is_file(table.layout.manifest(name)):
             raise InvalidRequestError(
-                "the snapshot names a file that is not there",
+                "the snapshot names a missing file",
                 hint="write the manifests into the table's own directory first",
                 file=name,
                 table=table.layout.root,

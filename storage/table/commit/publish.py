@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishing one snapshot: the attempt, the retry, and finding out what happened.
+"""Publishing one snapshot: the attempt, the retry, and determining the outcome.
 
 Protocol of one attempt, given the newest snapshot L (FORMAT.md §11.5):
 
-1. check conflicts of the delta with the state of L (`conflict`), where asked for; those of index
+1. check conflicts of the delta with the state of L (`conflict`), where requested; those of index
    files always, because a writer that did not see the file it replaces would lose what is in it;
 2. write the delta's manifests once for all attempts, and for this one the base list
    = merged(L.base ++ L.delta), the small lists and, when index files change, the complete index
    manifest;
 3. `before_publish(L)`, then create-if-absent of `snapshot-(L+1)`;
-4. find out what happened:
-   * created: the id must still follow L. A writer that slept while others committed *and* expiry
-     removed the early ids could create an id anew unnoticed; so the attempt counts
-     only while L is there, or when the next snapshot builds on ours (`_follows`). Only then is
+4. determine the outcome:
+   * created: the id must still follow L. A writer that paused while others committed *and* expiry
+     removed the early ids could create an expired id again unnoticed; so the attempt counts
+     only while L exists, or when the next snapshot builds on ours (`_follows`). Only then is
      LATEST written;
-   * the id was taken: read it. It may be ours (an answer got lost inside the store's client);
-   * the answer got lost: ask again, with the same bytes at the same id, until it is known. A
-     request still under way can then only bring about what we want anyway;
-5. lost for certain: remove this attempt's lists, wait, read the newest snapshot, look whether the
-   commit is there by now (a twin of this process), and try again on top of it.
+   * the id exists: read it. It may be ours (a response was lost inside the store's client);
+   * the response was lost: retry, with the same bytes at the same id, until it is known. A
+     request still in flight can then only have the intended effect;
+5. certainly lost: remove this attempt's lists, back off, read the newest snapshot, check whether
+   the commit exists by now (of a twin of this process), and retry on top of it.
 
-Everything that reads L may find files gone, because snapshots expire: then L is not the newest
+Everything that reads L may find files missing, because snapshots expire: then L is not the newest
 any more and the attempt starts over.
 """
 
@@ -51,14 +51,14 @@ from storage.table.iceberg import publish_iceberg
 
 
 class Outcome:
-    """Creates snapshot files and says for certain whether they are part of the history."""
+    """Creates snapshot files and determines whether they are part of the history."""
 
     def __init__(self, table: TableCore) -> None:
         self._table = table
         self._withdrawn: set[str | None] = set()
 
     def published(self, snapshot: Snapshot, latest: Snapshot | None) -> bool:
-        """Create a snapshot; False when it is lost for certain.
+        """Create a snapshot; False when it is certainly lost.
 
         Args:
             latest: the snapshot it builds on.
@@ -71,7 +71,7 @@ class Outcome:
         )
 
     def _insist(self, snapshot: Snapshot, question: Callable[[], bool]) -> bool:
-        """Ask until the store answers.
+        """Retry until the store responds.
 
         Raises:
             StorageUnavailableError: it never did; nothing may be deleted.
@@ -97,37 +97,37 @@ class Outcome:
             ) from error
 
     def _created(self, snapshot: Snapshot) -> bool:
-        """Create the snapshot file; False when the id is another's."""
+        """Create the snapshot file; False when the id belongs to another writer."""
         snapshots = self._table.snapshots
         if snapshots.put(snapshot):
             return True
-        there = snapshots.read_again(snapshot.id)
-        if there is None:
+        existing = snapshots.read_again(snapshot.id)
+        if existing is None:
             raise StorageUnavailableError(
-                "a snapshot is there and is not",
+                "a snapshot exists but cannot be read",
                 snapshot=snapshot.id,
                 table=self._table.layout.root,
             )
-        return there.uuid == snapshot.uuid
+        return existing.uuid == snapshot.uuid
 
     def _follows(self, snapshot: Snapshot, latest: Snapshot | None) -> bool:
         """Whether the snapshot just created is part of the table's history.
 
-        Expiry removes ids from below. While the snapshot that ours builds on is there, no id
-        above it has been removed, so ours was free because it had never been. A rollback removes
-        ids from above, so an older id that is left while that snapshot is missing shows one.
+        Expiry removes ids from below. While the snapshot that ours builds on exists, no id
+        above it has been removed, so ours had never been used. A rollback removes ids from above,
+        so an older id that remains while that snapshot is missing proves one.
         """
         snapshots = self._table.snapshots
         if latest is not None and snapshots.read_again(latest.id) == latest:
             return True
         ids = snapshots.ids()
-        newer = [found for found in ids if found > snapshot.id]
+        newer = [snapshot_id for snapshot_id in ids if snapshot_id > snapshot.id]
         if not newer and (latest is None or ids[:1] == [snapshot.id] or not ids):
             return True
-        if not newer:  # a rollback took back what ours builds on; if ours too, it was made
-            asked = snapshot.uuid in self._withdrawn
+        if not newer:  # a rollback removed the base of ours; if ours too, it was committed
+            is_retry = snapshot.uuid in self._withdrawn
             self._withdrawn.add(snapshot.uuid)
-            return not (snapshots.delete(snapshot.id) or asked)
+            return not (snapshots.delete(snapshot.id) or is_retry)
         if newer[0] == snapshot.id + 1 and self._builds_on(newer[0], snapshot):
             return True
         _LOG.warning(
@@ -138,7 +138,7 @@ class Outcome:
         return False
 
     def _builds_on(self, successor_id: int, snapshot: Snapshot) -> bool:
-        """Whether the base of a snapshot is the state of ours: no other writer made these files."""
+        """Whether the base of a snapshot is the state of ours: no other writer has these files."""
         store = self._table.manifests
         try:
             successor = self._table.snapshots.read_again(successor_id)
@@ -146,26 +146,26 @@ class Outcome:
                 return False
             base = list_entries(self._table, store.read_list(successor.base_manifest_list))
             before = _live_identities(base)
-            ours = {entry.identity for entry in live_state(self._table, snapshot).entries()}
+            expected = {entry.identity for entry in live_state(self._table, snapshot).entries()}
             index = {entry.file.file_name for entry in index_entries(self._table, snapshot)}
             later = {entry.file.file_name for entry in index_entries(self._table, successor)}
-        except FileNotFoundError as error:  # both have expired meanwhile: the history decides
+        except FileNotFoundError as error:  # both have expired: the history decides
             raise StorageUnavailableError(
                 "a snapshot expired right after it was published",
                 table=self._table.layout.root,
                 snapshot=snapshot.id,
             ) from error
-        if before == ours and index and index.isdisjoint(later):
-            raise StorageUnavailableError(  # replaced, or made by another: the history decides
+        if before == expected and index and index.isdisjoint(later):
+            raise StorageUnavailableError(  # replaced, or of another writer: the history decides
                 "a snapshot expired right after it was published",
                 table=self._table.layout.root,
                 snapshot=snapshot.id,
             )
-        return before == ours
+        return before == expected
 
 
 def back_off(table: TableCore, number: int) -> None:
-    """Back off before attempt `number`: doubling, with jitter so that competing writers part."""
+    """Back off before attempt `number`: doubling, with jitter so that competing writers spread."""
     options = table.options
     longest = min(
         options.commit_min_retry_wait_ms * 2 ** (number - 1), options.commit_max_retry_wait_ms
@@ -200,7 +200,7 @@ class MergePolicy:
 
 
 def wants_full(metas: Sequence[ManifestFileMeta], policy: MergePolicy) -> bool:
-    """Whether so much is small or holds deletions that everything affected is rewritten."""
+    """Whether manifests that are small or hold deletions are large enough in sum to rewrite."""
     changing = [meta for meta in metas if _must_change(meta, policy)]
     size = sum(meta.file_size for meta in changing)
     return len(changing) > 1 and size >= policy.full_threshold
@@ -236,7 +236,7 @@ def merge_manifests(
 ) -> tuple[list[ManifestFileMeta], list[str]]:
     """Merge what is due; never needed for correctness. Source: FORMAT.md §4.7.
 
-    Old manifests stay, because older snapshots name them until they expire.
+    Old manifests stay, because older snapshots reference them until they expire.
 
     Args:
         metas: manifests of a snapshot's base list, then of its delta list.
@@ -268,7 +268,7 @@ def merge_manifests(
 def _full(
     metas: Sequence[ManifestFileMeta], store: ManifestStore, policy: MergePolicy
 ) -> tuple[list[ManifestFileMeta], list[str]]:
-    """Rewrite what is small, holds deletions or loses a file; large manifests else stay unread."""
+    """Rewrite manifests that are small, hold deletions or lose a file; others stay unread."""
     store.preload_manifests(meta for meta in metas if _must_change(meta, policy))
     removals = [
         entry
@@ -279,18 +279,18 @@ def _full(
     ]
     deleted = {entry.identity for entry in removals}
     partitions = frozenset(entry.partition for entry in removals)
-    kept: list[ManifestFileMeta] = []
+    unchanged: list[ManifestFileMeta] = []
     rewritten: list[ManifestEntry] = []
     for meta in metas:
         if not _must_change(meta, policy) and (
             not store.may_hold_partition(meta, partitions)
             or deleted.isdisjoint(entry.identity for entry in _read(store, meta))
         ):
-            kept.append(meta)
+            unchanged.append(meta)
         else:
             rewritten.extend(_read(store, meta))
     new = store.write_manifests(fold(rewritten), policy.target_size)
-    return [*kept, *new], [meta.file_name for meta in new]
+    return [*unchanged, *new], [meta.file_name for meta in new]
 
 
 def _must_change(meta: ManifestFileMeta, policy: MergePolicy) -> bool:
@@ -312,7 +312,7 @@ CARRIED_PREFIX = "lakeward."
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What both snapshots of a commit have in common.
+    """The common part of both snapshots of a commit.
 
     Attributes:
         properties: to set.
@@ -339,7 +339,7 @@ class Published:
 
 
 class AlreadyCommitted(Exception):
-    """A twin of this process made the commit while this one was trying."""
+    """A twin of this process made the commit while this one was retrying."""
 
     def __init__(self, record: CommitRecord, attempts: int) -> None:
         super().__init__("already committed")
@@ -382,7 +382,7 @@ class Publisher:
     """Publishes snapshots of one commit user; see the module for the protocol.
 
     Args:
-        history: answers whether a commit is there.
+        history: tells whether a commit exists.
     """
 
     def __init__(self, table: TableCore, user: str, history: CommitHistory) -> None:
@@ -403,13 +403,13 @@ class Publisher:
         """Publish one snapshot on top of the newest.
 
         Args:
-            request: what the commit asks for.
-            latest: the newest snapshot as far as known; tried first.
-            check: whether to look for conflicts.
-            after_append: this is the COMPACT of a commit whose APPEND is there.
+            request: of the commit.
+            latest: the newest known snapshot; tried first.
+            check: whether to check for conflicts.
+            after_append: this is the COMPACT of a commit whose APPEND is published.
 
         Raises:
-            AlreadyCommitted: a twin was faster.
+            AlreadyCommitted: a twin won.
             CommitConflictError: too many lost races; nothing was published.
             FileConflictError: nothing was published.
             StorageUnavailableError: unknown whether it was published.
@@ -432,7 +432,7 @@ class Publisher:
                 if not isinstance(error, StorageUnavailableError) or number == last:
                     self._forget(attempt.all_names())
                     raise
-                _LOG.warning("a commit attempt failed, trying again", exc_info=error)
+                _LOG.warning("a commit attempt failed, retrying", exc_info=error)
                 published = None
                 self._forget(attempt.names)
             delta = attempt.delta
@@ -443,7 +443,7 @@ class Publisher:
         if delta is not None:
             self._forget(delta.names())
         raise CommitConflictError(
-            "commit failed: other writers were faster each time",
+            "commit failed: other writers won every attempt",
             hint="commit again, or raise `commit.max-retries`",
             table=self._table.layout.root,
             user=self._user,
@@ -468,7 +468,7 @@ class Publisher:
         *,
         first: bool,
     ) -> Snapshot | None:
-        """One attempt; None when it is lost for certain, its own files removed."""
+        """One attempt; None when it is certainly lost, its files removed."""
         try:
             entries = self._entries(changes, latest)
             if check and latest is not None:
@@ -524,10 +524,10 @@ class Publisher:
     def _index(
         self, changes: Changes, latest: Snapshot | None, entries: tuple[ManifestEntry, ...]
     ) -> tuple[IndexManifestEntry, ...] | None:
-        """All index files of the snapshot to be; None: those of the newest snapshot.
+        """All index files of the future snapshot; None: those of the newest snapshot.
 
         Raises:
-            FileConflictError: others changed an index file, or files that its vectors are of.
+            FileConflictError: another writer changed an index file, or data files of its vectors.
         """
         table = self._table
         removing = any(entry.kind is FileKind.DELETE for entry in entries)
@@ -555,7 +555,7 @@ class Publisher:
     def _write_delta(
         self, attempt: _Attempt, entries: tuple[ManifestEntry, ...], changes: Changes
     ) -> _Delta:
-        """Write the manifests of the changes; they serve every attempt unless overwriting."""
+        """Write the manifests of the changes; every attempt reuses them unless overwriting."""
         store = self._table.manifests
         target = self._table.options.manifest_target_size
         if attempt.delta is not None:
@@ -610,8 +610,8 @@ class Publisher:
         if latest is not None:
             now_ms = max(now_ms, latest.time_ms)
             schema_id = max(schema_id, latest.schema_id)
-            known = latest.properties or {}
-            carried = {k: v for k, v in known.items() if k.startswith(CARRIED_PREFIX)}
+            previous = latest.properties or {}
+            carried = {k: v for k, v in previous.items() if k.startswith(CARRIED_PREFIX)}
         properties = {**carried, **request.properties}
         marks = (request.watermark, None if latest is None else latest.watermark)
         same_schema = latest is not None and latest.schema_id == schema_id
@@ -648,8 +648,8 @@ class Publisher:
             return []
         store = self._table.manifests
         lists = store.read_lists(latest.lists[:2])
-        metas = [meta for found in lists for meta in found]
-        if not merging:  # in a race others merge; doing it again each time would lose it
+        metas = [meta for group in lists for meta in group]
+        if not merging:  # in a race others merge; merging again each time would lose it
             return metas
         options = self._table.options
         policy = MergePolicy(
@@ -667,7 +667,7 @@ class Publisher:
         return newest is not None and (latest is None or newest > latest.id)
 
     def _forget(self, names: Iterable[str]) -> None:
-        """Remove metadata files that no snapshot names, for certain."""
+        """Remove metadata files that certainly no snapshot references."""
         layout = self._table.layout
         self._table.delete_quietly(layout.manifest(name) for name in names)
 
@@ -690,17 +690,17 @@ def _check_buckets(table: TableCore, latest: Snapshot, entries: Iterable[Manifes
     Raises:
         CommitConflictError: a partition has another number of buckets; nothing was committed.
     """
-    wanted = table.schemas.read(latest.schema_id).num_buckets
-    if wanted == table.schema.num_buckets:
+    expected = table.schemas.read(latest.schema_id).num_buckets
+    if expected == table.schema.num_buckets:
         return
     written = {e.partition: e.total_buckets for e in entries if e.kind is FileKind.ADD}
     for partition, buckets in sorted(written.items()):
-        there = live_entries(table, latest, partition=partition)
-        found = there[0].total_buckets if there else wanted
-        if found != buckets:
+        live = live_entries(table, latest, partition=partition)
+        actual = live[0].total_buckets if live else expected
+        if actual != buckets:
             raise CommitConflictError(
                 "the number of buckets was changed while rows were written",
-                detail=f"Total buckets of partition changed from {buckets} to {found}",
+                detail=f"Total buckets of partition changed from {buckets} to {actual}",
                 hint="open the table again and repeat the write",
                 table=table.layout.root,
                 partition=table.partition_path(partition),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which buckets a dedicated compaction works on, and what it is going to find there.
+"""The plan of a dedicated compaction: its buckets and their expected input.
 
 Source: SEMANTICS.md §D.4, §D.7, §G.5. The plan is made from one snapshot without touching a data
-file. It leaves out only what is certain to need nothing; whether a bucket is compacted, and which
-of its files, is decided anew when its turn comes, from the newest snapshot then.
+file. It leaves out only buckets that certainly need no compaction; whether a bucket is compacted,
+and which of its files, is decided at its execution, from the newest snapshot then.
 """
 
 import dataclasses
@@ -27,14 +27,14 @@ _HOUR_MS = 3_600_000
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CompactRequest:
-    """What is wanted.
+    """The scope of a compaction.
 
     Attributes:
         full: merge everything into the last level; otherwise only what is due.
-        partitions: values of partition columns by name; a partition is taken when it has all
+        partitions: values of partition columns by name; a partition is selected when it has all
             values of one of them. Empty: all partitions.
         idle_ms: only partitions that got no file for this long [ms]; None: all.
-        leave: buckets that are left alone.
+        leave: buckets that are excluded.
         only: framed partitions, besides `partitions`; None: all.
     """
 
@@ -78,7 +78,7 @@ class BucketWork:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """What is to be done.
+    """The planned work.
 
     Attributes:
         snapshot_id: the state it was made from; None on a table without snapshots.
@@ -143,8 +143,8 @@ def _idle(table: TableCore, buckets: _Buckets, idle_ms: int) -> _Buckets:
     """Buckets of partitions whose newest file is old enough."""
     newest: dict[bytes, int] = {}
     for (partition, _), entries in buckets.items():
-        made = max(entry.file.creation_time_ms or 0 for entry in entries)
-        newest[partition] = max(made, newest.get(partition, 0))
+        created_ms = max(entry.file.creation_time_ms or 0 for entry in entries)
+        newest[partition] = max(created_ms, newest.get(partition, 0))
     latest = table.clock.local_wall_ms() - idle_ms
     return {where: entries for where, entries in buckets.items() if newest[where[0]] < latest}
 
@@ -157,23 +157,23 @@ def _work(
     *,
     full: bool,
 ) -> Iterator[BucketWork]:
-    files, one = [entry.file for entry in entries], entries[0]
-    if one.bucket == POSTPONE_BUCKET:
-        yield _piece(one, files, len(files), files, 0)
+    files, first = [entry.file for entry in entries], entries[0]
+    if first.bucket == POSTPONE_BUCKET:
+        yield _piece(first, files, len(files), files, 0)
         return
     if mode is BucketMode.UNAWARE:
-        for pack in unaware_packs(table, snapshot, one.partition, files, full=full):
-            yield _piece(one, pack, len(pack), pack, 0, packed=True)
+        for pack in unaware_packs(table, snapshot, first.partition, files, full=full):
+            yield _piece(first, pack, len(pack), pack, 0, packed=True)
         return
     if not table.schema.primary_keys:
         if len(files) > 1 or table.options.deletion_vectors_enabled:
-            yield _piece(one, files, len(files), files, 0)
+            yield _piece(first, files, len(files), files, 0)
         return
     assert table.key_of is not None
     levels = Levels.of(files, table.options.num_levels, table.key_of)
-    taken = _taken(table, levels, full=full)
-    if taken is not None:
-        yield _piece(one, files, levels.run_count, *taken)
+    unit = _taken(table, levels, full=full)
+    if unit is not None:
+        yield _piece(first, files, levels.run_count, *unit)
 
 
 def _taken(

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dedicated compaction of one table, safe beside whatever else writes it.
+"""Dedicated compaction of one table, safe beside concurrent writers.
 
-Buckets are compacted by the workers of an executor, each for itself and from the newest snapshot
-when its turn comes, so memory is bounded by the number of workers. What is finished is committed
-in groups, each by a commit user of its own.
+Buckets are compacted by the workers of an executor, each independently and from the newest snapshot
+at that time, so memory is bounded by the number of workers. Finished buckets are committed in
+groups, each by a commit user of its own.
 
-A race that is lost costs compactions and nothing else. Before a group is committed the buckets
+A lost race costs compactions and nothing else. Before a group is committed the buckets
 whose files another writer has removed are left out; if the commit still loses, the group is
 dropped. The files of a dropped compaction are removed, its buckets are compacted again from the
 newest snapshot, each committed by itself, and given up after a few tries. Killed at any moment, a
-compaction leaves whole commits and files that no snapshot names.
+compaction leaves whole commits and files that no snapshot references.
 """
 
 import collections
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _GROUP_BUCKETS = 32
-"""Buckets in one commit: fewer would make more snapshots than a table wants."""
+"""Buckets in one commit: fewer would make too many snapshots."""
 
 _GROUP_S = 5.0
 """How long a finished bucket waits for others [s]: the longer, the more races are lost."""
@@ -54,7 +54,7 @@ _TRIES = 4
 """How often a bucket is compacted before it is left to a later run; the first try included."""
 
 _COMMIT_TRIES = 3
-"""How often a commit of unknown outcome, or one that others outran, is repeated."""
+"""How often a commit of unknown outcome, or one that lost a race, is tried."""
 
 WRITER_OPTIONS: dict[str, str | None] = {"write-only": "false", "lookup-wait": "true"}
 """A dedicated compaction does what the table's writers may leave to it."""
@@ -75,17 +75,17 @@ class BucketFailure:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CompactProgress:
-    """How far a compaction is.
+    """The progress of a compaction.
 
     Attributes:
         buckets: planned.
-        done: of these committed, found to need nothing, or given up.
+        done: of these committed, unchanged, or given up.
         size: planned input [bytes].
-        done_size: of this worked off [bytes].
+        done_size: of this processed [bytes].
         rows: planned input, in rows of the buckets.
-        done_rows: of this worked off.
+        done_rows: of this processed.
         files_before: live files of the buckets covered.
-        files_after: what there is now.
+        files_after: the same now.
         dropped: compactions that lost a race so far.
         elapsed_s: since the start [s].
         eta_s: until the end, as far as it can be estimated [s]; None at first.
@@ -112,7 +112,7 @@ class CompactReport:
         buckets: buckets covered by the request.
         planned: buckets to compact.
         compacted: buckets whose compaction was committed.
-        unchanged: buckets that turned out to need nothing.
+        unchanged: buckets that needed no compaction.
         dropped: compactions that lost a race and were made again or given up.
         lost: buckets that were given up, because every attempt lost a race.
         skipped: buckets not begun because a stop was requested.
@@ -147,7 +147,7 @@ class CompactReport:
     def add(
         self, messages: Sequence[CommitMessage], result: CommitResult, buckets: int | None = None
     ) -> None:
-        """Take in the messages of a commit whose compactions were not dropped.
+        """Add the messages of a commit whose compactions were not dropped.
 
         Args:
             buckets: that were planned; None: one for each message.
@@ -167,10 +167,10 @@ class CompactReport:
     def progress(
         self, sizes: tuple[int, int], rows: tuple[int, int], elapsed_s: float
     ) -> CompactProgress:
-        """How far it is.
+        """The progress so far.
 
         Args:
-            sizes: planned input, and of this worked off [bytes].
+            sizes: planned input, and of this processed [bytes].
             rows: the same in rows.
             elapsed_s: since the start [s].
         """
@@ -210,7 +210,7 @@ class _Outcome:
     """The result of compacting one bucket.
 
     Attributes:
-        messages: to commit; none when there is nothing to. More than one for postponed rows.
+        messages: to commit; may be empty. More than one for postponed rows.
         stale: its files were removed meanwhile: start over from the newest snapshot.
         seconds: wall time [s].
     """
@@ -233,15 +233,15 @@ def compact_table(
     """Compact the buckets of a table that need it; also of a table that is `write-only`.
 
     Args:
-        executor: carries out the buckets: threads, or processes (the table pickles).
+        executor: runs the compactions: threads, or processes (the table pickles).
         parallelism: buckets in work at a time; memory grows with it.
         user_prefix: begins the names of the commit users; each commit has a user of its own.
         on_progress: called after every finished bucket and every commit.
-        stopping: polled; once it says yes no bucket is begun any more, those in work
+        stopping: polled; once it returns True no further bucket is begun, those in work
             are finished and committed.
 
     Returns:
-        What was done. A lost race and a bucket that fails do not raise: the others continue.
+        The outcome. A lost race and a bucket that fails do not raise: the others continue.
 
     Raises:
         InvalidRequestError: a partition column is unknown or cannot have the value.
@@ -317,8 +317,8 @@ class _Job:
                 continue
             self._running[future] = task
         if self._running:
-            done, _ = wait(self._running, timeout=_GROUP_S / 4, return_when=FIRST_COMPLETED)
-            for future in done:
+            futures, _ = wait(self._running, timeout=_GROUP_S / 4, return_when=FIRST_COMPLETED)
+            for future in futures:
                 self._collect(self._running.pop(future), future)
         if self._due():
             while self._ready:
@@ -350,23 +350,23 @@ class _Job:
         return idle or waited >= _GROUP_S or len(self._ready) >= _GROUP_BUCKETS
 
     def _next_group(self) -> list[_Ready]:
-        """Taken from what is ready: all at their first attempt, then each that lost before."""
-        group = [one for one in self._ready if one[0].tries == 1]
-        rest = [one for one in self._ready if one[0].tries > 1]
+        """Takes the finished buckets of a first attempt together, then retried ones one by one."""
+        group = [item for item in self._ready if item[0].tries == 1]
+        rest = [item for item in self._ready if item[0].tries > 1]
         self._ready = rest if group else rest[1:]
         return group or rest[:1]
 
     def _commit(self, group: Sequence[_Ready]) -> None:
-        """Commit what of a group is still possible; the rest is compacted again."""
+        """Commit the buckets of a group that are not stale; the others are compacted again."""
         snapshot = self._table.latest_snapshot()
-        stale = [self._stale(snapshot, *one) for one in group]
-        chosen = [one for one, lost in zip(group, stale, strict=True) if not lost]
-        late = [one for one, lost in zip(group, stale, strict=True) if lost]
-        messages = [message for _, made in chosen for message in made]
-        self._drop(late)
+        stale = [self._stale(snapshot, *item) for item in group]
+        chosen = [item for item, is_stale in zip(group, stale, strict=True) if not is_stale]
+        stale_items = [item for item, is_stale in zip(group, stale, strict=True) if is_stale]
+        messages = [message for _, batch in chosen for message in batch]
+        self._drop(stale_items)
         if not messages:
             return
-        # a user for each commit: batch commits leave nothing behind that later snapshots carry
+        # a user for each commit: later snapshots carry no properties of batch commits
         table, user = self._table.latest(), f"{self._prefix}-{self._table.ids.uuid()}"
         commit = FileStoreCommit(table, user, new_since=snapshot)
         postponed = any(message.bucket == POSTPONE_BUCKET for message in messages)
@@ -377,7 +377,7 @@ class _Job:
                 result = commit.commit(messages, BATCH_COMMIT_IDENTIFIER, before_publish=check)
                 break
             except CommitConflictError:
-                if number == _COMMIT_TRIES:  # certain not to be there
+                if number == _COMMIT_TRIES:  # certainly not committed
                     self._drop(chosen)
                     return
             except StorageUnavailableError:
@@ -406,17 +406,17 @@ class _Job:
         return False
 
     def _drop(self, lost: Iterable[_Ready], *, deleted: bool = False) -> None:
-        """Compactions that lost: their files go, their buckets get another attempt."""
+        """Delete the files of compactions that lost, and retry their buckets."""
         lost = tuple(lost)
         if not deleted:
-            delete_uncommitted(self._table, [message for _, made in lost for message in made])
+            delete_uncommitted(self._table, [message for _, batch in lost for message in batch])
         for task, _ in lost:
             self._again(task)
 
     def _again(self, task: _Task) -> None:
         self._report.dropped += 1
         _LOG.info(
-            "a compaction lost its race",
+            "a compaction lost to another writer",
             extra={
                 "event": "compaction_dropped",
                 "table": self._table.layout.root,
@@ -425,7 +425,7 @@ class _Job:
                 "tries": task.tries,
             },
         )
-        # the files of a pack will not come back: a later plan makes other packs
+        # the files of a pack are gone for good: a later plan makes other packs
         if task.tries >= _TRIES or task.work.pack is not None:
             self._report.lost += 1
             self._finish(task)
@@ -454,8 +454,8 @@ class _Job:
         self._on_progress(self._report.progress(sizes, rows, elapsed_s))
 
     def _abandon(self) -> None:
-        """After an error: let the running buckets end and remove what will not be committed."""
-        messages = [message for _, made in self._ready for message in made]
+        """After an error: await the running buckets and delete what will not be committed."""
+        messages = [message for _, batch in self._ready for message in batch]
         for future in self._running:
             future.cancel()
         for future in self._running:
@@ -465,15 +465,15 @@ class _Job:
 
 
 def _compact_bucket(table: "FileStoreTable", work: BucketWork, full: bool) -> _Outcome:
-    """Compact one bucket as it is now; runs in whatever thread or process.
+    """Compact the current state of one bucket; runs in any thread or process.
 
     The state compacted is that of the newest snapshot, in the newest schema: a file written in a
-    schema that this process does not know yet would lose its new columns. So the snapshot is taken
+    schema that this process does not know yet would lose its new columns. So the snapshot is read
     first, and the schema after it.
 
     Raises:
         StorageUnavailableError: the store failed; what was written is removed.
-        CorruptDataError: a file is damaged, or missing of the newest snapshot.
+        CorruptDataError: a file of the newest snapshot is damaged or missing.
         UnsupportedFeatureError: the table cannot be compacted.
     """
     began_s = table.clock.monotonic_s()

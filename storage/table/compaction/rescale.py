@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changing the number of buckets of a table, with the rows that are there.
+"""Changing the number of buckets of a table, and redistributing its rows.
 
-Source: SEMANTICS.md §F.15. First option `bucket` changes, then each partition is read and written
-anew by one OVERWRITE commit, which counts only if no other writer changed the partition meanwhile:
-else the partition is read again. So rows of others never get lost, and a rescale that was cut off
-is finished by the next. Partitions that still have the old number can be read, not written; a
-writer that opened the table before is stopped by its commit (`publish`) and must open it anew.
+Source: SEMANTICS.md §F.15. First option `bucket` changes, then each partition is rewritten by one
+OVERWRITE commit, which fails if another writer changed the partition meanwhile; it is then read
+again. So rows of other writers are never lost, and an interrupted rescale is finished by the next.
+Partitions that still have the old number can be read, not written; a writer that opened the table
+before fails at its commit (`publish`) and must reopen the table.
 
 Rows are written as they are read: merged, with new sequence numbers. No changelog is emitted; where
-compaction emits it, or reads leave out what compaction has not seen, everything is compacted first.
-Of a postponed table no option changes, and postponed rows stay as they are.
+compaction emits it, or reads omit rows that are not compacted, everything is compacted first.
+For a table with postponed buckets no option changes, and postponed rows stay as they are.
 """
 
 import dataclasses
@@ -45,9 +45,9 @@ class RescaledPartition:
     """A partition that has, or had, another number of buckets.
 
     Attributes:
-        files: what it has.
+        files: its live files.
         before: number of its buckets.
-        buckets: wanted number.
+        buckets: target number.
     """
 
     files: PartitionFiles
@@ -57,14 +57,14 @@ class RescaledPartition:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RescaleProgress:
-    """How far a rescale is.
+    """Progress of a rescale.
 
     Attributes:
-        partitions: to be written anew.
-        done: of these.
-        rows: to be written, before merging.
-        done_rows: of these read.
-        retries: how often a partition changed meanwhile and was read again.
+        partitions: number to rewrite.
+        done: number rewritten.
+        rows: number to rewrite, before merging.
+        done_rows: number read.
+        retries: how often a partition changed concurrently and was read again.
     """
 
     partitions: int
@@ -77,11 +77,11 @@ class RescaleProgress:
 def rescaled_partitions(
     table: FileStoreTable, buckets: int, partitions: Sequence[Mapping[str, Any]] = ()
 ) -> list[RescaledPartition]:
-    """The partitions that `rescale` would write anew. Arguments and errors as there."""
+    """The partitions that `rescale` would rewrite. Arguments and errors as there."""
     mode = bucket_mode(table.schema, table.options)
     if mode not in (BucketMode.FIXED, BucketMode.POSTPONE):
         raise InvalidRequestError(
-            "only a table with a fixed number of buckets can have another one",
+            "only a table with a fixed number of buckets can be rescaled",
             hint="dynamic buckets grow by themselves; append tables without buckets have none",
             table=table.layout.root,
             buckets=mode.value,
@@ -93,9 +93,9 @@ def rescaled_partitions(
         return []
     before = bucket_counts(table, snapshot)
     return [
-        RescaledPartition(files=one, before=before[one.partition], buckets=buckets)
-        for one in live_partitions(table, partitions)
-        if before.get(one.partition, buckets) != buckets
+        RescaledPartition(files=files, before=before[files.partition], buckets=buckets)
+        for files in live_partitions(table, partitions)
+        if before.get(files.partition, buckets) != buckets
     ]
 
 
@@ -106,7 +106,7 @@ def rescale(
     *,
     on_progress: Callable[[RescaleProgress], None] = lambda _: None,
 ) -> list[RescaledPartition]:
-    """Give a table another number of buckets, and its rows their new place.
+    """Change the number of buckets of a table, and redistribute its rows.
 
     Args:
         partitions: values of some partition columns each: only partitions that have all values of
@@ -115,30 +115,30 @@ def rescale(
     Raises:
         InvalidRequestError: the table has no fixed number of buckets, the number is not positive,
             or a column is no partition key or cannot have the value.
-        CommitConflictError: others changed a partition each time it was read; call again.
+        CommitConflictError: a partition changed each time it was read; call again.
         As `FileStoreCommit.overwrite`.
     """
     work = rescaled_partitions(table, buckets, partitions)
     if table.options.bucket not in (buckets, POSTPONE_BUCKET):
         table = table.alter([SetOption("bucket", str(buckets))])
-    done: list[RescaledPartition] = []
+    result: list[RescaledPartition] = []
     while work:
         writable = at_buckets(table.with_options(WRITER_OPTIONS), buckets)
-        files = [one.files for one in work]
+        files = [partition.files for partition in work]
         job = PartitionRewrite(writable, files, tuple(partitions), on_progress)
-        for one in files:
-            job.partition(one)
-        done += work
-        # a writer that did not know may have begun a partition meanwhile
+        for partition in files:
+            job.partition(partition)
+        result += work
+        # a writer with the old number may have created a partition meanwhile
         work = rescaled_partitions(table, buckets, partitions)
-    return done
+    return result
 
 
 class PartitionRewrite:
-    """Writes partitions anew, each by an OVERWRITE commit that counts only if nothing came between.
+    """Rewrites partitions, each by an OVERWRITE commit that fails if the partition has changed.
 
     Args:
-        table: may compact, with the buckets that are wanted.
+        table: may compact; has the target number of buckets.
         partitions: those that are compacted first, where compaction must have seen all rows.
         rows: gives the rows of splits in the order in which they are written; None: as they are.
     """
@@ -156,7 +156,7 @@ class PartitionRewrite:
         self._table = table
         self._work = work
         self._on_progress = on_progress
-        self._rows = sum(one.rows for one in work)
+        self._rows = sum(files.rows for files in work)
         self._snapshot: Snapshot | None = None
         self._splits: dict[bytes, list[Split]] = {}
         self._done = 0
@@ -164,10 +164,10 @@ class PartitionRewrite:
         self._retries = 0
 
     def partition(self, one: PartitionFiles) -> CommitResult | None:
-        """Write a partition anew.
+        """Rewrite a partition.
 
         Raises:
-            CommitConflictError: others changed it each time it was read.
+            CommitConflictError: another writer changed it each time it was read.
         """
         done_rows = self._done_rows
 
@@ -185,8 +185,8 @@ class PartitionRewrite:
             )
         except _ChangedError as error:
             raise CommitConflictError(
-                "others changed the partition each time it was read",
-                hint="let its writers pause (`lakeward pause`), then rescale again",
+                "other writers changed the partition during every attempt",
+                hint="pause its writers (`lakeward pause`), then rescale again",
                 table=self._table.layout.root,
                 partition=one.name,
             ) from error
@@ -202,24 +202,24 @@ class PartitionRewrite:
             self._report_progress()
 
     def _attempt(self, partition: bytes) -> Attempt:
-        """Write a partition anew, from a snapshot in which compaction has seen what it must."""
+        """Rewrite a partition from a snapshot in which rows are compacted where they must be."""
         table = self._table
         snapshot = self._snapshot or self._plan()
         if not self._seen_by_compaction(snapshot, partition):
-            raise _ChangedError("rows came that compaction has not seen")
+            raise _ChangedError("received rows that are not compacted yet")
         user = f"rescale-{table.ids.uuid()}"
         with table.new_write(user, overwrite=True) as writer:
             for batch in self._rows_of(self._splits.get(partition, ())):
                 writer.write(batch)
             writer.compact(full=True)
-            messages = [_with_compaction(table, one) for one in writer.prepare_commit()]
-        known = _state(table, snapshot, partition)
+            messages = [_with_compaction(table, message) for message in writer.prepare_commit()]
+        state = _state(table, snapshot, partition)
 
         def unchanged(latest: Snapshot | None) -> None:
             if latest is None or (
-                latest.id != snapshot.id and _state(table, latest, partition) != known
+                latest.id != snapshot.id and _state(table, latest, partition) != state
             ):
-                raise _ChangedError("the partition is not the one that was read")
+                raise _ChangedError("the partition changed after it was read")
 
         return messages, lambda: FileStoreCommit(table, user).overwrite(
             messages,
@@ -229,9 +229,9 @@ class PartitionRewrite:
         )
 
     def _seen_by_compaction(self, snapshot: Snapshot, partition: bytes) -> bool:
-        """Whether compaction has seen all rows of a partition.
+        """Whether all rows of a partition are compacted, where they must be.
 
-        Where it makes the changelog, or reads leave out what it has not seen, rows would be lost.
+        Where compaction emits the changelog, or reads omit other rows, rows would be lost.
         """
         options = self._table.options
         least = 0
@@ -243,7 +243,7 @@ class PartitionRewrite:
         return all(e.file.level >= least for e in entries if e.bucket != POSTPONE_BUCKET)
 
     def _plan(self) -> Snapshot:
-        """Read on from the newest snapshot, in which compaction has seen what it must."""
+        """Restart from the newest snapshot, in which rows are compacted where they must be."""
         options = self._table.options
         if options.needs_lookup or options.changelog_producer == "full-compaction":
             with ThreadPoolExecutor(1, "rescale") as worker:
@@ -279,16 +279,16 @@ def _state(table: TableCore, snapshot: Snapshot, partition: bytes) -> _State:
     index = index_entries(table, snapshot)
     return (
         frozenset(
-            (one.bucket, one.file.level, one.file.file_name)
-            for one in entries
-            if one.bucket != POSTPONE_BUCKET
+            (entry.bucket, entry.file.level, entry.file.file_name)
+            for entry in entries
+            if entry.bucket != POSTPONE_BUCKET
         ),
         frozenset((o.bucket, o.file.file_name) for o in index if o.partition == partition),
     )
 
 
 def _with_compaction(table: TableCore, message: CommitMessage) -> CommitMessage:
-    """The message with what compaction left as its new files, so that one commit makes it all.
+    """The message with the output of compaction as its new files, so that one commit suffices.
 
     Between two commits the rows would be in level 0, which some tables do not read.
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Giving live data files the file indexes that the options ask for, without writing rows anew.
+"""Adding the file indexes that the options configure to live data files, without rewriting rows.
 
 Source: the `rewrite_file_index` procedure (SEMANTICS.md §J), names from FORMAT.md §1.3. A data
-file stays as it is; its metadata is replaced by one that names another index, in a COMPACT
-snapshot, which a concurrent compaction of the file makes fail.
+file stays as it is; a COMPACT snapshot replaces its metadata by one that references another index,
+and fails if the file is compacted concurrently.
 """
 
 import dataclasses
@@ -49,17 +49,17 @@ def rewrite_file_index(
 ) -> CommitResult | None:
     """Build the file indexes that files lack, and commit; None when no file lacks an index.
 
-    Indexes that a file has already are kept, also of columns the options do not name (any more).
+    Existing indexes of a file are kept, also of columns that the options do not name (any more).
 
     Args:
-        table: the table, with the options that say which indexes are wanted.
+        table: the table, with the options that configure the indexes.
         partition: values of some partition columns; None = the whole table.
-        rebuild: build all wanted indexes anew, as after a change of their settings.
+        rebuild: rebuild all configured indexes, as after a change of their settings.
         on_progress: called with files examined, and files to examine.
 
     Raises:
         InvalidRequestError: a column is no partition key.
-        InvalidOptionError: a wanted index cannot be.
+        InvalidOptionError: a configured index is not possible.
         UnsupportedFeatureError: the table may not be written.
         CorruptDataError: a file or its index is damaged.
         As `FileStoreCommit.commit`.
@@ -67,10 +67,10 @@ def rewrite_file_index(
     require_writable(table.options)
     specs = FileIndexSpec.of(table.options)
     check_file_indexes(table.schema.fields, table.options)
-    wanted = partition_matcher(table, partition or {})
+    matches = partition_matcher(table, partition or {})
 
     def prepare() -> Attempt | None:
-        messages = _messages(table, specs, wanted, on_progress, rebuild=rebuild)
+        messages = _messages(table, specs, matches, on_progress, rebuild=rebuild)
         if not messages:
             return None
         commit = FileStoreCommit(table, table.ids.uuid())
@@ -85,12 +85,12 @@ def unindexed_files(
 ) -> list[ManifestEntry]:
     """The files that `rewrite_file_index` would build an index of. Arguments as there."""
     specs = FileIndexSpec.of(table.options)
-    wanted = partition_matcher(table, partition or {})
+    matches = partition_matcher(table, partition or {})
     snapshot = table.latest_snapshot()
     if snapshot is None:
         return []
-    entries = _indexable(table, snapshot, wanted)
-    return [one for one in entries if _lacking(table, one, specs, rebuild=rebuild)[1]]
+    entries = _indexable(table, snapshot, matches)
+    return [entry for entry in entries if _lacking(table, entry, specs, rebuild=rebuild)[1]]
 
 
 def _indexable(
@@ -98,7 +98,7 @@ def _indexable(
 ) -> list[ManifestEntry]:
     """The files of some partitions; not postponed ones, which no filter reads."""
     entries = live_entries(table, snapshot)
-    return [one for one in entries if wanted(one.partition) and one.bucket != POSTPONE_BUCKET]
+    return [e for e in entries if wanted(e.partition) and e.bucket != POSTPONE_BUCKET]
 
 
 def _messages(
@@ -140,10 +140,10 @@ def _indexed(
     file, path = entry.file, _path(table, entry)
     schema = table.schemas.read(file.schema_id)
     payloads, lacking = _lacking(table, entry, specs, rebuild=rebuild)
-    built = _built(table, path, file, schema, lacking) if lacking else {}
-    if not built:
+    new_payloads = _built(table, path, file, schema, lacking) if lacking else {}
+    if not new_payloads:
         return None
-    for column, indexes in built.items():
+    for column, indexes in new_payloads.items():
         payloads.setdefault(column, {}).update(indexes)
     data = encode_container(payloads)
     old = index_file_of(file)
@@ -178,7 +178,7 @@ def _lacking(
 def _in_file(
     specs: Sequence[FileIndexSpec], wanted: TableSchema, stored: TableSchema
 ) -> Iterator[FileIndexSpec]:
-    """Indexes by the column names of a file; without columns that it has not or has otherwise."""
+    """Indexes by the column names of a file, without columns it lacks or stores differently."""
     by_id = {field.id: field for field in stored.fields}
     for spec in specs:
         field = wanted.field(spec.column)

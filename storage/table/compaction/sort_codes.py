@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sort codes: one number per row by which rows are put near each other. Pure.
+"""Sort codes: one number per row by which rows are clustered. Pure.
 
 Each column is cut into ranges of about equally many rows, by a sample of its values, and the
-numbers of a row's ranges make its code: alone (`order`), by taking their bits in turn (`zorder`),
-or as a position on Hilbert's curve (`hilbert`). So any type that sorts will do, and columns of few
-and of many values count alike. Nulls come first.
+numbers of a row's ranges make its code: alone (`order`), with their bits interleaved (`zorder`),
+or as a position on Hilbert's curve (`hilbert`). So any sortable type works, and columns of few
+and of many values weigh the same. Nulls come first.
 """
 
 import enum
@@ -45,14 +45,14 @@ class SortCodes:
     def __init__(self, order: SortOrder, samples: Sequence[pa.Array]) -> None:
         self._order = order if len(samples) > 1 else SortOrder.ORDER
         if self._order is SortOrder.ORDER:
-            # ranges of the first column alone: what the others decide is left to an exact sort
+            # ranges of the first column alone: the order by the others is left to an exact sort
             samples = samples[:1]
         self._bits = min(_MOST_BITS, _WORD_BITS // len(samples))
         self._bounds = [_bounds(sample, (1 << self._bits) - 1) for sample in samples]
 
     @property
     def exact(self) -> bool:
-        """Whether rows of one code still are to be ordered by their columns."""
+        """Whether rows of equal code still must be sorted by their columns."""
         return self._order is SortOrder.ORDER
 
     def of(self, columns: Sequence[pa.Array]) -> Codes:
@@ -68,27 +68,27 @@ class SortCodes:
 
 def _bounds(sample: pa.Array, most: int) -> pa.Array:
     """Values that cut a column into ranges, ascending, each once; none of them null."""
-    known = sample.drop_null()
-    known = known.take(pc.sort_indices(known))
-    if len(known) > most:
-        known = known.take(pa.array(np.linspace(0, len(known) - 1, most).astype(np.int64)))
-    return pc.unique(known)
+    values = sample.drop_null()
+    values = values.take(pc.sort_indices(values))
+    if len(values) > most:
+        values = values.take(pa.array(np.linspace(0, len(values) - 1, most).astype(np.int64)))
+    return pc.unique(values)
 
 
 def _numbers(column: pa.Array, bounds: pa.Array, bits: int) -> Codes:
     """The range of each value, spread over all numbers of so many bits."""
     if not len(bounds):
         return np.zeros(len(column), np.uint64)
-    both = pa.concat_arrays([bounds, column.drop_null().cast(bounds.type)])
-    ranks = pc.rank(both, tiebreaker="dense").to_numpy()
-    found = np.zeros(len(column), np.uint64)
+    values = pa.concat_arrays([bounds, column.drop_null().cast(bounds.type)])
+    ranks = pc.rank(values, tiebreaker="dense").to_numpy()
+    numbers = np.zeros(len(column), np.uint64)
     valid = column.is_valid().to_numpy(zero_copy_only=False)
-    found[valid] = np.searchsorted(ranks[: len(bounds)], ranks[len(bounds) :], side="right")
-    return found * np.uint64((1 << bits) - 1) // np.uint64(len(bounds))
+    numbers[valid] = np.searchsorted(ranks[: len(bounds)], ranks[len(bounds) :], side="right")
+    return numbers * np.uint64((1 << bits) - 1) // np.uint64(len(bounds))
 
 
 def _interleaved(parts: Sequence[Codes], bits: int) -> Codes:
-    """The bits of all parts in turn, highest first."""
+    """The interleaved bits of all parts, highest first."""
     codes = np.zeros(len(parts[0]), np.uint64)
     for bit in range(bits - 1, -1, -1):
         for part in parts:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compaction that puts rows near each other which filters ask for together.
+"""Compaction that clusters rows which filters select together.
 
 Source: the sort types of the `compact` procedure (SEMANTICS.md §G.5). Only for tables with `bucket`
-= -1: elsewhere the order of rows means something. Each partition is rewritten whole.
+= -1: elsewhere the order of rows is significant. Each partition is rewritten whole.
 
-* An append table: as one COMPACT snapshot. Rows that come meanwhile stay as they are, and a commit
-  that lost a file to another writer is dropped and the partition sorted again.
-* A table with dynamic buckets: as one OVERWRITE snapshot, like a rescale. Keys get their buckets
-  anew in the order of the rows, so each bucket has a range of them; inside, keys give the order.
+* An append table: as one COMPACT snapshot. Rows committed meanwhile stay as they are, and a commit
+  that conflicts with another writer on a file is dropped and the partition sorted again.
+* A table with dynamic buckets: as one OVERWRITE snapshot, like a rescale. Keys are reassigned to
+  buckets in the order of the rows, so each bucket has a range of them; within it, keys are sorted.
 
-Memory is bounded: a partition larger than `_IN_MEMORY` is cut by sort code into ranges, which lie
-in local files until their turn; only rows of one code cannot be cut further.
+Memory is bounded: a partition larger than `_IN_MEMORY` is split by sort code into ranges, which are
+spilled to local files until they are sorted; only rows of equal code cannot be split further.
 """
 
 import dataclasses
@@ -70,17 +70,17 @@ def check_sortable(table: FileStoreTable, columns: Sequence[str]) -> None:
     if bucket_mode(table.schema, table.options) not in (BucketMode.UNAWARE, BucketMode.DYNAMIC):
         raise InvalidRequestError(
             "only tables with `bucket` = -1 can be sorted",
-            hint="where a hash gives the bucket, files are in the order of keys, or of arrival",
+            hint="with hash buckets, files are in the order of keys or of arrival",
             table=table.layout.root,
         )
-    known = {field.name: field for field in table.schema.fields}
+    fields = {field.name: field for field in table.schema.fields}
     for name in columns:
-        if name not in known or not isinstance(known[name].type, AtomicType):
+        if name not in fields or not isinstance(fields[name].type, AtomicType):
             raise InvalidRequestError(
-                "no such column to sort by", hint=f"the table has {', '.join(known)}", column=name
+                "no such column to sort by", hint=f"the table has {', '.join(fields)}", column=name
             )
     if not columns:
-        raise InvalidRequestError("no column is named to sort by")
+        raise InvalidRequestError("no sort columns given")
 
 
 def plan_sort(
@@ -94,24 +94,24 @@ def plan_sort(
     snapshot = table.latest_snapshot()
     work = tuple(
         BucketWork(
-            partition=one.partition,
+            partition=part.partition,
             bucket=UNAWARE_BUCKET,
             total_buckets=table.options.bucket,
-            files=one.files,
-            rows=one.rows,
-            size=one.size,
-            runs=one.files,
-            taken_files=one.files,
-            taken_size=one.size,
+            files=part.files,
+            rows=part.rows,
+            size=part.size,
+            runs=part.files,
+            taken_files=part.files,
+            taken_size=part.size,
         )
-        for one in live_partitions(table, request.partitions)
+        for part in live_partitions(table, request.partitions)
     )
     return CompactionPlan(
         snapshot_id=None if snapshot is None else snapshot.id,
         work=work,
         buckets=len(work),
-        files=sum(one.files for one in work),
-        size=sum(one.size for one in work),
+        files=sum(bucket.files for bucket in work),
+        size=sum(bucket.size for bucket in work),
     )
 
 
@@ -133,7 +133,7 @@ def sort_table(
         stopping: polled before every partition.
 
     Returns:
-        What was done. A partition that lost each race is counted as lost.
+        What was done. A partition whose commits all conflicted is counted as lost.
 
     Raises:
         InvalidRequestError: the table cannot be sorted, or not by these columns.
@@ -143,18 +143,18 @@ def sort_table(
     request = request or CompactRequest()
     work = live_partitions(table, request.partitions)
     report = CompactReport(buckets=len(work), planned=len(work))
-    report.files_before = report.files_after = sum(one.files for one in work)
-    size, rows = sum(one.size for one in work), sum(one.rows for one in work)
+    report.files_before = report.files_after = sum(part.files for part in work)
+    size, rows = sum(part.size for part in work), sum(part.rows for part in work)
     began_s, done_size, done_rows = table.clock.monotonic_s(), 0, 0
-    for number, one in enumerate(work):
+    for number, part in enumerate(work):
         if stopping():
             report.skipped = len(work) - number
             break
         if table.schema.primary_keys:
-            _sort_buckets(table, one, columns, order, report)
+            _sort_buckets(table, part, columns, order, report)
         else:
-            _sort_partition(table, one.partition, columns, order, report)
-        done_size, done_rows = done_size + one.size, done_rows + one.rows
+            _sort_partition(table, part.partition, columns, order, report)
+        done_size, done_rows = done_size + part.size, done_rows + part.rows
         report.seconds = report.bucket_seconds = table.clock.monotonic_s() - began_s
         on_progress(report.progress((size, done_size), (rows, done_rows), report.seconds))
     return report
@@ -237,7 +237,7 @@ def _sorted(
     columns: Sequence[str],
     order: SortOrder,
 ) -> CommitMessage | None:
-    """Sorted files in the place of all that a partition has."""
+    """Sorted files that replace all files of a partition."""
     entries = live_entries(table, snapshot, partition=partition)
     files = sorted((entry.file for entry in entries), key=lambda file: file.min_sequence_number)
     if not files:
@@ -261,8 +261,8 @@ class _Rows:
     """The rows of a partition, which can be read again.
 
     Attributes:
-        read: gives them, or some of their columns.
-        count: about how many there are.
+        read: returns them, or some of their columns.
+        count: their approximate number.
         size: of their files [bytes].
     """
 
@@ -296,10 +296,10 @@ class _Rows:
             paths = [pathlib.Path(directory) / f"{number}.arrow" for number in range(len(ends) + 1)]
             writers = [pa.ipc.new_file(str(path), schema) for path in paths]
             for batch in self.read(None):
-                of = np.searchsorted(ends, _codes_of(batch, columns, codes), side="right")
-                for number in np.unique(of):
-                    chosen = batch.take(pa.array(np.flatnonzero(of == number)))
-                    writers[number].write_batch(chosen)
+                numbers = np.searchsorted(ends, _codes_of(batch, columns, codes), side="right")
+                for number in np.unique(numbers):
+                    rows = batch.take(pa.array(np.flatnonzero(numbers == number)))
+                    writers[number].write_batch(rows)
             for writer in writers:
                 writer.close()
             for path in paths:
@@ -308,10 +308,10 @@ class _Rows:
                 path.unlink()
 
     def _ends(self, columns: Sequence[str], codes: SortCodes, parts: int) -> np.ndarray:
-        found = [_codes_of(batch, columns, codes) for batch in self.read(columns)]
-        every = np.sort(np.concatenate(found))
-        places = np.arange(1, parts) * len(every) // parts
-        return np.unique(every[places])
+        row_codes = [_codes_of(batch, columns, codes) for batch in self.read(columns)]
+        sorted_codes = np.sort(np.concatenate(row_codes))
+        places = np.arange(1, parts) * len(sorted_codes) // parts
+        return np.unique(sorted_codes[places])
 
 
 def _codes_of(batch: pa.RecordBatch, columns: Sequence[str], codes: SortCodes) -> np.ndarray:
@@ -321,12 +321,12 @@ def _codes_of(batch: pa.RecordBatch, columns: Sequence[str], codes: SortCodes) -
 def _in_order(rows: pa.Table, columns: Sequence[str], codes: SortCodes) -> Iterator[pa.RecordBatch]:
     if not rows.num_rows:
         return
-    by = pa.RecordBatch.from_arrays([_array(rows.column(name)) for name in columns], columns)
+    keys = pa.RecordBatch.from_arrays([_array(rows.column(name)) for name in columns], columns)
     if codes.exact:
-        found = sort_permutation(by, columns)
+        order = sort_permutation(keys, columns)
     else:
-        found = np.argsort(_codes_of(by, columns, codes), kind="stable")
-    places = pa.array(found)
+        order = np.argsort(_codes_of(keys, columns, codes), kind="stable")
+    places = pa.array(order)
     for start in range(0, rows.num_rows, BATCH_ROWS):
         part = rows.take(places.slice(start, BATCH_ROWS)).combine_chunks()
         yield from part.to_batches()

@@ -45,7 +45,7 @@ _MAIN = "main"
 _VECTORS_VERSION = 3
 
 _SILENCE_S = 30.0
-"""Time in which a catalog service that did not answer is not asked by commits [s]."""
+"""Time for which commits skip a catalog service that did not answer [s]."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class IcebergFigures:
         size: of all files that were written [bytes].
         failures: publications that failed, those in a catalog service included.
         published: newest snapshot that is published wherever the options say; None: unknown.
-        behind: snapshots that the publication was behind after the last attempt.
+        behind: number of snapshots by which the publication lagged after the last attempt.
     """
 
     seconds: float = 0.0
@@ -86,15 +86,15 @@ def publish_iceberg(
 ) -> bool:
     """Bring the Iceberg metadata of a table to its newest snapshot, where options ask for it.
 
-    The snapshot is published already: what fails here is logged, and the next call makes up for it.
-    A catalog service that does not answer is left alone for a while.
+    The snapshot is published already: a failure here is logged, and the next call catches up.
+    A catalog service that does not answer is skipped for a while.
 
     Args:
         hidden: ids of snapshots that are about to expire, which are left out.
         added: the newest snapshot, if it was just added.
 
     Returns:
-        Whether it is there now, with everything that the options ask for.
+        Whether it is up to date now, with everything that the options ask for.
     """
     if table.options.iceberg_storage == _DISABLED:
         return True
@@ -118,7 +118,7 @@ def publish_iceberg(
 
 
 def publish_branch(table: TableCore, name: str) -> None:
-    """The same for a branch that was just made or renamed."""
+    """The same for a branch that was just created or renamed."""
     if table.options.iceberg_storage != _DISABLED:
         publish_iceberg(at_branch(table, name))
 
@@ -137,13 +137,13 @@ def at_branch(table: TableCore, name: str) -> TableCore:
 
 
 def catch_up_iceberg(table: TableCore) -> None:
-    """Publish the Iceberg metadata of a table if this process failed to when it last tried."""
+    """Publish the Iceberg metadata of a table if the last attempt of this process failed."""
     if iceberg_figures(table.layout.root).behind:
         publish_iceberg(table)
 
 
 def retract_iceberg(table: TableCore) -> None:
-    """Remove a table that is about to be dropped or renamed from where its directory is named.
+    """Remove external Iceberg metadata of a table that is about to be dropped or renamed.
 
     That is its entry in a catalog service, and metadata files outside of the directory.
 
@@ -156,9 +156,9 @@ def retract_iceberg(table: TableCore) -> None:
 
 
 def iceberg_leftovers(table: TableCore) -> tuple[list[FileStatus], Callable[[], set[str]]]:
-    """Metadata files of a table, and what gives the names of those that readers may need.
+    """Metadata files of a table, and a function for the names of those that readers may need.
 
-    There are none while a catalog service lags: it may show what only earlier versions name.
+    There are none while a catalog service lags: it may reference files of earlier versions.
     """
     from storage.table.iceberg.twin import IcebergTwin  # noqa: PLC0415 - most tables have none
 
@@ -168,9 +168,9 @@ def iceberg_leftovers(table: TableCore) -> tuple[list[FileStatus], Callable[[], 
     if table.options.iceberg_storage in CATALOG_STORAGES and not publish_iceberg(table):
         return [], set
     tables = [table, *(at_branch(table, name) for name in branch_names(table))]
-    twins = [IcebergTwin(one, follow=False) for one in tables]
-    found = [status for twin in twins for status in twin.candidates()]
-    return found, lambda: set[str]().union(*(twin.named() for twin in twins))
+    twins = [IcebergTwin(core, follow=False) for core in tables]
+    files = [status for twin in twins for status in twin.candidates()]
+    return files, lambda: set[str]().union(*(twin.named() for twin in twins))
 
 
 def _service(table: TableCore) -> str:
@@ -185,12 +185,12 @@ def sync_iceberg(table: TableCore) -> int:
     """Bring the Iceberg metadata of a table to its newest snapshot.
 
     Returns:
-        Number of versions published; 0 when it was there already.
+        Number of versions published; 0 when it was up to date already.
 
     Raises:
         InvalidOptionError: `metadata.iceberg.storage` is not set.
-        UnsupportedFeatureError: the table has what Iceberg lacks.
-        CommitConflictError: others published again and again meanwhile.
+        UnsupportedFeatureError: the table uses what Iceberg lacks.
+        CommitConflictError: other writers published concurrently at every attempt.
         RetryableError, InvalidRequestError: the catalog service does not answer, or refuses.
     """
     if table.options.iceberg_storage == _DISABLED:
@@ -212,7 +212,7 @@ def _sync(
     added: Snapshot | None = None,
     follow: bool = True,
 ) -> int:
-    """Publish, and count it, whatever becomes of it."""
+    """Publish, and record the figures, also of a failure."""
     from storage.table.iceberg.twin import IcebergTwin, Written  # noqa: PLC0415 - most have none
 
     latest = added or table.latest_snapshot()
@@ -224,26 +224,26 @@ def _sync(
             schema = dataclasses.replace(schema, options=table.schema.options)
         table = dataclasses.replace(table, schema=schema)
     started_s = table.clock.monotonic_s()
-    written, done = Written(), False
+    written, finished = Written(), False
     try:
         twin = IcebergTwin(table, follow=follow)
         written = twin.written
         published = twin.sync(hidden=hidden, added=added)
-        done = follow
+        finished = follow
     finally:
         seconds = table.clock.monotonic_s() - started_s
         root = table.layout.branch_root
         with _LOCK:
             before = iceberg_figures(root)
-            known = before.published if before.published is not None else latest.id - 1
+            last_id = before.published if before.published is not None else latest.id - 1
             _FIGURES[root] = IcebergFigures(
                 seconds=before.seconds + seconds,
                 versions=before.versions + written.versions,
                 manifests=before.manifests + written.manifests,
                 size=before.size + written.size,
-                failures=before.failures + (not done),
-                published=latest.id if done else before.published,
-                behind=0 if done else max(1, latest.id - known),
+                failures=before.failures + (not finished),
+                published=latest.id if finished else before.published,
+                behind=0 if finished else max(1, latest.id - last_id),
             )
     return published
 
@@ -295,6 +295,6 @@ def check_iceberg_change(before: TableSchema, after: TableSchema) -> None:
     from storage.table.iceberg.types import check_promotion  # noqa: PLC0415 - as above
 
     for field in after.fields:
-        old = next((one for one in before.fields if one.id == field.id), None)
+        old = next((column for column in before.fields if column.id == field.id), None)
         if old is not None:
             check_promotion(old, field)

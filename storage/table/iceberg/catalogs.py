@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Publishing the Iceberg metadata of a table in a catalog service: a REST catalog, or Hive.
 
-The metadata files of the table come first and decide; the catalog follows the newest of them. Who
-dies in between leaves a catalog that is behind, and the next publication of anyone brings it on.
-So that a process which was slow never takes the catalog back, it asks for the newest metadata file
-only once it has what the catalog holds (REST: its change applies to nothing else) or the lock of
-its entry (Hive), and asks again afterwards.
+The metadata files of the table are written first and are authoritative; the catalog follows the
+newest. A process that dies in between leaves a stale catalog, which the next publication of any
+process updates. So that a slow process never reverts the catalog, it looks up the newest metadata
+file only after it has read the catalog's state (REST: its commit applies to no other) or locked
+its entry (Hive), and checks again afterwards.
 
 Source: Iceberg's REST specification (commits with requirements) and the entries of Iceberg's
 `HiveTableOperations`; names of options as Apache Paimon has them.
@@ -40,7 +40,7 @@ Document = dict[str, Any]
 """Content of a metadata file."""
 
 Newest = Callable[[], tuple[str, Document]]
-"""Gives the newest metadata file: its path and its content."""
+"""Returns the newest metadata file: its path and its content."""
 
 _TRIES = 8
 _TIMEOUT_S = 15.0
@@ -48,7 +48,7 @@ _LOCK_MS = 10_000
 _LOCK_SLEEP_MS = 1_000
 
 OWNER = "lakeward.table"
-"""Property of the table in a catalog: where the table lies that it shows."""
+"""Property of the table in a catalog: location of the table that it publishes."""
 
 
 class IcebergCatalog(abc.ABC):
@@ -62,8 +62,8 @@ class IcebergCatalog(abc.ABC):
     def __init__(self, table: TableCore) -> None:
         options = table.options
         database, _, name = table.layout.root.rpartition("/")
-        own = database.rpartition("/")[2].removesuffix(".db")
-        self.database = options.iceberg_database or own
+        default = database.rpartition("/")[2].removesuffix(".db")
+        self.database = options.iceberg_database or default
         self.name = options.iceberg_table or name
         self._root = table.layout.root
 
@@ -72,13 +72,13 @@ class IcebergCatalog(abc.ABC):
         """Bring the catalog to the newest metadata file.
 
         Raises:
-            RetryableError: the service does not answer, or others publish again and again.
+            RetryableError: the service does not answer, or other writers keep publishing.
             InvalidRequestError: it refuses, or has another table of this name.
         """
 
     @abc.abstractmethod
     def drop(self) -> None:
-        """Remove the table from the catalog, without its files; not a table of others.
+        """Remove the table from the catalog, without its files; not a foreign table.
 
         Raises:
             RetryableError: the service does not answer.
@@ -97,7 +97,7 @@ class IcebergCatalog(abc.ABC):
 
     def _contended(self) -> CommitConflictError:
         return CommitConflictError(
-            "the table is published in the Iceberg catalog by others again and again",
+            "other writers published to the Iceberg catalog at every attempt",
             hint="run `lakeward table iceberg-sync`",
             table=self._root,
         )
@@ -124,8 +124,8 @@ def check_catalog(options: TableOptions) -> None:
     """
     if options.iceberg_storage == "rest-catalog":
         rest_properties(options.raw)
-    named = options.iceberg_uri or options.iceberg_hive_conf_dir or os.environ.get("HIVE_CONF_DIR")
-    if options.iceberg_storage == "hive-catalog" and not named:
+    conf = options.iceberg_uri or options.iceberg_hive_conf_dir or os.environ.get("HIVE_CONF_DIR")
+    if options.iceberg_storage == "hive-catalog" and not conf:
         raise InvalidOptionError(
             "Iceberg metadata in Hive needs the address of the metastore",
             hint="set `metadata.iceberg.uri` to thrift://host:9083",
@@ -154,32 +154,32 @@ def rest_properties(options: Mapping[str, str]) -> dict[str, str]:
     Raises:
         InvalidOptionError: one is unknown, or the address is missing.
     """
-    found = {
+    properties = {
         key.removeprefix(REST_PREFIX): value
         for key, value in options.items()
         if key.startswith(REST_PREFIX)
     }
-    for key in found:
+    for key in properties:
         if key not in _KNOWN and not key.startswith((_HEADER, *_OF_ITS_CLIENT)):
             near = difflib.get_close_matches(key, _KNOWN, 1)
             raise InvalidOptionError(
-                "Iceberg REST catalogs have no such property here",
+                "this Iceberg REST catalog property is not supported",
                 hint=f"did you mean `{REST_PREFIX}{near[0]}`?"
                 if near
                 else "bearer tokens and OAuth2 client credentials are supported",
                 option=REST_PREFIX + key,
             )
-    if "uri" not in found:
+    if "uri" not in properties:
         raise InvalidOptionError(
             "an Iceberg REST catalog needs its address",
             hint=f"set `{REST_PREFIX}uri` to https://host/path",
             option=f"{REST_PREFIX}uri",
         )
-    return found
+    return properties
 
 
 def _connected(properties: Mapping[str, str]) -> RestClient:
-    """A client with the token and the prefix that the server gives."""
+    """A client with the token and the prefix that the server returns."""
     headers = {
         key.removeprefix(_HEADER): value
         for key, value in properties.items()
@@ -202,17 +202,17 @@ def _connected(properties: Mapping[str, str]) -> RestClient:
         url = properties.get("oauth2-server-uri", f"{uri.rstrip('/')}/v1/oauth/tokens")
         token = str(client("").form(url, fields).get("access_token", ""))
     warehouse = properties.get("warehouse")
-    found = client(token).get("config", {"warehouse": warehouse} if warehouse else None)
-    given = {**found.get("defaults", {}), **properties, **found.get("overrides", {})}
-    return client(token, given.get("prefix", ""))
+    config = client(token).get("config", {"warehouse": warehouse} if warehouse else None)
+    settings = {**config.get("defaults", {}), **properties, **config.get("overrides", {})}
+    return client(token, settings.get("prefix", ""))
 
 
 class RestIcebergCatalog(IcebergCatalog):
     """An Iceberg REST catalog. The server writes metadata files of its own.
 
-    One commit makes the table or brings it on, with its identity and the snapshot that it is at as
-    requirements. Servers number schemas their own way, so new schemas go ahead in a commit of their
-    own, and snapshots are recognized by the numbers in its answers.
+    One commit creates or updates the table, with its uuid and its current snapshot as requirements.
+    Servers assign their own schema ids, so new schemas precede in a commit of their own, and
+    snapshots use the ids in its response.
     """
 
     def __init__(self, table: TableCore) -> None:
@@ -227,24 +227,24 @@ class RestIcebergCatalog(IcebergCatalog):
         """See `IcebergCatalog`."""
         for _ in range(_TRIES):
             try:
-                held = self._load()
-                path, wanted = newest()
-                if held is not None:
-                    self._check(held, wanted)
-                if held is not None and _ahead(held, wanted):
+                current = self._load()
+                path, target = newest()
+                if current is not None:
+                    self._check(current, target)
+                if current is not None and _ahead(current, target):
                     self._delete()
-                    held = None
-                self._bring(held, wanted)
-                if newest() == (path, wanted):
+                    current = None
+                self._bring(current, target)
+                if newest() == (path, target):
                     return
             except AlreadyExistsError:
-                continue  # others changed the table meanwhile
+                continue  # another writer changed the table meanwhile
         raise self._contended()
 
     def drop(self) -> None:
         """See `IcebergCatalog`."""
-        held = self._load()
-        if held is not None and held.get("properties", {}).get(OWNER) == self._root:
+        current = self._load()
+        if current is not None and current.get("properties", {}).get(OWNER) == self._root:
             with contextlib.suppress(NotFoundError):
                 self._delete()
 
@@ -264,7 +264,7 @@ class RestIcebergCatalog(IcebergCatalog):
         except InvalidRequestError:
             if "credential" not in self._properties:
                 raise
-        _CLIENTS.put(self._key, _connected(self._properties))  # the token may have had its time
+        _CLIENTS.put(self._key, _connected(self._properties))  # the token may have expired
         return self._load_again()
 
     def _load_again(self) -> Document | None:
@@ -284,7 +284,7 @@ class RestIcebergCatalog(IcebergCatalog):
         missing = [
             schema
             for schema in wanted["schemas"]
-            if _fields(schema) not in {_fields(one) for one in held["schemas"]}
+            if _fields(schema) not in {_fields(entry) for entry in held["schemas"]}
         ]
         if missing:
             add: list[Document] = []
@@ -297,7 +297,7 @@ class RestIcebergCatalog(IcebergCatalog):
             self._commit(held, updates)
 
     def _created(self, wanted: Document) -> Document:
-        schema = min(wanted["schemas"], key=lambda one: int(one["schema-id"]))
+        schema = min(wanted["schemas"], key=lambda entry: int(entry["schema-id"]))
         version = wanted["format-version"]
         first = [
             {"action": "assign-uuid", "uuid": wanted["table-uuid"]},
@@ -343,27 +343,27 @@ class RestIcebergCatalog(IcebergCatalog):
 
 
 def _ahead(held: Document, wanted: Document) -> bool:
-    """Whether a table cannot be changed into another, which was made anew or lost its metadata."""
-    known = {one["manifest-list"] for one in held.get("snapshots") or ()}
-    new = [one for one in wanted["snapshots"] if one["manifest-list"] not in known]
+    """Whether no update leads to the target, which was recreated or lost its metadata."""
+    lists = {snapshot["manifest-list"] for snapshot in held.get("snapshots") or ()}
+    new = [snapshot for snapshot in wanted["snapshots"] if snapshot["manifest-list"] not in lists]
     return (
         held["table-uuid"] != wanted["table-uuid"]
         or held["format-version"] > wanted["format-version"]
-        or any(one["sequence-number"] <= held["last-sequence-number"] for one in new)
-        or any(one.get("first-row-id", 0) < held.get("next-row-id", 0) for one in new)
+        or any(snapshot["sequence-number"] <= held["last-sequence-number"] for snapshot in new)
+        or any(snapshot.get("first-row-id", 0) < held.get("next-row-id", 0) for snapshot in new)
     )
 
 
 def _updates(held: Document, wanted: Document) -> Iterator[Document]:
-    """Changes that make what a catalog holds what it should hold."""
+    """Updates that bring the catalog's metadata to the target."""
     if held["format-version"] < wanted["format-version"]:
         yield {
             "action": "upgrade-format-version",
             "format-version": wanted["format-version"],
         }
     numbers = {_fields(schema): schema["schema-id"] for schema in held["schemas"]}
-    ours = {schema["schema-id"]: numbers[_fields(schema)] for schema in wanted["schemas"]}
-    current = ours[wanted["current-schema-id"]]
+    schema_ids = {schema["schema-id"]: numbers[_fields(schema)] for schema in wanted["schemas"]}
+    current = schema_ids[wanted["current-schema-id"]]
     if held["current-schema-id"] != current:
         yield {"action": "set-current-schema", "schema-id": current}
     properties = held.get("properties", {})
@@ -372,34 +372,34 @@ def _updates(held: Document, wanted: Document) -> Iterator[Document]:
     }
     if changed:
         yield {"action": "set-properties", "updates": changed}
-    yield from _snapshot_updates(held, wanted, ours)
+    yield from _snapshot_updates(held, wanted, schema_ids)
 
 
 def _snapshot_updates(
     held: Document, wanted: Document, schema_ids: Mapping[int, int]
 ) -> Iterator[Document]:
-    """Changes of snapshots and references; a snapshot is what its manifest list is."""
-    lists = {one["snapshot-id"]: one["manifest-list"] for one in wanted["snapshots"]}
-    known = {one["snapshot-id"]: one["manifest-list"] for one in held.get("snapshots") or ()}
-    gone = [one for one, path in known.items() if lists.get(one) != path]
+    """Updates of snapshots and references; a snapshot is identified by its manifest list."""
+    lists = {item["snapshot-id"]: item["manifest-list"] for item in wanted["snapshots"]}
+    old_lists = {item["snapshot-id"]: item["manifest-list"] for item in held.get("snapshots") or ()}
+    stale = [key for key, path in old_lists.items() if lists.get(key) != path]
     refs = {name: _reference(ref) for name, ref in wanted["refs"].items()}
     before = {name: _reference(ref) for name, ref in (held.get("refs") or {}).items()}
-    replaced = [one for one in gone if one in lists]
+    replaced = [key for key in stale if key in lists]
     for name, ref in before.items():
         if name not in refs or ref["snapshot-id"] in replaced:
             yield {"action": "remove-snapshot-ref", "ref-name": name}
     if replaced:
         yield {"action": "remove-snapshots", "snapshot-ids": replaced}
     for snapshot in wanted["snapshots"]:
-        if snapshot["snapshot-id"] not in known or snapshot["snapshot-id"] in replaced:
+        if snapshot["snapshot-id"] not in old_lists or snapshot["snapshot-id"] in replaced:
             schema_id = schema_ids[snapshot["schema-id"]]
             yield {"action": "add-snapshot", "snapshot": {**snapshot, "schema-id": schema_id}}
     for name, ref in refs.items():
         if before.get(name) != ref or ref["snapshot-id"] in replaced:
             yield {"action": "set-snapshot-ref", "ref-name": name, **ref}
-    left = [one for one in gone if one not in lists]
-    if left:
-        yield {"action": "remove-snapshots", "snapshot-ids": left}
+    removals = [key for key in stale if key not in lists]
+    if removals:
+        yield {"action": "remove-snapshots", "snapshot-ids": removals}
 
 
 def _reference(ref: Mapping[str, Any]) -> Document:
@@ -407,15 +407,15 @@ def _reference(ref: Mapping[str, Any]) -> Document:
 
 
 def _fields(schema: Mapping[str, Any]) -> str:
-    """The columns of a schema, however a server writes their types."""
+    """The columns of a schema, independent of how a server formats their types."""
     return json.dumps(_plain(schema["fields"]), sort_keys=True)
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _plain(member) for key, member in value.items()}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return value.replace(" ", "") if isinstance(value, str) else value
 
 
@@ -438,8 +438,8 @@ class HiveIcebergCatalog(IcebergCatalog):
 
         super().__init__(table)
         options = table.options
-        given = {URI: options.iceberg_uri, CONF_DIR: options.iceberg_hive_conf_dir}
-        self._metastore = HiveMetastore.of({key: text for key, text in given.items() if text})
+        settings = {URI: options.iceberg_uri, CONF_DIR: options.iceberg_hive_conf_dir}
+        self._metastore = HiveMetastore.of({key: text for key, text in settings.items() if text})
         self._clock: Clock = table.clock
 
     def follow(self, newest: Newest) -> None:
@@ -477,12 +477,12 @@ class HiveIcebergCatalog(IcebergCatalog):
     def _follow(self, newest: Newest) -> None:
         from storage.clients.hive_client import thrift  # noqa: PLC0415 - as above
 
-        found = thrift()
+        hive = thrift()
         path, document = newest()
         with self._metastore.connect() as client:
             try:
                 entry = client.get_table(self.database, self.name)
-            except found.NoSuchObjectException:
+            except hive.NoSuchObjectException:
                 entry = None
             if entry is None:
                 self._make_database(client)
@@ -490,53 +490,53 @@ class HiveIcebergCatalog(IcebergCatalog):
                 return
             parameters = entry.parameters
             if parameters.get("table_type", "").upper() != "ICEBERG":
-                raise self._foreign("it is no table of Iceberg")
+                raise self._foreign("it is not an Iceberg table")
             if parameters.get(OWNER, self._root) != self._root:
                 raise self._foreign(parameters[OWNER])
             columns = self._columns(document)
-            same = [(one.name, one.type) for one in entry.sd.cols] == [
-                (one.name, one.type) for one in columns
+            same = [(column.name, column.type) for column in entry.sd.cols] == [
+                (column.name, column.type) for column in columns
             ]
             if parameters.get(_LOCATION) == path and same:
                 return
             parameters[_PREVIOUS] = parameters.get(_LOCATION, path)
             parameters[_LOCATION] = path
             entry.sd.cols = columns
-            context = found.EnvironmentContext(properties={"DO_NOT_UPDATE_STATS": "true"})
+            context = hive.EnvironmentContext(properties={"DO_NOT_UPDATE_STATS": "true"})
             client.alter_table_with_environment_context(self.database, self.name, entry, context)
 
     def _make_database(self, client: Any) -> None:
         from storage.clients.hive_client import thrift  # noqa: PLC0415 - as above
 
-        found = thrift()
+        hive = thrift()
         try:
             client.get_database(self.database)
-        except found.NoSuchObjectException:
+        except hive.NoSuchObjectException:
             location = self._root.rpartition("/")[0]
-            database = found.Database(name=self.database, locationUri=location, parameters={})
-            with contextlib.suppress(found.AlreadyExistsException):
+            database = hive.Database(name=self.database, locationUri=location, parameters={})
+            with contextlib.suppress(hive.AlreadyExistsException):
                 client.create_database(database)
 
     def _entry(self, path: str, document: Document) -> Any:
         from storage.clients.hive_client import thrift  # noqa: PLC0415 - as above
 
-        found = thrift()
+        hive = thrift()
         now_s = int(document["last-updated-ms"]) // 1000
-        return found.Table(
+        return hive.Table(
             tableName=self.name,
             dbName=self.database,
             owner=self._metastore.user,
             createTime=now_s,
             lastAccessTime=now_s,
             retention=2_147_483_647,
-            sd=found.StorageDescriptor(
+            sd=hive.StorageDescriptor(
                 cols=self._columns(document),
                 location=self._root,
                 inputFormat="org.apache.hadoop.mapred.FileInputFormat",
                 outputFormat="org.apache.hadoop.mapred.FileOutputFormat",
                 compressed=False,
                 numBuckets=0,
-                serdeInfo=found.SerDeInfo(
+                serdeInfo=hive.SerDeInfo(
                     serializationLib="org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe",
                     parameters={},
                 ),
@@ -560,8 +560,8 @@ class HiveIcebergCatalog(IcebergCatalog):
     def _columns(document: Document) -> list[Any]:
         from storage.clients.hive_client import thrift  # noqa: PLC0415 - as above
 
-        wanted = document["current-schema-id"]
-        schema = next(one for one in document["schemas"] if one["schema-id"] == wanted)
+        schema_id = document["current-schema-id"]
+        schema = next(entry for entry in document["schemas"] if entry["schema-id"] == schema_id)
         return [
             thrift().FieldSchema(name=field["name"], type=hive_type(field["type"]), comment=None)
             for field in schema["fields"]
@@ -583,6 +583,6 @@ def hive_type(type_: Any) -> str:
     if type_["type"] == "map":
         return f"map<{hive_type(type_['key'])},{hive_type(type_['value'])}>"
     if type_["type"] == "struct":
-        fields = (f"{one['name']}:{hive_type(one['type'])}" for one in type_["fields"])
+        fields = (f"{field['name']}:{hive_type(field['type'])}" for field in type_["fields"])
         return f"struct<{','.join(fields)}>"
     raise UnsupportedFeatureError("Hive has no such type", type=str(type_))

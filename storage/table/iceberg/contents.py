@@ -53,11 +53,11 @@ class Contents:
     def __init__(self, table: TableCore) -> None:
         self._table = table
         options = table.options
-        every = options.deletion_vectors_enabled or options.merge_engine == "first-row"
+        level_one = options.deletion_vectors_enabled or options.merge_engine == "first-row"
         if not table.schema.primary_keys:
             self._lowest = 0
         else:
-            self._lowest = 1 if every else options.num_levels - 1
+            self._lowest = 1 if level_one else options.num_levels - 1
 
     def files(self, snapshot: Snapshot) -> list[VisibleFile]:
         """All visible files."""
@@ -75,19 +75,19 @@ class Contents:
             entry.kind is FileKind.DELETE and entry.file.level < self._lowest for entry in entries
         )
         differs = hidden_before or snapshot.commit_kind.value != "COMPACT"
-        both = added.keys() & removed.keys()
+        common = added.keys() & removed.keys()
         return (
-            [file for path, file in added.items() if path not in both],
-            removed.keys() - both,
+            [file for path, file in added.items() if path not in common],
+            removed.keys() - common,
             differs,
         )
 
     def vectors(
         self, before: Snapshot | None, snapshot: Snapshot, added: Iterable[VisibleFile]
     ) -> tuple[dict[str, DeletionFile], set[str]]:
-        """What became of the deletion vectors, from one snapshot to a later one.
+        """Changes of the deletion vectors from one snapshot to a later one.
 
-        Only index files that changed, and those of the buckets of new files, are looked into.
+        Only index files that changed, and those of the buckets of new files, are read.
 
         Args:
             before: None: there were none.
@@ -95,29 +95,29 @@ class Contents:
 
         Returns:
             Vectors that may be new, by path of the data file, which need not be visible; and paths
-            of data files whose vectors are gone.
+            of data files whose vectors were removed.
         """
         table = self._table
         old = index_files(table, before, IndexType.DELETION_VECTORS)
         new = index_files(table, snapshot, IndexType.DELETION_VECTORS)
         buckets = {(file.entry.partition, file.entry.bucket) for file in added}
-        found: dict[str, DeletionFile] = {}
-        gone = set[str]()
+        vectors: dict[str, DeletionFile] = {}
+        stale = set[str]()
         for bucket in old.keys() | new.keys():
-            was = {file.file_name: file for file in old.get(bucket, ())}
-            has = {file.file_name: file for file in new.get(bucket, ())}
-            if was.keys() == has.keys() and bucket not in buckets:
+            prior = {file.file_name: file for file in old.get(bucket, ())}
+            after = {file.file_name: file for file in new.get(bucket, ())}
+            if prior.keys() == after.keys() and bucket not in buckets:
                 continue
-            fresh = [one for name, one in has.items() if name not in was or bucket in buckets]
-            lost = [one for name, one in was.items() if name not in has]
-            found |= {
+            fresh = [file for name, file in after.items() if name not in prior or bucket in buckets]
+            removed = [file for name, file in prior.items() if name not in after]
+            vectors |= {
                 table.data_path(*bucket, name): vector
                 for name, vector in bucket_vectors(table, bucket, fresh).items()
             }
-            gone.update(
-                table.data_path(*bucket, name) for name in bucket_vectors(table, bucket, lost)
+            stale.update(
+                table.data_path(*bucket, name) for name in bucket_vectors(table, bucket, removed)
             )
-        return found, gone - found.keys()
+        return vectors, stale - vectors.keys()
 
     @staticmethod
     def _of(entries: Iterable[ManifestEntry], kind: FileKind) -> Iterator[ManifestEntry]:
@@ -201,15 +201,15 @@ def _statistics(meta: DataFileMeta, schema: TableSchema, written: TableSchema) -
     fields = [written.field(name) for name in names]
     types = [field.type for field in fields]
     lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
-    now = {field.id: field.type for field in schema.fields}
+    current = {field.id: field.type for field in schema.fields}
     nulls, counts, lower, upper = [], [], [], []
     for field, low, high, null_count in zip(fields, lows, highs, stats.null_counts, strict=True):
-        if field.id not in now:
+        if field.id not in current:
             continue
         if null_count is not None:
             counts.append({"key": field.id, "value": meta.row_count})
             nulls.append({"key": field.id, "value": null_count})
-        if now[field.id] != field.type:
+        if current[field.id] != field.type:
             continue
         first, last = bound(low, field), bound(high, field)
         if first is not None and last is not None:

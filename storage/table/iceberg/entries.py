@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifests of one Iceberg snapshot, made from those of the snapshot before.
+"""The manifests of one Iceberg snapshot, derived from those of the previous snapshot.
 
-What a commit costs follows from what it changed: entries of manifests and the names in them are
-kept per process, manifests hold a bounded number of files, those that lose none stay as they are,
-and small ones are merged once there are enough of them.
+The cost of a commit is proportional to its changes: manifest entries, also by name, are cached per
+process, manifests hold a bounded number of files, those that lose none are reused, and small ones
+are merged once there are enough of them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ class _Held:
 
     def __init__(self, entries: list[Entry]) -> None:
         self.entries = entries
-        self.live = {entry_name(one): one for one in entries if one["status"] != DELETED}
+        self.live = {entry_name(entry): entry for entry in entries if entry["status"] != DELETED}
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -64,11 +64,11 @@ class ManifestReader:
 
     def _held(self, manifest: Manifest) -> _Held:
         path = manifest["manifest_path"]
-        known = _HELD.get(path)
-        if known is None:
-            known = _Held(decode(self._file_io.read_bytes(path)))
-            _HELD.put(path, known)
-        return known
+        cached = _HELD.get(path)
+        if cached is None:
+            cached = _Held(decode(self._file_io.read_bytes(path)))
+            _HELD.put(path, cached)
+        return cached
 
     def entries(self, manifest: Manifest) -> list[Entry]:
         """All entries of a manifest."""
@@ -81,9 +81,9 @@ class ManifestReader:
     def find(self, manifests: Sequence[Manifest], names: Iterable[str]) -> Iterator[Entry]:
         """Live entries of some names."""
         names = list(names)
-        held = [self._held(one).live for one in manifests] if names else []
+        lookups = [self._held(manifest).live for manifest in manifests] if names else []
         for name in names:
-            for live in held:
+            for live in lookups:
                 if name in live:
                     yield live[name]
                     break
@@ -96,7 +96,7 @@ class SnapshotManifests:
         sequence: its sequence number.
         next_row_id: first row id that is free.
         counts: files and rows added and removed, by their names in a summary.
-        write_file: writes a new manifest; gives its path.
+        write_file: writes a new manifest; returns its path.
     """
 
     def __init__(
@@ -156,31 +156,31 @@ class SnapshotManifests:
         return {**entry, "status": DELETED, "snapshot_id": self._snapshot.id}
 
     def without(self, manifests: Iterable[Manifest], removed: set[str]) -> list[Manifest]:
-        """The manifests without some files: those that hold one are written anew."""
-        kept = []
+        """The manifests without some files: those that hold one are rewritten."""
+        result = []
         for manifest in manifests:
             if not live_files(manifest):
                 continue  # all its files were removed by an earlier snapshot
             if not removed:
-                kept.append(manifest)
+                result.append(manifest)
                 continue
             live = self._reader.live(manifest)
             if live.keys().isdisjoint(removed):
-                kept.append(manifest)
+                result.append(manifest)
                 continue
             entries = [
-                self._removed(one) if name in removed else {**one, "status": EXISTING}
-                for name, one in live.items()
+                self._removed(entry) if name in removed else {**entry, "status": EXISTING}
+                for name, entry in live.items()
             ]
-            kept += self.write(entries, manifest["content"])
-        return kept
+            result += self.write(entries, manifest["content"])
+        return result
 
     def merged(self, manifests: list[Manifest], content: int) -> list[Manifest]:
-        """Small manifests of earlier snapshots in few full ones, once there are many of them."""
+        """The manifests, with small ones of earlier snapshots merged once they are many."""
         small = [
-            one
-            for one in manifests
-            if one["added_snapshot_id"] != self._snapshot.id and live_files(one) < _FULL_ENTRIES
+            item
+            for item in manifests
+            if item["added_snapshot_id"] != self._snapshot.id and live_files(item) < _FULL_ENTRIES
         ]
         options = self._options
         fills = sum(map(live_files, small)) >= _FULL_ENTRIES
@@ -194,12 +194,12 @@ class SnapshotManifests:
             for manifest in small
             for entry in self._reader.live(manifest).values()
         ]
-        paths = {one["manifest_path"] for one in small}
-        rest = [one for one in manifests if one["manifest_path"] not in paths]
+        paths = {manifest["manifest_path"] for manifest in small}
+        rest = [manifest for manifest in manifests if manifest["manifest_path"] not in paths]
         return [*self.write(entries, content), *rest]
 
     def write(self, entries: Sequence[Entry], content: int) -> list[Manifest]:
-        """Write manifests; how the list describes them."""
+        """Write manifests; returns their records in the manifest list."""
         return [
             self._written(entries[at : at + _FULL_ENTRIES], content)
             for at in range(0, len(entries), _FULL_ENTRIES)
@@ -209,8 +209,8 @@ class SnapshotManifests:
         data = self._format.encode(entries, content)
         path = self.write_file(data)
         _HELD.put(path, _Held(list(entries)))
-        live = [one["sequence_number"] for one in entries if one["status"] != DELETED]
-        found: Manifest = {
+        live = [entry["sequence_number"] for entry in entries if entry["status"] != DELETED]
+        manifest: Manifest = {
             "manifest_path": path,
             "manifest_length": len(data),
             "partition_spec_id": 0,
@@ -220,15 +220,15 @@ class SnapshotManifests:
             "added_snapshot_id": self._snapshot.id,
         }
         for name, status in (("added", ADDED), ("existing", EXISTING), ("deleted", DELETED)):
-            rows = [one["data_file"]["record_count"] for one in entries if one["status"] == status]
-            found[f"{name}_files_count"] = len(rows)
-            found[f"{name}_rows_count"] = sum(rows)
+            rows = [e["data_file"]["record_count"] for e in entries if e["status"] == status]
+            manifest[f"{name}_files_count"] = len(rows)
+            manifest[f"{name}_rows_count"] = sum(rows)
         if content == DATA:
-            # what a reader would give to files without row ids; all of ours have their own
-            found["first_row_id"] = min(
-                (one["data_file"].get("first_row_id") or 0 for one in entries), default=0
+            # base of the row ids that readers assign to files without; ours all have their own
+            manifest["first_row_id"] = min(
+                (entry["data_file"].get("first_row_id") or 0 for entry in entries), default=0
             )
-        return found
+        return manifest
 
 
 def live_files(manifest: Manifest) -> int:
@@ -238,13 +238,13 @@ def live_files(manifest: Manifest) -> int:
 
 def totals(manifests: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Totals of a snapshot, as a summary has them."""
-    found = dict.fromkeys(("total-records", "total-data-files", "total-position-deletes"), 0)
-    found["total-delete-files"] = 0
-    for one in manifests:
-        rows = one["added_rows_count"] + one["existing_rows_count"]
+    sums = dict.fromkeys(("total-records", "total-data-files", "total-position-deletes"), 0)
+    sums["total-delete-files"] = 0
+    for manifest in manifests:
+        rows = manifest["added_rows_count"] + manifest["existing_rows_count"]
         names = ("total-data-files", "total-records")
-        if one["content"] == DELETES:
+        if manifest["content"] == DELETES:
             names = ("total-delete-files", "total-position-deletes")
-        found[names[0]] += live_files(dict(one))
-        found[names[1]] += rows
-    return {name: str(number) for name, number in found.items()}
+        sums[names[0]] += live_files(dict(manifest))
+        sums[names[1]] += rows
+    return {name: str(number) for name, number in sums.items()}

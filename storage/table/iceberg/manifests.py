@@ -2,7 +2,7 @@
 """Manifests and manifest lists of Iceberg as Avro bytes.
 
 Source: Iceberg table specification, "Manifests", "Manifest Lists", appendix A. Entries are dicts
-as fastavro reads them; `DATA` and `DELETES` are values of `content`. A manifest is written anew
+as fastavro reads them; `DATA` and `DELETES` are values of `content`. A manifest is rewritten
 whenever it loses a file, so entries keep the bytes of their data file, which never changes.
 """
 
@@ -173,7 +173,7 @@ class ManifestFormat:
             head = heads.get(numbers)
             if head is None:
                 present = b"\x02"
-                head = heads[numbers] = present.join(_long(one) for one in numbers)
+                head = heads[numbers] = present.join(_long(number) for number in numbers)
             if _BYTES not in entry:
                 file = io.BytesIO()
                 fastavro.schemaless_writer(file, self._file, entry["data_file"])
@@ -205,12 +205,12 @@ _SYNC = b"lakeward manifest"[:16]
 def _long(value: int) -> bytes:
     """A number as Avro writes it."""
     value = (value << 1) ^ (value >> 63)
-    found = bytearray()
+    output = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        output.append(value & 127 | 128)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    output.append(value)
+    return bytes(output)
 
 
 def encode_list(

@@ -3,13 +3,13 @@
 
 `v<N>.metadata.json` describes the table as of its snapshot N, and all snapshots and tags that the
 table still has; Iceberg's snapshot ids are the table's. It is published by create-if-absent after
-snapshot N, so it never shows what the table does not have. Who dies between the two leaves a twin
-that is behind; the next `sync` of anyone publishes all missing versions in order, from the
-manifests of the last one or, where snapshots between have expired, anew from the live files.
-Several at once do no harm: one creates a version, the others start over.
+snapshot N, so it never shows what the table does not have. A process that dies between the two
+leaves stale metadata; the next `sync` of any process publishes all missing versions in order, from
+the manifests of the last one or, where snapshots between have expired, from the live files.
+Concurrent processes do no harm: one creates a version, the others retry.
 
-After a rollback versions beyond the newest snapshot are removed, and snapshots whose id was given
-anew are distinguished by the time and uuid in their summary. Sequence numbers only grow.
+After a rollback versions beyond the newest snapshot are removed, and snapshots whose id was reused
+are distinguished by the time and uuid in their summary. Sequence numbers only grow.
 
 A branch has versions of its own in its directory, made the same way. The table's versions show the
 newest snapshot of each as a reference, under an id of its own: ids of branches and of the table
@@ -74,7 +74,7 @@ _OWN = re.compile(
     r"v\d+\.metadata\.json|[0-9a-f-]{36}-m\d+\.avro|snap-\d+-[0-9a-f-]{36}\.avro"
     r"|dv-[0-9a-f-]+\.puffin|\.(v\d+\.metadata\.json|version-hint\.text)\..+\.tmp"
 )
-"""Names of the files that are written here, but for the hint."""
+"""Names of the files that are written here, except the hint."""
 
 _TRIES = 20
 _MARK = "lakeward.snapshot"
@@ -110,12 +110,12 @@ class Written:
 
 @dataclasses.dataclass(slots=True)
 class _Version:
-    """A version under way.
+    """A version being written.
 
     Attributes:
         document: content of the metadata file.
         manifests: of its current snapshot.
-        files: paths of new files, removed if the version is lost.
+        files: paths of new files, removed if another writer creates the version.
     """
 
     document: _Document
@@ -127,7 +127,7 @@ class IcebergTwin:
     """The Iceberg metadata of a table.
 
     Args:
-        follow: let the catalog service follow, and remove what no version needs any more.
+        follow: update the catalog service, and remove what no version needs any more.
 
     Attributes:
         directory: of the metadata files.
@@ -135,7 +135,7 @@ class IcebergTwin:
 
     Raises:
         InvalidOptionError: an option of the catalog service is missing or wrong.
-        UnsupportedFeatureError: the table has what Iceberg lacks.
+        UnsupportedFeatureError: the table uses what Iceberg lacks.
     """
 
     def __init__(self, table: TableCore, *, follow: bool = True) -> None:
@@ -164,7 +164,7 @@ class IcebergTwin:
             Number of versions published.
 
         Raises:
-            CommitConflictError: others published again and again meanwhile.
+            CommitConflictError: other writers published concurrently at every attempt.
             RetryableError, InvalidRequestError: of the catalog service, see `IcebergCatalog`. The
                 metadata files are published then.
         """
@@ -173,7 +173,7 @@ class IcebergTwin:
             if published is not None:
                 return published
         raise CommitConflictError(
-            "the Iceberg metadata is published by others again and again",
+            "other writers published the Iceberg metadata at every attempt",
             hint="run `lakeward table iceberg-sync`",
             table=self._table.layout.root,
         )
@@ -187,17 +187,17 @@ class IcebergTwin:
         if self._catalog is not None:
             self._catalog.drop()
         if not self.directory.startswith(f"{self._table.layout.root}/"):
-            paths = [one.path for one in self.candidates()]
+            paths = [status.path for status in self.candidates()]
             self._table.file_io.delete_many([*paths, f"{self.directory}/{_HINT}"])
             self._table.file_io.prune(self.directory.removesuffix("/metadata"))
 
     def candidates(self) -> list[FileStatus]:
-        """Metadata files there are, but for the hint and files of others."""
-        found = self._table.file_io.list(self.directory)
-        return [one for one in found if _OWN.fullmatch(one.name)]
+        """The existing metadata files, except the hint and foreign files."""
+        files = self._table.file_io.list(self.directory)
+        return [status for status in files if _OWN.fullmatch(status.name)]
 
     def named(self) -> set[str]:
-        """Names of the metadata files that some version needs which readers may be at.
+        """Names of the metadata files of all versions that readers may use.
 
         Those are the newest version, and those before it that it still lists.
         """
@@ -205,11 +205,11 @@ class IcebergTwin:
         if not versions:
             return set()
         newest = self._read(max(versions)) or {}
-        logged = {one["metadata-file"] for one in newest.get("metadata-log", ())}
-        numbers = [one for one, path in versions.items() if path in logged]
-        documents = [newest, *(self._read(one) or {} for one in numbers)]
+        logged = {entry["metadata-file"] for entry in newest.get("metadata-log", ())}
+        numbers = [number for number, path in versions.items() if path in logged]
+        documents = [newest, *(self._read(number) or {} for number in numbers)]
         snapshots = {
-            one["manifest-list"]: one for found in documents for one in found.get("snapshots", ())
+            item["manifest-list"]: item for doc in documents for item in doc.get("snapshots", ())
         }
         paths = {versions[max(versions)], *logged}
         for snapshot in snapshots.values():
@@ -218,7 +218,7 @@ class IcebergTwin:
         return {path.rpartition("/")[2] for path in paths}
 
     def _sync(self, hidden: Collection[int], added: Snapshot | None) -> int | None:
-        """One try; None when another was faster."""
+        """One attempt; None when another writer won."""
         latest = added or self._table.latest_snapshot()
         if latest is None:
             return 0
@@ -228,7 +228,7 @@ class IcebergTwin:
             after = self._restarted(latest, document, head)
             published = 1
         elif base["snapshot-id"] < latest.id <= head:
-            # versions of snapshots that were rolled back are in the way
+            # versions of snapshots that were rolled back occupy the ids
             self._replace(self._refreshed(document, base, latest, hidden), base["snapshot-id"])
             return None
         elif base["snapshot-id"] == latest.id:
@@ -243,7 +243,7 @@ class IcebergTwin:
             after = self._continued(document, base, latest, snapshots, hidden)
             published = len(snapshots)
         if after is None or (hidden and published):
-            return None  # what is hidden leaves a version that is there
+            return None  # the next attempt removes the hidden snapshots from the version
         if self._catalog is not None:
             self._catalog.follow(self._newest)
         if document is not None and self._follow:
@@ -253,7 +253,7 @@ class IcebergTwin:
     def _restarted(
         self, latest: Snapshot, before: _Document | None, head: int | None
     ) -> _Document | None:
-        """Publish a version with the newest snapshot alone; None when another was faster."""
+        """Publish a version with the newest snapshot alone; None when another writer won."""
         version = _Version(self._empty(before, latest), [])
         added = self._contents.files(latest)
         self._write_snapshot(version, latest, None, added, set(), differs=True)
@@ -272,7 +272,7 @@ class IcebergTwin:
         snapshots: Sequence[Snapshot],
         hidden: Collection[int],
     ) -> _Document | None:
-        """Publish a version for each snapshot; None when another was faster."""
+        """Publish a version for each snapshot; None when another writer won."""
         refreshed = self._refreshed(document, base, latest, hidden)
         version = _Version(refreshed, self._manifests(base))
         before = self._table.snapshots.recall(base["snapshot-id"])
@@ -287,18 +287,18 @@ class IcebergTwin:
         return version.document
 
     def versions(self) -> dict[int, str]:
-        """Paths of the versions there are; files that others named are not among them."""
+        """Paths of the existing versions, without foreign files."""
         return {
-            int(found[1]): status.path
+            int(match[1]): status.path
             for status in self._table.file_io.list(self.directory)
-            if (found := _VERSION.fullmatch(status.name))
+            if (match := _VERSION.fullmatch(status.name))
         }
 
     def _head(self, latest: Snapshot, *, listing: bool) -> tuple[int | None, _Document | None]:
         """The newest version and its content.
 
-        Right after a commit it is most often that of the snapshot before; should it be another,
-        its version is in the way of the new one, and the next try lists them.
+        Right after a commit it is usually that of the previous snapshot; if it is another, creating
+        the new version fails, and the next attempt lists them.
         """
         if not listing and latest.id > 1:
             document = self._read(latest.id - 1)
@@ -314,31 +314,31 @@ class IcebergTwin:
             document = self._read(head)
             if document is not None:
                 return self._path(head), document
-        raise CorruptDataError("the newest Iceberg metadata is gone", path=self.directory)
+        raise CorruptDataError("the newest Iceberg metadata is missing", path=self.directory)
 
     def _read(self, version: int) -> _Document | None:
         try:
-            found = msgspec.json.decode(self._table.file_io.read_bytes(self._path(version)))
+            document = msgspec.json.decode(self._table.file_io.read_bytes(self._path(version)))
         except FileNotFoundError:
             return None
-        if not isinstance(found, dict) or found["location"] != self._table.layout.root:
+        if not isinstance(document, dict) or document["location"] != self._table.layout.root:
             return None  # the directory was renamed: the document names files of the old one
-        return found
+        return document
 
     def _common(self, document: _Document, latest: Snapshot) -> _Document | None:
         """The newest Iceberg snapshot whose snapshot, and all later ones, the table has."""
         table = self._table
         if document.get("format-version") != self._version:
             return None
-        for known in sorted(_own(document), key=lambda one: -int(one["snapshot-id"])):
-            if known["snapshot-id"] > latest.id:
+        for candidate in sorted(_own(document), key=lambda item: -int(item["snapshot-id"])):
+            if candidate["snapshot-id"] > latest.id:
                 continue
             try:
-                own = table.snapshots.recall(known["snapshot-id"])
-                if known["summary"].get(_MARK) == _mark(own):
-                    for between in range(own.id + 1, latest.id):
+                snapshot = table.snapshots.recall(candidate["snapshot-id"])
+                if candidate["summary"].get(_MARK) == _mark(snapshot):
+                    for between in range(snapshot.id + 1, latest.id):
                         table.snapshots.recall(between)
-                    return dict(known)
+                    return dict(candidate)
             except NotFoundError:
                 return None
         return None
@@ -370,17 +370,17 @@ class IcebergTwin:
             sequence=max(snapshot.id, int(document["last-sequence-number"]) + 1),
             next_row_id=first_row_id,
         )
-        data = [each for each in version.manifests if each["content"] == DATA]
-        deletes = [each for each in version.manifests if each["content"] == DELETES]
-        kept = manifests.without(data, removed)
+        data = [manifest for manifest in version.manifests if manifest["content"] == DATA]
+        deletes = [manifest for manifest in version.manifests if manifest["content"] == DELETES]
+        result = manifests.without(data, removed)
         if added:
-            files = [data_file(one, self._table.schema, self._table.schemas.read) for one in added]
-            kept += manifests.write([manifests.added(one) for one in files], DATA)
-        kept = manifests.merged(kept, DATA)
+            files = [data_file(f, self._table.schema, self._table.schemas.read) for f in added]
+            result += manifests.write([manifests.added(file) for file in files], DATA)
+        result = manifests.merged(result, DATA)
         if self._version > 2:
             changes = self._contents.vectors(before, snapshot, added)
-            kept += self._marked(version, manifests, kept, deletes, removed, changes)
-        version.manifests = kept
+            result += self._marked(version, manifests, result, deletes, removed, changes)
+        version.manifests = result
         self._add_snapshot(version, snapshot, manifests, differs=differs)
 
     def _add_snapshot(
@@ -446,24 +446,24 @@ class IcebergTwin:
         removed: set[str],
         changes: tuple[Mapping[str, DeletionFile], set[str]],
     ) -> list[Manifest]:
-        """Delete manifests of the snapshot: of every data file the newest vector alone."""
-        wanted, gone = changes
-        known = {
+        """Delete manifests of the snapshot: only the newest vector of every data file."""
+        newest, stale = changes
+        rows = {
             entry_name(entry): entry["data_file"]["record_count"]
-            for entry in self._reader.find(deletes, wanted)
+            for entry in self._reader.find(deletes, newest)
         }
         changed = [
             path
-            for path, vector in wanted.items()
-            if path not in known or vector.cardinality is None or known[path] != vector.cardinality
+            for path, vector in newest.items()
+            if path not in rows or vector.cardinality is None or rows[path] != vector.cardinality
         ]
-        files = {entry_name(one): one["data_file"] for one in self._reader.find(data, changed)}
-        fresh = {path: wanted[path] for path in changed if path in files}
-        kept = manifests.without(deletes, gone | removed | fresh.keys())
+        files = {entry_name(e): e["data_file"] for e in self._reader.find(data, changed)}
+        fresh = {path: newest[path] for path in changed if path in files}
+        result = manifests.without(deletes, stale | removed | fresh.keys())
         if fresh:
             vectors = list(self._vectors(version, manifests, fresh, files))
-            kept += manifests.write(vectors, DELETES)
-        return manifests.merged(kept, DELETES)
+            result += manifests.write(vectors, DELETES)
+        return manifests.merged(result, DELETES)
 
     def _vectors(
         self,
@@ -472,14 +472,14 @@ class IcebergTwin:
         fresh: Mapping[str, DeletionFile],
         files: Mapping[str, Mapping[str, Any]],
     ) -> Iterator[Entry]:
-        """Write one Puffin file; its entries."""
+        """Write one Puffin file; yields its entries."""
         loaded = load_vectors(self._table.file_io, fresh)
         content, blobs = encode_puffin(sorted(loaded.items()))
         path = f"{self.directory}/dv-{self._table.ids.uuid()}.puffin"
         self._write(version, path, content)
         for blob in blobs:
-            found = vector_file(files[blob.path], blob, path, len(content))
-            yield manifests.added(found)
+            file = vector_file(files[blob.path], blob, path, len(content))
+            yield manifests.added(file)
 
     def _empty(self, before: _Document | None, latest: Snapshot) -> _Document:
         """A document without snapshots, of the same table as the one before."""
@@ -512,23 +512,23 @@ class IcebergTwin:
         return document
 
     def _properties(self) -> dict[str, str]:
-        """Properties of the table; Iceberg's own cleaning must leave the shared data files."""
+        """Properties of the table; Iceberg's garbage collection must keep the shared data files."""
         return {OWNER: self._table.layout.root, "gc.enabled": "false"}
 
     def _schemas(self, latest: Snapshot) -> list[_Document]:
-        found = []
+        schemas = []
         for schema_id in range(latest.schema_id + 1):
             try:
                 schema = self._table.schemas.read(schema_id)
             except NotFoundError:
                 continue
             key = (self._table.layout.root, schema_id)
-            known = _SCHEMAS.get(key)
-            if known is None or known[0] is not schema:
-                known = (schema, iceberg_schema(schema))
-                _SCHEMAS.put(key, known)
-            found.append(known[1])
-        return found
+            cached = _SCHEMAS.get(key)
+            if cached is None or cached[0] is not schema:
+                cached = (schema, iceberg_schema(schema))
+                _SCHEMAS.put(key, cached)
+            schemas.append(cached[1])
+        return schemas
 
     def _refreshed(
         self, document: _Document, base: _Document, latest: Snapshot, hidden: Collection[int]
@@ -538,16 +538,16 @@ class IcebergTwin:
         earliest = self._table.snapshots.earliest_id() or 0
         tagged = {tag.snapshot.id for tag in tags}
         snapshots = [
-            one
-            for one in _own(document)
-            if one["snapshot-id"] <= base["snapshot-id"]
+            snapshot
+            for snapshot in _own(document)
+            if snapshot["snapshot-id"] <= base["snapshot-id"]
             and (
-                one["snapshot-id"] in tagged
-                or (one["snapshot-id"] >= earliest and one["snapshot-id"] not in hidden)
-                or one["snapshot-id"] == base["snapshot-id"]
+                snapshot["snapshot-id"] in tagged
+                or (snapshot["snapshot-id"] >= earliest and snapshot["snapshot-id"] not in hidden)
+                or snapshot["snapshot-id"] == base["snapshot-id"]
             )
         ]
-        ids = {one["snapshot-id"] for one in snapshots}
+        ids = {snapshot["snapshot-id"] for snapshot in snapshots}
         refs = {
             tag.name: {"snapshot-id": tag.snapshot.id, "type": "tag"}
             for tag in tags
@@ -563,11 +563,11 @@ class IcebergTwin:
             "current-snapshot-id": base["snapshot-id"],
             "properties": self._properties(),
             "snapshots": [*snapshots, *branches.values()],
-            "snapshot-log": [one for one in document["snapshot-log"] if one["snapshot-id"] in ids],
+            "snapshot-log": [log for log in document["snapshot-log"] if log["snapshot-id"] in ids],
             "refs": {
                 **{
-                    name: {"snapshot-id": one["snapshot-id"], "type": "branch"}
-                    for name, one in branches.items()
+                    name: {"snapshot-id": head["snapshot-id"], "type": "branch"}
+                    for name, head in branches.items()
                 },
                 **refs,
                 "main": {"snapshot-id": base["snapshot-id"], "type": "branch"},
@@ -581,31 +581,31 @@ class IcebergTwin:
         table = self._table
         if table.layout.branch != _MAIN:
             return
-        known = {one["manifest-list"]: one for one in document["snapshots"] if _is_branch(one)}
+        heads = {item["manifest-list"]: item for item in document["snapshots"] if _is_branch(item)}
         for name in branch_names(table):
-            found = _newest_of(table.file_io, _branch_directory(table, name))
-            if found is None:
+            doc = _newest_of(table.file_io, _branch_directory(table, name))
+            if doc is None:
                 continue
-            head = next(one for one in found["snapshots"] if one["snapshot-id"] == _current(found))
+            head = next(item for item in doc["snapshots"] if item["snapshot-id"] == _current(doc))
             fields = next(
-                one["fields"] for one in found["schemas"] if one["schema-id"] == head["schema-id"]
+                item["fields"] for item in doc["schemas"] if item["schema-id"] == head["schema-id"]
             )
-            same = [one["schema-id"] for one in schemas if one["fields"] == fields]
+            same = [schema["schema-id"] for schema in schemas if schema["fields"] == fields]
             if not same:
                 _LOG.warning(
-                    "a branch is not shown to Iceberg readers: the table has not got its columns",
+                    "a branch is not shown to Iceberg readers: the table lacks its columns",
                     extra={"table": table.layout.root, "branch": name},
                 )
                 continue
-            yield name, known.get(head["manifest-list"]) or _shown(head, name, same[-1], document)
+            yield name, heads.get(head["manifest-list"]) or _shown(head, name, same[-1], document)
 
     def _manifests(self, snapshot: Mapping[str, Any]) -> list[Manifest]:
         path = snapshot["manifest-list"]
-        known = _LISTS.get(path)
-        if known is None:
-            known = decode(self._table.file_io.read_bytes(path))
-            _LISTS.put(path, known)
-        return known
+        cached = _LISTS.get(path)
+        if cached is None:
+            cached = decode(self._table.file_io.read_bytes(path))
+            _LISTS.put(path, cached)
+        return cached
 
     def _write(self, version: _Version, path: str, content: bytes) -> None:
         """Write a new file of a version."""
@@ -620,7 +620,7 @@ class IcebergTwin:
         return path
 
     def _publish(self, version: _Version, snapshot: Snapshot) -> bool:
-        """Create a version; False when another was faster."""
+        """Create a version; False when another writer won."""
         document = self._logged(version.document)
         file_io = self._table.file_io
         content = msgspec.json.encode(document)
@@ -635,21 +635,21 @@ class IcebergTwin:
 
     def _logged(self, document: _Document) -> _Document:
         """The document with the versions before it in its log."""
-        kept = self._table.options.iceberg_previous_versions_max
+        limit = self._table.options.iceberg_previous_versions_max
         before = document.get("metadata-log", [])
         last = document["snapshot-log"][-2:-1]
         if last:
             path = self._path(last[0]["snapshot-id"])
             before = [
-                *(one for one in before if one["metadata-file"] != path),
+                *(entry for entry in before if entry["metadata-file"] != path),
                 {"timestamp-ms": last[0]["timestamp-ms"], "metadata-file": path},
             ]
-        return {**document, "metadata-log": before[len(before) - kept :] if kept else []}
+        return {**document, "metadata-log": before[len(before) - limit :] if limit else []}
 
     def _replace(self, document: _Document, version: int) -> None:
-        """Publish other snapshots or tags of a version that is there.
+        """Replace the snapshots or tags of an existing version.
 
-        Later versions go, unless others have just published them.
+        Later versions are removed, unless another writer has just published them.
         """
         content = msgspec.json.encode(document)
         self._table.file_io.overwrite_bytes(self._path(version), content)
@@ -674,41 +674,41 @@ class IcebergTwin:
     def _remove_superseded(self, before: _Document, after: _Document) -> None:
         """Remove what a later document does not need: versions, lists, manifests and vectors.
 
-        What a snapshot needs and its nearest kept neighbours do not, no other one needs: a manifest
-        or a vector that left the table never comes back.
+        What a snapshot needs and its nearest retained neighbours do not, no other one needs: a
+        manifest or a vector that was removed from the table is never added again.
         """
         snapshots = _own(after)
-        kept = {one["manifest-list"] for one in snapshots}
-        lost = [one for one in _own(before) if one["manifest-list"] not in kept]
+        lists = {snapshot["manifest-list"] for snapshot in snapshots}
+        expired = [snapshot for snapshot in _own(before) if snapshot["manifest-list"] not in lists]
         paths = set[str]()
-        if lost:
-            ids = [one["snapshot-id"] for one in snapshots]
+        if expired:
+            ids = [snapshot["snapshot-id"] for snapshot in snapshots]
             near = set[int]()
-            for one in lost:
-                near.update([other for other in ids if other <= one["snapshot-id"]][-1:])
-                near.update([other for other in ids if other >= one["snapshot-id"]][:1])
-            neighbours = [one for one in snapshots if one["snapshot-id"] in near]
-            paths = self._metadata_files(lost) - self._metadata_files(neighbours)
+            for snapshot in expired:
+                near.update([number for number in ids if number <= snapshot["snapshot-id"]][-1:])
+                near.update([number for number in ids if number >= snapshot["snapshot-id"]][:1])
+            neighbours = [snapshot for snapshot in snapshots if snapshot["snapshot-id"] in near]
+            paths = self._metadata_files(expired) - self._metadata_files(neighbours)
         if self._table.options.iceberg_delete_after_commit:
-            logged = {one["metadata-file"] for one in after["metadata-log"]}
+            logged = {entry["metadata-file"] for entry in after["metadata-log"]}
             current = self._path(after["current-snapshot-id"])
             last = before["snapshot-log"][-1:]
-            older = {one["metadata-file"] for one in before["metadata-log"]}
-            older |= {self._path(one["snapshot-id"]) for one in last}
+            older = {entry["metadata-file"] for entry in before["metadata-log"]}
+            older |= {self._path(entry["snapshot-id"]) for entry in last}
             paths |= older - logged - {current}
         self._table.delete_quietly(sorted(paths))
 
     def _metadata_files(self, snapshots: Iterable[Mapping[str, Any]]) -> set[str]:
         """Paths of the lists, manifests and Puffin files of snapshots."""
-        found = set[str]()
+        paths = set[str]()
         for snapshot in snapshots:
-            found.add(snapshot["manifest-list"])
+            paths.add(snapshot["manifest-list"])
             for manifest in self._manifests(snapshot):
-                found.add(manifest["manifest_path"])
+                paths.add(manifest["manifest_path"])
                 if manifest["content"] == DELETES:
                     live = self._reader.live(manifest).values()
-                    found.update(entry["data_file"]["file_path"] for entry in live)
-        return found
+                    paths.update(entry["data_file"]["file_path"] for entry in live)
+        return paths
 
     def _path(self, version: int) -> str:
         return f"{self.directory}/v{version}.metadata.json"
@@ -728,12 +728,12 @@ def _is_branch(snapshot: Mapping[str, Any]) -> bool:
 
 def _own(document: _Document) -> list[_Document]:
     """The snapshots of the table itself, without those of its branches."""
-    return [one for one in document["snapshots"] if not _is_branch(one)]
+    return [snapshot for snapshot in document["snapshots"] if not _is_branch(snapshot)]
 
 
 def _shown(head: _Document, branch: str, schema_id: int, document: _Document) -> _Document:
     """The newest snapshot of a branch as a snapshot of the table that has no parent."""
-    found = {
+    snapshot = {
         **head,
         "snapshot-id": uuid.uuid5(uuid.NAMESPACE_URL, head["manifest-list"]).int >> 66,
         "sequence-number": document["last-sequence-number"],
@@ -741,18 +741,18 @@ def _shown(head: _Document, branch: str, schema_id: int, document: _Document) ->
         "schema-id": schema_id,
         "summary": {**head["summary"], _BRANCH: branch},
     }
-    found.pop("parent-snapshot-id", None)
-    if "first-row-id" in found:
-        found |= {"first-row-id": document["next-row-id"], "added-rows": 0}
-    return found
+    snapshot.pop("parent-snapshot-id", None)
+    if "first-row-id" in snapshot:
+        snapshot |= {"first-row-id": document["next-row-id"], "added-rows": 0}
+    return snapshot
 
 
 def _newest_of(file_io: FileIO, directory: str) -> _Document | None:
     """The newest version in a directory; None: there is none."""
     numbers = [
-        int(found[1])
+        int(match[1])
         for status in file_io.list(directory)
-        if (found := _VERSION.fullmatch(status.name))
+        if (match := _VERSION.fullmatch(status.name))
     ]
     if not numbers:
         return None

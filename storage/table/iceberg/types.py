@@ -88,13 +88,13 @@ def iceberg_schema(schema: TableSchema) -> dict[str, Any]:
 
 
 def _field(field: DataField, path: str) -> dict[str, Any]:
-    found = {
+    column = {
         "id": field.id,
         "name": field.name,
         "required": not field.type.nullable,
         "type": _type(field.type, field.id, 1, path),
     }
-    return found if field.description is None else {**found, "doc": field.description}
+    return column if field.description is None else {**column, "doc": field.description}
 
 
 def _type(type_: DataType, owner: int, depth: int, path: str) -> Any:
@@ -154,7 +154,7 @@ _PROMOTIONS = {("int", "long"), ("float", "double")}
 
 
 def check_promotion(before: DataField, after: DataField) -> None:
-    """Check that a column's change of type is one that Iceberg readers know.
+    """Check that a column's change of type is one that Iceberg readers support.
 
     Raises:
         UnsupportedFeatureError: it is not; names the column.
@@ -172,7 +172,7 @@ def check_promotion(before: DataField, after: DataField) -> None:
         if grows and before.type.scale == after.type.scale:
             return
     raise UnsupportedFeatureError(
-        "Iceberg readers cannot read the old files of a column after this change of its type",
+        "Iceberg readers cannot read old files after this type change",
         hint="add a column of the new type, or set `metadata.iceberg.storage` to disabled",
         column=after.name,
         type=type_name(before.type),
@@ -184,11 +184,11 @@ def _inside(before: DataField, after: DataField) -> Iterator[tuple[DataField, Da
     """The fields, elements and values of a nested column before and after a change."""
     match before.type, after.type:
         case RowType(fields=old), RowType(fields=new):
-            known = {field.id: field for field in old}
+            by_id = {field.id: field for field in old}
             for field in new:
-                if field.id in known:
-                    named = dataclasses.replace(field, name=f"{after.name}.{field.name}")
-                    yield known[field.id], named
+                if field.id in by_id:
+                    child = dataclasses.replace(field, name=f"{after.name}.{field.name}")
+                    yield by_id[field.id], child
         case (ArrayType(element=first), ArrayType(element=second)) | (
             MapType(value=first),
             MapType(value=second),
@@ -248,7 +248,7 @@ def partition_value(value: RowValue) -> Any:
 
 
 def bound(value: RowValue, field: DataField) -> bytes | None:
-    """A lower or upper bound of a column in Iceberg's form; None: there is none to give."""
+    """A lower or upper bound of a column in Iceberg's form; None: no bound is available."""
     if value is None or not isinstance(field.type, AtomicType):
         return None
     match value:

@@ -3,8 +3,8 @@
 
 Source: SEMANTICS.md §F.16, FORMAT.md §11.4. What is computed of a column is what Apache Paimon's
 ANALYZE on Spark computes: bounds of numbers, truth values, dates and times; of texts and bytes
-their mean and largest length; the number of different values, about, where they are many. Rows are
-read batch by batch, only the columns asked for.
+their mean and largest length; the number of distinct values, approximate where it is large. Rows
+are read batch by batch, only the requested columns.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ _SIZES = {
     **dict.fromkeys(_TEXTS, 20),
     **dict.fromkeys(_BYTES, 100),
 }
-"""What a value takes where the values do not say [bytes], as Spark has it."""
+"""Default size of a value, where the values have no length [bytes], as in Spark."""
 
 _LONG_DECIMAL = 18
 _EXACT = 1 << 17
@@ -67,7 +67,7 @@ def analyze(
 ) -> Analysis | None:
     """Compute the statistics of the newest snapshot and commit them; None without snapshots.
 
-    Safe beside other writers: statistics say of which snapshot they are.
+    Safe beside other writers: statistics record their snapshot.
 
     Args:
         columns: of which statistics are wanted besides the number of rows; None = of all columns
@@ -106,8 +106,8 @@ def compute_statistics(
         on_progress(number, len(plan.splits))
         for batch in read.to_batches(split):
             count += batch.num_rows
-            for one in running:
-                one.add(batch.column(one.field.name))
+            for column in running:
+                column.add(batch.column(column.field.name))
     on_progress(len(plan.splits), len(plan.splits))
     size = sum(entry.file.file_size for entry in live_entries(table, snapshot))
     total = snapshot.total_record_count or 0
@@ -116,19 +116,19 @@ def compute_statistics(
         schema_id=snapshot.schema_id,
         merged_record_count=count,
         merged_record_size=round(size * min(1.0, count / total)) if total else 0,
-        columns={one.field.name: one.statistics() for one in running},
+        columns={column.field.name: column.statistics() for column in running},
     )
 
 
 def _chosen(table: FileStoreTable, columns: Sequence[str] | None) -> list[DataField]:
     if columns is None:
         return [field for field in table.schema.fields if isinstance(field.type, AtomicType)]
-    known = {field.name: field for field in table.schema.fields}
-    require_known(columns, list(known))
+    fields = {field.name: field for field in table.schema.fields}
+    require_known(columns, list(fields))
     for name in columns:
-        if not isinstance(known[name].type, AtomicType):
+        if not isinstance(fields[name].type, AtomicType):
             raise InvalidRequestError("a column of this type has no statistics", column=name)
-    return [known[name] for name in dict.fromkeys(columns)]
+    return [fields[name] for name in dict.fromkeys(columns)]
 
 
 def _narrowest(table: FileStoreTable) -> str:
@@ -137,7 +137,7 @@ def _narrowest(table: FileStoreTable) -> str:
 
 
 class _RunningColumn:
-    """Statistics of one column on their way."""
+    """Statistics of one column being computed."""
 
     def __init__(self, field: DataField) -> None:
         assert isinstance(field.type, AtomicType)
@@ -195,7 +195,7 @@ class _RunningColumn:
 
 
 class DistinctCount:
-    """Counts different values by their hashes: exactly up to a limit, about beyond it.
+    """Counts distinct values by their hashes: exactly up to a limit, approximately beyond it.
 
     Up to `_EXACT` hashes are kept; then a HyperLogLog of 16384 registers takes over, whose standard
     error is 0.8 %.
@@ -206,7 +206,7 @@ class DistinctCount:
         self._registers: npt.NDArray[np.uint8] | None = None
 
     def add(self, hashes: npt.NDArray[np.uint64]) -> None:
-        """Take the hashes of some values, in which every bit is as good as any other."""
+        """Add the hashes of some values; their bits must be uniformly distributed."""
         if self._registers is None:
             self._known = np.union1d(self._known, hashes)
             if len(self._known) <= _EXACT:
@@ -220,7 +220,7 @@ class DistinctCount:
         np.maximum.at(self._registers, places, ranks.astype(np.uint8))
 
     def estimate(self) -> int:
-        """The number of different values."""
+        """The number of distinct values."""
         if self._registers is None:
             return len(self._known)
         weights = np.exp2(-self._registers.astype(np.float64))
@@ -229,16 +229,16 @@ class DistinctCount:
 
 def _bounds(values: pa.Array) -> pa.Array:
     """Smallest and largest value; NaN is the largest, as Spark orders it."""
-    found = pc.min_max(values)
-    most = found["max"]
+    bounds = pc.min_max(values)
+    most = bounds["max"]
     if pa.types.is_floating(values.type):
         numbers = values.to_numpy(zero_copy_only=False)
         if np.isnan(numbers).any():
             most = pa.scalar(float("nan"), values.type)
             if np.isnan(numbers).all():
                 return pa.array([most.as_py()] * 2, values.type)
-            found = pc.min_max(pa.array(numbers[~np.isnan(numbers)], values.type))
-    return pa.array([found["min"], most], values.type)
+            bounds = pc.min_max(pa.array(numbers[~np.isnan(numbers)], values.type))
+    return pa.array([bounds["min"], most], values.type)
 
 
 def _hashes(values: pa.Array, type_: AtomicType) -> Any:

@@ -43,7 +43,7 @@ class Statistics:
     """What is known of the rows of one snapshot. None = unknown.
 
     Attributes:
-        snapshot_id: the snapshot that was looked at.
+        snapshot_id: the snapshot that was analyzed.
         merged_record_count: rows as read.
         merged_record_size: their size [bytes].
         columns: by column name.
@@ -124,7 +124,7 @@ def write_statistics(table: TableCore, statistics: Statistics) -> str:
     """Write a statistics file that no snapshot names yet; its name is for the ANALYZE commit.
 
     Raises:
-        InvalidRequestError: a column is not in the schema that was looked at.
+        InvalidRequestError: a column is not in the schema that was analyzed.
     """
     schema = table.schemas.read(statistics.schema_id)
     unknown = sorted(set(statistics.columns) - set(schema.field_names))
@@ -140,21 +140,21 @@ def write_statistics(table: TableCore, statistics: Statistics) -> str:
 
 
 def _members(value: Statistics | ColumnStatistics, names: Mapping[str, str]) -> dict[str, Any]:
-    found = {member: getattr(value, attribute) for attribute, member in names.items()}
-    return {member: content for member, content in found.items() if content is not None}
+    members = {member: getattr(value, attribute) for attribute, member in names.items()}
+    return {member: content for member, content in members.items() if content is not None}
 
 
 def _attributes(value: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    found = {}
+    attributes = {}
     for attribute, member in names.items():
         content = value.get(member)
-        wanted = str if member in _TEXTS else int
-        if not (content is None and member not in _REQUIRED) and not isinstance(content, wanted):
+        expected = str if member in _TEXTS else int
+        if not (content is None and member not in _REQUIRED) and not isinstance(content, expected):
             raise CorruptDataError(
-                "not a statistics file", member=member, expected=wanted.__name__, found=content
+                "not a statistics file", member=member, expected=expected.__name__, found=content
             )
-        found[attribute] = content
-    return found
+        attributes[attribute] = content
+    return attributes
 
 
 def _column(value: Any) -> ColumnStatistics:

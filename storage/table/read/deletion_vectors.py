@@ -2,8 +2,8 @@
 """Deletion vectors of buckets: finding them for a read, and changing them for a commit.
 
 Source: SEMANTICS.md §E, FORMAT.md §9.2. Where a table has fixed or dynamic buckets, one index file
-holds all vectors of a bucket and a change writes the whole file anew. Append tables without
-buckets have any number of index files, and a change writes anew those it touches.
+holds all vectors of a bucket and a change rewrites the whole file. Append tables without
+buckets have any number of index files, and a change rewrites those it touches.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ from storage.table.commit.live_files import BucketId
 from storage.table.core import TableCore
 
 _SPAN_BYTES = 4 * 1024 * 1024
-"""Vectors of one index file this near to each other are read at once: two files of the default
+"""Vectors of one index file within this distance are read at once: two files of the default
 target size. Requests to an object store cost more than the bytes between."""
 
 
@@ -60,7 +60,7 @@ class DeletionFile:
 def deletion_files(
     table: TableCore, snapshot: Snapshot | None
 ) -> Callable[[BucketId], Mapping[str, DeletionFile]]:
-    """Gives the deletion vectors of a bucket in a snapshot, by data file name.
+    """Returns the deletion vectors of a bucket in a snapshot, by data file name.
 
     Raises:
         FileNotFoundError: the index manifest is missing, as after expiry.
@@ -78,19 +78,19 @@ def bucket_vectors(
     Raises:
         CorruptDataError: there are two of one data file.
     """
-    found: dict[str, DeletionFile] = {}
+    vectors: dict[str, DeletionFile] = {}
     for file in files:
         path = index_path(table, *bucket, file)
         for vector in file.deletion_vectors or ():
-            if vector.data_file_name in found:
+            if vector.data_file_name in vectors:
                 raise CorruptDataError(
                     "a data file has two deletion vectors",
                     path=path,
                     offset=vector.offset,
                     file=vector.data_file_name,
                 )
-            found[vector.data_file_name] = _located(path, vector)
-    return found
+            vectors[vector.data_file_name] = _located(path, vector)
+    return vectors
 
 
 def _located(path: str, vector: DeletionVectorMeta) -> DeletionFile:
@@ -110,21 +110,21 @@ def load_vectors(file_io: FileIO, files: Mapping[str, DeletionFile]) -> dict[str
     loaded: dict[str, Bitmap] = {}
     ordered = sorted(files.items(), key=lambda item: (item[1].path, item[1].offset))
     for path, group in itertools.groupby(ordered, key=lambda item: item[1].path):
-        wanted = list(group)
-        start = wanted[0][1].offset
-        end = max(one.offset + bin_bytes(one.length) for _, one in wanted)
+        items = list(group)
+        start = items[0][1].offset
+        end = max(file.offset + bin_bytes(file.length) for _, file in items)
         with file_io.open_input(path) as source:
             whole = _read(source, start, end - start) if end - start <= _SPAN_BYTES else None
-            for name, one in wanted:
-                size = bin_bytes(one.length)
-                at = one.offset - start
-                data = _read(source, one.offset, size) if whole is None else whole[at : at + size]
-                loaded[name] = _checked(decode(data, path, one.offset, length=one.length), one)
+            for name, file in items:
+                size = bin_bytes(file.length)
+                at = file.offset - start
+                data = _read(source, file.offset, size) if whole is None else whole[at : at + size]
+                loaded[name] = _checked(decode(data, path, file.offset, length=file.length), file)
     return loaded
 
 
 def _read(source: pa.NativeFile, offset: int, size: int) -> bytes:
-    """What the file has of a range; the last vector of a file is asked for with room to spare."""
+    """The bytes of a range, as far as the file has them; that of a last vector may exceed it."""
     size = min(size, source.size() - offset)
     return bytes(source.read_at(size, offset)) if size > 0 else b""
 
@@ -142,7 +142,7 @@ def _checked(bitmap: Bitmap, file: DeletionFile) -> Bitmap:
 
 
 def selections(file_io: FileIO, files: Iterable[tuple[str, DeletionFile]]) -> dict[str, Except]:
-    """What vectors leave of their data files, by data file name. Raises as `load_vectors`."""
+    """The rows that vectors leave, by data file name. Raises as `load_vectors`."""
     vectors = load_vectors(file_io, dict(files))
     return {name: Except(bitmap) for name, bitmap in vectors.items() if bitmap}
 
@@ -192,9 +192,9 @@ class BucketVectors:
         return self._vectors.get(data_file)
 
     def selections(self, files: Iterable[DataFileMeta]) -> dict[str, Except]:
-        """What is left of those data files that lost rows, by name."""
-        found = ((file.file_name, self.vector_of(file.file_name)) for file in files)
-        return {name: Except(vector) for name, vector in found if vector}
+        """The live rows of data files with deleted rows, by name."""
+        vectors = ((file.file_name, self.vector_of(file.file_name)) for file in files)
+        return {name: Except(vector) for name, vector in vectors if vector}
 
     def mark(self, data_file: str, positions: npt.NDArray[np.integer] | Iterable[int]) -> int:
         """Mark rows of a data file as deleted.
@@ -205,14 +205,14 @@ class BucketVectors:
         Returns:
             How many were not marked before.
         """
-        known = self.vector_of(data_file)
+        previous = self.vector_of(data_file)
         if isinstance(positions, np.ndarray):
             rows = pyroaring.BitMap64(positions.astype(np.uint64))
         else:
             rows = pyroaring.BitMap64(positions)
-        if known is not None:
-            rows |= widened(known)
-        marked = len(rows) - (0 if known is None else len(known))
+        if previous is not None:
+            rows |= widened(previous)
+        marked = len(rows) - (0 if previous is None else len(previous))
         if marked:
             self._changed.add(data_file)
             bitmap64 = self._table.options.deletion_vectors_bitmap64
@@ -220,7 +220,7 @@ class BucketVectors:
         return marked
 
     def drop(self, data_file: str) -> None:
-        """Forget the vector of a data file that leaves the table."""
+        """Drop the vector of a data file that is removed from the table."""
         if self.vector_of(data_file) is not None:
             self._changed.add(data_file)
             del self._vectors[data_file]
@@ -238,7 +238,7 @@ class BucketVectors:
     def changes(self) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
         """Write what changed since the last call: the new index files, and those they replace.
 
-        The changes count as made: the next call gives only later ones. A bucket that had an
+        The changes count as committed: the next call returns only later ones. A bucket that had an
         index file and has no vectors any more gets a file without vectors where one file stands
         for the bucket (Java's readers and writers expect one).
         """
@@ -276,7 +276,7 @@ class BucketVectors:
             groups = list(roll(vectors, target))
         new: list[IndexFileMeta] = []
         try:
-            new.extend(write_deletion_vectors(self._table, *self._bucket, one) for one in groups)
+            new.extend(write_deletion_vectors(self._table, *self._bucket, part) for part in groups)
         except BaseException:
             paths = [index_path(self._table, *self._bucket, file) for file in new]
             self._table.delete_quietly(paths)
@@ -290,12 +290,12 @@ class BucketVectors:
         self._loaded.add(name)
         file = self._files[name]
         path = index_path(self._table, *self._bucket, file)
-        wanted = {
-            one.data_file_name: _located(path, one)
-            for one in file.deletion_vectors or ()
-            if one.data_file_name not in self._changed
+        files = {
+            vector.data_file_name: _located(path, vector)
+            for vector in file.deletion_vectors or ()
+            if vector.data_file_name not in self._changed
         }
-        self._vectors |= load_vectors(self._table.file_io, wanted)
+        self._vectors |= load_vectors(self._table.file_io, files)
 
 
 def _holders(files: Iterable[IndexFileMeta]) -> dict[str, str]:

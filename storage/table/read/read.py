@@ -2,8 +2,8 @@
 """From a split to rows: raw where a section is one run, merged elsewhere.
 
 Source: SEMANTICS.md §D.8. Columns that neither the caller nor the filter needs are not read; a
-merge needs the key columns and sequence fields besides, and merge engines that make a row of
-several need every column, since a value may depend on another. The filter is applied after
+merge needs the key columns and sequence fields besides, and merge engines that combine several
+rows need every column, since a value may depend on another. The filter is applied after
 merging, except in sections of one run, where no other version of a row exists. Row groups are
 left out by the same rule that `scan` applies to files: by key conditions anywhere, by value
 conditions in sections of one run. Rows that deletion vectors mark are left out before anything
@@ -11,7 +11,7 @@ else.
 
 Splits of changes (SEMANTICS.md §C.8, §C.9): changelog files and added files are read one by one
 without merging. Where states are compared or replaced, each is merged as in a batch read, whole.
-The filter is applied to the changes, so of an update only one half may stay.
+The filter is applied to the changes, so only one half of an update may pass it.
 """
 
 import concurrent.futures
@@ -84,7 +84,7 @@ _UNPACKED = 4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _PushDown:
-    """What is left to the readers of files: columns, and conditions on row groups."""
+    """What is pushed down to the file readers: columns, and conditions on row groups."""
 
     columns: tuple[str, ...]
     conditions: tuple[Predicate, ...] = ()
@@ -221,14 +221,14 @@ class TableRead:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _state(self, split: Split) -> Iterator[pa.RecordBatch]:
-        left = selections(self._table.file_io, split.deletion_vectors)
+        live_rows = selections(self._table.file_io, split.deletion_vectors)
         stored = self._retractions or self._numbered
         for section in split.sections:
             if len(section) > 1:
                 yield from self._merged(
                     split,
                     section,
-                    left,
+                    live_rows,
                     self._merge_push,
                     key_conditions=self._key_conditions,
                     retractions=self._retractions,
@@ -236,9 +236,9 @@ class TableRead:
                 continue
             for file in section[0].files:
                 if self._table.key_of is None or (file.delete_row_count == 0 and not stored):
-                    yield from self._raw(split, file, left, self._raw_push, plain=True)
+                    yield from self._raw(split, file, live_rows, self._raw_push, plain=True)
                 else:
-                    rows = self._raw(split, file, left, self._raw_push)
+                    rows = self._raw(split, file, live_rows, self._raw_push)
                     yield from rows if self._retractions else map(additions, rows)
 
     def _changes(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
@@ -247,9 +247,9 @@ class TableRead:
 
     def _changes_with_kinds(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
         if split.form is ChangeForm.STORED or self._table.key_of is None:
-            left = selections(self._table.file_io, split.vectors)
+            live_rows = selections(self._table.file_io, split.vectors)
             for file in split.files:
-                yield from self._raw(split, file, left, self._raw_push)
+                yield from self._raw(split, file, live_rows, self._raw_push)
             return
         before = self._merged_files(split, split.before, split.before_vectors)
         after = self._merged_files(split, split.files, split.vectors)
@@ -268,13 +268,13 @@ class TableRead:
         vectors: Iterable[tuple[str, DeletionFile]],
     ) -> Iterator[pa.RecordBatch]:
         """The rows that files of one bucket merge to: KeyValueBatches ascending by key, whole."""
-        left = selections(self._table.file_io, vectors)
+        live_rows = selections(self._table.file_io, vectors)
         for section in sections(files, self._table.key_of) if self._table.key_of else ():
             if len(section) > 1:
-                yield from self._merged(split, section, left, self._no_push)
+                yield from self._merged(split, section, live_rows, self._no_push)
                 continue
             for file in section[0].files:
-                rows = self._raw(split, file, left, self._no_push)
+                rows = self._raw(split, file, live_rows, self._no_push)
                 yield from filter(len, map(additions, rows))
 
     def _raw(
@@ -306,7 +306,7 @@ class TableRead:
         key_conditions: Sequence[Predicate] = (),
         retractions: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """The merged rows of a section; all versions of a key share the fate of its conditions."""
+        """The merged rows of a section; a key condition holds for all versions of a key or none."""
         table = self._table
         share = MERGE_WINDOW_BYTES // len(section)
         keys = table.schema.trimmed_primary_keys
@@ -395,8 +395,8 @@ class TableRead:
 
 def additions(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Without the rows of kind -U and -D."""
-    kept = ~are_retractions(batch.column(VALUE_KIND).to_numpy(zero_copy_only=False))
-    return batch if kept.all() else batch.filter(pa.array(kept))
+    is_addition = ~are_retractions(batch.column(VALUE_KIND).to_numpy(zero_copy_only=False))
+    return batch if is_addition.all() else batch.filter(pa.array(is_addition))
 
 
 def _of_kind(batch: pa.RecordBatch, kind: RowKind) -> pa.RecordBatch:
@@ -411,7 +411,7 @@ def read_ahead(
     threads: int | None = None,
     waiting: int = 4,
 ) -> Iterator[_T]:
-    """What all sources give, in their order; the next ones are read while one is consumed.
+    """The items of all sources, in order; the next sources are read while one is consumed.
 
     Args:
         sources: open a stream each; called in threads when `threads` > 1.
@@ -444,7 +444,7 @@ def read_ahead(
 
 
 class _Buffered(Generic[_T]):
-    """One stream on its way from the thread that reads it to the consumer."""
+    """One stream, buffered between the thread that reads it and the consumer."""
 
     def __init__(
         self, source: Callable[[], Iterator[_T]], stopped: threading.Event, waiting: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a table holds for some keys, for a writer that needs to know before it writes.
+"""The stored rows of some keys, for a writer that must look them up before it writes.
 
 Where the newest row of a key is the row (deduplicate by arrival), keys are searched in local copies
 of the data files, newest run first, and nothing is merged: the cost grows with the keys. Elsewhere
@@ -36,7 +36,7 @@ from storage.table.write.postpone import in_arrival_order, read_postponed
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Rows found for some of the keys that were asked for.
+    """Rows found for some of the requested keys.
 
     Attributes:
         keys: numbers of the keys with a row, ascending.
@@ -68,10 +68,10 @@ def stored_rows(
     """
     if partition is not None and bucket is not None and _newest_row_wins(table):
         return _searched(table, snapshot, partition, bucket, keys)
-    found = _merged(table, snapshot, partition, bucket, keys)
+    result = _merged(table, snapshot, partition, bucket, keys)
     if partition is None or bucket_mode(table.schema, table.options) is not BucketMode.POSTPONE:
-        return found
-    return _with_postponed(table, snapshot, partition, keys, found)
+        return result
+    return _with_postponed(table, snapshot, partition, keys, result)
 
 
 def _newest_row_wins(table: TableCore) -> bool:
@@ -92,13 +92,13 @@ def _searched(
         context = dataclasses.replace(context, deletions=vectors)
     entries = live_entries(table, snapshot, partition=partition, bucket=bucket)
     levels = Levels.of((entry.file for entry in entries), 1, context.key_of)
-    found = BucketLookup(context, process_store()).find(keys, levels.runs())
-    if found.rows is None:
+    hits = BucketLookup(context, process_store()).find(keys, levels.runs())
+    if hits.rows is None:
         return _nothing(table)
-    kinds = found.rows.column(VALUE_KIND).to_numpy()
+    kinds = hits.rows.column(VALUE_KIND).to_numpy()
     alive = np.flatnonzero(~np.isin(kinds, [kind.value for kind in RowKind if kind.retracts]))
-    rows = found.rows.select(list(table.schema.field_names)).take(pa.array(alive))
-    return StoredRows(found.keys[alive], rows)
+    rows = hits.rows.select(list(table.schema.field_names)).take(pa.array(alive))
+    return StoredRows(hits.keys[alive], rows)
 
 
 def _merged(
@@ -120,15 +120,15 @@ def _merged(
         if partition is not None and split.partition != partition:
             continue
         for batch in read.to_batches(split):
-            chosen, positions = _common(keys, batch.select(names), names)
-            if len(chosen):
-                numbers.append(chosen)
+            indices, positions = _common(keys, batch.select(names), names)
+            if len(indices):
+                numbers.append(indices)
                 parts.append(batch.take(pa.array(positions)))
     if not parts:
         return _nothing(table)
-    chosen, rows = np.concatenate(numbers), pa.concat_batches(parts)
-    order = np.argsort(chosen, kind="stable")
-    return StoredRows(chosen[order], rows.take(pa.array(order)))
+    indices, rows = np.concatenate(numbers), pa.concat_batches(parts)
+    order = np.argsort(indices, kind="stable")
+    return StoredRows(indices[order], rows.take(pa.array(order)))
 
 
 def _with_postponed(
@@ -147,19 +147,19 @@ def _with_postponed(
     count = found.rows.num_rows
     columns = {name: found.rows.column(name) for name in found.rows.schema.names}
     system = [pa.nulls(count, pa.int64()), pa.array(np.zeros(count, np.int8))]
-    held = [*system, *(columns[name] for name in schema.names[len(system) :])]
-    parts = [pa.RecordBatch.from_arrays(held, schema=schema)]
+    arrays = [*system, *(columns[name] for name in schema.names[len(system) :])]
+    parts = [pa.RecordBatch.from_arrays(arrays, schema=schema)]
     context = bucket_context(table, partition, POSTPONE_BUCKET)
     for batch in read_postponed(context, in_arrival_order(entries)):
-        own = has_key(batch.select(names), keys, names)
-        parts.append(batch.filter(pa.array(own)).cast(schema))
+        matches = has_key(batch.select(names), keys, names)
+        parts.append(batch.filter(pa.array(matches)).cast(schema))
     rows = pa.concat_batches(parts)
     rows = rows.set_column(0, schema.field(0), pa.array(np.arange(rows.num_rows)))
     merged = merge_rows(
         [rows], names, merge_function_for(table.options, table.schema), drop_retractions=True
     )
-    chosen, positions = _common(keys, merged.select(names), names)
-    return StoredRows(chosen, merged.take(pa.array(positions)).select(table.schema.field_names))
+    indices, positions = _common(keys, merged.select(names), names)
+    return StoredRows(indices, merged.take(pa.array(positions)).select(table.schema.field_names))
 
 
 def has_key(rows: pa.RecordBatch, keys: pa.RecordBatch, names: list[str]) -> npt.NDArray[np.bool_]:
@@ -167,13 +167,13 @@ def has_key(rows: pa.RecordBatch, keys: pa.RecordBatch, names: list[str]) -> npt
     order, starts, counts = _groups(keys, rows, names)
     of_key = order < keys.num_rows
     in_group = np.add.reduceat(of_key, starts).astype(bool)
-    found = np.zeros(len(order), bool)
-    found[order] = np.repeat(in_group, counts)
-    return found[keys.num_rows :]
+    matches = np.zeros(len(order), bool)
+    matches[order] = np.repeat(in_group, counts)
+    return matches[keys.num_rows :]
 
 
 def _key_range(keys: pa.RecordBatch) -> Predicate | None:
-    """Where the keys lie, for those types by which files can be pruned."""
+    """The range of the keys, for those types by which files can be pruned."""
     first = keys.column(0)
     if not keys.num_rows or not (pa.types.is_integer(first.type) or pa.types.is_string(first.type)):
         return None
@@ -193,7 +193,7 @@ def _common(
 def _groups(
     keys: pa.RecordBatch, others: pa.RecordBatch, names: list[str]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Row numbers of keys and then others by key; where each key begins, and its rows."""
+    """Row numbers of keys, then others, sorted by key; start and row count of each key."""
     columns = [
         pa.concat_arrays([pc.cast(keys.column(n), others.column(n).type), others.column(n)])
         for n in names

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags that the table's options ask for: one a period, or one after each batch; and their end.
+"""Automatic tags by the table's options: one per period, or one after each batch; and their expiry.
 
-Source: SEMANTICS.md §F.9. `TagSchedule` knows no table: given the times of snapshots in the order
-of their ids, it says which get a tag. After a restart the newest automatic tag says how far it had
-come, so a pass can stop anywhere and be repeated.
+Source: SEMANTICS.md §F.9. `TagSchedule` is pure: given the times of snapshots in the order of their
+ids, it decides which get a tag. After a restart it resumes from the newest automatic tag, so a pass
+can stop anywhere and be repeated.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ _MINUTE = "%Y%m%d%H%M"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TagPeriod:
-    """Periods of one length, and what their tags are called.
+    """Periods of one length, and the names of their tags.
 
     Attributes:
         length: of each.
@@ -46,7 +46,7 @@ class TagPeriod:
 
     @staticmethod
     def of(options: TableOptions) -> "TagPeriod":
-        """What a table asks for.
+        """The periods that a table's options configure.
 
         Raises:
             InvalidOptionError: the delay is not shorter than the period.
@@ -91,7 +91,7 @@ class TagPeriod:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TagSchedule:
-    """Which snapshots get a tag: asked for one after the other, it remembers the last period.
+    """Which snapshots get a tag, decided one after the other; remembers the last period.
 
     Attributes:
         period: of the tags.
@@ -112,7 +112,7 @@ class TagSchedule:
             time: of the snapshot.
 
         Returns:
-            Name of its tag, or None; and the schedule for the snapshots behind it.
+            Name of its tag, or None; and the schedule for the snapshots after it.
         """
         upcoming = self.next_start
         if upcoming is not None and time - self.delay < upcoming + self.period.length:
@@ -125,19 +125,19 @@ class TagSchedule:
 
 
 def create_automatic_tags(table: TableCore) -> list[str]:
-    """Make the tags that are due, and remove automatic ones beyond `tag.num-retained-max`.
+    """Create the tags that are due, and remove automatic ones beyond `tag.num-retained-max`.
 
     Returns:
-        Names of those made, or found made by another process.
+        Names of those created, by this process or another.
     """
     options = table.options
     if options.tag_automatic_creation not in ("process-time", "watermark"):
         return []
     period = TagPeriod.of(options)
-    known = _automatic(table, period)
+    tags = _automatic(table, period)
     after, next_start = 0, None
-    if known:
-        start, newest = known[-1]
+    if tags:
+        start, newest = tags[-1]
         after, next_start = newest.snapshot.id, start + period.length
     schedule = TagSchedule(
         period,
@@ -146,8 +146,8 @@ def create_automatic_tags(table: TableCore) -> list[str]:
         next_start,
     )
     latest = table.latest_snapshot()
-    ids = [one for one in table.snapshots.ids() if latest is not None and after < one <= latest.id]
-    made = []
+    ids = [id_ for id_ in table.snapshots.ids() if latest is not None and after < id_ <= latest.id]
+    names = []
     table.snapshots.preload(ids)
     for snapshot_id in ids:
         try:
@@ -161,19 +161,19 @@ def create_automatic_tags(table: TableCore) -> list[str]:
                     time_retained_ms=options.tag_default_time_retained_ms,
                     ignore_if_exists=True,
                 )
-                made.append(name)
+                names.append(name)
             schedule = later
         except NotFoundError:
             continue  # it expired meanwhile
-    if made:
+    if names:
         _delete_beyond_limit(table, [tag for _, tag in _automatic(table, period)])
-    return made
+    return names
 
 
 def create_batch_tag(table: TableCore) -> str | None:
-    """Tag the newest snapshot of a batch job, instead of an earlier tag of that name.
+    """Tag the newest snapshot of a batch job, replacing an earlier tag of that name.
 
-    Of all tags, those of the oldest snapshots go beyond `tag.num-retained-max`.
+    Beyond `tag.num-retained-max` tags, those of the oldest snapshots are deleted.
 
     Returns:
         Its name; None when options do not ask for it, or there is no snapshot.
@@ -191,7 +191,7 @@ def create_batch_tag(table: TableCore) -> str | None:
 
 
 def expire_tags(table: TableCore, *, now_ms: int) -> list[str]:
-    """Remove tags that have outlived their time, and files only they name; returns their names.
+    """Remove tags past their retention time, and files only they reference; returns their names.
 
     Args:
         now_ms: current time [epoch ms].
@@ -227,9 +227,9 @@ def zone_named(name: str) -> zoneinfo.ZoneInfo:
 
 def _automatic(table: TableCore, period: TagPeriod) -> list[tuple[datetime.datetime, Tag]]:
     """Tags that have the name of a period, oldest period first."""
-    found = ((period.start(tag.name), tag) for tag in all_tags(table))
-    known = [(start, tag) for start, tag in found if start is not None]
-    return sorted(known, key=lambda one: one[0])
+    pairs = ((period.start(tag.name), tag) for tag in all_tags(table))
+    tags = [(start, tag) for start, tag in pairs if start is not None]
+    return sorted(tags, key=lambda pair: pair[0])
 
 
 def _delete_beyond_limit(table: TableCore, tags: list[Tag]) -> None:
@@ -252,6 +252,6 @@ def _wall_clock(time_ms: int, zone: str | None) -> datetime.datetime:
     """A moment [epoch ms] as a wall clock of a zone shows it; None: of the machine's."""
     if zone is None:
         return _EPOCH + datetime.timedelta(milliseconds=local_of_epoch_ms(time_ms))
-    there = zone_named(zone)
+    time_zone = zone_named(zone)
     moment = _EPOCH.replace(tzinfo=datetime.UTC) + datetime.timedelta(milliseconds=time_ms)
-    return moment.astimezone(there).replace(tzinfo=None)
+    return moment.astimezone(time_zone).replace(tzinfo=None)

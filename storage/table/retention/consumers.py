@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consumers: how far streaming readers have come, which keeps snapshots from expiring.
+"""Consumers: the progress of streaming readers, which keeps snapshots from expiring.
 
 Source: FORMAT.md §11.3, SEMANTICS.md §F.12. A consumer file names the next snapshot its reader
 wants; it is overwritten in place. Reading as a stream from it comes with streaming scans.
@@ -43,10 +43,10 @@ class Consumer:
             CorruptDataError: the bytes are no consumer.
         """
         value = parse_object(data, "consumer")
-        found = value.pop(_NEXT, None)
-        if isinstance(found, bool) or not isinstance(found, int):
-            raise CorruptDataError("not a consumer file", member=_NEXT, found=found)
-        return cls(next_snapshot=found, extra=value)
+        next_id = value.pop(_NEXT, None)
+        if isinstance(next_id, bool) or not isinstance(next_id, int):
+            raise CorruptDataError("not a consumer file", member=_NEXT, found=next_id)
+        return cls(next_snapshot=next_id, extra=value)
 
 
 def read_consumer(table: TableCore, consumer_id: str) -> Consumer | None:
@@ -69,17 +69,17 @@ def read_consumer(table: TableCore, consumer_id: str) -> Consumer | None:
 
 
 def write_consumer(table: TableCore, consumer_id: str, next_snapshot: int) -> None:
-    """Set how far a consumer has come; makes it if need be.
+    """Set the progress of a consumer; creates it if needed.
 
     Args:
         consumer_id: not blank, a valid file name.
-        next_snapshot: the first snapshot it has not read, from 1; it may not be there yet.
+        next_snapshot: the first snapshot it has not read, from 1; it may not exist yet.
 
     Raises:
         InvalidRequestError: an argument is bad.
     """
     if not consumer_id.strip() or "/" in consumer_id:
-        raise InvalidRequestError("this name of a consumer is not allowed", name=consumer_id)
+        raise InvalidRequestError("invalid consumer name", name=consumer_id)
     if next_snapshot < 1:
         raise InvalidRequestError("snapshots are numbered from 1", next_snapshot=next_snapshot)
     before = read_consumer(table, consumer_id)
@@ -88,7 +88,7 @@ def write_consumer(table: TableCore, consumer_id: str, next_snapshot: int) -> No
 
 
 def delete_consumer(table: TableCore, consumer_id: str) -> bool:
-    """Remove a consumer. False when it was not there."""
+    """Remove a consumer. False when it did not exist."""
     return table.file_io.delete(table.layout.consumer_file(consumer_id))
 
 
@@ -98,8 +98,8 @@ def all_consumers(table: TableCore) -> dict[str, int]:
     Raises:
         CorruptDataError: one is damaged.
     """
-    found = {name: read_consumer(table, name) for name, _ in _listed(table)}
-    return {name: one.next_snapshot for name, one in found.items() if one is not None}
+    consumers = {name: read_consumer(table, name) for name, _ in _listed(table)}
+    return {name: state.next_snapshot for name, state in consumers.items() if state is not None}
 
 
 def min_next_snapshot(table: TableCore) -> int | None:

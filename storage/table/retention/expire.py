@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which snapshots and long-lived changelogs expire (pure), and removing them with their files.
 
-Source: SEMANTICS.md §F.7, §F.8, FORMAT.md §11.6. What is kept for certain: everything that a kept
-snapshot, a tag or a branch names.
+Source: SEMANTICS.md §F.7, §F.8, FORMAT.md §11.6. Always kept: everything that a retained snapshot,
+a tag or a branch references.
 
-Order of a pass, so that it can stop anywhere: EARLIEST moves first (readers go by it), then data,
+Order of a pass, so that it can stop anywhere: EARLIEST moves first (readers rely on it), then data,
 changelog and index files, then manifests and lists, then the documents from the oldest up.
-A pass that was cut off is finished by the next one, which starts from the oldest file found by
-listing. Ascending order is a promise to committers, see `publish`.
+An interrupted pass is finished by the next one, which starts from the oldest file found by
+listing. Committers rely on the ascending order, see `publish`.
 
 Where changelogs outlive snapshots (`changelog.*`), what their readers need stays: the changelog
 files of a table with a changelog producer; without one, appended files and the lists of data
-files, which go with the changelog of the snapshot that removed them, as in Java. The long-lived
-changelog is written right before the snapshot file goes, so that one of the two is always there.
+files, removed with the changelog of the snapshot that deleted them, as in Java. The long-lived
+changelog is written right before the snapshot file is deleted, so one of the two always exists.
 """
 
 import contextlib
@@ -48,11 +48,11 @@ _TOGETHER = 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scope:
-    """What goes now, of all that only expired snapshots name.
+    """What is removed now, of all that only expired snapshots reference.
 
     Attributes:
         appended: data files that commits appended, once they are replaced; files that compaction
-            wrote go with `data_lists`, or before.
+            wrote are removed with `data_lists`, or before.
         data_lists: the lists of data files and their manifests.
         changelog: changelog files, their lists and manifests.
         state: what only the whole state needs: files that compaction wrote, index files, index
@@ -67,15 +67,15 @@ class Scope:
 
 @dataclasses.dataclass(kw_only=True)
 class ExpiredFiles:
-    """Removes what only some snapshots name.
+    """Removes what only some snapshots reference.
 
     Attributes:
         expired: snapshots that expire, ascending.
-        removing: snapshots that removed the data files that go, ascending.
+        removing: snapshots that deleted the data files to remove, ascending.
         stop: oldest snapshot that stays.
         latest: newest id.
-        scope: what goes.
-        changelogs: long-lived changelogs that stay and whose lists `expired` could name.
+        scope: what is removed.
+        changelogs: long-lived changelogs that stay and whose lists `expired` could reference.
     """
 
     table: TableCore
@@ -89,8 +89,8 @@ class ExpiredFiles:
     def run(self) -> None:
         """Find the files and remove them."""
         tags = [tag.snapshot for tag in readable_tags(self.table, self.table.layout)]
-        others = other_documents(self.table)
-        self._preload([self.stop, *tags, *(one for other in others for one in other.states)])
+        branches = other_documents(self.table)
+        self._preload([self.stop, *tags, *(item for branch in branches for item in branch.states)])
         removal = Removal(self.table, self._replaced(tags))
         scope = self.scope
         for snapshot in self.expired:
@@ -103,40 +103,40 @@ class ExpiredFiles:
             removal.keep_index(snapshot)
         for changelog in self.changelogs:
             removal.keep_lists(changelog.lists)
-        for other in others:
-            removal.keep_branch(other)
+        for branch in branches:
+            removal.keep_branch(branch)
         removal.run()
 
     def _preload(self, kept: Iterable[Snapshot]) -> None:
-        """Read together what is needed for certain; whatever is missing shows later."""
+        """Prefetch what is certainly needed; missing files are detected later."""
         store = self.table.manifests
-        asked = (*self.expired, *kept)
-        store.preload_lists(itertools.chain.from_iterable(one.lists for one in asked))
+        snapshots = (*self.expired, *kept)
+        store.preload_lists(itertools.chain.from_iterable(snapshot.lists for snapshot in snapshots))
         metas: list[ManifestFileMeta] = []
-        for one in (*self.expired, *self.removing[-1:]):
-            for name, size in one.lists[1:]:
+        for snapshot in (*self.expired, *self.removing[-1:]):
+            for name, size in snapshot.lists[1:]:
                 with contextlib.suppress(FileNotFoundError):
                     metas += store.read_list(name, size)
         store.preload_manifests(metas)
 
     def _replaced(self, tags: Sequence[Snapshot]) -> set[DataFile]:
-        """Files removed from the state, which nothing that stays in the branch names."""
+        """Files deleted from the state that nothing retained in the branch references."""
         removed_by, complete = self._removed_by()
         if not removed_by:
             return set()
-        kept: set[DataFile] = set()
-        if not complete:  # a former pass was cut off: ask the state itself
-            kept |= live_among(self.table, self.stop, removed_by.keys())
+        live: set[DataFile] = set()
+        if not complete:  # an earlier pass was interrupted: read the state itself
+            live |= live_among(self.table, self.stop, removed_by.keys())
         for snapshot in self._overwrites():
-            kept.update(_added(self._delta(snapshot) or ()))
-        # a file that some tag names is also named by the newest tag before its removal
+            live.update(_added(self._delta(snapshot) or ()))
+        # a file that some tag references is also in the newest tag before its removal
         for tag, end in zip(tags, (*(tag.id for tag in tags[1:]), self.latest + 1), strict=False):
-            asked = {file for file, removed in removed_by.items() if tag.id < removed <= end}
-            kept |= live_among(self.table, tag, asked)
-        return set(removed_by) - kept
+            candidates = {file for file, removed in removed_by.items() if tag.id < removed <= end}
+            live |= live_among(self.table, tag, candidates)
+        return set(removed_by) - live
 
     def _removed_by(self) -> tuple[dict[DataFile, int], bool]:
-        """The id of the snapshot that removed each file, and whether all deltas were there."""
+        """The id of the snapshot that removed each file, and whether all deltas existed."""
         removed_by: dict[DataFile, int] = {}
         complete = self.scope.state  # changelogs: snapshots in between may have restored files
         for snapshot in self.removing:
@@ -150,7 +150,7 @@ class ExpiredFiles:
         return removed_by, complete
 
     def _delta(self, snapshot: Snapshot) -> list[ManifestEntry] | None:
-        """What a snapshot changed; None where a former pass has removed it already."""
+        """What a snapshot changed; None where an earlier pass has removed it already."""
         try:
             return listed_entries(self.table, snapshot.lists[1])
         except FileNotFoundError:
@@ -171,7 +171,7 @@ class ExpiredFiles:
 
 
 def _compacted(entry: ManifestEntry) -> bool:
-    """Whether compaction wrote the file; old writers do not say."""
+    """Whether compaction wrote the file; old writers do not record it."""
     return entry.file.file_source == FileSource.COMPACT
 
 
@@ -181,7 +181,7 @@ def _added(entries: Iterable[ManifestEntry]) -> Iterator[DataFile]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What is kept, where it differs from what the table's options say; None: as they say.
+    """What is kept, where it overrides the table's options; None: as the options.
 
     Attributes:
         retain_min: newest ones that stay whatever their age (`snapshot.num-retained.min`).
@@ -210,7 +210,7 @@ def choose_expired(
 ) -> range:
     """The ids that expire now, from the oldest on without a gap; the newest stays. Pure.
 
-    A snapshot expires when more than `retain_max` are there, or when its *successor* is older than
+    A snapshot expires when more than `retain_max` exist, or when its *successor* is older than
     `time_retained_ms`, so that every moment of that span can still be read. A long-lived changelog
     expires by its own age; numbers count from the newest snapshot for both.
 
@@ -260,19 +260,19 @@ def _chosen(
         needed.append(min_next_snapshot(table))
     newest = table.latest_snapshot()
     latest = 0 if newest is None else newest.id
-    ids = [one for one in table.snapshots.ids() if one <= latest]
+    ids = [id_ for id_ in table.snapshots.ids() if id_ <= latest]
     least, most = retention.retain_min, retention.retain_max
     age, limit = retention.time_retained_ms, retention.limit
     expired = choose_expired(
-        _CommitTimes(ids, lambda some: _read(table, some)),
+        _CommitTimes(ids, lambda batch: _read(table, batch)),
         now_ms=now_ms,
         retain_min=max(1, options.snapshot_num_retained_min if least is None else least),
         retain_max=max(1, options.snapshot_num_retained_max if most is None else most),
         time_retained_ms=options.snapshot_time_retained_ms if age is None else age,
         limit=options.snapshot_expire_limit if limit is None else limit,
-        keep_from=min((one for one in needed if one is not None), default=None),
+        keep_from=min((bound for bound in needed if bound is not None), default=None),
     )
-    return ids, [one for one in ids if one in expired]
+    return ids, [id_ for id_ in ids if id_ in expired]
 
 
 def expire_snapshots(
@@ -286,10 +286,10 @@ def expire_snapshots(
     limit: int | None = None,
     alone: bool = False,
 ) -> int:
-    """Remove and count snapshots whose time has come, and the files that only they name.
+    """Remove and count expired snapshots, and the files that only they reference.
 
-    Before it consumers that have been idle too long, and then the same of long-lived changelogs,
-    where the table's options say so.
+    Idle consumers are removed first, and expired long-lived changelogs last, where the table's
+    options say so.
 
     Safe beside commits, reads of kept snapshots, and other passes.
 
@@ -319,16 +319,16 @@ def expire_snapshots(
     if expired and not _hidden_from_iceberg(table, expired):
         expired = []
     if expired:
-        _remove(table, expired, next(one for one in ids if one > expired[-1]), ids[-1])
+        _remove(table, expired, next(id_ for id_ in ids if id_ > expired[-1]), ids[-1])
     if options.changelogs_outlive_snapshots and not alone:
         expire_changelogs(table, now_ms=now_ms, keep_from=keep_from)
     return len(expired)
 
 
 def _hidden_from_iceberg(table: TableCore, expired: Sequence[int]) -> bool:
-    """Whether Iceberg readers do not see snapshots any more that are about to expire.
+    """Whether snapshots that are about to expire are hidden from Iceberg readers.
 
-    Without an answer of the catalog service they stay: its readers may need them.
+    While the catalog service is unavailable they stay: its readers may need them.
     """
     follows = table.options.iceberg_storage not in CATALOG_STORAGES or publish_iceberg(table)
     if follows and publish_iceberg(table, hidden=expired):
@@ -336,7 +336,7 @@ def _hidden_from_iceberg(table: TableCore, expired: Sequence[int]) -> bool:
     if table.options.iceberg_storage not in CATALOG_STORAGES:
         return True
     _LOG.warning(
-        "snapshots stay until the Iceberg catalog follows: its readers may need them",
+        "snapshots are kept until the Iceberg catalog is up to date: its readers may need them",
         extra={"table": table.layout.root, "snapshots": len(expired)},
     )
     return False
@@ -347,18 +347,18 @@ def _remove(table: TableCore, expired: Sequence[int], stop_id: int, latest: int)
     outlived = table.options.changelogs_outlive_snapshots
     table.snapshots.write_earliest_hint(stop_id)
     table.snapshots.preload((*expired, stop_id))
-    found = list(_read(table, expired))
+    snapshots = list(_read(table, expired))
     stop = table.snapshots.read(stop_id)
-    removing = (*(one for one in found if one.id > expired[0]), stop)
+    removing = (*(snapshot for snapshot in snapshots if snapshot.id > expired[0]), stop)
     ExpiredFiles(
         table=table,
-        expired=found,
+        expired=snapshots,
         removing=removing,
         stop=stop,
         latest=latest,
         scope=_scope(table.options),
     ).run()
-    for snapshot in found:
+    for snapshot in snapshots:
         if outlived and table.snapshots.exists(snapshot.id):
             table.changelogs.write(snapshot)
         table.snapshots.delete(snapshot.id)
@@ -374,7 +374,7 @@ def _scope(options: TableOptions) -> Scope:
 
 
 def _read(table: TableCore, snapshot_ids: Sequence[int]) -> Iterator[Snapshot]:
-    """Those of some snapshots that are still there."""
+    """Those of some snapshots that still exist."""
     table.snapshots.preload(snapshot_ids)
     for snapshot_id in snapshot_ids:
         try:
@@ -402,10 +402,10 @@ def _chosen_changelogs(
     if not snapshot_ids:
         return [], []
     options = table.options
-    ids = [one for one in table.changelogs.ids() if one < snapshot_ids[0]]
+    ids = [id_ for id_ in table.changelogs.ids() if id_ < snapshot_ids[0]]
     if delete_all:
         return ids, ids
-    needed = [one for one in (keep_from, min_next_snapshot(table)) if one is not None]
+    needed = [bound for bound in (keep_from, min_next_snapshot(table)) if bound is not None]
     expired = choose_expired(
         _CommitTimes(ids, table.changelogs.read_many),
         now_ms=now_ms,
@@ -416,7 +416,7 @@ def _chosen_changelogs(
         keep_from=min(needed, default=None),
         latest=snapshot_ids[-1],
     )
-    return ids, [one for one in ids if one in expired]
+    return ids, [id_ for id_ in ids if id_ in expired]
 
 
 def expire_changelogs(
@@ -426,7 +426,7 @@ def expire_changelogs(
     keep_from: int | None = None,
     delete_all: bool = False,
 ) -> int:
-    """Remove and count long-lived changelogs whose time has come, and files that only they name.
+    """Remove and count expired long-lived changelogs, and the files that only they reference.
 
     Safe beside commits, streaming reads of what is kept, and other passes.
 
@@ -446,7 +446,7 @@ def expire_changelogs(
     if delete_all:
         store.move_latest_hint(None)
     else:
-        store.write_earliest_hint(next(one for one in ids if one > expired[-1]))
+        store.write_earliest_hint(next(id_ for id_ in ids if id_ > expired[-1]))
     changelogs = list(store.read_many(expired))
     ExpiredFiles(
         table=table,
@@ -455,7 +455,7 @@ def expire_changelogs(
         stop=table.snapshots.read(snapshot_ids[0]),
         latest=snapshot_ids[-1],
         scope=Scope(state=False),
-        changelogs=list(store.read_many(one for one in ids[len(expired) :][:1])),
+        changelogs=list(store.read_many(id_ for id_ in ids[len(expired) :][:1])),
     ).run()
     for snapshot_id in expired:
         store.delete(snapshot_id)
@@ -463,13 +463,13 @@ def expire_changelogs(
 
 
 class _CommitTimes(Mapping[int, int]):
-    """Commit time [epoch ms] of snapshots or long-lived changelogs by id, read when asked for.
+    """Commit time [epoch ms] of snapshots or long-lived changelogs by id, read on demand.
 
-    More and more documents are read at a time, for the first often decides.
+    Documents are read in growing windows, as the first often decides.
 
     Args:
         ids: ascending.
-        read: gives those of some ids that are still there.
+        read: returns those of some ids that still exist.
     """
 
     def __init__(
@@ -485,8 +485,8 @@ class _CommitTimes(Mapping[int, int]):
         if snapshot_id >= self._read_until:
             self._read_until = snapshot_id + self._window
             self._window = min(2 * self._window, _TOGETHER)
-            some = [one for one in self._ids if snapshot_id <= one < self._read_until]
-            self._times |= {found.id: found.time_ms for found in self._read(some)}
+            ids = [id_ for id_ in self._ids if snapshot_id <= id_ < self._read_until]
+            self._times |= {snapshot.id: snapshot.time_ms for snapshot in self._read(ids)}
         return self._times[snapshot_id]
 
     def __iter__(self) -> Iterator[int]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dropping partitions that are older than `partition.expiration-time`.
 
-Source: SEMANTICS.md §F.14. The age of a partition is that of the time its values spell, or of its
-newest file. Dropping is an OVERWRITE commit that only removes; files go when its predecessor
-expires. What is chosen is pure (`choose_expired_partitions`).
+Source: SEMANTICS.md §F.14. The age of a partition is that of the time its values denote, or of its
+newest file. Dropping is an OVERWRITE commit that only deletes; files are removed when its
+predecessor expires. The choice is pure (`choose_expired_partitions`).
 """
 
 import calendar
@@ -32,7 +32,7 @@ _TOKEN = re.compile(r"([A-Za-z])\1*|'((?:[^']|'')*)'|(.)", re.DOTALL)
 def partition_time(
     values: Mapping[str, str | None], pattern: str | None, formatter: str | None
 ) -> datetime.datetime | None:
-    """The time that the values of a partition spell, or None when they spell none.
+    """The time that the values of a partition denote, or None when they denote none.
 
     Args:
         values: texts by partition column, in order; None of a null.
@@ -40,7 +40,7 @@ def partition_time(
         formatter: `partition.timestamp-formatter`, as of Java; None: a date, or date and time.
 
     Raises:
-        InvalidOptionError: the formatter has letters that are not known.
+        InvalidOptionError: the formatter has unknown letters.
     """
     text = next(iter(values.values())) if pattern is None else _filled(pattern, values)
     expression = None if formatter is None else _expression(formatter)
@@ -68,7 +68,7 @@ def choose_expired_partitions(
         now: current time, by the same clock.
         age: up to which a partition stays.
     """
-    old = [one for one, time in times.items() if time is not None and now - age > time]
+    old = [partition for partition, time in times.items() if time is not None and now - age > time]
     return sorted(old, key=names.__getitem__)[:limit]
 
 
@@ -93,17 +93,17 @@ def expirable_partitions(table: TableCore, *, now_ms: int) -> dict[bytes, str]:
     values = {partition: partition_values(table, partition) for partition, _ in entries}
     names = {
         partition: ",".join(
-            options.partition_default_name if v is None else v for v in one.values()
+            options.partition_default_name if v is None else v for v in texts.values()
         )
-        for partition, one in values.items()
+        for partition, texts in values.items()
     }
     if options.partition_expiration_strategy == "update-time":
         times: dict[bytes, datetime.datetime | None] = {}
         for partition, file in entries:
-            made = _EPOCH + datetime.timedelta(milliseconds=file.creation_time_ms or 0)
-            times[partition] = max(made, times.get(partition) or made)
+            time = _EPOCH + datetime.timedelta(milliseconds=file.creation_time_ms or 0)
+            times[partition] = max(time, times.get(partition) or time)
     else:
-        times = {partition: _spelled(one, options) for partition, one in values.items()}
+        times = {partition: _spelled(texts, options) for partition, texts in values.items()}
     expired = choose_expired_partitions(
         times,
         names,
@@ -111,13 +111,13 @@ def expirable_partitions(table: TableCore, *, now_ms: int) -> dict[bytes, str]:
         age=datetime.timedelta(milliseconds=age_ms),
         limit=options.partition_expiration_max_num,
     )
-    return {one: names[one] for one in expired}
+    return {partition: names[partition] for partition in expired}
 
 
 def expire_partitions(
     table: TableCore, *, now_ms: int | None = None, user: str | None = None
 ) -> list[str]:
-    """Drop the partitions whose time has come.
+    """Drop the expired partitions.
 
     Args:
         now_ms: current time [epoch ms]; None: of the table's clock.
@@ -135,19 +135,19 @@ def expire_partitions(
     expired = list(names)
     size = table.options.partition_expiration_batch_size or len(expired)
     for at in range(0, len(expired), max(1, size)):
-        some = frozenset(expired[at : at + size])
+        batch = frozenset(expired[at : at + size])
         commit = FileStoreCommit(table, user or table.ids.uuid())
-        commit.truncate(BATCH_COMMIT_IDENTIFIER, partitions=some.__contains__)
+        commit.truncate(BATCH_COMMIT_IDENTIFIER, partitions=batch.__contains__)
     return list(names.values())
 
 
 def partition_values(table: TableCore, partition: bytes) -> dict[str, str | None]:
     """Texts of the values of a framed partition, by column; None of a null."""
     fields = table.schema.partition_fields
-    found = decode_row(partition, [field.type for field in fields])
+    values = decode_row(partition, [field.type for field in fields])
     return {
         field.name: None if value is None else field_text(value, field)
-        for field, value in zip(fields, found, strict=True)
+        for field, value in zip(fields, values, strict=True)
     }
 
 
@@ -163,7 +163,7 @@ def _filled(pattern: str, values: Mapping[str, str | None]) -> str | None:
     while at < len(pattern):
         name = None
         if pattern[at] == "$":
-            name = next((one for one in names if pattern.startswith(one, at + 1)), None)
+            name = next((column for column in names if pattern.startswith(column, at + 1)), None)
         if name is None:
             text += pattern[at]
             at += 1
@@ -177,7 +177,7 @@ def _filled(pattern: str, values: Mapping[str, str | None]) -> str | None:
 
 
 def _parsed_leniently(text: str) -> datetime.datetime:
-    """A date with or without time; what is beyond a range is carried over, as in Java."""
+    """A date with or without time; out-of-range fields carry over, as in Java."""
     match = _DEFAULT.fullmatch(text)
     if match is None:
         raise ValueError(text)
@@ -194,7 +194,7 @@ def _parsed(text: str, expression: str) -> datetime.datetime:
     match = re.fullmatch(expression, text)
     if match is None:
         raise ValueError(text)
-    parts = {name: found for name, found in match.groupdict().items() if found is not None}
+    parts = {name: part for name, part in match.groupdict().items() if part is not None}
     if "y" not in parts or "M" not in parts or "d" not in parts:
         raise ValueError(text)
     year, month, day = int(parts["y"]), int(parts["M"]), int(parts["d"])
@@ -212,14 +212,14 @@ def _expression(formatter: str) -> str:
     """A regular expression for a pattern of Java's `DateTimeFormatter`."""
     text = ""
     for token in _TOKEN.finditer(formatter):
-        letter, quoted, other = token.groups()
+        letter, quoted, literal = token.groups()
         if quoted is not None:
             text += re.escape(quoted.replace("''", "'") or "'")
-        elif other is not None:
-            text += {"[": "(?:", "]": ")?"}.get(other, re.escape(other))
+        elif literal is not None:
+            text += {"[": "(?:", "]": ")?"}.get(literal, re.escape(literal))
         elif not _known(letter, len(token.group(0)), text):
             raise InvalidOptionError(
-                "this pattern of times is not known",
+                "this timestamp pattern is not supported",
                 hint="use y, M, d, H, m, s and S, each once",
                 option="partition.timestamp-formatter",
                 value=formatter,
@@ -232,7 +232,7 @@ def _expression(formatter: str) -> str:
 
 
 def _known(letter: str, count: int, before: str) -> bool:
-    """Whether letters of a pattern are numbers that did not come before."""
+    """Whether letters of a pattern are a numeric field that has not occurred before."""
     if letter not in _LETTERS or (letter in "MdHms" and count > 2):
         return False
     return f"(?P<{_LETTERS[letter]}>" not in before

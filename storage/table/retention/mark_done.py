@@ -2,14 +2,13 @@
 """Marking partitions as done: their rows are complete, and jobs that wait for them may start.
 
 A partition is done when it got no rows for `partition.idle-time-to-done` since its last rows, or
-since the end of its time (`partition.time-interval` after the time that its values spell), whatever
-is later. The actions of `partition.mark-done-action` follow Paimon's: a success file in the
-directory of the partition, a `.done` partition or a mark in a catalog that knows partitions, a
-report by HTTP. A partition that gets rows again is done again later.
+since the end of its time (`partition.time-interval` after the time that its values denote),
+whichever is later. The actions of `partition.mark-done-action` follow Paimon's: a success file in
+the directory of the partition, a `.done` partition or a mark in a catalog that registers
+partitions, a report by HTTP. A partition that gets rows again is marked again later.
 
-What is pending is read off the snapshots, so a restarted process continues: of partitions with
-a success file only rows count that are newer. Without success files it may report again what was
-reported before, never too little.
+Pending partitions are derived from the snapshots, so a restarted process continues: for partitions
+with a success file only newer rows count. Without success files reports are at least once.
 """
 
 import datetime
@@ -66,8 +65,8 @@ def mark_partitions_done(
     keys = table.schema.partition_keys
     if not partitions or not keys:
         raise InvalidRequestError(
-            "no partition is named to be marked as done",
-            hint=f"name values of {', '.join(keys)}" if keys else "the table has no partitions",
+            "no partitions given to mark as done",
+            hint=f"give values of {', '.join(keys)}" if keys else "the table has no partitions",
             table=table.layout.root,
         )
     default = table.options.partition_default_name
@@ -78,14 +77,14 @@ def mark_partitions_done(
     for values in partitions:
         if set(values) != set(keys):
             raise InvalidRequestError(
-                "a partition is marked as done by the values of all partition columns",
+                "marking a partition as done needs values of all partition columns",
                 hint=f"give {', '.join(keys)}",
                 given=", ".join(values),
             )
         matches = partition_matcher(table, values)
-        found = next((one for one in live_partitions if matches(one)), None)
-        if found is not None:
-            paths.append(table.partition_path(found))
+        partition = next((item for item in live_partitions if matches(item)), None)
+        if partition is not None:
+            paths.append(table.partition_path(partition))
             continue
         texts = {key: default if values[key] is None else str(values[key]) for key in keys}
         paths.append("/".join(f"{escape(key)}={escape(text)}" for key, text in texts.items()))
@@ -115,8 +114,8 @@ def success_times(table: TableCore, paths: Sequence[str]) -> dict[str, int]:
             ) from error
 
     with ThreadPoolExecutor(_READERS, "success-files") as pool:
-        found = zip(paths, pool.map(read, paths), strict=True)
-        return {path: time for path, time in found if time is not None}
+        pairs = zip(paths, pool.map(read, paths), strict=True)
+        return {path: time for path, time in pairs if time is not None}
 
 
 class DoneTrigger:
@@ -136,7 +135,7 @@ class DoneTrigger:
         now_ms: int,
         ended: bool = False,
     ) -> list[str]:
-        """Mark what is done by now.
+        """Mark the partitions that are done by now.
 
         Args:
             now_ms: current time [epoch ms].
@@ -146,7 +145,7 @@ class DoneTrigger:
         Returns:
             Directories of the partitions that were marked.
 
-        Raises: as `mark_partitions_done`; what is left is marked by the next call.
+        Raises: as `mark_partitions_done`; the rest is marked by the next call.
         """
         options = table.options
         all_done = ended and options.partition_end_input_to_done
@@ -170,7 +169,7 @@ class DoneTrigger:
         return marked
 
     def _observe(self, table: TableCore, latest: Snapshot) -> None:
-        """Take in what was committed since the last time."""
+        """Process what was committed since the last call."""
         first = self._seen is None
         start = max(table.snapshots.earliest_id() or 1, 1 + (self._seen or 0))
         by_watermark = table.options.partition_mark_done_action_mode == "watermark"
@@ -186,19 +185,19 @@ class DoneTrigger:
         live = self._live_times(table, latest)
         if first:
             self._recover(table, live, by_watermark=by_watermark)
-        self._pending = {one: time for one, time in self._pending.items() if one in live}
+        self._pending = {key: time for key, time in self._pending.items() if key in live}
 
     @staticmethod
     def _live_times(table: TableCore, latest: Snapshot) -> dict[bytes, int]:
-        """When the newest file of each partition was made [epoch ms]."""
+        """When the newest file of each partition was created [epoch ms]."""
         newest: dict[bytes, int] = {}
         for entry in live_state(table, latest).entries():
-            made = entry.file.creation_time_ms or 0
-            newest[entry.partition] = max(made, newest.get(entry.partition, 0))
-        return {partition: epoch_of_local_ms(made) for partition, made in newest.items()}
+            time_ms = entry.file.creation_time_ms or 0
+            newest[entry.partition] = max(time_ms, newest.get(entry.partition, 0))
+        return {partition: epoch_of_local_ms(time_ms) for partition, time_ms in newest.items()}
 
     def _recover(self, table: TableCore, live: Mapping[bytes, int], *, by_watermark: bool) -> None:
-        """Leave out what is marked already, take in what is not and whose snapshots are gone."""
+        """Drop partitions that are marked already; add unmarked ones whose snapshots expired."""
         if "success-file" not in table.options.partition_mark_done_action:
             return
         paths = {partition: table.partition_path(partition) for partition in live}
@@ -241,8 +240,8 @@ def _mark(table: TableCore, path: str, now_ms: int) -> None:
                 _write_success_file(table, path, now_ms)
             case "done-partition":
                 last = table.schema.partition_keys[-1]
-                done = {**spec, last: spec[last] + ".done"}
-                _partitions(table, action).add_partitions([done])
+                done_spec = {**spec, last: spec[last] + ".done"}
+                _partitions(table, action).add_partitions([done_spec])
             case "mark-event":
                 _partitions(table, action).mark_done([spec])
             case "http-report":

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removing files that nothing names any more, as crashes and cut-off passes leave them.
+"""Removing files that nothing references any more, left by crashes and interrupted passes.
 
-Source: SEMANTICS.md §F.13. Files are named by snapshots, tags and long-lived changelogs of all
-branches, and Iceberg metadata by its versions; names are unique, so a name found anywhere keeps
-every file of it.
+Source: SEMANTICS.md §F.13. Files are referenced by snapshots, tags and long-lived changelogs of all
+branches, and Iceberg metadata by its versions; names are unique, so a reference found anywhere
+keeps every file of that name.
 
-What is there is listed first and what is named is read afterwards: whatever a commit names in
-between is found. What is not named yet is protected by its age alone. A snapshot or tag that
-cannot be read whole ends the call before anything is removed, unless expiry is taking it away.
+Files are listed first and references are read afterwards, so those of commits in between are found.
+Files that are not referenced yet are protected by their age alone. A snapshot or tag that cannot be
+read whole aborts the call before anything is removed, unless it is being expired.
 """
 
 import concurrent.futures
@@ -38,7 +38,7 @@ DEFAULT_AGE_MS = 24 * 3_600_000
 """Age that keeps the files of writes that have not committed yet [ms]."""
 
 _THREADS = 16
-"""Directories listed at once: a listing is all waiting on an object store."""
+"""Directories listed at once: on an object store a listing is all latency."""
 
 _BUCKET = "bucket-"
 _HINTS = frozenset({"EARLIEST", "LATEST"})
@@ -47,7 +47,7 @@ _TOGETHER = 64
 """Manifests whose entries are held at a time."""
 
 _DELETED = 1000
-"""Files removed between two words of progress."""
+"""Files removed between two progress reports."""
 
 
 _Root = tuple[Snapshot, Callable[[], bool]]
@@ -78,7 +78,7 @@ def remove_orphan_files(
     dry_run: bool = False,
     on_progress: OrphanProgress = lambda _phase, _files: None,
 ) -> OrphanFiles:
-    """Remove files of a table, of any branch, that nothing names.
+    """Remove files of a table, of any branch, that nothing references.
 
     Safe beside readers, expiry and commits that take less time than the age limit.
 
@@ -96,29 +96,29 @@ def remove_orphan_files(
     if limit_ms >= now_ms:
         raise InvalidRequestError(
             "The arg olderThan must be less than now",
-            detail="files of writes that are under way would go",
+            detail="files of in-flight writes would be deleted",
             older_than_ms=limit_ms,
             now_ms=now_ms,
         )
     layouts = [layout for branch in all_branches(table) for layout in _layouts(table, branch)]
     with concurrent.futures.ThreadPoolExecutor(_THREADS, "orphans") as pool:
-        listed = _candidates(table, layouts, pool)
+        candidates = _candidates(table, layouts, pool)
     iceberg, named_by_iceberg = iceberg_leftovers(table)
-    found = [one for one in (*listed, *iceberg) if one.modified_ms < limit_ms]
-    on_progress("listed", len(found))
-    left = {one.name for one in found}
-    if left:
-        _exclude_named(table, left, on_progress)
-        left.difference_update(named_by_iceberg())
-    found = sorted((one for one in found if one.name in left), key=lambda one: one.path)
-    for at in range(0, 0 if dry_run else len(found), _DELETED):
-        table.file_io.delete_many(one.path for one in found[at : at + _DELETED])
-        on_progress("removed", min(at + _DELETED, len(found)))
-    return OrphanFiles(tuple(one.path for one in found), sum(one.size for one in found))
+    files = [file for file in (*candidates, *iceberg) if file.modified_ms < limit_ms]
+    on_progress("listed", len(files))
+    names = {file.name for file in files}
+    if names:
+        _exclude_named(table, names, on_progress)
+        names.difference_update(named_by_iceberg())
+    files = sorted((file for file in files if file.name in names), key=lambda file: file.path)
+    for at in range(0, 0 if dry_run else len(files), _DELETED):
+        table.file_io.delete_many(file.path for file in files[at : at + _DELETED])
+        on_progress("removed", min(at + _DELETED, len(files)))
+    return OrphanFiles(tuple(file.path for file in files), sum(file.size for file in files))
 
 
 def _layouts(table: TableCore, branch: str) -> list[TableLayout]:
-    """Of a branch, one for each data directory that it has had."""
+    """Layouts of a branch, one for each data directory that it has had."""
     layout = dataclasses.replace(table.layout, branch=branch)
     schemas = SchemaStore(table.file_io, layout)
     ids = schemas.ids()
@@ -129,9 +129,9 @@ def _layouts(table: TableCore, branch: str) -> list[TableLayout]:
             table=layout.root,
             branch=branch,
         )
-    directories = {schemas.read(one).options.get(_DATA_DIRECTORY, "") for one in ids}
+    directories = {schemas.read(id_).options.get(_DATA_DIRECTORY, "") for id_ in ids}
     return [
-        dataclasses.replace(layout, data_directory=one.strip("/")) for one in sorted(directories)
+        dataclasses.replace(layout, data_directory=path.strip("/")) for path in sorted(directories)
     ]
 
 
@@ -139,21 +139,21 @@ def _candidates(
     table: TableCore, layouts: Iterable[TableLayout], pool: concurrent.futures.Executor
 ) -> list[FileStatus]:
     """Files of the directories that Paimon writes; those it always keeps are left out."""
-    found: dict[str, FileStatus] = {}
+    files: dict[str, FileStatus] = {}
     keyed = len(table.schema.partition_keys)
     for layout in layouts:
         directories = [layout.manifest_dir, layout.index_dir, layout.statistics_dir]
         directories += _bucket_dirs(table, layout.data_root, keyed, pool)
-        for listed in pool.map(table.file_io.list, directories):
-            found |= {one.path: one for one in listed if not one.directory}
+        for listing in pool.map(table.file_io.list, directories):
+            files |= {file.path: file for file in listing if not file.directory}
         for directory, prefix in (
             (layout.snapshot_dir, "snapshot-"),
             (layout.changelog_dir, "changelog-"),
         ):
-            for one in table.file_io.list(directory):
-                if not (one.directory or one.name.startswith(prefix) or one.name in _HINTS):
-                    found[one.path] = one
-    return list(found.values())
+            for file in table.file_io.list(directory):
+                if not (file.directory or file.name.startswith(prefix) or file.name in _HINTS):
+                    files[file.path] = file
+    return list(files.values())
 
 
 def _bucket_dirs(
@@ -162,18 +162,18 @@ def _bucket_dirs(
     level = [root]
     for step in range(depth + 1):
         deeper = []
-        for listed in pool.map(table.file_io.list, level):
-            for one in listed:
-                wanted = "=" in one.name if step < depth else one.name.startswith(_BUCKET)
-                if one.directory and wanted:
-                    deeper.append(one.path)
+        for listing in pool.map(table.file_io.list, level):
+            for entry in listing:
+                matches = "=" in entry.name if step < depth else entry.name.startswith(_BUCKET)
+                if entry.directory and matches:
+                    deeper.append(entry.path)
         level = deeper
     return level
 
 
 def _exclude_named(table: TableCore, left: set[str], on_progress: OrphanProgress) -> None:
-    """Take out of some names all that a snapshot, tag or changelog of a branch names."""
-    listed = len(left)
+    """Exclude from some names all that a snapshot, tag or changelog of a branch references."""
+    total = len(left)
     metas: dict[str, ManifestFileMeta] = {}
     roots = [root for branch in all_branches(table) for root in _roots(table, branch)]
     for snapshot, expired in roots:
@@ -184,12 +184,12 @@ def _exclude_named(table: TableCore, left: set[str], on_progress: OrphanProgress
                 raise _incomplete(table, snapshot, error) from error
             _exclude_metadata(table, snapshot, left, metas, strict=False)
     rest = iter(metas.values())
-    while left and (some := list(itertools.islice(rest, _TOGETHER))):
-        on_progress("named", listed - len(left))
+    while left and (batch := list(itertools.islice(rest, _TOGETHER))):
+        on_progress("named", total - len(left))
         try:
-            _exclude_names(left, list_entries(table, some))
+            _exclude_names(left, list_entries(table, batch))
         except FileNotFoundError:
-            for meta in some:
+            for meta in batch:
                 _exclude_names(left, _entries_or_none(table, meta, roots))
 
 
@@ -197,7 +197,7 @@ def _incomplete(table: TableCore, snapshot: Snapshot, error: FileNotFoundError) 
     return CorruptDataError(
         "a snapshot names a file that is missing, so nothing may be removed",
         detail=str(error),
-        hint="restore the file, or roll back to a snapshot that is whole",
+        hint="restore the file, or roll back to a complete snapshot",
         snapshot=snapshot.id,
         table=table.layout.root,
     )
@@ -206,13 +206,13 @@ def _incomplete(table: TableCore, snapshot: Snapshot, error: FileNotFoundError) 
 def _entries_or_none(
     table: TableCore, meta: ManifestFileMeta, roots: Sequence[_Root]
 ) -> list[ManifestEntry]:
-    """Entries of a manifest; none when whatever named it has expired by now."""
+    """Entries of a manifest; none when everything that references it has expired by now."""
     try:
         return list(list_entries(table, [meta]))
     except FileNotFoundError as error:
         for snapshot, expired in roots:
-            lists = (listed_manifests(table, one, strict=False) for one in snapshot.lists)
-            names = {one.file_name for one in itertools.chain.from_iterable(lists)}
+            lists = (listed_manifests(table, item, strict=False) for item in snapshot.lists)
+            names = {manifest.file_name for manifest in itertools.chain.from_iterable(lists)}
             if meta.file_name in names and not expired():
                 raise _incomplete(table, snapshot, error) from error
         return []
@@ -230,12 +230,12 @@ def _roots(table: TableCore, branch: str) -> Iterator[_Root]:
     def deleted(path: str) -> bool:
         return not table.file_io.is_file(path)
 
-    found = documents(table, branch)
-    for snapshot in found.snapshots:
+    content = documents(table, branch)
+    for snapshot in content.snapshots:
         yield snapshot, functools.partial(expired, snapshot.id)
-    for tag in found.tags:
+    for tag in content.tags:
         yield tag.snapshot, functools.partial(deleted, layout.tag_file(tag.name))
-    for changelog in found.changelogs:
+    for changelog in content.changelogs:
         yield changelog, lambda: True  # some of its lists have expired with the snapshot
 
 
@@ -247,23 +247,23 @@ def _exclude_metadata(
     *,
     strict: bool = True,
 ) -> None:
-    """Take out the metadata and index files of a snapshot; collect its manifests.
+    """Exclude the metadata and index files of a snapshot; collect its manifests.
 
     Raises:
         FileNotFoundError: one is missing; not of a changelog, which may expire before its tag.
     """
-    for one in snapshot.lists:
-        left.discard(one[0])
-        needed = strict and one[0] != snapshot.changelog_manifest_list
-        found = listed_manifests(table, one, strict=needed)
-        left.difference_update(meta.file_name for meta in found)
-        metas.update((meta.file_name, meta) for meta in found)
+    for manifest_list in snapshot.lists:
+        left.discard(manifest_list[0])
+        needed = strict and manifest_list[0] != snapshot.changelog_manifest_list
+        manifests = listed_manifests(table, manifest_list, strict=needed)
+        left.difference_update(meta.file_name for meta in manifests)
+        metas.update((meta.file_name, meta) for meta in manifests)
     left.difference_update(filter(None, (snapshot.statistics, snapshot.index_manifest)))
     entries = index_files(table, snapshot, strict=strict)
     left.difference_update(path.rpartition("/")[2] for path, _ in entries)
 
 
 def _exclude_names(left: set[str], entries: Iterable[ManifestEntry]) -> None:
-    """Take out data, changelog and file index files that manifests add or remove."""
+    """Exclude data, changelog and file index files that manifests add or remove."""
     names = ((entry.file.file_name, *entry.file.extra_files) for entry in entries)
     left.difference_update(itertools.chain.from_iterable(names))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files snapshots, tags and long-lived changelogs reach, and removing those none reaches.
+"""Which files snapshots, tags and long-lived changelogs reach, and removing unreachable ones.
 
 The one walk from documents to manifest lists, manifests, data files, changelog files, index files
-and statistics, for whatever deletes or counts files: expiry, rollback, deleted tags, orphans.
+and statistics, for all that deletes or counts files: expiry, rollback, deleted tags, orphans.
 Source: FORMAT.md §11.6, SEMANTICS.md §F.7 to §F.13.
 
-Memory is bounded by what is to be deleted: of documents that stay, manifests are read one after
-the other, and only entries of candidates are kept (`live_among`).
+Memory is bounded by what is to be deleted: manifests of remaining documents are read one at a
+time, and only entries of candidates are kept in memory (`live_among`).
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ _BRANCH = "branch-"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Documents:
-    """What a branch names files by.
+    """The documents by which a branch references files.
 
     Attributes:
         snapshots: ascending.
@@ -54,7 +54,7 @@ class Documents:
 
     @property
     def states(self) -> list[Snapshot]:
-        """Snapshots and those of tags: what names live files."""
+        """Snapshots and those of tags: they reference the live files."""
         return [*self.snapshots, *(tag.snapshot for tag in self.tags)]
 
 
@@ -75,12 +75,12 @@ def all_branches(table: TableCore) -> list[str]:
 def documents(
     table: TableCore, branch: str, snapshots: tuple[Snapshot, ...] | None = None
 ) -> Documents:
-    """Everything a branch names files by, without what expires meanwhile.
+    """All documents by which a branch references files, except those that expire concurrently.
 
-    Snapshots are read first: one that is tagged, or leaves its changelog, is found either way.
+    Snapshots are read first: one that becomes a tag or a changelog meanwhile is found either way.
 
     Args:
-        snapshots: those that matter; None: all of the branch.
+        snapshots: the relevant ones; None: all of the branch.
 
     Raises:
         CorruptDataError: a document is damaged, so nothing may be deleted.
@@ -114,16 +114,16 @@ def _snapshots(store: SnapshotStore) -> Iterator[Snapshot]:
         try:
             yield store.recall(snapshot_id)
         except NotFoundError:
-            continue  # expired meanwhile
+            continue  # expired concurrently
 
 
 def other_documents(table: TableCore) -> list[Documents]:
-    """Documents of every branch but the table's own, whose files must be kept, too.
+    """Documents of every other branch, whose files must be kept, too.
 
     Raises: as `documents`.
     """
-    own = table.layout.branch
-    return [documents(table, name) for name in all_branches(table) if name != own]
+    branch = table.layout.branch
+    return [documents(table, name) for name in all_branches(table) if name != branch]
 
 
 def listed_manifests(
@@ -158,7 +158,7 @@ def listed_entries(
 
 
 def data_files(entries: Iterable[ManifestEntry]) -> Iterator[DataFile]:
-    """The files that entries name, with their extra files; not those outside of the table."""
+    """The files of entries, with their extra files; not those outside of the table."""
     for entry in entries:
         if entry.file.external_path is None:
             for name in (entry.file.file_name, *entry.file.extra_files):
@@ -176,7 +176,7 @@ def live_data_files(table: TableCore, snapshot: Snapshot) -> set[DataFile]:
 def live_among(
     table: TableCore, snapshot: Snapshot, files: AbstractSet[DataFile]
 ) -> AbstractSet[DataFile]:
-    """Those of some files that are live in a snapshot; only their entries are held.
+    """The subset of files that is live in a snapshot; only their entries are kept in memory.
 
     Raises:
         FileNotFoundError: a manifest of the snapshot is missing.
@@ -184,9 +184,9 @@ def live_among(
     if not files:
         return files
     entries = state_entries(table, snapshot)
-    # an ADD and its DELETE name the same files, so folding a part of them gives that part
-    found = fold(entry for entry in entries if not files.isdisjoint(data_files((entry,))))
-    return files & set(data_files(found))
+    # an ADD and its DELETE name the same files, so folding a subset gives that subset
+    live = fold(entry for entry in entries if not files.isdisjoint(data_files((entry,))))
+    return files & set(data_files(live))
 
 
 def state_entries(table: TableCore, snapshot: Snapshot) -> Iterator[ManifestEntry]:
@@ -203,10 +203,10 @@ def list_names(
     table: TableCore, lists: Iterable[ManifestList], *, strict: bool = True
 ) -> Iterator[str]:
     """Names of manifest lists and of their manifests. Raises: as `listed_manifests`."""
-    for one in lists:
-        for meta in listed_manifests(table, one, strict=strict):
+    for manifest_list in lists:
+        for meta in listed_manifests(table, manifest_list, strict=strict):
             yield meta.file_name
-        yield one[0]
+        yield manifest_list[0]
 
 
 def index_files(
@@ -228,11 +228,11 @@ def index_files(
 
 
 class Removal:
-    """Files that expired documents name, less those that documents which stay name, too.
+    """Files that expired documents reference and no remaining document does.
 
-    First everything that may go is added, then everything that stays is kept; an error on the
-    way leaves all files alone. `run` removes data, changelog and index files first, then what
-    describes them: a pass that was cut off finds again what it had not removed.
+    Candidates are added first, then everything still referenced is kept; an error in between
+    removes nothing. `run` removes data, changelog and index files first, then their metadata:
+    a pass after an interruption finds the files that are left.
 
     Attributes:
         data: data and changelog files.
@@ -252,7 +252,7 @@ class Removal:
     def add(
         self, snapshot: Snapshot, *, lists: bool = True, changelog: bool = True, state: bool = True
     ) -> None:
-        """Add what a document names but for data files, as far as it is there.
+        """Add what a document references except data files, as far as it exists.
 
         Args:
             lists: its lists of data files, with their manifests.
@@ -261,40 +261,40 @@ class Removal:
         """
         if lists:
             self.manifests.update(list_names(self._table, snapshot.lists[:2], strict=False))
-        for one in snapshot.lists[2:] if changelog else ():
-            self._changelogs.add(one[0])
-            self.data.update(data_files(listed_entries(self._table, one, strict=False)))
-            self.manifests.update(list_names(self._table, [one], strict=False))
+        for manifest_list in snapshot.lists[2:] if changelog else ():
+            self._changelogs.add(manifest_list[0])
+            self.data.update(data_files(listed_entries(self._table, manifest_list, strict=False)))
+            self.manifests.update(list_names(self._table, [manifest_list], strict=False))
         if state:
             self.manifests.add(snapshot.index_manifest)
             self.statistics.add(snapshot.statistics)
-            found = index_files(self._table, snapshot, strict=False)
-            self.index.update(path for path, file in found if file.external_path is None)
+            entries = index_files(self._table, snapshot, strict=False)
+            self.index.update(path for path, file in entries if file.external_path is None)
 
     def keep_branch(self, documents: Documents) -> None:
-        """Keep all that a branch names. Raises: as `keep`."""
+        """Keep all that a branch references. Raises: as `keep`."""
         for snapshot in documents.states:
             self.keep(snapshot)
         for changelog in documents.changelogs:
             self.keep_readable(changelog)
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Keep all that a snapshot or tag names; its changelog may have expired before it.
+        """Keep all that a snapshot or tag references; its changelog may have expired before it.
 
         Raises:
             FileNotFoundError: the document cannot be read whole, so nothing may be removed.
         """
         self.data.difference_update(live_among(self._table, snapshot, self.data))
         self.keep_metadata(snapshot)
-        for one in snapshot.lists[2:]:
-            if one[0] in self._changelogs:  # files of a changelog are in no other
-                self._keep_files(one)
+        for manifest_list in snapshot.lists[2:]:
+            if manifest_list[0] in self._changelogs:  # files of a changelog are in no other
+                self._keep_files(manifest_list)
 
     def keep_readable(self, changelog: Snapshot) -> None:
         """Keep what readers of a long-lived changelog need: its delta and its changelog."""
         self.keep_lists(changelog.lists[1:])
-        for one in changelog.lists[1:]:
-            self._keep_files(one)
+        for manifest_list in changelog.lists[1:]:
+            self._keep_files(manifest_list)
 
     def _keep_files(self, manifest_list: ManifestList) -> None:
         entries = listed_entries(self._table, manifest_list, strict=False)
@@ -314,7 +314,7 @@ class Removal:
         self.keep_index(snapshot)
 
     def keep_lists(self, lists: Iterable[ManifestList]) -> None:
-        """Keep manifest lists and their manifests, as far as they are there."""
+        """Keep manifest lists and their manifests, as far as they exist."""
         self.manifests.difference_update(list_names(self._table, lists, strict=False))
 
     def run(self) -> int:
@@ -330,15 +330,15 @@ class Removal:
 def remove_unreachable(
     table: TableCore, expired: Iterable[Snapshot], data: Iterable[DataFile], own: Documents
 ) -> int:
-    """Remove and count the files of deleted documents that nothing that stays names.
+    """Remove and count the files of deleted documents that no remaining document references.
 
-    Nothing is removed when a document that stays cannot be read: it is expiring, and what is left
-    over then is an orphan.
+    Nothing is removed when a remaining document cannot be read: it is expiring, and the files
+    become orphans.
 
     Args:
         expired: deleted documents: their changelogs, manifests, index files and statistics go.
-        data: data files that they named.
-        own: what stays in the branch, as far as it could name these files.
+        data: data files that they referenced.
+        own: remaining documents of the branch, as far as they could reference these files.
     """
     removal = Removal(table, data)
     for snapshot in expired:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Putting the hints of a table or branch right: LATEST and EARLIEST, of snapshots and changelogs.
+"""Repair of the hints of a table or branch: LATEST and EARLIEST, of snapshots and changelogs.
 
 Source: FORMAT.md §3.3. Readers and writers of this implementation check a hint before they use it;
-others believe a LATEST whose successor does not exist. What is right is found by listing. Safe
-beside commits and expiry: after a hint is written the directory is looked at again.
+others trust a LATEST whose successor does not exist. Correct values come from a listing. Safe
+beside commits and expiry: the directory is listed again after a hint is written.
 """
 
 import dataclasses
@@ -20,8 +20,8 @@ class HintRepair:
 
     Attributes:
         path: of the hint file.
-        found: what it said; None: it was missing, or said nothing sensible.
-        right: what it says now; None: there is nothing to point at, so it is deleted.
+        found: its old content; None: it was missing or invalid.
+        right: its new content; None: there is nothing to point at, so it is deleted.
     """
 
     path: str
@@ -43,8 +43,8 @@ def repair_hints(table: TableCore, *, dry_run: bool = False) -> list[HintRepair]
         (layout.changelog_latest_hint, changelogs, -1),
         (layout.changelog_earliest_hint, changelogs, 0),
     )
-    found = (_repaired(table, *one, dry_run=dry_run) for one in hints)
-    return [one for one in found if one is not None]
+    repairs = (_repaired(table, *hint, dry_run=dry_run) for hint in hints)
+    return [repair for repair in repairs if repair is not None]
 
 
 def _repaired(
@@ -55,7 +55,7 @@ def _repaired(
     *,
     dry_run: bool,
 ) -> HintRepair | None:
-    """Repair a hint that is to name the id at a position of those listed, ascending."""
+    """Repair a hint that must hold the id at a position of the ascending listing."""
 
     def wanted() -> int | None:
         ids = listed_ids(table.file_io, *named)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking a table back to an older snapshot or to a tag.
+"""Rolling a table back to an older snapshot or to a tag.
 
-Source: SEMANTICS.md §F.11. Order of a rollback, so that it can stop anywhere and be repeated:
+Source: SEMANTICS.md §F.11. Order of a rollback, so that it can stop at any point and be repeated:
 
-1. the target exists as a snapshot: that of an expired tag is written anew, EARLIEST points to it;
-2. LATEST points to it, because a LATEST beyond the last snapshot would be believed;
+1. the target exists as a snapshot: that of an expired tag is written again, EARLIEST points to it;
+2. LATEST points to it, because a LATEST beyond the last snapshot would be trusted;
 3. newer snapshots are removed from the newest down, so that what is left is always a history,
    then long-lived changelogs and tags of newer snapshots;
-4. files that only those named are removed.
+4. files that only those referenced are removed.
 
-Committers beside: one that read a snapshot which was removed finds that out when it publishes
-(`publish.Publisher`) and starts over. One that had published before the rollback looked is rolled
-back like the others. On stores that cannot say which of two callers deleted a file, stop the
+Concurrent committers: one that read a removed snapshot detects that when it publishes
+(`publish.Publisher`) and starts over. A commit published before the rollback lists the snapshots
+is rolled back, too. On stores that cannot tell which of two callers deleted a file, stop the
 writers first.
 """
 
@@ -43,7 +43,7 @@ def rollback_to(
     The schema stays as it is.
 
     Args:
-        snapshot_id: the snapshot; when it has expired a tag of it will do.
+        snapshot_id: the snapshot; if it has expired, a tag of it is enough.
         tag: instead, the tag whose snapshot it is.
         timestamp_ms: instead, the newest that was committed at or before this time [epoch ms].
 
@@ -62,17 +62,17 @@ def rollback_to(
     table.snapshots.move_latest_hint(target.id)
     expired, tagged = take_back(table, target.id + 1)
     _delete_changelogs(table, target.id)  # of an expired tag: it is a snapshot again
-    # an overwrite could have restored files of any snapshot; otherwise the newest says all
-    overwritten = any(one.commit_kind is CommitKind.OVERWRITE for one in (*expired, *tagged))
-    own = documents(table, table.layout.branch, None if overwritten else (target,))
+    # an overwrite could have restored files of any snapshot; otherwise the newest references all
+    overwritten = any(state.commit_kind is CommitKind.OVERWRITE for state in (*expired, *tagged))
+    live_documents = documents(table, table.layout.branch, None if overwritten else (target,))
     files: set[DataFile] = set()
     for snapshot in expired:
         delta = listed_entries(table, snapshot.lists[1], strict=False)
         files |= set(data_files(entry for entry in delta if entry.kind is FileKind.ADD))
     # what was added between an older target and the oldest of these
-    oldest = sorted((*expired, *tagged), key=lambda one: one.id)[:1]
-    files = files.union(*(live_data_files(table, one) for one in (*tagged, *oldest)))
-    remove_unreachable(table, (*expired, *tagged), files, own)
+    oldest = sorted((*expired, *tagged), key=lambda snapshot: snapshot.id)[:1]
+    files = files.union(*(live_data_files(table, snapshot) for snapshot in (*tagged, *oldest)))
+    remove_unreachable(table, (*expired, *tagged), files, live_documents)
     table.snapshots.move_latest_hint(target.id)
     publish_iceberg(table)
     return target
@@ -85,7 +85,7 @@ def take_back(table: TableCore, first_id: int) -> tuple[list[Snapshot], list[Sna
         The removed snapshots and changelogs, and the snapshots of the removed tags.
     """
     expired: list[Snapshot] = []
-    while newer := [one for one in table.snapshots.ids() if one >= first_id]:
+    while newer := [id_ for id_ in table.snapshots.ids() if id_ >= first_id]:
         for snapshot_id in reversed(newer):
             try:
                 snapshot = table.snapshots.read(snapshot_id)
@@ -109,25 +109,25 @@ def rollback_target(
     timestamp_ms: int | None = None,
 ) -> Snapshot:
     """The snapshot that `rollback_to` would go back to. Arguments and errors are the same."""
-    if sum(one is not None for one in (snapshot_id, tag, timestamp_ms)) != 1:
+    if sum(argument is not None for argument in (snapshot_id, tag, timestamp_ms)) != 1:
         raise InvalidRequestError("a rollback goes back to a snapshot, to a tag or to a time")
     if tag is not None:
         return get_tag(table, tag).snapshot
     if snapshot_id is None:
-        found = table.snapshots.at_time(timestamp_ms or 0)
-        if found is None:
+        snapshot = table.snapshots.at_time(timestamp_ms or 0)
+        if snapshot is None:
             raise NotFoundError(
                 "There is currently no snapshot earlier than or equal to "
                 f"timestamp[{timestamp_ms}]",
                 table=table.layout.root,
             )
-        return found
+        return snapshot
     try:
         return table.snapshots.read(snapshot_id)
     except NotFoundError:
-        for one in all_tags(table):
-            if one.snapshot.id == snapshot_id:
-                return one.snapshot
+        for candidate in all_tags(table):
+            if candidate.snapshot.id == snapshot_id:
+                return candidate.snapshot
         raise NotFoundError(
             f"Rollback snapshot '{snapshot_id}' doesn't exist.",
             detail="it is neither a snapshot nor tagged",
@@ -138,10 +138,10 @@ def rollback_target(
 def _delete_changelogs(table: TableCore, first_id: int) -> list[Snapshot]:
     store = table.changelogs
     ids = store.ids()
-    newer = [one for one in ids if one >= first_id]
+    newer = [id_ for id_ in ids if id_ >= first_id]
     if not newer:
         return []
-    store.move_latest_hint(max((one for one in ids if one < first_id), default=None))
+    store.move_latest_hint(max((id_ for id_ in ids if id_ < first_id), default=None))
     deleted = list(store.read_many(newer))
     for snapshot_id in reversed(newer):
         store.delete(snapshot_id)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of a table for an engine that filters and projects again, and so may get them cheaper.
+"""The rows of a table for an engine that filters and projects again, so reads can be cheaper.
 
-Three things are spared: conditions choose files and row groups, and are not evaluated row by row;
-texts that files keep as small dictionaries come as dictionaries (a GROUP BY over five texts then
-takes a third of the CPU time); and where rows are only counted, their number is that of the
-manifests, no file of data without deletes or other versions of its rows being opened.
+Three savings: conditions prune files and row groups, and are not evaluated row by row; strings
+that files store with small dictionaries are returned as dictionaries (a GROUP BY over five strings
+then takes a third of the CPU time); and where rows are only counted, the count comes from the
+manifests, without opening data files that have no deletes or other versions of their rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
 
 ROWS = pa.schema([("_LAKEWARD_ROWS", pa.null())])
-"""What a scan without columns gives: rows, and nothing in them."""
+"""Schema of a scan without columns: rows without values."""
 
 _TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _WORTH_A_LOOK = 100_000
-"""Rows from which on it is worth a look into a file whether its texts are dictionaries."""
+"""Rows from which it pays to check in a file whether its strings are dictionary-encoded."""
 
 
 class EngineScan(RowScan):
-    """Rows that were chosen and planned, and not read yet; more of them than the predicate wants.
+    """Rows that are planned and not read yet; a superset of those that match the predicate.
 
     Arguments and errors as of `RowScan`, and of `RowScan.plan`.
     """
@@ -56,13 +56,13 @@ class EngineScan(RowScan):
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns wanted, in the order wanted, texts perhaps as dictionaries; without any, ROWS."""
+        """Selected columns in the given order, strings maybe as dictionaries; without any, ROWS."""
         return self._reader().schema if self._columns else ROWS
 
     def read(
         self, split: Split | ChangeSplit, predicate: Predicate | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """See `RowScan.read`; of the predicates only what the plan and row groups decide counts."""
+        """See `RowScan.read`; the predicates only prune files and row groups."""
         if self._columns:
             yield from super().read(split, predicate)
             return
@@ -89,20 +89,20 @@ class EngineScan(RowScan):
     def _texts(self) -> set[str]:
         schema = self._tables[0].schema
         fields = (schema.field(name) for name in self._columns)
-        found = {
+        texts = {
             field.name
             for field in fields
             if isinstance(field.type, AtomicType) and field.type.root in _TEXTS
         }
-        return found - read_defaults(schema).keys()
+        return texts - read_defaults(schema).keys()
 
     def _small(self, texts: set[str], splits: Sequence[Split | ChangeSplit]) -> frozenset[str]:
-        raw = [one for one in splits if isinstance(one, Split) and one.raw and not one.fallback]
-        if len(raw) < len(splits) or sum(one.row_count for one in raw) < _WORTH_A_LOOK:
+        raw = [s for s in splits if isinstance(s, Split) and s.raw and not s.fallback]
+        if len(raw) < len(splits) or sum(split.row_count for split in raw) < _WORTH_A_LOOK:
             return frozenset()
         split, file = max(
             ((split, file) for split in raw for file in split.files),
-            key=lambda found: found[1].row_count,
+            key=lambda pair: pair[1].row_count,
         )
         return frozenset(self._stored_small(texts, split, file))
 
@@ -118,5 +118,5 @@ class EngineScan(RowScan):
             if field.id in ids
         }
         with explain_missing_files(table, split.snapshot_id):
-            found = small_dictionaries(table.file_io, path, stored, file.file_size)
-        return {stored[name] for name in found}
+            names = small_dictionaries(table.file_io, path, stored, file.file_size)
+        return {stored[name] for name in names}

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one SQL grammar of filters and expressions: from text to a tree, and how text is refused.
+"""The one SQL grammar of filters and expressions: from text to a tree, and errors of invalid text.
 
-Operators from weak to strong: OR, AND, NOT, comparisons (with IS, IN, BETWEEN, LIKE, RLIKE),
+Operators by increasing precedence: OR, AND, NOT, comparisons (with IS, IN, BETWEEN, LIKE, RLIKE),
 `+ - ||`, `* / % DIV`, sign. Names of columns are case-sensitive and may stand in back quotes or
 double quotes; keywords and functions are not. String literals stand in single quotes.
 
-In the tree operators are calls, too: `a + b` is `Call("+", (a, b))`. Positions are characters
-from 0. `predicate_text` makes predicates of trees, `ingest.transform.expressions` kernels.
+In the tree operators are also calls: `a + b` is `Call("+", (a, b))`. Positions are characters
+from 0. `predicate_text` compiles trees to predicates, `ingest.transform.expressions` to kernels.
 """
 
 import dataclasses
@@ -177,7 +177,7 @@ def parse_expression(text: str) -> Node:
     """Read an expression.
 
     Raises:
-        InvalidRequestError: the text is no expression; says where, and what was expected.
+        InvalidRequestError: the text is no expression; names the position and what was expected.
     """
     parser = _Parser(text)
     node = parser.either()
@@ -187,7 +187,7 @@ def parse_expression(text: str) -> Node:
 
 
 def _check_depth(text: str, root: Node) -> None:
-    """Refuse trees that would exhaust the stack, such as sums of hundreds of terms."""
+    """Reject trees that would exhaust the stack, such as sums of hundreds of terms."""
     level: Sequence[Node] = (root,)
     for _ in range(_MAX_LEVELS):
         level = tuple(part for node in level for part in _parts_of(node))
@@ -212,11 +212,11 @@ def split_assignment(text: str) -> tuple[str, str]:
 
 def nodes_of(node: Node) -> Iterator[Node]:
     """All nodes of a tree, parents first."""
-    waiting = [node]
-    while waiting:
-        found = waiting.pop()
-        yield found
-        waiting += reversed(_parts_of(found))
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        stack += reversed(_parts_of(current))
 
 
 def _parts_of(node: Node) -> tuple[Node, ...]:
@@ -233,7 +233,7 @@ def _parts_of(node: Node) -> tuple[Node, ...]:
 
 
 def expression_error(text: str, position: int, detail: str, hint: str = "") -> InvalidRequestError:
-    """The error of an expression that is refused.
+    """The error of an expression that is rejected.
 
     Args:
         position: character from 0; the message counts from 1.
@@ -259,7 +259,7 @@ class _Parser:
         if self._peek().kind != "end":
             raise self._error("an operator or the end")
 
-    # --- from weak to strong -----------------------------------------------------------------
+    # --- by increasing precedence ------------------------------------------------------------
 
     def either(self) -> Node:
         self._depth += 1
@@ -309,13 +309,13 @@ class _Parser:
         token = self._peek()
         if token.word in ("null", "true", "false"):
             self._advance()
-            found: Node = Call(f"is {token.word}", (left,), left.start, token.end)
+            call: Node = Call(f"is {token.word}", (left,), left.start, token.end)
         elif self._take_word("distinct"):
             self._need_word("from")
-            found = self._binary("is distinct from", left, self._sum())
+            call = self._binary("is distinct from", left, self._sum())
         else:
             raise self._error("NULL, TRUE, FALSE or DISTINCT FROM")
-        return self._not(found) if negative else found
+        return self._not(call) if negative else call
 
     def _matching(self, left: Node) -> Node:
         negative = self._take_word("not")
@@ -324,19 +324,19 @@ class _Parser:
             raise self._error("IN, BETWEEN, LIKE or RLIKE")
         self._advance()
         if word == "in":
-            found: Node = self._in(left)
+            call: Node = self._in(left)
         elif word == "between":
             low = self._sum()
             self._need_word("and")
             high = self._sum()
-            found = Call("between", (left, low, high), left.start, high.end)
+            call = Call("between", (left, low, high), left.start, high.end)
         else:
             pattern = self._sum()
             parts = [left, pattern]
             if word != "rlike" and self._take_word("escape"):
                 parts.append(self._sum())
-            found = Call(word, tuple(parts), left.start, parts[-1].end)
-        return self._not(found) if negative else found
+            call = Call(word, tuple(parts), left.start, parts[-1].end)
+        return self._not(call) if negative else call
 
     def _in(self, left: Node) -> Node:
         self._need("(")
@@ -492,7 +492,7 @@ class _Parser:
     def _cast(self, start: int, *, attempt: bool) -> Node:
         part = self.either()
         if not self._take_word("as"):
-            # Paimon's form cast(value, type); alone it makes a STRING
+            # Paimon's form cast(value, type); without a type it casts to STRING
             if self._peek().text == ")":
                 type_ = parse_type("STRING")
                 assert isinstance(type_, AtomicType)
@@ -525,7 +525,7 @@ class _Parser:
         return Call(name, (left, right), left.start, right.end)
 
     def _balanced(self, name: str, operands: Sequence[Node]) -> Node:
-        """A chain of AND or OR as a tree that is not deep, however long the chain is."""
+        """A chain of AND or OR as a balanced tree, which stays shallow however long the chain."""
         if len(operands) == 1:
             return operands[0]
         middle = (len(operands) + 1) // 2
@@ -544,14 +544,14 @@ class _Parser:
         return token
 
     def _take(self, mark: str) -> bool:
-        found = self._peek().kind == "mark" and self._peek().text == mark
-        self._next += found
-        return found
+        matches = self._peek().kind == "mark" and self._peek().text == mark
+        self._next += matches
+        return matches
 
     def _take_word(self, word: str) -> bool:
-        found = self._peek().word == word
-        self._next += found
-        return found
+        matches = self._peek().word == word
+        self._next += matches
+        return matches
 
     def _need(self, mark: str) -> _Token:
         if self._peek().kind != "mark" or self._peek().text != mark:
@@ -565,20 +565,20 @@ class _Parser:
 
     def _error(self, expected: str) -> InvalidRequestError:
         token = self._peek()
-        found = f"`{token.text}`" if token.kind != "end" else "the end"
+        actual = f"`{token.text}`" if token.kind != "end" else "the end"
         hint = ""
         if token.kind == "word":
             hint = _nearest(token.text, (word.upper() for word in _KEYWORDS))
         return expression_error(
-            self._text, token.start, f"expected {expected}, found {found}", hint
+            self._text, token.start, f"expected {expected}, found {actual}", hint
         )
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Suggest the known word that looks most like another one."""
+    """Suggest the known word that is closest to a name."""
     by_lower = {word.lower(): word for word in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f"did you mean `{by_lower[found[0]]}`?" if found else ""
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f"did you mean `{by_lower[matches[0]]}`?" if matches else ""
 
 
 def _unquoted(text: str) -> str:
@@ -591,12 +591,12 @@ def _tokens(text: str) -> list[_Token]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
-            what = (
+            detail = (
                 "a string or quoted name has no end"
                 if text[position] in "'`\""
                 else f"unexpected `{text[position]}`"
             )
-            raise expression_error(text, position, what)
+            raise expression_error(text, position, detail)
         tokens.append(_Token(match.lastgroup, match.group(), match.start(), match.end()))
         position = _skipped(text, match.end())
     tokens.append(_Token("end", "", len(text), len(text)))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a filter says about a data file by its file index: nothing, no row, or which rows.
+"""Evaluating a filter on the file index of a data file: unknown, no row, or which rows.
 
-Source: SEMANTICS.md §J, FORMAT.md §10. Every answer holds all rows that make the filter true, so
-the caller still applies the filter. Where leaving out rows is sound is decided by `scan` and
-`read`: never where another version of a row might be merged with it.
+Source: SEMANTICS.md §J, FORMAT.md §10. Every answer is a superset of the matching rows, so the
+caller still applies the filter. Where skipping rows is sound is decided by `scan` and `read`:
+never where another version of a row might be merged with it.
 """
 
 import dataclasses
@@ -52,11 +52,11 @@ _MAX_ROWS = 0x7FFF_FFFF
 _GROWING = (TypeRoot.VARCHAR, TypeRoot.VARBINARY)
 
 Rows = pyroaring.BitMap | None
-"""Rows that hold all wanted ones; None = any row may be wanted."""
+"""A superset of the matching rows; None = any row may match."""
 
 
 class FileIndexFilter:
-    """Asks the file indexes of data files about one predicate. Picklable if the table is.
+    """Evaluates one predicate on the file indexes of data files. Picklable if the table is.
 
     Args:
         table: the table; `file-index.read.enabled` says whether its indexes are used.
@@ -67,12 +67,12 @@ class FileIndexFilter:
         self._table = table
         self._predicate: Predicate | None = None
         constant = frozenset(table.schema.partition_keys)
-        parts = tuple(one for one in conjuncts(predicate) if not columns_of(one) <= constant)
+        parts = tuple(part for part in conjuncts(predicate) if not columns_of(part) <= constant)
         if parts and table.options.file_index_read_enabled:
             self._predicate = normalised(And(parts))
 
     def keeps_embedded(self, file: DataFileMeta) -> bool:
-        """Whether a file may hold a wanted row, by the index in its metadata; True without one.
+        """Whether a file may hold a matching row, by the index in its metadata; True without one.
 
         Raises:
             CorruptDataError: the index is damaged.
@@ -89,7 +89,7 @@ class FileIndexFilter:
             path: of the data file; a separate index lies beside it.
 
         Raises:
-            CorruptDataError: the index is damaged, or not there although the metadata names it.
+            CorruptDataError: the index is damaged, or missing although the metadata references it.
         """
         if self._predicate is None:
             return None
@@ -103,10 +103,10 @@ class FileIndexFilter:
         self, selection: RowSelection | None, path: str, file: DataFileMeta
     ) -> RowSelection | None:
         """Rows of a selection (None = all) that are worth reading; see `selection`."""
-        found = self.selection(path, file)
-        if selection is None or found is None:
-            return found if selection is None else selection
-        return AllOf((selection, found))
+        rows = self.selection(path, file)
+        if selection is None or rows is None:
+            return rows if selection is None else selection
+        return AllOf((selection, rows))
 
     def _rows(self, source: Source, file: DataFileMeta) -> Rows:
         if self._predicate is None or file.row_count > _MAX_ROWS:
@@ -120,7 +120,7 @@ class FileIndexFilter:
     ) -> Mapping[str, "_Column"]:
         """Indexes of the filtered columns, mapped by field id to the columns of the file."""
         stored = {field.id: field for field in self._table.schemas.read(file.schema_id).fields}
-        found = {}
+        columns = {}
         for name in names:
             field = self._table.schema.field(name)
             source = stored.get(field.id)
@@ -130,16 +130,16 @@ class FileIndexFilter:
             if indexes and isinstance(source.type, AtomicType):
                 type_ = source.type
                 opened = [open_index(kind, payload, type_) for kind, payload in indexes.items()]
-                readers = tuple(one for one in opened if one is not None)
-                found[name] = _Column(type_, readers)
-        return found
+                readers = tuple(reader for reader in opened if reader is not None)
+                columns[name] = _Column(type_, readers)
+        return columns
 
 
 def index_source(file_io: FileIO, path: str, file: DataFileMeta) -> Source | None:
-    """The file index of a data file, wherever it lies; None when it has none.
+    """The file index of a data file, embedded or separate; None when it has none.
 
     Raises:
-        CorruptDataError: it has several, or the one it names is not there.
+        CorruptDataError: it has several, or the referenced one is missing.
     """
     if file.embedded_index is not None:
         return MemorySource(file.embedded_index, path)
@@ -177,34 +177,34 @@ def reads_as_stored(stored: DataType, wanted: DataType) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Column:
-    """The indexes of one column of one file; each narrows what the others leave."""
+    """The indexes of one column of one file; their results are intersected."""
 
     type: AtomicType
     readers: tuple[IndexReader, ...]
 
     def ask(self, question: Callable[[IndexReader], Rows]) -> Rows:
-        """Rows that all indexes leave."""
-        found: Rows = None
+        """Rows that no index rules out."""
+        result: Rows = None
         for reader in self.readers:
             rows = question(reader)
             if rows is None:
                 continue
-            found = rows if found is None else found & rows
-            if not found:
-                return found
-        return found
+            result = rows if result is None else result & rows
+            if not result:
+                return result
+        return result
 
     def equal_to(self, literals: Sequence[Any]) -> Rows:
         values = self._values(literals)
-        return None if values is None else self.ask(lambda one: one.equal_to(values))
+        return None if values is None else self.ask(lambda reader: reader.equal_to(values))
 
     def not_equal_to(self, literals: Sequence[Any]) -> Rows:
         values = self._values(literals)
         if values is None:
             return None
         if is_rounded(self.type):
-            return self.ask(lambda one: one.valid_rows())
-        return self.ask(lambda one: _others(one, values))
+            return self.ask(lambda reader: reader.valid_rows())
+        return self.ask(lambda reader: _others(reader, values))
 
     def compare(self, op: Op, literal: Any) -> Rows:
         if op is Op.EQ:
@@ -220,21 +220,21 @@ class _Column:
         value = values.slice(0, 1) if above is inclusive else values.slice(len(values) - 1)
         inclusive = inclusive or is_rounded(self.type)
         if above:
-            return self.ask(lambda one: one.above(value, inclusive))
-        return self.ask(lambda one: one.below(value, inclusive))
+            return self.ask(lambda reader: reader.above(value, inclusive))
+        return self.ask(lambda reader: reader.below(value, inclusive))
 
     def _values(self, literals: Sequence[Any]) -> pa.Array | None:
         """Literals as values of the column, -0.0 before 0.0; None when one of them is no value."""
-        wanted = arrow_type(self.type)
+        type_ = arrow_type(self.type)
         try:
-            scalars = [literal_scalar(literal, wanted) for literal in literals]
+            scalars = [literal_scalar(literal, type_) for literal in literals]
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-            return None  # evaluation will say what is wrong
+            return None  # evaluation reports the error
         if None in scalars:
             return None
-        values = pa.array(scalars, wanted)
-        if pa.types.is_floating(wanted) and pc.any(pc.equal(values, 0.0)).as_py():
-            return pa.concat_arrays([pa.array([-0.0], wanted), values, pa.array([0.0], wanted)])
+        values = pa.array(scalars, type_)
+        if pa.types.is_floating(type_) and pc.any(pc.equal(values, 0.0)).as_py():
+            return pa.concat_arrays([pa.array([-0.0], type_), values, pa.array([0.0], type_)])
         return values
 
 
@@ -262,35 +262,35 @@ def _rows(predicate: Predicate, columns: Mapping[str, _Column]) -> Rows:
                 return pyroaring.BitMap()  # unknown for every row
             return columns[name].not_equal_to(literals)
         case IsNull(name) if name in columns:
-            return columns[name].ask(lambda one: one.null_rows())
+            return columns[name].ask(lambda reader: reader.null_rows())
         case Not(IsNull(name)) if name in columns:
-            return columns[name].ask(lambda one: one.valid_rows())
+            return columns[name].ask(lambda reader: reader.valid_rows())
         case _:
             return None
 
 
 def _all_of(parts: Sequence[Predicate], columns: Mapping[str, _Column]) -> Rows:
-    found: Rows = None
+    result: Rows = None
     for part in parts:
         rows = _rows(part, columns)
         if rows is None:
             continue
-        found = rows if found is None else found & rows
-        if not found:
-            return found
-    return found
+        result = rows if result is None else result & rows
+        if not result:
+            return result
+    return result
 
 
 def _any_of(parts: Sequence[Predicate], columns: Mapping[str, _Column]) -> Rows:
-    found = pyroaring.BitMap()
+    result = pyroaring.BitMap()
     for part in parts:
         rows = _rows(part, columns)
         if rows is None:
             return None
-        found = found | rows
-    return found
+        result = result | rows
+    return result
 
 
 def _one_of(column: _Column, literals: Sequence[Any]) -> Rows:
-    known = tuple(literal for literal in literals if literal is not None)
-    return column.equal_to(known) if known else pyroaring.BitMap()
+    values = tuple(literal for literal in literals if literal is not None)
+    return column.equal_to(values) if values else pyroaring.BitMap()

@@ -109,7 +109,7 @@ def partition_schema(schema: TableSchema) -> pa.Schema:
 
 
 def compression_of(schema: TableSchema) -> str:
-    """Of the files; text files know three."""
+    """Compression of the files; text files support three."""
     options = schema.options
     file_format = option_value(options, "file.format")
     chosen = options.get("file.compression") or option_value(
@@ -138,38 +138,38 @@ def _hidden(name: str) -> bool:
 
 
 def directories(table: TableCore, predicate: Predicate | None) -> list[Directory]:
-    """The directories of partitions that a predicate leaves; the table's own without partitions.
+    """Partition directories that a predicate does not prune; without partitions, the table's.
 
-    Only what can hold wanted rows is listed: level by level, by the columns known so far.
+    Only what can hold matching rows is listed: level by level, by the columns known so far.
     """
     schema, file_io = table.schema, table.file_io
     empty = pa.RecordBatch.from_struct_array(pa.array([{}], pa.struct([])))
-    found = [Directory(table.layout.root, empty)]
+    level = [Directory(table.layout.root, empty)]
     parts = conjuncts(predicate)
     for depth, field in enumerate(schema.partition_fields, 1):
         below = [
-            Directory(status.path, _with_value(one.partition, field, text, table, status.path))
-            for one in found
-            for status in file_io.list(one.path)
+            Directory(status.path, _with_value(parent.partition, field, text, table, status.path))
+            for parent in level
+            for status in file_io.list(parent.path)
             if status.directory
             and not (depth == 1 and status.name in _METADATA)
             and (text := _value_text(table, field.name, status.name)) is not None
         ]
-        known = set(schema.partition_keys[:depth])
-        tested = [part for part in parts if columns_of(part) <= known]
-        found = [
-            one for one in below if all(mask(part, one.partition)[0].as_py() for part in tested)
+        keys = set(schema.partition_keys[:depth])
+        tested = [part for part in parts if columns_of(part) <= keys]
+        level = [
+            dir_ for dir_ in below if all(mask(part, dir_.partition)[0].as_py() for part in tested)
         ]
-    return found
+    return level
 
 
 def _value_text(table: TableCore, key: str, name: str) -> str | None:
-    """The value in the name of a directory, as text; None: it is no partition's."""
+    """The value in the name of a directory, as text; None: it is not of a partition."""
     if option_value(table.schema.options, ONLY_VALUE):
-        known = name == table.options.partition_default_name or not _hidden(name)
-        return unescape(name) if known else None
-    found, equals, text = name.partition("=")
-    return unescape(text) if equals and unescape(found) == key else None
+        valid = name == table.options.partition_default_name or not _hidden(name)
+        return unescape(name) if valid else None
+    column, equals, text = name.partition("=")
+    return unescape(text) if equals and unescape(column) == key else None
 
 
 def _with_value(
@@ -189,14 +189,14 @@ def _with_value(
             value=text,
             path=path,
         ) from error
-    wanted = table.schema.arrow_schema.field(field.name)
-    columns = [*partition.columns, column.cast(wanted.type)]
+    target = table.schema.arrow_schema.field(field.name)
+    columns = [*partition.columns, column.cast(target.type)]
     names = [*partition.schema.names, field.name]
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def data_files(table: TableCore, directory: Directory) -> Iterator[FormatSplit]:
-    """The files below a directory that belong to no other writer, nor to the catalog."""
+    """The files below a directory that belong neither to unfinished writers nor to the catalog."""
     start = len(directory.path) + 1
     root = directory.path == table.layout.root
     for status in table.file_io.walk(directory.path):
@@ -214,10 +214,10 @@ def read_file(
 
     Args:
         stored: columns wanted, none of them of the partition.
-        wanted: rows that are wanted; others may be among those given.
+        wanted: condition on the rows; others may be returned, too.
 
     Raises:
-        CorruptDataError: the file is damaged, or holds something else than the columns say.
+        CorruptDataError: the file is damaged, or does not match the columns.
         FileNotFoundError: it was removed.
     """
     file_io = table.file_io

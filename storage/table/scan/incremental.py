@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch reads of what changed between two snapshots, tags or times, as table options ask for it.
+"""Batch reads of changes between two snapshots, tags or times, as chosen by table options.
 
 Source: SEMANTICS.md §C.9. The start is exclusive, the end inclusive. Where the option says `auto`
-the changes are those of the changelog, on tables without a producer those that were written.
+the changes come from the changelog, on tables without a producer from the delta.
 """
 
 import dataclasses
@@ -26,10 +26,10 @@ class ChosenChanges:
     """What is read: ids `start` (exclusive) to `end`, or the difference of two states.
 
     Attributes:
-        start: snapshot id before the first one that counts.
+        start: snapshot id before the first one that is read.
         end: id of the last one.
         states: the two states, where they are compared; the first None: before the first snapshot.
-        delta: whether the changes are the rows that were written, not those of the changelog.
+        delta: whether the changes come from the delta, not from the changelog.
     """
 
     start: int = 0
@@ -203,7 +203,7 @@ def _to_auto_tag(table: TableCore, name: str) -> ChosenChanges:
         )
     end = _tagged(table, name)
     times = {tag.name: period.start(tag.name) for tag in all_tags(table)}
-    earlier = [(one, tag) for tag, one in times.items() if one is not None and one < time]
+    earlier = [(begin, tag) for tag, begin in times.items() if begin is not None and begin < time]
     if end is None or not earlier:
         return _NOTHING
     start = _tagged(table, max(earlier)[1])

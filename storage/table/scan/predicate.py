@@ -3,7 +3,7 @@
 
 Owns the meaning of a filter: SQL's three-valued logic, with floats compared as SQL engines do
 (NaN equals NaN and is greater than every number; -0.0 equals 0.0). Predicates are frozen values;
-`predicate_text` reads them from text, `prune` decides by them what need not be read.
+`predicate_text` parses them from text, `prune` prunes by them.
 """
 
 import dataclasses
@@ -127,10 +127,10 @@ def columns_of(predicate: Predicate | None) -> frozenset[str]:
 
 
 def require_known(columns: Iterable[str], known: Sequence[str]) -> None:
-    """Check that columns are there.
+    """Check that columns exist.
 
     Raises:
-        InvalidRequestError: names the first that is not.
+        InvalidRequestError: names the first that does not.
     """
     for name in columns:
         if name not in known:
@@ -144,7 +144,7 @@ def conjuncts(predicate: Predicate | None) -> tuple[Predicate, ...]:
     if predicate is None:
         return ()
     if isinstance(predicate, And):
-        return tuple(one for part in predicate.parts for one in conjuncts(part))
+        return tuple(conjunct for part in predicate.parts for conjunct in conjuncts(part))
     return (predicate,)
 
 
@@ -209,11 +209,11 @@ def _evaluate(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
         case IsNull(column):
             return pc.is_null(_column(batch, column))
         case Between(column, low, high):
-            both = And((Compare(Op.GE, column, low), Compare(Op.LE, column, high)))
-            return _evaluate(both, batch)
+            bounds = And((Compare(Op.GE, column, low), Compare(Op.LE, column, high)))
+            return _evaluate(bounds, batch)
         case In(column, literals):
-            each = tuple(Compare(Op.EQ, column, literal) for literal in literals)
-            return _is_in(_column(batch, column), literals, batch, each)
+            equalities = tuple(Compare(Op.EQ, column, literal) for literal in literals)
+            return _is_in(_column(batch, column), literals, batch, equalities)
         case Like(column, pattern):
             return pc.match_like(_column(batch, column), pattern)
         case Compare(op, column, literal):
@@ -250,8 +250,8 @@ def _is_in(
     if plain and len(literals) > 1:
         values = [literal_scalar(literal, column.type) for literal in literals]
         if all(value is not None for value in values):
-            found = pc.is_in(column, value_set=pa.array(values, type=column.type))
-            return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
+            matches = pc.is_in(column, value_set=pa.array(values, type=column.type))
+            return pc.if_else(pc.is_valid(column), matches, pa.scalar(None, pa.bool_()))
     return _evaluate(Or(each), batch)
 
 

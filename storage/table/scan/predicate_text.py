@@ -42,7 +42,7 @@ def parse_predicate(text: str) -> Predicate:
     """Parse a filter.
 
     Raises:
-        InvalidRequestError: the text is no filter; says where.
+        InvalidRequestError: the text is no filter; names the position.
     """
     try:
         node = parse_expression(text)
@@ -52,7 +52,7 @@ def parse_predicate(text: str) -> Predicate:
 
 
 def as_predicate(filter: object) -> Predicate | None:
-    """A filter as callers give it: a text, a predicate, or None.
+    """A filter as callers pass it: a text, a predicate, or None.
 
     Raises:
         InvalidRequestError: the text is no filter, or the value is neither text nor predicate.
@@ -70,7 +70,7 @@ def as_predicate(filter: object) -> Predicate | None:
 
 
 class _Converter:
-    """Makes the predicate of a tree.
+    """Converts a tree to a predicate.
 
     Args:
         text: the whole filter, for errors.
@@ -120,9 +120,9 @@ class _Converter:
                 return node.text
 
     def _error(self, node: Node, expected: str) -> InvalidRequestError:
-        found = self._text[node.start : node.end]
+        actual = self._text[node.start : node.end]
         return _refused(
-            self._text, f"at character {node.start + 1}: expected {expected}, found `{found}`"
+            self._text, f"at character {node.start + 1}: expected {expected}, found `{actual}`"
         )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a predicate says about ranges: whether a file, manifest or partition may hold a wanted row.
+"""Predicates on ranges: whether a file, manifest or partition may hold a matching row.
 
 Pure. Source: SEMANTICS.md §J; where pruning is sound is decided in `scan`.
 """
@@ -49,7 +49,7 @@ class Range:
 
 
 def row_group_range(stored: ColumnRange | None) -> Range | None:
-    """What the statistics of a row group say, where they have the form of decoded rows."""
+    """The statistics of a row group as a range, where they have the form of decoded rows."""
     if stored is None or not isinstance(stored.minimum, int | str):
         return None
     return Range(
@@ -85,16 +85,16 @@ def _could(
         case Or(parts):
             return any(_could(part, ranges, types) for part in parts)
         case IsNull(column):
-            known = ranges(column)
-            return known is None or known.null_count != 0
+            bounds = ranges(column)
+            return bounds is None or bounds.null_count != 0
         case Not(IsNull(column)):
-            known = ranges(column)
-            return known is None or not known.only_nulls
+            bounds = ranges(column)
+            return bounds is None or not bounds.only_nulls
         case Compare(op, column, literal):
             return _could_compare(op, literal, ranges(column), types.get(column))
         case In(column, literals):
-            known, type_ = ranges(column), types.get(column)
-            return any(_could_compare(Op.EQ, literal, known, type_) for literal in literals)
+            bounds, type_ = ranges(column), types.get(column)
+            return any(_could_compare(Op.EQ, literal, bounds, type_) for literal in literals)
         case _:
             return True
 
@@ -107,11 +107,11 @@ def _could_compare(op: Op, literal: Any, known: Range | None, type_: pa.DataType
     if known.only_nulls:
         return False
     if known.low is None or known.high is None or pa.types.is_floating(type_):
-        return True  # the range of floats says nothing about NaN
+        return True  # the range of floats does not cover NaN
     try:
         scalar = literal_scalar(literal, type_)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        return True  # evaluation will say what is wrong
+        return True  # evaluation reports the error
     return scalar is None or _overlaps(op, known.low, known.high, row_value(scalar))
 
 

@@ -31,10 +31,10 @@ FALLBACK_BRANCH = "scan.fallback-branch"
 
 
 class RowScan(ArrowScan):
-    """Rows that were chosen and not read yet. Picklable, safe for several threads.
+    """Rows that are selected and not read yet. Picklable, safe for several threads.
 
     The state is chosen by the first read, and stays the same for all later ones; `plan` chooses
-    anew.
+    again.
 
     Args:
         table: with the options that choose what is read.
@@ -72,13 +72,13 @@ class RowScan(ArrowScan):
         if chosen and travel is not None:
             self._states = _states(travel, self._tables)
             self._tables = tuple(
-                one if state is None else one.with_schema(state.schema_id)
-                for one, state in zip(self._tables, self._states, strict=True)
+                branch if state is None else branch.with_schema(state.schema_id)
+                for branch, state in zip(self._tables, self._states, strict=True)
             )
         self._columns = tuple(self._tables[0].schema.field_names if columns is None else columns)
         self._predicate = predicate
         self._planned: Sequence[Split | ChangeSplit] | None = None
-        self._reader()  # refuses what cannot be read before anything is
+        self._reader()  # rejects what cannot be read before anything is
 
     @property
     def schema(self) -> pa.Schema:
@@ -87,10 +87,10 @@ class RowScan(ArrowScan):
         return pa.schema([whole.field(name) for name in self._columns])
 
     def plan(self, predicate: Predicate | None = None) -> Sequence[Split | ChangeSplit]:
-        """Choose the state, and what of its files may hold wanted rows.
+        """Choose the state, and those of its files that may hold matching rows.
 
         Args:
-            predicate: besides that of the scan.
+            predicate: in addition to that of the scan.
 
         Raises:
             InvalidRequestError: branch and fallback branch differ in columns or primary keys.
@@ -112,14 +112,14 @@ class RowScan(ArrowScan):
         table, fallback = self._tables
         _check_alike(table.schema, fallback.schema)
         splits: list[Split] = []
-        own: set[bytes] = set()
+        partitions: set[bytes] = set()
         states = self._states or (table.latest_snapshot(), fallback.latest_snapshot())
         if states[0] is not None:
-            own = {partition for partition, _ in live_state(table, states[0]).buckets}
+            partitions = {partition for partition, _ in live_state(table, states[0]).buckets}
             splits += scan.plan(states[0]).splits
         if states[1] is not None:
             for split in TableScan(fallback).with_filter(predicate).plan(states[1]).splits:
-                if split.partition not in own:
+                if split.partition not in partitions:
                     splits.append(dataclasses.replace(split, fallback=True))
         return splits
 
@@ -132,7 +132,7 @@ class RowScan(ArrowScan):
             Non-empty batches of `schema`; a state of a primary-key table ascending by key.
 
         Raises:
-            CorruptDataError: a file violates the format, or is missing of the newest snapshot.
+            CorruptDataError: a file violates the format, or is missing from the newest snapshot.
             NotFoundError: a file is missing, because the snapshot has expired.
             FileNotFoundError: a file of an older snapshot is missing.
         """
@@ -148,34 +148,34 @@ class RowScan(ArrowScan):
 def _states(travel: TimeTravel, tables: "Sequence[FileStoreTable]") -> tuple[Snapshot | None, ...]:
     """The state of a table, and that of its fallback branch at the same time.
 
-    As in Paimon the number of a snapshot is one of the table's own: the fallback branch is read as
-    it was when that was committed, or, where it has none so old, in its first.
+    As in Paimon a snapshot id is one of the table itself: the fallback branch is read as of the
+    commit time of that snapshot, or at its first snapshot if it has none that old.
     """
-    table, *others = tables
-    if others and (travel.files_since_ms is not None or travel.since_ms is not None):
+    table, *fallbacks = tables
+    if fallbacks and (travel.files_since_ms is not None or travel.since_ms is not None):
         raise UnsupportedFeatureError(
             "files by their time on a table with a fallback branch are not implemented",
             hint=f"remove the option: with_options({{'{FALLBACK_BRANCH}': None}})",
             option=FALLBACK_BRANCH,
         )
-    own = travel.resolve(table)
-    if not others:
-        return (own,)
-    if travel.snapshot_id is None or own is None:
-        return (own, travel.resolve(others[0]))
-    snapshots = others[0].snapshots
+    state = travel.resolve(table)
+    if not fallbacks:
+        return (state,)
+    if travel.snapshot_id is None or state is None:
+        return (state, travel.resolve(fallbacks[0]))
+    snapshots = fallbacks[0].snapshots
     first = snapshots.read(1) if snapshots.exists(1) else None
-    return (own, snapshots.at_time(own.time_ms) or first)
+    return (state, snapshots.at_time(state.time_ms) or first)
 
 
 def _check_alike(schema: TableSchema, other: TableSchema) -> None:
     """Names, types apart from nullability, and keys must be the same."""
-    mine, theirs = (
-        [(field.name, dataclasses.replace(field.type, nullable=True)) for field in one.fields]
-        for one in (schema, other)
+    left, right = (
+        [(field.name, dataclasses.replace(field.type, nullable=True)) for field in side.fields]
+        for side in (schema, other)
     )
     keys = (schema.primary_keys, schema.partition_keys)
-    if mine == theirs and keys == (other.primary_keys, other.partition_keys):
+    if left == right and keys == (other.primary_keys, other.partition_keys):
         return
     raise InvalidRequestError(
         "the branch and its fallback branch do not have the same columns and keys",

@@ -2,7 +2,7 @@
 """From snapshots and a filter to splits: which files of which buckets are read, in what units.
 
 A plan of a state reads the live files of one snapshot. A plan of changes reads what a snapshot
-brought, or what two states differ in (SEMANTICS.md §C.8, §C.9).
+added, or the difference of two states (SEMANTICS.md §C.8, §C.9).
 
 Pruning (SEMANTICS.md §J), each step only where it cannot change the result:
 
@@ -15,8 +15,8 @@ Pruning (SEMANTICS.md §J), each step only where it cannot change the result:
   version of any row of the section can match and merging picks one of them.
 
 In a primary-key table with deletion vectors the files above level 0 hold each key at most once
-among the rows that their vectors leave, so each is a section of its own; files of level 0 do not
-show before compaction has marked what they replace (SEMANTICS.md §E).
+among the rows that their vectors leave, so each is a section of its own; files of level 0 are
+not visible before compaction has marked what they replace (SEMANTICS.md §E).
 """
 
 import dataclasses
@@ -89,7 +89,7 @@ class Split:
 
     @property
     def live_row_count(self) -> int | None:
-        """Rows that a read without a filter gives; None when only reading can find out."""
+        """Rows that a read without a filter gives; None when only reading can tell."""
         unknown = any(vector.cardinality is None for _, vector in self.deletion_vectors)
         if unknown or not self.raw or any(file.delete_row_count for file in self.files):
             return None
@@ -103,7 +103,7 @@ class Split:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a read does.
+    """The splits of a read.
 
     Attributes:
         snapshot_id: the snapshot; None on a table without snapshots.
@@ -124,7 +124,7 @@ class ChangeForm(enum.Enum):
     """The merged rows of `before` as -D, then those of `files` as +I."""
 
     COMPARED = "compared"
-    """The merged rows of `files` that `before` lacks or has otherwise, those that went as -D."""
+    """The merged rows of `files` that `before` lacks or has with other values; removed as -D."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ class ChangeSplit:
     """Changes of one bucket that can be read by themselves. Picklable.
 
     Attributes:
-        snapshot_id: the snapshot that brought them.
+        snapshot_id: the snapshot that added them.
         partition: framed BinaryRow.
         partition_path: directory part of the partition.
         form: how the files become changes.
@@ -174,7 +174,7 @@ class TableScan:
         all_levels: also files of level 0 where batch reads leave them out.
         min_level: only files of this level or above.
         files_since_ms: only files made at or after this time [epoch ms]; None = all.
-        postponed: whether changes count whose rows have no bucket yet.
+        postponed: whether to include changes whose rows have no bucket yet.
     """
 
     table: TableCore
@@ -205,12 +205,12 @@ class TableScan:
     def with_all_levels(self) -> "TableScan":
         """Also files of level 0 of tables whose batch reads leave them out, merged.
 
-        What the first read of a stream shows: rows of level 0 must not come twice or never.
+        For the first read of a stream: rows of level 0 must be read exactly once.
         """
         return dataclasses.replace(self, all_levels=True)
 
     def with_min_level(self, level: int) -> "TableScan":
-        """Only files of this level or above; rows that lie lower do not show."""
+        """Only files of this level or above; rows on lower levels are not visible."""
         return dataclasses.replace(self, all_levels=True, min_level=level)
 
     def with_files_since(self, time_ms: int | None) -> "TableScan":
@@ -222,7 +222,7 @@ class TableScan:
         return dataclasses.replace(self, postponed=True)
 
     def live_entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
-        """All live files of a snapshot; filters do not count."""
+        """All live files of a snapshot; filters are ignored."""
         return live_entries(self.table, snapshot)
 
     def plan(self, snapshot: Snapshot | None = None) -> Plan:
@@ -260,7 +260,7 @@ class TableScan:
         """The changes that the table's options choose, oldest snapshot first.
 
         Returns:
-            None where nothing lies between the start and the end.
+            Empty where nothing lies between the start and the end.
 
         Raises:
             InvalidOptionError: no changes are chosen, the options contradict each other, or an
@@ -312,7 +312,7 @@ class TableScan:
         return self._two_sides(snapshot, form, before, after, vectors, lambda old, new: (old, new))
 
     def plan_difference(self, before: Snapshot | None, after: Snapshot) -> tuple[ChangeSplit, ...]:
-        """What is different in a later state; of append tables, the files it has besides.
+        """What is different in a later state; of append tables, the files that only it has.
 
         Args:
             before: the earlier state; None: empty.
@@ -333,12 +333,12 @@ class TableScan:
 
     def _plan(self, snapshot: Snapshot) -> Plan:
         pruning = Pruning(self.table, self.predicate)
-        found: list[Split] = []
+        result: list[Split] = []
         buckets = self._buckets(snapshot, pruning)
         vectors = None
         if self.table.options.deletion_vectors_enabled:
             vectors = deletion_files(self.table, snapshot)
-        for partition, group in itertools.groupby(sorted(buckets), key=lambda one: one[0]):
+        for partition, group in itertools.groupby(sorted(buckets), key=lambda key: key[0]):
             if not pruning.keeps_partition(partition):
                 continue
             path = self.table.partition_path(partition)
@@ -346,8 +346,8 @@ class TableScan:
                 entries = buckets[(partition, bucket)]
                 if self._wants(bucket, entries, pruning):
                     splits = self._splits(snapshot, partition, path, bucket, entries, pruning)
-                    found += splits if vectors is None else _marked(splits, vectors)
-        return Plan(snapshot_id=snapshot.id, splits=tuple(found))
+                    result += splits if vectors is None else _marked(splits, vectors)
+        return Plan(snapshot_id=snapshot.id, splits=tuple(result))
 
     def _buckets(
         self, snapshot: Snapshot, pruning: Pruning
@@ -359,10 +359,10 @@ class TableScan:
         def wanted(partition: bytes, bucket: int, total_buckets: int) -> bool:
             if self.buckets is not None and bucket not in self.buckets:
                 return False
-            kept = partitions.get(partition)
-            if kept is None:
-                kept = partitions[partition] = pruning.keeps_partition(partition)
-            return kept and pruning.keeps_bucket(bucket, total_buckets)
+            matches = partitions.get(partition)
+            if matches is None:
+                matches = partitions[partition] = pruning.keeps_partition(partition)
+            return matches and pruning.keeps_bucket(bucket, total_buckets)
 
         def keeps(meta: ManifestFileMeta) -> bool:
             return meta.may_hold(self.buckets) and pruning.keeps_manifest(meta)
@@ -373,7 +373,7 @@ class TableScan:
         if self.buckets is not None and bucket not in self.buckets:
             return False
         if bucket == POSTPONE_BUCKET and not self.postponed:
-            return False  # postponed rows show when a job has given them buckets
+            return False  # postponed rows are visible once a job has assigned their buckets
         return any(pruning.keeps_bucket(bucket, entry.total_buckets) for entry in entries)
 
     def _splits(
@@ -408,8 +408,8 @@ class TableScan:
             return False
         if self.files_since_ms is None:
             return True
-        made = file.creation_time_ms
-        return made is not None and epoch_of_local_ms(made) >= self.files_since_ms
+        created_ms = file.creation_time_ms
+        return created_ms is not None and epoch_of_local_ms(created_ms) >= self.files_since_ms
 
     def _sections(self, files: Sequence[DataFileMeta], pruning: Pruning) -> Iterator[Section]:
         key_of = self.table.key_of
@@ -426,9 +426,9 @@ class TableScan:
                     yield section
                 continue
             run = section[0]
-            kept = tuple(file for file in run.files if pruning.keeps_by_values(file))
-            if kept:
-                yield (SortedRun(run.level, kept),)
+            remaining = tuple(file for file in run.files if pruning.keeps_by_values(file))
+            if remaining:
+                yield (SortedRun(run.level, remaining),)
 
     def _packed(self, cut: Iterable[Section]) -> Iterator[tuple[Section, ...]]:
         """Neighbouring sections together until a split is large enough."""
@@ -474,17 +474,17 @@ class TableScan:
         pruning = Pruning(self.table, self.predicate)
         splits = []
         for partition, bucket in sorted({*before, *after}):
-            both = [state.get((partition, bucket), ()) for state in (before, after)]
+            sides = [state.get((partition, bucket), ()) for state in (before, after)]
             if not pruning.keeps_partition(partition):
                 continue
-            if not self._wants(bucket, itertools.chain(*both), pruning):
+            if not self._wants(bucket, itertools.chain(*sides), pruning):
                 continue
             old, new = (
                 _Side(
                     {entry.file.file_name: entry.file for entry in entries},
                     {} if vectors is None else vectors[side]((partition, bucket)),
                 )
-                for side, entries in enumerate(both)
+                for side, entries in enumerate(sides)
             )
             old, new = chosen(old, new)
             if old.files or new.files:
@@ -513,7 +513,7 @@ class TableScan:
         )
 
     def _different(self, before: "_Side", after: "_Side") -> tuple["_Side", "_Side"]:
-        """Without files that lie in both states over keys where nothing else differs."""
+        """Without files of both states in key ranges where nothing else differs."""
         same = {name for name in after.files if before.get(name) == after.get(name)}
         key_of = self.table.key_of
         if key_of is None:
@@ -565,12 +565,12 @@ def _singly(files: Iterable[DataFileMeta]) -> Iterator[Section]:
 def _marked(
     splits: Iterable[Split], vectors: Callable[[BucketId], Mapping[str, DeletionFile]]
 ) -> Iterator[Split]:
-    known: Mapping[str, DeletionFile] | None = None
+    bucket_vectors: Mapping[str, DeletionFile] | None = None
     for split in splits:
-        if known is None:
-            known = vectors((split.partition, split.bucket))
-        names = [file.file_name for file in split.files if file.file_name in known]
-        located = tuple((name, known[name]) for name in names)
+        if bucket_vectors is None:
+            bucket_vectors = vectors((split.partition, split.bucket))
+        names = [file.file_name for file in split.files if file.file_name in bucket_vectors]
+        located = tuple((name, bucket_vectors[name]) for name in names)
         yield dataclasses.replace(split, deletion_vectors=located) if located else split
 
 
@@ -598,10 +598,10 @@ def _added(entries: Iterable[ManifestEntry]) -> tuple[ManifestEntry, ...]:
 
 
 def _by_bucket(entries: Iterable[ManifestEntry]) -> dict[BucketId, list[ManifestEntry]]:
-    found: dict[BucketId, list[ManifestEntry]] = defaultdict(list)
+    buckets: dict[BucketId, list[ManifestEntry]] = defaultdict(list)
     for entry in entries:
-        found[(entry.partition, entry.bucket)].append(entry)
-    return found
+        buckets[(entry.partition, entry.bucket)].append(entry)
+    return buckets
 
 
 def _check_bucket_counts(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A predicate taken apart by what it can prune of a snapshot.
+"""A predicate split by what it can prune of a snapshot.
 
-Which step is sound for which files is decided in `scan`; what a range says in `prune`.
+Which step is sound for which files is decided in `scan`; how ranges are evaluated in `prune`.
 Source: SEMANTICS.md §J.
 """
 
@@ -40,13 +40,13 @@ _PICKS_A_ROW = frozenset({"deduplicate", "first-row"})
 
 
 class Pruning:
-    """A predicate taken apart by what it can prune."""
+    """A predicate split by what it can prune."""
 
     def __init__(self, table: TableCore, predicate: Predicate | None) -> None:
         schema = table.schema
         self._table = table
         self._schema = schema
-        defaults = read_defaults(schema)  # shown instead of null, which statistics do not know
+        defaults = read_defaults(schema)  # read instead of null, unknown to statistics
         parts = [part for part in conjuncts(predicate) if not columns_of(part) & defaults.keys()]
         self._types = {field.name: arrow_type(field.type) for field in schema.fields}
         self._partition = _within(parts, schema.partition_keys)
@@ -57,7 +57,7 @@ class Pruning:
         self._bucket_keys = _equal_values(parts, schema.bucket_keys, self._types) if parts else None
 
     def keeps_partition(self, partition: bytes) -> bool:
-        """Whether a partition may hold a wanted row."""
+        """Whether a partition may hold a matching row."""
         if not self._partition:
             return True
         fields = self._schema.partition_fields
@@ -74,7 +74,7 @@ class Pruning:
         return bool(self._partition) or self._bucket_keys is not None
 
     def keeps_manifest(self, meta: ManifestFileMeta) -> bool:
-        """Whether a manifest may hold files of a partition with a wanted row."""
+        """Whether a manifest may hold files of a partition with a matching row."""
         if not self._partition:
             return True
         count = meta.num_added_files + meta.num_deleted_files
@@ -82,13 +82,13 @@ class Pruning:
         return all(could_match(part, ranges.get, self._types) for part in self._partition)
 
     def keeps_bucket(self, bucket: int, total_buckets: int) -> bool:
-        """Whether a bucket may hold a wanted row, by equality on all bucket-key columns."""
+        """Whether a bucket may hold a matching row, by equality on all bucket-key columns."""
         if self._bucket_keys is None or total_buckets <= 1:
             return True
         if total_buckets not in self._wanted_buckets:
             self._wanted_buckets[total_buckets] = self._buckets_of(total_buckets)
-        wanted = self._wanted_buckets[total_buckets]
-        return wanted is None or bucket in wanted
+        buckets = self._wanted_buckets[total_buckets]
+        return buckets is None or bucket in buckets
 
     def _buckets_of(self, total_buckets: int) -> frozenset[int] | None:
         fields = [self._schema.field(name) for name in self._schema.bucket_keys]
@@ -100,16 +100,16 @@ class Pruning:
             ]
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
             return None  # not a value of the column; evaluation decides
-        found = assign_buckets(
+        buckets = assign_buckets(
             columns,
             [field.type for field in fields],
             total_buckets,
             self._table.options.bucket_function,
         )
-        return frozenset(found.tolist())
+        return frozenset(buckets.tolist())
 
     def keeps_by_key(self, file: DataFileMeta) -> bool:
-        """Whether a file may hold a wanted key."""
+        """Whether a file may hold a matching key."""
         if not self._key:
             return True
         fields = self._schema.key_fields
@@ -130,16 +130,16 @@ class Pruning:
         return all(could_match(part, ranges.get, self._types) for part in self._key)
 
     def keeps_section(self, section: Section) -> bool:
-        """Whether a section of several runs may hold a wanted row.
+        """Whether a section of several runs may hold a matching row.
 
-        Where merging picks one of the versions of a row, a section goes if no version can match.
+        Where merging picks one of the versions of a row, a section is pruned if none can match.
         """
         if not self._values or self._table.options.merge_engine not in _PICKS_A_ROW:
             return True
         return any(self.keeps_by_values(file) for run in section for file in run.files)
 
     def keeps_by_values(self, file: DataFileMeta) -> bool:
-        """Whether a file that is alone in its section may hold a wanted row."""
+        """Whether a file that is alone in its section may hold a matching row."""
         if not self._values:
             return True
         file_schema = self._table.schemas.read(file.schema_id)
@@ -179,10 +179,10 @@ def _equal_values(
 
 
 def _low(bound: Any, type_: DataType) -> Any:
-    """A lower bound of what a column shows.
+    """A lower bound of the values read from a column.
 
-    Java's bounds of a CHAR in ORC are of values filled up with blanks, which are not shown. A
-    value that ends where a control character stands in the bound is below the bound, too.
+    Java's bounds of a CHAR in ORC include padding blanks, which reads strip. A value that ends
+    where the bound has a control character is below the bound, too.
     """
     if isinstance(bound, str) and isinstance(type_, AtomicType) and type_.root is TypeRoot.CHAR:
         return _CONTROL.split(bound, maxsplit=1)[0].rstrip(" ")
@@ -220,18 +220,18 @@ def _value_ranges(
         names = file_schema.field_names if file.write_cols is None else file.write_cols
     fields = [file_schema.field(name) for name in names]
     stored = _stats_ranges(file.value_stats, fields, file.row_count)
-    found = {field.id: (field.type, stored[field.name]) for field in fields if stored}
+    by_id = {field.id: (field.type, stored[field.name]) for field in fields if stored}
     in_file = {field.id for field in file_schema.fields}
 
     def ranges(name: str) -> Range | None:
         field = schema.field(name)
         if field.id not in in_file:
             return Range(null_count=file.row_count, row_count=file.row_count)
-        type_, known = found.get(field.id, (None, None))
-        if known is None or type_ is None:
+        type_, bounds = by_id.get(field.id, (None, None))
+        if bounds is None or type_ is None:
             return None
         if not keeps_values(type_, field.type):  # cast at read: bounds may not carry over
             return Range(null_count=None, row_count=None)
-        return known
+        return bounds
 
     return ranges

@@ -2,7 +2,7 @@
 """Which snapshot a batch read sees: the newest, or the one that options or arguments choose.
 
 Source: SEMANTICS.md §C.8 ("Batch meaning"), §I. At most one way of choosing may be used; the mode
-that `scan.mode` names, or that the options imply, says which options may stand beside each other.
+that `scan.mode` names, or that the options imply, says which options may be combined.
 The same options mean one state to a batch read, changes between two to an incremental one (§C.9),
 and a starting point to a stream (package `changelog`).
 """
@@ -68,7 +68,7 @@ _KEYS = tuple(dict.fromkeys(key for keys in _ALLOWED.values() for key in keys))
 
 
 def check_streaming(schema: TableSchema, options: TableOptions) -> None:
-    """Check that a stream of the table would not show changes twice.
+    """Check that a stream of the table would not emit changes twice.
 
     Raises:
         InvalidOptionError: an option asks for it.
@@ -92,7 +92,7 @@ def check_streaming(schema: TableSchema, options: TableOptions) -> None:
 
 
 def scan_mode_of(options: Mapping[str, str]) -> tuple[ScanMode, str | None]:
-    """The mode of a read, and the key of the option that says where it begins; None: it needs none.
+    """The mode of a read, and the key of the option with its starting point; None: it needs none.
 
     Args:
         options: of the table, dynamic ones included.
@@ -100,11 +100,11 @@ def scan_mode_of(options: Mapping[str, str]) -> tuple[ScanMode, str | None]:
     Raises:
         InvalidOptionError: options that contradict each other, or an unknown mode.
     """
-    given = [key for key in _KEYS if options.get(key)]
-    mode = _named(option_value(options, "scan.mode"), given)
+    keys = [key for key in _KEYS if options.get(key)]
+    mode = _named(option_value(options, "scan.mode"), keys)
     allowed = _ALLOWED.get(mode, ())
-    own = [key for key in given if key in allowed]
-    foreign = [key for key in given if key not in allowed]
+    valid = [key for key in keys if key in allowed]
+    foreign = [key for key in keys if key not in allowed]
     use = f"when you use {mode.value} for scan.mode"
     problem = ""
     if foreign and not allowed:
@@ -112,7 +112,7 @@ def scan_mode_of(options: Mapping[str, str]) -> tuple[ScanMode, str | None]:
             f"[{', '.join(foreign)}] must be null when you set [scan.mode]: "
             f"{foreign[0]} must be null {use}"
         )
-    elif allowed and len(own) != 1:
+    elif allowed and len(valid) != 1:
         problem = f"must set only one key in [{','.join(allowed)}] {use}"
         if len(allowed) == 1:
             problem += f": {allowed[0]} can not be null {use}"
@@ -123,9 +123,9 @@ def scan_mode_of(options: Mapping[str, str]) -> tuple[ScanMode, str | None]:
             problem,
             hint="choose where the read begins in one way only",
             mode=mode.value,
-            given=", ".join(given),
+            given=", ".join(keys),
         )
-    return mode, own[0] if own else None
+    return mode, valid[0] if valid else None
 
 
 def _named(word: str, given: Sequence[str]) -> ScanMode:
@@ -216,14 +216,14 @@ class TimeTravel:
             InvalidRequestError: more than one way is given.
             NotFoundError: there is no such snapshot or tag.
         """
-        given = [
+        ways = [
             field.name
             for field in dataclasses.fields(self)
             if getattr(self, field.name) not in (None, False)
         ]
-        if len(given) > 1:
+        if len(ways) > 1:
             raise InvalidRequestError(
-                "only one way of time travel may be used at a time", given=", ".join(given)
+                "only one way of time travel may be used at a time", given=", ".join(ways)
             )
         if self.snapshot_id is not None:
             return table.snapshots.read(self.snapshot_id)
@@ -303,54 +303,54 @@ def first_since(table: TableCore, time_ms: int) -> int | None:
     snapshots = table.snapshots.ids()
     if not snapshots:
         return None
-    ids = [*(one for one in table.changelogs.ids() if one < snapshots[0]), *snapshots]
-    found = bisect.bisect_left(
-        ids, time_ms, key=lambda one: _either(table, one, snapshots[0]).time_ms
+    ids = [*(id_ for id_ in table.changelogs.ids() if id_ < snapshots[0]), *snapshots]
+    position = bisect.bisect_left(
+        ids, time_ms, key=lambda id_: _either(table, id_, snapshots[0]).time_ms
     )
-    return ids[found] if found < len(ids) else ids[-1] + 1
+    return ids[position] if position < len(ids) else ids[-1] + 1
 
 
 def _either(table: TableCore, snapshot_id: int, earliest: int) -> Snapshot:
     if snapshot_id < earliest:
         return table.changelogs.read(snapshot_id)
-    found = table.snapshots.read_again(snapshot_id)
-    return table.changelogs.read(snapshot_id) if found is None else found
+    snapshot = table.snapshots.read_again(snapshot_id)
+    return table.changelogs.read(snapshot_id) if snapshot is None else snapshot
 
 
 def _since(table: TableCore, time_ms: int) -> Snapshot | None:
-    """The first snapshot committed at or after a time; None where the history does not say."""
+    """The first snapshot committed at or after a time; None where the history is too short."""
     ids = table.snapshots.ids()
     if not ids or table.snapshots.read(ids[0]).time_ms >= time_ms:
         return None
-    found = first_since(table, time_ms)
-    return None if found is None else table.snapshots.read_again(found)
+    snapshot_id = first_since(table, time_ms)
+    return None if snapshot_id is None else table.snapshots.read_again(snapshot_id)
 
 
 def _at_time(table: TableCore, time_ms: int) -> Snapshot:
-    found = table.snapshots.at_time(time_ms)
-    if found is None:
+    snapshot = table.snapshots.at_time(time_ms)
+    if snapshot is None:
         raise NotFoundError(
             f"There is currently no snapshot earlier than or equal to timestamp[{time_ms}]",
             table=table.layout.root,
         )
-    return found
+    return snapshot
 
 
 def _at_watermark(table: TableCore, watermark: int) -> Snapshot:
-    """Watermarks never go back, but snapshots before the first may have none."""
+    """Watermarks never decrease, but snapshots before the first may have none."""
     ids = table.snapshots.ids()
 
     def reached(snapshot_id: int) -> bool:
         mark = table.snapshots.read(snapshot_id).watermark
         return mark is not None and mark >= watermark
 
-    found = bisect.bisect_left(ids, True, key=reached)
-    if found == len(ids):
+    position = bisect.bisect_left(ids, True, key=reached)
+    if position == len(ids):
         raise NotFoundError(
             f"There is currently no snapshot later than or equal to watermark[{watermark}]",
             table=table.layout.root,
         )
-    return table.snapshots.read(ids[found])
+    return table.snapshots.read(ids[position])
 
 
 def _at_version(table: TableCore, version: str) -> Snapshot:
@@ -369,18 +369,18 @@ def _at_version(table: TableCore, version: str) -> Snapshot:
 
 
 def newest_compacted(table: TableCore) -> Snapshot | None:
-    """The newest snapshot made by a compaction, of tables with regular full ones by such a one.
+    """The newest snapshot of a compaction; on tables with periodic full ones, of a full one.
 
     Returns:
-        It, else the newest snapshot; None on a table without snapshots.
+        That one, else the newest snapshot; None on a table without snapshots.
     """
     latest = table.latest_snapshot()
     if latest is None:
         return None
-    wanted = _compaction(table)
+    is_full = _compaction(table)
     with contextlib.suppress(NotFoundError):
         for snapshot in table.snapshots.recall_many(range(latest.id, 0, -1)):
-            if snapshot.commit_kind is CommitKind.COMPACT and wanted(snapshot.commit_identifier):
+            if snapshot.commit_kind is CommitKind.COMPACT and is_full(snapshot.commit_identifier):
                 return snapshot
     return latest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The writer of one bucket of an append table: rows as they come, no keys, no merging.
+"""The writer of one bucket of an append table: rows in arrival order, no keys, no merging.
 
 Source: SEMANTICS.md §G.5, FORMAT.md §7.1. Rows go straight into data files. In a fixed bucket
 their sequence numbers continue those of the bucket and small files that follow one another are
@@ -174,14 +174,14 @@ class AppendWriter:
 
     def _rewrite(self, files: Sequence[DataFileMeta]) -> None:
         """Merge files that follow one another; the result takes their place."""
-        kept = {} if self._deletions is None else self._deletions.selections(files)
-        written = rewrite_files(self._context, files, self._names, kept)
+        selections = {} if self._deletions is None else self._deletions.selections(files)
+        written = rewrite_files(self._context, files, self._names, selections)
         garbage = []
         for file in files:
             if self._after.pop(file.file_name, None) is None:
                 self._before[file.file_name] = file
             else:
-                garbage.append(file)  # made and replaced in one interval: never committed
+                garbage.append(file)  # created and replaced in one interval: never committed
         self._after.update((file.file_name, file) for file in written)
         self._context.delete_files(garbage)
         if written and written[-1].file_size < self._target_size:
@@ -196,11 +196,11 @@ def rewrite_files(
     kept: Mapping[str, RowSelection],
     source: FileSource = FileSource.COMPACT,
 ) -> tuple[DataFileMeta, ...]:
-    """Write the rows of files anew, one after another; no file if no row is left.
+    """Rewrite the rows of files, one after another; no file if no row is left.
 
     Args:
         files: in the order of their rows; the first gives the first sequence number.
-        kept: which rows of a file to write, by name; of others all.
+        kept: which rows of a file to write, by name; of other files all.
     """
     rows = read_files(context, files, kept)
     return write_files(context, rows, names, files[0].min_sequence_number, source)
@@ -267,7 +267,7 @@ def compaction_message(
     new: Iterable[DataFileMeta] = (),
     change: IndexChange | None = None,
 ) -> CommitMessage:
-    """The message of files that a bucket got, and of files that compaction replaced.
+    """The message of files added to a bucket, and of files that compaction replaced.
 
     Args:
         change: of deletion vectors; None: none.
@@ -288,10 +288,10 @@ def compaction_message(
 
 
 def _check_kinds(kinds: pa.Array) -> None:
-    found = kinds.to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero(~np.isin(found, _ACCEPTED))
+    values = kinds.to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero(~np.isin(values, _ACCEPTED))
     if len(wrong):
-        kind = RowKind(int(found[wrong[0]]))
+        kind = RowKind(int(values[wrong[0]]))
         raise InvalidRequestError(
             "Append-only writer can only accept insert or update_after row kind, but current row "
             f"kind is: {kind.short}",

@@ -25,7 +25,7 @@ from storage.table.write.postpone import PostponeWriter
 
 
 class BucketWriter(Protocol):
-    """What `TableWrite` asks of the writer of a bucket; see `MergeTreeWriter` for the protocol."""
+    """What `TableWrite` needs of the writer of a bucket; see `MergeTreeWriter` for the protocol."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows in arrival order."""
@@ -72,7 +72,7 @@ def open_bucket(
     mode = _require(table)
     context = bucket_context(table, partition, bucket)
     if mode is BucketMode.UNAWARE:
-        # without buckets, a writer knows nothing of the files that are there and never compacts
+        # without buckets, a writer does not know the existing files and never compacts
         return AppendWriter(context, (), compaction=False)
     entries = _live_entries(table, partition, bucket, snapshot)
     return AppendWriter(
@@ -142,19 +142,19 @@ def _live_entries(
     if snapshot is None:
         return []
     entries = live_entries(table, snapshot, partition=partition, bucket=bucket)
-    others = entries or live_entries(table, snapshot, partition=partition)
-    _check_bucket_count(table, (entry for entry in others if entry.bucket != POSTPONE_BUCKET))
+    live = entries or live_entries(table, snapshot, partition=partition)
+    _check_bucket_count(table, (entry for entry in live if entry.bucket != POSTPONE_BUCKET))
     return entries
 
 
 def _check_bucket_count(table: TableCore, entries: Iterable[ManifestEntry]) -> None:
-    wanted = table.options.bucket
+    count = table.options.bucket
     for entry in entries:
-        if entry.total_buckets != wanted:
-            where = table.partition_path(entry.partition)
-            what = f"partition {where}" if where else "table"
+        if entry.total_buckets != count:
+            path = table.partition_path(entry.partition)
+            scope = f"partition {path}" if path else "table"
             raise InvalidRequestError(
-                f"Try to write {what} with a new bucket num {wanted}, but the previous bucket num "
+                f"Try to write {scope} with a new bucket num {count}, but the previous bucket num "
                 f"is {entry.total_buckets}. Please switch to batch mode, and perform INSERT "
                 "OVERWRITE to rescale current data layout first.",
                 hint="overwrite the partition with its own rows, or set `bucket` back",

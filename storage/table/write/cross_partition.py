@@ -2,18 +2,18 @@
 """Cross-partition upserts: a key lives in one partition of the table, whichever row came last.
 
 Source: SEMANTICS.md §G.3. The primary key lacks a partition key, so an index of all keys of the
-table says where each one is. It is built from the table when a writer opens and kept on local
+table holds the location of each. It is built from the table when a writer opens and kept on local
 disk. A row whose key is in another partition than its own is handled as the merge engine
 demands (`MovedRow`); deduplicate deletes the row there and then inserts the new one. A delete
-removes the row of its key in whichever partition that is: its partition columns may be null, as the
-source may send the key alone. (Java writes it to the partition that it names, too, where it finds
+removes the row of its key in any partition: its partition columns may be null, as the source may
+send the key alone. (Java writes it to the partition that it names, too, where it finds
 nothing.)
 
-A key that comes back, before the commit, to a partition that it left in the same commit goes to
-the bucket that it left. Java gives it any bucket with room; but the changes of one snapshot, read
+A key that returns, before the commit, to a partition that it left in the same commit goes to the
+bucket that it left. Java gives it any bucket with room; but the changes of one snapshot, read
 bucket by bucket, would then hold the same key in two buckets of one partition, and a reader that
-applies the -D of one after the +U of the other loses the row. Such a bucket may get a little more
-rows than its target, when others took the room meanwhile. Across commits keys are assigned as in
+applies the -D of one after the +U of the other loses the row. Such a bucket may slightly exceed its
+target, when other keys filled it in the meantime. Across commits keys are assigned as in
 Java: where compactions lag and emit the changes of several commits at once, a follower of such a
 table has to apply the changes of a snapshot in an order that fits its state.
 """
@@ -81,10 +81,10 @@ class Chains:
 
 
 class LeftLocations:
-    """What keys left in the commit that is being written: a bucket per key and partition.
+    """Locations that keys left in the current commit: a bucket per key and partition.
 
     Args:
-        directory: for what memory should not hold; is made when that comes, and removed.
+        directory: for what exceeds memory; created on demand, and removed.
     """
 
     def __init__(self, directory: pathlib.Path) -> None:
@@ -96,9 +96,9 @@ class LeftLocations:
 
     def put(self, hashes: KeyHashes, locations: npt.NDArray[np.int64]) -> None:
         """Keys leave locations. A key leaves no other location of the same partition."""
-        both = _with_partition(hashes, locations >> BUCKET_BITS)
-        once = Chains.of(both).first_rows
-        self._index.put(both[once], locations[once])
+        keys = _with_partition(hashes, locations >> BUCKET_BITS)
+        firsts = Chains.of(keys).first_rows
+        self._index.put(keys[firsts], locations[firsts])
 
     def clear(self) -> None:
         """Forget everything."""
@@ -114,7 +114,7 @@ class KeySegments:
         source: per row, the row whose bucket it has: the first one of its key in its partition.
         inherited: bucket of such first rows where it is known; elsewhere undefined.
         fresh_rows: first rows that need a bucket, in arrival order.
-        return_rows: rows with which a key comes back to a partition that it had left.
+        return_rows: rows with which a key returns to a partition that it had left.
     """
 
     source: npt.NDArray[np.int64]
@@ -149,10 +149,10 @@ def segments_of(
     inherited = np.zeros(len(order), np.int64)
     first_rows = chains.first_rows
     inherited[first_rows] = before & BUCKET_MASK
-    known = np.zeros(len(order), bool)
-    known[first_rows] = (before != ABSENT) & (before >> BUCKET_BITS == numbers[first_rows])
+    stays = np.zeros(len(order), bool)
+    stays[first_rows] = (before != ABSENT) & (before >> BUCKET_BITS == numbers[first_rows])
     entering = order[enters]
-    new = ~known[entering]
+    new = ~stays[entering]
     owner = (np.cumsum(starts) - 1)[enters]
     moving = new & (~starts[enters] | (before[owner] != ABSENT))
     returns = np.zeros(0, np.int64)
@@ -163,19 +163,19 @@ def segments_of(
         rows, owner = entering[chosen], owner[chosen]
         by_partition = np.lexsort((numbers[rows], owner))
         rows, owner = rows[by_partition], owner[by_partition]
-        again = np.zeros(len(rows), bool)
-        again[1:] = (owner[1:] == owner[:-1]) & (numbers[rows[1:]] == numbers[rows[:-1]])
-        first = rows[np.maximum.accumulate(np.where(again, 0, np.arange(len(rows))))]
+        repeats = np.zeros(len(rows), bool)
+        repeats[1:] = (owner[1:] == owner[:-1]) & (numbers[rows[1:]] == numbers[rows[:-1]])
+        first = rows[np.maximum.accumulate(np.where(repeats, 0, np.arange(len(rows))))]
         joined = np.arange(len(order))
         joined[rows] = first
         source = joined[source]
-        was = _earlier_locations(rows[~again], owner[~again], numbers, before, hashes, left)
-        found = was != ABSENT
-        inherited[rows[~again][found]] = was[found] & BUCKET_MASK
+        earlier = _earlier_locations(rows[~repeats], owner[~repeats], numbers, before, hashes, left)
+        hits = earlier != ABSENT
+        inherited[rows[~repeats][hits]] = earlier[hits] & BUCKET_MASK
         returning = np.zeros(len(order), bool)
-        returning[rows[again]] = True
-        returning[rows[~again][found]] = True
-        returning &= ~known
+        returning[rows[repeats]] = True
+        returning[rows[~repeats][hits]] = True
+        returning &= ~stays
         new &= ~returning[entering]
         returns = np.flatnonzero(returning)
     return KeySegments(source, inherited, np.sort(entering[new]), returns)
@@ -190,11 +190,11 @@ def _earlier_locations(
     left: LeftLocations,
 ) -> npt.NDArray[np.int64]:
     """Where the keys of rows are or were, in the partitions of these rows."""
-    was = before[owner]
-    was = np.where((was != ABSENT) & (was >> BUCKET_BITS == numbers[rows]), was, ABSENT)
-    unknown = np.flatnonzero(was == ABSENT)
-    was[unknown] = left.find(hashes[rows[unknown]], numbers[rows[unknown]])
-    return was
+    places = before[owner]
+    places = np.where((places != ABSENT) & (places >> BUCKET_BITS == numbers[rows]), places, ABSENT)
+    unknown = np.flatnonzero(places == ABSENT)
+    places[unknown] = left.find(hashes[rows[unknown]], numbers[rows[unknown]])
+    return places
 
 
 def first_partitions(
@@ -220,8 +220,8 @@ def partitions_of_deletes(
     order, starts = chains.order, chains.starts
     last = _last_put(chains, deletes)
     at = np.flatnonzero(starts)[np.cumsum(starts) - 1]
-    was = before[np.cumsum(starts) - 1]
-    indexed = np.where(was != ABSENT, was >> BUCKET_BITS, numbers[order])
+    previous = before[np.cumsum(starts) - 1]
+    indexed = np.where(previous != ABSENT, previous >> BUCKET_BITS, numbers[order])
     targets = np.empty(len(order), np.int64)
     targets[order] = np.where(last >= at, numbers[order[np.maximum(last, 0)]], indexed)
     return np.where(deletes, targets, numbers)
@@ -234,9 +234,9 @@ def deletes_without_row(
     order, starts = chains.order, chains.starts
     at = np.flatnonzero(starts)[np.cumsum(starts) - 1]
     unknown = (_last_put(chains, deletes) < at) & (before[np.cumsum(starts) - 1] == ABSENT)
-    lost = np.empty(len(order), bool)
-    lost[order] = unknown
-    return lost & deletes
+    absent = np.empty(len(order), bool)
+    absent[order] = unknown
+    return absent & deletes
 
 
 def _last_put(chains: Chains, deletes: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
@@ -254,9 +254,9 @@ def left_locations(
     previous[1:] = locations[order[:-1]]
     previous[starts] = before
     moves = (previous != ABSENT) & (previous >> BUCKET_BITS != locations[order] >> BUCKET_BITS)
-    left = np.full(len(order), ABSENT, np.int64)
-    left[order[moves]] = previous[moves]
-    return left
+    result = np.full(len(order), ABSENT, np.int64)
+    result[order[moves]] = previous[moves]
+    return result
 
 
 def _with_partition(hashes: KeyHashes, numbers: npt.NDArray[np.int64]) -> KeyHashes:
@@ -293,11 +293,11 @@ class CrossPartitionBuckets:
 
     Protocol: `bootstrap` from the newest snapshot, then `assign` batches in arrival order, and
     `end_commit` when the next batch belongs to another commit. The index follows what is assigned;
-    when that is not committed, or others wrote, `bootstrap` anew. `close` removes the index.
+    when that is not committed, or others wrote, `bootstrap` again. `close` removes the index.
     Belongs to one process; only one job may write such a table.
 
     Args:
-        directory: for the index; is made and removed. None: below the system's temporary one.
+        directory: for the index; created and removed. None: below the system's temporary one.
     """
 
     def __init__(self, table: TableCore, directory: pathlib.Path | None = None) -> None:
@@ -326,17 +326,17 @@ class CrossPartitionBuckets:
 
     @property
     def lost(self) -> bool:
-        """Whether files of the index are missing: `bootstrap` anew before the next batch."""
+        """Whether files of the index are missing: `bootstrap` again before the next batch."""
         return self._index.lost
 
     def bootstrap(self, snapshot_id: int | None) -> int:
-        """Build the index from the keys of a snapshot, and count them; what it held is forgotten.
+        """Build the index from the keys of a snapshot, and count them; old contents are dropped.
 
         Args:
             snapshot_id: None: the table is taken to be empty.
 
         Raises:
-            InvalidRequestError: a key is there twice.
+            InvalidRequestError: a key exists twice.
         """
         self.close()
         self._index = KeyIndex(self._directory, ttl_s=self._ttl_s)
@@ -346,8 +346,8 @@ class CrossPartitionBuckets:
         table, now_s = self._table, self._now_s()
         splits = TableScan(table).with_snapshot(snapshot_id).with_all_levels().plan().splits
         splits = tuple(split for split in splits if self._is_alive(split))
-        wanted = {*self._keys, *self._partition_names}
-        columns = [name for name in table.schema.field_names if name in wanted]
+        names = {*self._keys, *self._partition_names}
+        columns = [name for name in table.schema.field_names if name in names]
         read = TableRead(table, columns)
         total = 0
         threads = min(len(splits), table.options.cross_partition_bootstrap_parallelism)
@@ -410,16 +410,16 @@ class CrossPartitionBuckets:
         lasts = chains.last_rows
         changed = locations[lasts] != before
         self._index.put(hashes[lasts[changed]], locations[lasts[changed]], now_s)
-        left = left_locations(chains, locations, before)
-        moved = np.flatnonzero(left != ABSENT)
+        origins = left_locations(chains, locations, before)
+        moved = np.flatnonzero(origins != ABSENT)
         if len(moved):
-            self._left.put(hashes[moved], left[moved])
+            self._left.put(hashes[moved], origins[moved])
         if self._moved is MovedRow.DROP_NEW:
-            kept = np.delete(np.arange(batch.num_rows), rerouted)
-            batch, locations, left = batch.take(pa.array(kept)), locations[kept], left[kept]
+            rows = np.delete(np.arange(batch.num_rows), rerouted)
+            batch, locations, origins = batch.take(pa.array(rows)), locations[rows], origins[rows]
         elif len(rerouted):
             batch = self._rerouted(batch, rerouted, numbers)
-        yield from self._rows(batch, locations, left)
+        yield from self._rows(batch, locations, origins)
 
     def _hashes(self, batch: pa.RecordBatch) -> KeyHashes:
         columns = [batch.column(name) for name in self._keys]
@@ -428,7 +428,7 @@ class CrossPartitionBuckets:
     def _with_row(self, batch: pa.RecordBatch, now_s: int) -> pa.RecordBatch:
         """The rows without deletes that name no partition, of keys without a row.
 
-        A source may send the key alone; the null instead of a partition column says nothing then.
+        A source may send the key alone; the null in a partition column carries no information then.
         """
         nameless = np.zeros(batch.num_rows, bool)
         for name in self._partition_names:
@@ -441,8 +441,8 @@ class CrossPartitionBuckets:
         hashes = self._hashes(batch)
         chains = Chains.of(hashes)
         before = self._index.find(hashes[chains.first_rows], now_s)
-        lost = deletes_without_row(chains, before, deletes) & nameless
-        return batch.filter(pa.array(~lost)) if lost.any() else batch
+        discards = deletes_without_row(chains, before, deletes) & nameless
+        return batch.filter(pa.array(~discards)) if discards.any() else batch
 
     def end_commit(self) -> None:
         """The next batch belongs to another commit."""
@@ -456,7 +456,7 @@ class CrossPartitionBuckets:
     def _locations(
         self, segments: KeySegments, numbers: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """Place of each row: one that its key is or was in, or one with room."""
+        """Location of each row: one that its key is or was in, or one with room."""
         buckets, fresh = segments.inherited.copy(), segments.fresh_rows
         for number in np.unique(numbers[fresh]).tolist():
             rows = fresh[numbers[fresh] == number]
@@ -496,19 +496,19 @@ class CrossPartitionBuckets:
         targets = self._partitions.values(numbers[rows])
         for name in self._partition_names:
             position = batch.schema.get_field_index(name)
-            both = pa.concat_arrays([batch.column(position), targets.column(name)])
+            values = pa.concat_arrays([batch.column(position), targets.column(name)])
             field = batch.schema.field(position)
-            batch = batch.set_column(position, field, both.take(pa.array(source)))
+            batch = batch.set_column(position, field, values.take(pa.array(source)))
         return batch
 
     def _retractions(
         self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64], locations: npt.NDArray[np.int64]
     ) -> pa.RecordBatch:
         """The rows as -D of the partitions that they leave."""
-        taken = batch.take(pa.array(rows))
+        moved_rows = batch.take(pa.array(rows))
         numbers = locations >> BUCKET_BITS
         old = self._partitions.values(numbers)
-        columns = list(taken.columns)
+        columns = list(moved_rows.columns)
         for name in self._partition_names:
             position = batch.schema.get_field_index(name)
             columns[position] = old.column(name)
@@ -531,14 +531,14 @@ class CrossPartitionBuckets:
         return batch
 
     def _keys_of(self, read: TableRead, split: Split) -> tuple[KeyHashes, pa.RecordBatch]:
-        found = [np.empty((0, 2), np.uint64)]
+        hashes = [np.empty((0, 2), np.uint64)]
         values = None
         for batch in read.to_batches(split):
             columns = [batch.column(name) for name in self._keys]
-            found.append(key_hashes(columns, self._key_types, self._seed))
+            hashes.append(key_hashes(columns, self._key_types, self._seed))
             if values is None:
                 values = batch.slice(0, 1).select(list(self._partition_names))
-        return np.concatenate(found), values
+        return np.concatenate(hashes), values
 
     def _is_alive(self, split: Split) -> bool:
         """Whether the newest file of a split has not reached the end of life of its keys."""
@@ -585,7 +585,7 @@ class _Partitions:
         counts[int(bucket)] = max(0, counts.get(int(bucket), 0) + int(more))
 
     def count_locations(self, locations: npt.NDArray[np.int64], more: int) -> None:
-        """Note so many more or fewer keys for each time that a location is named."""
+        """Add `more` keys to the count of a location for each of its occurrences."""
         for location, times in zip(*np.unique(locations, return_counts=True), strict=True):
             self.count(location >> BUCKET_BITS, location & BUCKET_MASK, more * times)
 
@@ -593,14 +593,14 @@ class _Partitions:
         """Buckets for new keys of a partition: the first with room, else new ones."""
         counts = self._counts[number]
         out = np.empty(keys, np.int64)
-        done, bucket = 0, 0
-        while done < keys:
+        start, bucket = 0, 0
+        while start < keys:
             room = max(0, target_rows - counts.get(bucket, 0))
-            end = min(keys, done + room)
-            if end > done:
-                out[done:end] = bucket
-                counts[bucket] = counts.get(bucket, 0) + end - done
-            done, bucket = end, bucket + 1
+            end = min(keys, start + room)
+            if end > start:
+                out[start:end] = bucket
+                counts[bucket] = counts.get(bucket, 0) + end - start
+            start, bucket = end, bucket + 1
         return out
 
 
@@ -617,7 +617,7 @@ def _location(number: int, bucket: int) -> int:
 def _ahead(
     futures: Iterator[concurrent.futures.Future[tuple[KeyHashes, pa.RecordBatch]]], count: int
 ) -> Iterator[concurrent.futures.Future[tuple[KeyHashes, pa.RecordBatch]]]:
-    """The futures in order, only so many of them started before the first is wanted."""
+    """The futures in order, at most `count` of them started ahead of the consumer."""
     started = []
     for future in futures:
         started.append(future)

@@ -2,7 +2,7 @@
 """Removing or replacing the rows of a table, or of partitions by values of partition columns.
 
 Source: SEMANTICS.md §F.4. An OVERWRITE commit that only removes, safe beside other writers: what
-is live at commit time goes, and what they commit later stays. Files go when snapshots expire.
+is live at commit time is removed, later commits stay. Files are deleted when snapshots expire.
 """
 
 import dataclasses
@@ -63,11 +63,11 @@ def live_partitions(
     """
     chosen = chosen_partitions(table, partitions)
     snapshot = table.latest_snapshot()
-    found: dict[bytes, list[ManifestEntry]] = {}
+    by_partition: dict[bytes, list[ManifestEntry]] = {}
     for entry in () if snapshot is None else live_entries(table, snapshot):
         if chosen(entry.partition):
-            found.setdefault(entry.partition, []).append(entry)
-    partitions_found = [
+            by_partition.setdefault(entry.partition, []).append(entry)
+    result = [
         PartitionFiles(
             partition=partition,
             name=table.partition_path(partition),
@@ -75,9 +75,9 @@ def live_partitions(
             rows=sum(entry.file.row_count for entry in entries),
             size=sum(entry.file.file_size for entry in entries),
         )
-        for partition, entries in found.items()
+        for partition, entries in by_partition.items()
     ]
-    return sorted(partitions_found, key=lambda one: one.name)
+    return sorted(result, key=lambda partition: partition.name)
 
 
 def chosen_partitions(table: TableCore, partitions: Sequence[Mapping[str, Any]]) -> Chosen:
@@ -158,7 +158,7 @@ def overwrite_rows(
     partition: Mapping[str, Any] | None = None,
     user: str | None = None,
 ) -> tuple[int, CommitResult]:
-    """Write rows and let them take the place of what is live when they are committed.
+    """Write rows that replace what is live at commit time.
 
     Args:
         batches: value columns, and `_VALUE_KIND` where there is anything but inserts.

@@ -143,7 +143,7 @@ class PartitionIndex:
         return self._counts
 
     def load(self, buckets: Mapping[int, Hashes]) -> None:
-        """Take in what the index files of the buckets hold; before anything else."""
+        """Load the index files of the buckets; to be called before anything else."""
         for bucket, hashes in sorted(buckets.items()):
             if self._share.owns_bucket(bucket):
                 self._counts[bucket] = self._counts.get(bucket, 0) + len(hashes)
@@ -168,24 +168,24 @@ class PartitionIndex:
         new = np.flatnonzero(buckets < 0)
         if len(new):
             arrival = new[np.argsort(first[new], kind="stable")]
-            given = self._place(distinct[arrival])
-            buckets[arrival] = given
-            self._add(_packed(distinct[arrival], given.astype(np.int64)))
-            self.changed.update(np.unique(given).tolist())
+            new_buckets = self._place(distinct[arrival])
+            buckets[arrival] = new_buckets
+            self._add(_packed(distinct[arrival], new_buckets.astype(np.int64)))
+            self.changed.update(np.unique(new_buckets).tolist())
         return buckets[inverse]
 
     def hashes_of(self, bucket: int) -> Hashes:
         """All hashes of a bucket, for its index file."""
-        found = [run.of_bucket(bucket) for run in self._runs]
-        return np.concatenate(found) if found else np.empty(0, np.int32)
+        parts = [run.of_bucket(bucket) for run in self._runs]
+        return np.concatenate(parts) if parts else np.empty(0, np.int32)
 
     def _find(self, distinct: Hashes) -> Buckets:
         """Buckets of ascending hashes; -1 where there is none."""
         out = np.full(len(distinct), -1, np.int32)
         for run in self._runs:
             at = np.minimum(np.searchsorted(run.hashes, distinct), len(run.hashes) - 1)
-            there = run.hashes[at] == distinct
-            out[there] = run.buckets[at[there]] if run.buckets is not None else run.bucket
+            hits = run.hashes[at] == distinct
+            out[hits] = run.buckets[at[hits]] if run.buckets is not None else run.bucket
         return out
 
     def _place(self, new: Hashes) -> Buckets:
@@ -194,26 +194,26 @@ class PartitionIndex:
         out = np.empty(len(new), np.int32)
         numbers = np.abs(np.fmod(new.astype(np.int64), self._spread))
         for number in np.unique(numbers).tolist():
-            mine = numbers == number
-            out[mine] = self._place_in(new[mine], number, self._spread)
+            members = numbers == number
+            out[members] = self._place_in(new[members], number, self._spread)
         return out
 
     def _place_in(self, new: Hashes, number: int, step: int) -> Buckets:
         """Buckets for new hashes among those that are `number` modulo `step`."""
         number %= step
         out = np.empty(len(new), np.int32)
-        done = 0
-        own = [bucket for bucket in sorted(self._counts) if bucket % step == number]
-        for bucket in own:
-            done = self._fill(out, done, bucket)
-        while done < len(out) and number < self._limit:
+        start = 0
+        buckets = [bucket for bucket in sorted(self._counts) if bucket % step == number]
+        for bucket in buckets:
+            start = self._fill(out, start, bucket)
+        while start < len(out) and number < self._limit:
             if number not in self._counts:
                 self._counts[number] = 0
-                own.append(number)
-                done = self._fill(out, done, number)
+                buckets.append(number)
+                start = self._fill(out, start, number)
             number += step
-        if done < len(out):
-            self._overfill(out, new, done, own)
+        if start < len(out):
+            self._overfill(out, new, start, buckets)
         return out
 
     def _fill(self, out: Buckets, done: int, bucket: int) -> int:
@@ -224,15 +224,15 @@ class PartitionIndex:
         return end
 
     def _overfill(self, out: Buckets, new: Hashes, done: int, own: Sequence[int]) -> None:
-        """Spread what has no room over some buckets; the hash itself is the dice."""
+        """Spread hashes without room over some buckets; the hash itself selects one."""
         if self._unbounded or not own:
             raise InvalidRequestError(
                 f"Too more bucket {MAX_DYNAMIC_BUCKETS - 1}, you should increase target bucket "
                 f"row number {self._target_rows}.",
                 hint="raise `dynamic-bucket.target-row-num`",
             )
-        known = np.array(sorted(own), np.int32)
-        out[done:] = known[new[done:].view(np.uint32) % np.uint32(len(known))]
+        choices = np.array(sorted(own), np.int32)
+        out[done:] = choices[new[done:].view(np.uint32) % np.uint32(len(choices))]
 
     def _add(self, packed: npt.NDArray[np.int64]) -> None:
         packed.sort()
@@ -283,7 +283,7 @@ def _packed(hashes: Hashes, buckets: npt.NDArray[np.int64] | np.int64) -> npt.ND
 def _distinct(
     hashes: Hashes,
 ) -> tuple[Hashes, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Ascending distinct hashes, where each is met first, and for each hash its number there."""
+    """Ascending distinct hashes, their first positions, and for each hash its number among them."""
     count = len(hashes)
     # hash and row number in one word: one sort of plain integers instead of an argsort
     words = (hashes.astype(np.int64) << np.int64(32)) | np.arange(count, dtype=np.int64)
@@ -324,7 +324,7 @@ class DynamicBuckets:
     def begin(self, files: Mapping[BucketId, Sequence[IndexFileMeta]]) -> None:
         """Start a commit interval.
 
-        Indexes that are not what the table has now are forgotten: others wrote, or what was
+        Indexes that differ from those of the table are dropped: others wrote, or what was
         handed over was not committed. So are those not used in the last interval.
 
         Args:
@@ -406,21 +406,21 @@ class DynamicBuckets:
             initial_buckets=options.dynamic_bucket_initial_buckets or 1,
         )
         files = dict(self._live.get(partition, {}))
-        found: dict[int, Hashes] = {}
+        by_bucket: dict[int, Hashes] = {}
         for bucket, file in files.items():
             hashes = read_hash_index(self._table, partition, bucket, file)
             if not self._share.owns_bucket(bucket):
                 hashes = hashes[self._mine(partition, hashes)]
-            found[bucket] = hashes
-        index.load(found)
+            by_bucket[bucket] = hashes
+        index.load(by_bucket)
         self._files[partition] = files
         return index
 
     def _mine(self, partition: bytes, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        found: npt.NDArray[np.bool_] = (
+        matches: npt.NDArray[np.bool_] = (
             self._share.numbers_of(partition, hashes) == self._share.number
         )
-        return found if self._share.channels > 1 else np.ones(len(hashes), bool)
+        return matches if self._share.channels > 1 else np.ones(len(hashes), bool)
 
 
 def _names(files: Mapping[int, IndexFileMeta]) -> set[tuple[int, str]]:

@@ -31,7 +31,7 @@ _MERGED_ENTRIES = 2_000_000
 """Entries of both runs merged at a time; bounds memory to some 200 MB."""
 
 _FEW = 1 << 18
-"""Hashes whose order is found by their first bits; with more, too many of these are alike."""
+"""Hashes that are sorted by their first bits; with more, too many of these collide."""
 
 _ENTRY = np.dtype([("high", np.uint64), ("low", np.uint64), ("location", np.int64)])
 
@@ -59,8 +59,8 @@ class _Run:
 
     @property
     def columns(self) -> tuple[npt.NDArray[Any], ...]:
-        found = (self.high, self.low, self.location)
-        return found if self.time_s is None else (*found, self.time_s)
+        arrays = (self.high, self.low, self.location)
+        return arrays if self.time_s is None else (*arrays, self.time_s)
 
     def between(self, start: int, end: int) -> "_Run":
         return _run([np.asarray(column[start:end]) for column in self.columns])
@@ -78,8 +78,8 @@ class KeyIndex:
     from newest to oldest, so that there are few.
 
     Args:
-        directory: is made when the first run goes to disk, and removed by `close`.
-        ttl_s: entries older than this are as if they were not there; None: they stay.
+        directory: created when the first run goes to disk, and removed by `close`.
+        ttl_s: entries older than this are ignored; None: entries do not expire.
         memory_entries: runs up to this length stay in memory.
     """
 
@@ -112,7 +112,7 @@ class KeyIndex:
 
     @property
     def lost(self) -> bool:
-        """Whether files of the index were removed; it must be built anew then."""
+        """Whether files of the index were removed; it must be rebuilt then."""
         return not all(path.exists() for run in self._runs for path in run.files)
 
     def find(self, hashes: KeyHashes, now_s: int = 0) -> Locations:
@@ -129,23 +129,23 @@ class KeyIndex:
             hashes[:, 0], hashes[:, 1]
         )  # neighbouring searches touch the same memory
         high, low = hashes[order, 0], hashes[order, 1]
-        left = np.arange(len(order))
+        pending = np.arange(len(order))
         for run in reversed(self._runs):
-            positions = _search(run, high[left], low[left])
-            there = positions >= 0
-            rows, positions = left[there], positions[there]
-            found = run.location[positions]
+            positions = _search(run, high[pending], low[pending])
+            hits = positions >= 0
+            rows, positions = pending[hits], positions[hits]
+            values = run.location[positions]
             if self._ttl_s is not None and run.time_s is not None:
                 alive = run.time_s[positions] >= now_s - self._ttl_s
-                found = np.where(alive, found, ABSENT)
-            locations[order[rows]] = found
-            left = left[~there]
-            if not len(left):
+                values = np.where(alive, values, ABSENT)
+            locations[order[rows]] = values
+            pending = pending[~hits]
+            if not len(pending):
                 break
         return locations
 
     def put(self, hashes: KeyHashes, locations: Locations, now_s: int = 0) -> None:
-        """Set the locations of keys, new ones or known ones.
+        """Set the locations of new or existing keys.
 
         Args:
             hashes: shape (keys, 2), each key once.
@@ -163,7 +163,7 @@ class KeyIndex:
             self._merge_newest(now_s)
 
     def merge_all(self, now_s: int = 0) -> None:
-        """Make one run of all: each key once, none past its end of life."""
+        """Merge all runs into one: each key once, none past its end of life."""
         while len(self._runs) > 1:
             self._merge_newest(now_s)
 
@@ -218,7 +218,7 @@ def _search(
     out = np.where(same, inside, -1)
     open_rows = np.flatnonzero(same_high & ~same)
     step = 0
-    while len(open_rows):  # halves that agree by chance: look at the entries that follow
+    while len(open_rows):  # first halves collide: check the entries that follow
         step += 1
         at = positions[open_rows] + step
         inside = np.minimum(at, last)
@@ -244,7 +244,7 @@ def sorted_order(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> n
 
 
 def _order_of_few(high: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp] | None:
-    """Stable order of hashes; None if first bits are too alike for this way.
+    """Stable order of hashes; None if too many of their first bits collide.
 
     One sort of plain integers, the row number in the last bits: several times as fast as an
     argsort.
@@ -268,15 +268,15 @@ def _merged(older: _Run, newer: _Run, since_s: int | None) -> Iterator[_Run]:
     for old_start, old_end, new_start, new_end in zip(
         cuts[0][:-1], cuts[0][1:], cuts[1][:-1], cuts[1][1:], strict=True
     ):
-        both = _joined([older.between(old_start, old_end), newer.between(new_start, new_end)])
-        order = sorted_order(both.high, both.low)
-        high, low = both.high[order], both.low[order]
+        union = _joined([older.between(old_start, old_end), newer.between(new_start, new_end)])
+        order = sorted_order(union.high, union.low)
+        high, low = union.high[order], union.low[order]
         keep = np.ones(len(order), bool)
         keep[:-1] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])  # the last one is the newest
-        if since_s is not None and both.time_s is not None:
-            keep &= both.time_s[order] >= since_s
+        if since_s is not None and union.time_s is not None:
+            keep &= union.time_s[order] >= since_s
         chosen = order[keep]
-        yield _run([column[chosen] for column in both.columns])
+        yield _run([column[chosen] for column in union.columns])
 
 
 def _joined(runs: list[_Run]) -> _Run:

@@ -29,7 +29,7 @@ def require_keys_replaced(
     messages: Iterable[CommitMessage],
     replaces: Callable[[bytes], bool],
 ) -> None:
-    """Check that no partition which stays has a key of the new rows.
+    """Check that no remaining partition has a key of the new rows.
 
     Args:
         table: with keys that may move between partitions.
@@ -37,12 +37,12 @@ def require_keys_replaced(
         replaces: which partitions (framed) lose their rows.
 
     Raises:
-        InvalidRequestError: a partition that stays has one.
+        InvalidRequestError: a remaining partition has one.
     """
     if latest is None:
         return
-    kept = {part for part, _ in live_state(table, latest).buckets if not replaces(part)}
-    if not kept:
+    remaining = {part for part, _ in live_state(table, latest).buckets if not replaces(part)}
+    if not remaining:
         return
     names = list(table.schema.primary_keys)
     new = list(_new_keys(table, messages, names))
@@ -51,7 +51,7 @@ def require_keys_replaced(
     keys = pa.Table.from_batches(new).combine_chunks().to_batches()[0]
     read = TableRead(table, names)
     for split in TableScan(table).with_all_levels().plan(latest).splits:
-        if split.partition not in kept:
+        if split.partition not in remaining:
             continue
         for batch in read.to_batches(split):
             if has_key(batch.select(names), keys, names).any():
@@ -72,9 +72,9 @@ def _new_keys(
         files = (*message.data.new_files, *message.compact.compact_after)
         replaced = {file.file_name for file in message.compact.compact_before}
         upgraded = {file.file_name: file for file in files}
-        left = [file for name, file in upgraded.items() if name not in replaced]
-        left += [file for file in message.compact.compact_after if file.file_name in replaced]
-        for batch in context.read_run(left, batch_bytes=_BATCH_BYTES):
+        live = [file for name, file in upgraded.items() if name not in replaced]
+        live += [file for file in message.compact.compact_after if file.file_name in replaced]
+        for batch in context.read_run(live, batch_bytes=_BATCH_BYTES):
             yield batch.select(names)
 
 
@@ -95,12 +95,12 @@ def overwritten_partitions(
     if table.schema.partition_keys and table.options.dynamic_partition_overwrite:
         return written.__contains__ if written else None
     replaced = partition_matcher(table, partition or {})
-    for one in written:
-        if not replaced(one):
+    for target in written:
+        if not replaced(target):
             raise InvalidRequestError(
                 "a new row does not belong to this partition",
                 hint="write only rows of the partition that is overwritten",
-                partition=table.partition_path(one),
+                partition=table.partition_path(target),
                 overwritten=dict(partition or {}),
             )
     return replaced
@@ -124,13 +124,13 @@ def partition_matcher(table: TableCore, values: Mapping[str, Any]) -> Callable[[
             hint=f"the table is partitioned by {', '.join(names) or 'nothing'}",
             column=unknown[0],
         )
-    wanted: list[tuple[int, Any]] = []
+    expected: list[tuple[int, Any]] = []
     for position, field in enumerate(fields):
         if field.name not in values:
             continue
         value = values[field.name]
         if value is None or value == table.options.partition_default_name:
-            wanted.append((position, None))
+            expected.append((position, None))
             continue
         try:
             scalar = literal_scalar(value, arrow_type(field.type))
@@ -143,11 +143,11 @@ def partition_matcher(table: TableCore, values: Mapping[str, Any]) -> Callable[[
             ) from error
         if scalar is None:
             return lambda _: False
-        wanted.append((position, row_value(scalar)))
+        expected.append((position, row_value(scalar)))
     types = [field.type for field in fields]
 
     def matches(partition: bytes) -> bool:
-        found = decode_row(partition, types) if types else ()
-        return all(found[position] == value for position, value in wanted)
+        actual = decode_row(partition, types) if types else ()
+        return all(actual[position] == value for position, value in expected)
 
     return matches

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Postponed buckets (`bucket` = -2): rows are appended as they come, compaction gives them buckets.
+"""Postponed buckets (`bucket` = -2): rows are appended as they come, compaction assigns buckets.
 
 Source: SEMANTICS.md §G.4. A writer puts rows into files of the bucket -2 of their partition, in the
 order of arrival, unmerged, in Avro and without statistics; readers of rows do not see them. A
 compaction replays the files of a partition into real buckets, whose number is that of the partition
-or, at first, that of the options: what came later counts as later, of any writer.
+or, at first, that of the options: rows count in order of arrival, across writers.
 
 Files are replayed by their creation times, as Java does. Here these grow strictly along the
 commits that a writer builds on and along the files of one commit, so that neither clocks that
@@ -77,7 +77,7 @@ class PostponeWriter:
         kinds, columns = accept_rows(batch, self._context.schema, self._context.options)
         if not len(kinds):
             return
-        # numbers of a file by itself: a compaction numbers the rows anew
+        # numbers local to the file: a compaction renumbers the rows
         sequence = pa.array(np.arange(self._rows, self._rows + len(kinds), dtype=np.int64))
         self._rows += len(kinds)
         rows = pa.RecordBatch.from_arrays([sequence, kinds, *columns], schema=self._arrow_schema)
@@ -115,12 +115,12 @@ class PostponeWriter:
             writer.abort()
 
     def _check_retracts(self, rows: pa.RecordBatch, kinds: pa.Array) -> None:
-        """Let the merge function see one delete of a row that is there."""
+        """Run the merge function on one delete of an existing row."""
         if self._retracts_checked:
             return
-        found = np.flatnonzero(np.isin(kinds.to_numpy(zero_copy_only=False), _RETRACTS))
-        if len(found):
-            retract = rows.slice(int(found[0]), 1)
+        positions = np.flatnonzero(np.isin(kinds.to_numpy(zero_copy_only=False), _RETRACTS))
+        if len(positions):
+            retract = rows.slice(int(positions[0]), 1)
             kind = retract.schema.get_field_index(VALUE_KIND)
             added = pa.array([RowKind.INSERT.value], pa.int8())
             add = retract.set_column(kind, retract.schema.field(kind), added)
@@ -207,7 +207,7 @@ def _estimated(options: TableOptions, files: Sequence[DataFileMeta]) -> int:
 def read_postponed(
     context: BucketContext, files: Iterable[DataFileMeta]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of postponed files as KeyValueBatches, in today's schema."""
+    """Rows of postponed files as KeyValueBatches, in the current schema."""
     for file in files:
         path = file.external_path or context.path_of(file)
         yield from read_key_values(
@@ -247,23 +247,23 @@ def _postponed(partition: bytes, data: DataIncrement) -> CommitMessage:
 def require_bucket_counts(
     table: TableCore, messages: Iterable[CommitMessage]
 ) -> Callable[[Snapshot | None], None]:
-    """A check before publication that partitions have no other number of buckets by now.
+    """A check before publication that no partition got another number of buckets.
 
     The check raises:
-        FileConflictError: another writer gave a partition its buckets first.
+        FileConflictError: another writer assigned the buckets of a partition first.
     """
-    wanted = {m.partition: m.total_buckets for m in messages if m.bucket >= 0}
+    expected = {m.partition: m.total_buckets for m in messages if m.bucket >= 0}
 
     def check(latest: Snapshot | None) -> None:
-        found = bucket_counts(table, latest)
-        for partition, buckets in wanted.items():
-            if found.get(partition, buckets) != buckets:
+        counts = bucket_counts(table, latest)
+        for partition, buckets in expected.items():
+            if counts.get(partition, buckets) != buckets:
                 raise FileConflictError(
                     "another writer gave the partition its buckets first",
                     hint="write the rows again",
                     table=table.layout.root,
                     partition=table.partition_path(partition),
-                    buckets=found[partition],
+                    buckets=counts[partition],
                     wanted=buckets,
                 )
 

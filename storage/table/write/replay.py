@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Postponed rows into real buckets: by a compaction, and at once by a batch write.
+"""Postponed rows into real buckets: by a compaction, or immediately by a batch write.
 
 Files are read in the order in which their rows count and written through the writers of the real
 buckets, which number and merge them. See `postpone`.
@@ -33,7 +33,7 @@ from storage.table.write.rows_by_bucket import bucket_groups
 def compact_postponed(
     table: TableCore, snapshot: Snapshot, partition: bytes, *, full: bool
 ) -> list[CommitMessage]:
-    """Give the postponed rows of a partition buckets, and compact these.
+    """Assign buckets to the postponed rows of a partition, and compact these.
 
     Args:
         table: a postponed table that may compact (`write-only` = false).
@@ -43,8 +43,8 @@ def compact_postponed(
             those that get rows or have level-0 files.
 
     Returns:
-        Messages of one compaction: of the buckets, and of the postponed files that go. None when
-        nothing is postponed.
+        Messages of one compaction: of the buckets, and of the postponed files it removes. Empty
+        when nothing is postponed.
     """
     entries = live_entries(table, snapshot, partition=partition)
     files = in_arrival_order(entries)
@@ -62,7 +62,7 @@ def compact_postponed(
         for entry in real:
             if full or entry.file.level == 0:
                 writers.open(entry.bucket)
-        messages.extend(compact_increment(fixed, one) for one in writers.prepare(full=full))
+        messages.extend(compact_increment(fixed, message) for message in writers.prepare(full=full))
     return [*messages, removed_by_compaction(partition, files)]
 
 
@@ -73,7 +73,7 @@ def into_buckets(
     *,
     overwrite: bool = False,
 ) -> list[CommitMessage]:
-    """Give the rows that a batch has just postponed real buckets, before they are committed.
+    """Assign real buckets to rows that a batch has just postponed, before they are committed.
 
     Rows that were postponed by earlier commits stay as they are. Nothing is compacted.
 
@@ -88,17 +88,17 @@ def into_buckets(
     files: dict[bytes, list[DataFileMeta]] = {}
     for message in staged:
         files.setdefault(message.partition, []).extend(message.data.new_files)
-    known = bucket_counts(table, snapshot)
+    counts = bucket_counts(table, snapshot)
     if overwrite and table.options.postpone_default_bucket_num is not None:
-        known = {}
+        counts = {}
     messages: list[CommitMessage] = []
     with discarded_on(table, messages), contextlib.ExitStack() as stack:
-        for partition, own in sorted(files.items()):
-            buckets = known.get(partition) or batch_buckets(table.options, own)
+        for partition, metas in sorted(files.items()):
+            buckets = counts.get(partition) or batch_buckets(table.options, metas)
             fixed = at_buckets(table, buckets)
             base = None if overwrite else snapshot
             writers = stack.enter_context(_Writers(fixed, partition, base, compaction=False))
-            writers.write(read_postponed(bucket_context(table, partition, POSTPONE_BUCKET), own))
+            writers.write(read_postponed(bucket_context(table, partition, POSTPONE_BUCKET), metas))
             messages.extend(writers.prepare())
     delete_uncommitted(table, staged)
     return messages

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cutting rows by partition and bucket. Data plane: no Python object per row.
+"""Splitting rows by partition and bucket. Data plane: no Python object per row.
 
 Where the bucket follows from the row (fixed buckets, append tables) all is done here; where an
-index decides, the index works on what `partition_groups` gives.
+index decides, the index works on the result of `partition_groups`.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ Rows = npt.NDArray[np.intp]
 def bucket_groups(
     batch: pa.RecordBatch, table: TableCore
 ) -> Iterator[tuple[bytes, int, Rows | None]]:
-    """Cut rows by partition and bucket, where the bucket follows from the row.
+    """Split rows by partition and bucket, where the bucket follows from the row.
 
     Args:
         batch: rows with the partition and bucket-key columns in the table's types, or types
@@ -49,7 +49,7 @@ def bucket_groups(
 def partition_groups(
     batch: pa.RecordBatch, table: TableCore
 ) -> Iterator[tuple[bytes, Rows | None]]:
-    """Cut rows by partition.
+    """Split rows by partition.
 
     Yields:
         (framed partition, ascending row indices; None = all rows) in order of appearance.
@@ -95,18 +95,18 @@ def key_column(batch: pa.RecordBatch, name: str, table: TableCore) -> pa.Array:
     position = batch.schema.get_field_index(name)
     if position < 0:
         raise InvalidRequestError("rows lack a key column", column=name)
-    wanted = table.schema.arrow_schema.field(name).type
+    type_ = table.schema.arrow_schema.field(name).type
     column = batch.column(position)
-    if column.type == wanted:
+    if column.type == type_:
         return column
     try:
-        return column.cast(wanted)
+        return column.cast(type_)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidRequestError(
             "a value does not fit its column",
             detail=str(error),
             column=name,
-            expected=wanted,
+            expected=type_,
             found=column.type,
         ) from error
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that several tasks wrote before it was known which bucket they belong to.
+"""Rows that several tasks wrote before their buckets were known.
 
-Where no task sees all rows of a key (a Spark job whose rows are not brought together), tasks stage
-their rows as files of the postponed bucket, and the process that commits gives them their place: in
+Where no task sees all rows of a key (a Spark job whose rows are not shuffled by key), tasks stage
+their rows as files of the postponed bucket, and the committing process assigns their buckets: in
 the order of the tasks, through the index of a table with dynamic buckets, into the real buckets of
 a postponed table, or as postponed rows.
 """
@@ -53,7 +53,7 @@ def place_staged(
     overwrite: bool = False,
     batch: bool = True,
 ) -> list[CommitMessage]:
-    """Give staged rows their place; the messages are to be committed.
+    """Assign buckets to staged rows; the messages are to be committed.
 
     Args:
         staged: of writers of `staging(table)`, in the order in which their rows count. Their files
@@ -83,15 +83,15 @@ def place_staged(
 def _assigned(
     table: TableCore, staged: Sequence[CommitMessage], *, overwrite: bool
 ) -> list[CommitMessage]:
-    """Messages of buckets that the indexes of partitions assign, by as many threads as wanted."""
+    """Messages of buckets that the indexes of partitions assign, with one thread per share."""
     shares = AssignerShare.all_of(table.options)
     messages: list[CommitMessage] = []
     with discarded_on(table, messages), ThreadPoolExecutor(len(shares), "assigner") as pool:
-        made = [
+        futures = [
             pool.submit(_of_share, table, staged, share, overwrite=overwrite) for share in shares
         ]
-        for one in made:
-            messages += one.result()
+        for future in futures:
+            messages += future.result()
     delete_uncommitted(table, staged)
     return messages
 
@@ -99,7 +99,7 @@ def _assigned(
 def _of_share(
     table: TableCore, staged: Sequence[CommitMessage], share: AssignerShare, *, overwrite: bool
 ) -> list[CommitMessage]:
-    """What one assigner makes of the staged rows: of those with its keys."""
+    """The messages of one assigner: of the staged rows with its keys."""
     with TableWrite(table, "staged", compaction=False, overwrite=overwrite, share=share) as writer:
         for message in staged:
             context = bucket_context(table, message.partition, POSTPONE_BUCKET)

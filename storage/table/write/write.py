@@ -51,7 +51,7 @@ class TableWrite:
     and so on. The first write after `prepare_commit` starts from the newest snapshot, so commit
     before writing on. A context manager; leaving it removes files that were not handed over.
     One `TableWrite` per table and time, or their sequence numbers may tie; where an index decides
-    on buckets, one writing job per table, or keys may come to be in two buckets.
+    on buckets, one writing job per table, or keys may end up in two buckets.
 
     Compaction runs inside these calls, never beside them: what is due after a flush and in
     `prepare_commit` is in the messages. Where the table's options say that commits need not wait
@@ -65,9 +65,9 @@ class TableWrite:
         index_directory: where the key index of a cross-partition table lies; None: below the
             system's temporary directory.
         skip_sequence_numbers: left free in every bucket, where several processes write the same
-            buckets for one commit: rows of who leaves more free count as later. Only without
-            compaction, and only as far as the numbers do not meet.
-        batch: whether the rows are those of a batch job. Of a postponed table they go to real
+            buckets for one commit: rows of the writer that skips more count as later. Only
+            without compaction, and only while the ranges do not overlap.
+        batch: whether the rows are those of a batch job. On a postponed table they go to real
             buckets then, unless `postpone.batch-write-fixed-bucket` = false.
 
     Raises:
@@ -139,9 +139,9 @@ class TableWrite:
     def compact(
         self, *, full: bool = False, partition: bytes | None = None, bucket: int | None = None
     ) -> bool:
-        """Compact what is written and what was there.
+        """Compact written and existing rows.
 
-        On an append table without buckets only what was there.
+        On an append table without buckets only existing ones.
 
         Args:
             full: merge everything into the last level; otherwise only what is due.
@@ -158,7 +158,7 @@ class TableWrite:
             self._merged = compact_unaware(self._table, snapshot, full=full, partition=partition)
             return bool(self._merged)
         if self._mode is BucketMode.POSTPONE:
-            return False  # what compacts, gives the rows buckets: `compact_table`
+            return False  # a compaction assigns the buckets: `compact_table`
         if snapshot is not None:
             entries = live_entries(self._table, snapshot, partition=partition, bucket=bucket)
             for where in sorted({(entry.partition, entry.bucket) for entry in entries}):
@@ -195,14 +195,14 @@ class TableWrite:
             messages.extend(
                 self._writers[where].prepare_commit(identifier) for where in sorted(self._writers)
             )
-            prepared = without_changelog(self._table, messages) if self._overwrite else messages
-            prepared = _with_indexes(prepared, self._placement.finish())
+            result = without_changelog(self._table, messages) if self._overwrite else messages
+            result = _with_indexes(result, self._placement.finish())
             if self._stages:
                 latest = self._pinned or self._table.latest_snapshot()
-                prepared = into_buckets(self._table, prepared, latest, overwrite=self._overwrite)
+                result = into_buckets(self._table, result, latest, overwrite=self._overwrite)
         self._writers.clear()
         self._pinned, self._begun = None, False
-        return [one for one in prepared if not (one.data.empty and one.compact.empty)]
+        return [message for message in result if not (message.data.empty and message.compact.empty)]
 
     def close(self) -> None:
         """Remove files that were not handed over. May be called twice."""
@@ -214,7 +214,7 @@ class TableWrite:
         self._placement.close()
 
     def _next_identifier(self) -> int | None:
-        """The identifier of the commit that is to come, where compactions go by it."""
+        """The identifier of the next commit, where compactions depend on it."""
         if not self._compaction or self._overwrite or not self._alone:
             return None
         if not has_period(self._table.options):
@@ -261,7 +261,7 @@ class TableWrite:
 
 
 class _Placement:
-    """Where rows go: by the row alone. Other ways derive from this one."""
+    """Assigns rows to buckets by the row alone. Base of the other placements."""
 
     def __init__(self, table: TableCore) -> None:
         self._table = table
@@ -270,7 +270,7 @@ class _Placement:
         """Start a commit interval after this snapshot."""
 
     def place(self, batch: pa.RecordBatch) -> Iterator[_BucketRows]:
-        """Cut rows by partition and bucket."""
+        """Split rows by partition and bucket."""
         for partition, bucket, rows in bucket_groups(batch, self._table):
             yield partition, bucket, batch if rows is None else batch.take(pa.array(rows))
 
@@ -283,7 +283,7 @@ class _Placement:
         return {}
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release resources."""
 
 
 class _DynamicPlacement(_Placement):
@@ -298,8 +298,8 @@ class _DynamicPlacement(_Placement):
     def place(self, batch: pa.RecordBatch) -> Iterator[_BucketRows]:
         hashes = key_hashes(batch, self._table)
         for partition, rows in partition_groups(batch, self._table):
-            own = hashes if rows is None else hashes[rows]
-            buckets = self._buckets.assign(partition, own).astype(np.int64)
+            partition_hashes = hashes if rows is None else hashes[rows]
+            buckets = self._buckets.assign(partition, partition_hashes).astype(np.int64)
             for bucket, chosen in split_codes(buckets):
                 if rows is not None:
                     chosen = rows if chosen is None else rows[chosen]
@@ -314,7 +314,7 @@ class _DynamicPlacement(_Placement):
 
 
 class _CrossPartitionPlacement(_Placement):
-    """Keeps the key index as long as the table holds what was handed over and nothing else."""
+    """Keeps the key index as long as the table holds exactly what was handed over."""
 
     def __init__(
         self,
@@ -352,8 +352,8 @@ class _CrossPartitionPlacement(_Placement):
         self._buckets.close()
 
     def _followed(self, newest: int) -> bool:
-        """Whether the index still says what the table holds."""
-        ours = False
+        """Whether the index still matches the table."""
+        own_commit = False
         if self._known is None or newest < self._known:
             return False
         try:
@@ -361,12 +361,12 @@ class _CrossPartitionPlacement(_Placement):
                 snapshot = self._table.snapshots.read(snapshot_id)
                 if snapshot.commit_kind is CommitKind.COMPACT:
                     continue
-                if snapshot.commit_user != self._user or ours:
+                if snapshot.commit_user != self._user or own_commit:
                     return False
-                ours = True
+                own_commit = True
         except NotFoundError:
             return False
-        return ours == self._placed
+        return own_commit == self._placed
 
 
 class _PostponedPlacement(_Placement):
@@ -400,7 +400,7 @@ def _with_indexes(
     messages: Iterable[CommitMessage], changes: Mapping[BucketId, IndexChange]
 ) -> list[CommitMessage]:
     """The messages, with the new index file of each bucket in its own."""
-    found = []
+    result = []
     for message in messages:
         change = changes.get((message.partition, message.bucket))
         if change is not None:
@@ -408,8 +408,8 @@ def _with_indexes(
                 message.data, new_index_files=change.new, deleted_index_files=change.deleted
             )
             message = dataclasses.replace(message, data=data)
-        found.append(message)
-    return found
+        result.append(message)
+    return result
 
 
 def buckets_due(
@@ -417,13 +417,13 @@ def buckets_due(
 ) -> tuple[BucketId, ...]:
     """Buckets to open for a commit besides those that get rows (SEMANTICS.md §C.3, §D.7).
 
-    What was written since the last full compaction is read off the levels of the table itself, not
-    remembered: so it is the same after a restart, in whatever process, and for writers that live
-    for one commit. The price: rows of other jobs count as well, so one stream per table should ask
+    What was written since the last full compaction is derived from the levels of the table, not
+    remembered: so it is the same after a restart, in any process, and for writers that live for
+    one commit. The price: rows of other jobs count as well, so one stream per table should ask
     for periodic full compactions.
 
-    Give each of them a writer of `open_bucket` and hand its `prepare_commit(identifier)` in with
-    the others; it does nothing where nothing is to be done.
+    Open each of them with `open_bucket` and commit its `prepare_commit(identifier)` with the
+    others; it does nothing where nothing is due.
 
     Args:
         snapshot: the one the commit builds on; None = none, and no bucket is due.
@@ -433,7 +433,7 @@ def buckets_due(
             level 0 of another job that is about to commit its compaction looks the same.
 
     Returns:
-        In ascending order. None of buckets with another number of buckets than the table's.
+        In ascending order, without buckets written with another number of buckets.
     """
     options = table.options
     if snapshot is None or identifier is None or not table.schema.primary_keys:
@@ -442,11 +442,11 @@ def buckets_due(
     gentle = options.lookup_compact == "gentle"
     if not fully and not ((resuming or gentle) and merges_level_0(options, identifier)):
         return ()
-    found = live_buckets(
+    buckets = live_buckets(
         table, snapshot, lambda _partition, _bucket, total: total == options.bucket, lambda _: True
     )
     due = _unmerged if fully else _has_level_0
-    return tuple(sorted(where for where, entries in found.items() if due(entries, options)))
+    return tuple(sorted(where for where, entries in buckets.items() if due(entries, options)))
 
 
 def _unmerged(entries: tuple[ManifestEntry, ...], options: TableOptions) -> bool:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instants before 1970 with a fraction of a second, put right in what pyarrow wrote of an ORC file.
+"""Corrects instants before 1970 with a fraction of a second in ORC files that pyarrow wrote.
 
 An ORC timestamp is two numbers: seconds since 2015 and nanoseconds. Java stores the second rounded
 down, plus one when it is negative and there is a whole millisecond on top, and nanoseconds from 0
-to 999999999. pyarrow rounds towards zero and stores negative nanoseconds, which itself reads but no
-Java does. So the two streams of such a column are encoded anew, with their entries in the row index
-and the bounds in the statistics; everything else is kept byte by byte. (By Java's rule the last
+to 999999999. pyarrow rounds towards zero and stores negative nanoseconds, which pyarrow reads
+but Java does not. So both streams of such a column are encoded again, with their entries in the row
+index and the bounds in the statistics; all other bytes are copied. (By Java's rule the last
 second before 1970 reads as the first one after it; so it does in Java.)
 
 Source: ORC specification v1, "Timestamp Columns", "Run Length Encoding version 2", "Row Index".
@@ -112,7 +112,7 @@ def with_early_instants(tail: bytes, start: int, columns: Mapping[int, Instants]
 
 
 class _Source:
-    """Gives a column's values piece by piece, already as the two numbers of each."""
+    """Returns a column's values piece by piece, as the two numbers of each."""
 
     def __init__(self, instants: Instants) -> None:
         seconds, fractions = np.divmod(instants.values, instants.per_second)
@@ -209,10 +209,10 @@ def _replace(
         entry = parse(value)
         statistics = _first(entry, _ENTRY_STATISTICS)
         positions = list(_packed(_first(entry, _ENTRY_POSITIONS)))
-        mine = [len(data), 0, len(secondary), 0]
+        offsets = [len(data), 0, len(secondary), 0]
         if not plain:
-            mine = [len(data), 0, 0, len(secondary), 0, 0]
-        positions = positions[: len(positions) - len(mine)] + mine
+            offsets = [len(data), 0, 0, len(secondary), 0, 0]
+        positions = positions[: len(positions) - len(offsets)] + offsets
         parts = source.take(number_of(parse(statistics), _VALUE_COUNT))
         data += compressed(parts[0], postscript)
         secondary += compressed(parts[1], postscript)

@@ -7,14 +7,14 @@ int; MULTISET is a map, as Java stores it; blanks at the end of a CHAR do not co
 
 TIMESTAMP_LTZ is stored as the true instant. That is also what `orc.timestamp-ltz.legacy.type` =
 true gives in a JVM that runs in UTC, the only zone in which Java's legacy rule keeps instants. A
-table that JVMs of other zones write or read should say false: such a JVM reads our files, like
-those of a JVM in UTC, shifted otherwise. What they wrote we read right either way (`orc_zones`).
+table that JVMs of other zones write or read should set false: otherwise such a JVM reads our files,
+like those of a JVM in UTC, shifted. Its files are read correctly either way (`zones`).
 
-The level of zstd cannot be set, in the library as in `orc.compress` of Java: files have its own.
+The zstd level cannot be set, in the library as in Java's `orc.compress`: the library's applies.
 
 The library decodes timestamps to 64-bit nanoseconds and refuses a stripe that holds one outside the
-years 1677 to 2262; such stripes are decoded another way (`orc_wide`). Instants before 1970 with a
-fraction of a second are put right after the library has written them (`orc_instants`).
+years 1677 to 2262; such stripes are decoded another way (`wide`). Instants before 1970 with a
+fraction of a second are corrected after the library has written them (`instants`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -103,11 +103,11 @@ _FIRST_RATIO = 0.3
 class OrcSink:
     """Writes one ORC file; see `file_formats.RowSink`.
 
-    A stripe ends when it holds `file.block-size` or else `orc.stripe.size` bytes, whatever the
-    calls of `write`.
+    A stripe ends when it holds `file.block-size` or else `orc.stripe.size` bytes,
+    regardless of the calls of `write`.
 
     Args:
-        options: `file.block-size`, and those that begin with `orc.` and that the library knows.
+        options: `file.block-size`, and those that begin with `orc.` and that the library supports.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class OrcSink:
         self._kinds = declared_kinds(fields)
         self._timed = [i for i, field in enumerate(fields) if has_instants(field.type)]
         self._recent: list[list[pa.Array]] = []
-        """Timed columns of the writes that may be in the stripe not written yet."""
+        """Timed columns of the writes that may be in the unwritten stripe."""
         self._recent_start = self._rows = 0
         self._held_at: int | None = None
         self._output = TailHolder(output) if self._kinds or self._timed else output
@@ -167,7 +167,7 @@ class OrcSink:
                 self._recent = self._recent[-1:]
 
     def _watch(self, columns: Sequence[pa.Array]) -> None:
-        """Keep timestamps at hand; hold the file back once one needs to be put right."""
+        """Buffer timestamps; hold back the output once one needs correction."""
         if not self._timed:
             return
         timed = [columns[i] for i in self._timed]
@@ -187,7 +187,7 @@ class OrcSink:
             yield from _instant_leaves(column, self._fields[i].type, first)
 
     def _finished(self, tail: bytes) -> bytes:
-        """The held end of the file as it should be."""
+        """The held end of the file, corrected."""
         if self._held_at is not None:
             skipped = rows_before(tail, self._held_at) - self._recent_start
             parts: dict[int, list[pa.Array]] = {}
@@ -224,17 +224,17 @@ class _Writer(pyarrow.orc.ORCWriter):
 
 def _settings(options: Mapping[str, str]) -> dict[str, Any]:
     """Arguments of the library's writer from the table's options."""
-    known = {
+    names = {
         "orc.stripe.size": "stripe_size",
         "orc.compress.size": "compression_block_size",
         "orc.row.index.stride": "row_index_stride",
         "orc.block.padding.tolerance": "padding_tolerance",
         "orc.dictionary.key.threshold": "dictionary_key_size_threshold",
         "orc.bloom.filter.fpp": "bloom_filter_fpp",
-        "file.block-size": "stripe_size",  # goes before orc.stripe.size, as in Java
+        "file.block-size": "stripe_size",  # precedes orc.stripe.size, as in Java
     }
     return {
-        argument: option_value(options, key) for key, argument in known.items() if key in options
+        argument: option_value(options, key) for key, argument in names.items() if key in options
     }
 
 
@@ -242,7 +242,7 @@ def _settings(options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _compact(column: pa.Array, type_: DataType) -> pa.Array:
-    """The column without offsets if it holds ROWs: the library takes nulls from the wrong rows."""
+    """The column without offsets if it holds ROWs: the library misplaces their nulls."""
     if not any(isinstance(part, RowType) for part in depth_first([type_])):
         return column
     return pa.concat_arrays([column.slice(0, 0), column])
@@ -314,10 +314,10 @@ def _instant_leaves(
 
 
 def _check_nulls(table: pa.Table) -> None:
-    """ORC has no required columns, so nothing else would notice."""
+    """ORC has no required columns, so no other check rejects nulls."""
     for field, column in zip(table.schema, table.columns, strict=True):
         if not field.nullable and column.null_count:
-            raise InternalError("a column that may not be null holds nulls", column=field.name)
+            raise InternalError("a NOT NULL column holds nulls", column=field.name)
 
 
 # ------------------------------------------------------------------------------------ read
@@ -367,9 +367,9 @@ def read_batches(
                     decoded = in_utc(decoded, present, zone, legacy)
                 for first in range(0, stripe.rows, batch_rows):
                     piece = decoded.slice(first, batch_rows)
-                    chosen = selected(piece, start + first, selection)
-                    if chosen.num_rows:
-                        yield chosen
+                    batch = selected(piece, start + first, selection)
+                    if batch.num_rows:
+                        yield batch
             start += stripe.rows
 
 
@@ -383,12 +383,12 @@ def _zone(name: str, path: str) -> Zone | None:
 
 def _with_tail(source: pa.NativeFile, tail: Tail, content: bytes) -> pyarrow.orc.ORCFile:
     """The file with other bytes instead of the content of its tail."""
-    other = OtherTail(source, source.size() - len(tail.content), content)
-    return pyarrow.orc.ORCFile(pa.PythonFile(other, mode="r"))
+    file = OtherTail(source, source.size() - len(tail.content), content)
+    return pyarrow.orc.ORCFile(pa.PythonFile(file, mode="r"))
 
 
 class _WideStripes:
-    """Reads stripes with timestamps that 64-bit nanoseconds cannot hold, see `orc_wide`."""
+    """Reads stripes with timestamps that 64-bit nanoseconds cannot hold, see `wide`."""
 
     def __init__(self, source: pa.NativeFile, tail: Tail, path: str) -> None:
         self._source = source
@@ -398,7 +398,7 @@ class _WideStripes:
         self._file = _with_tail(source, tail, all_longs(tail.content))
 
     def read(self, index: int, columns: Sequence[DataField]) -> pa.RecordBatch:
-        """One stripe, as the library would give it if it could."""
+        """One stripe, in the form in which the library returns others."""
         stripe: Stripe = self._tail.stripes[index]
         raw = _raw_stripe(self._file, index, stripe.rows, columns)
         streams = read_secondary(self._source, self._tail, stripe, self._path)

@@ -3,7 +3,7 @@
 
 Layout: stripes, stripe statistics, footer, postscript, one byte with the postscript's length. All
 are Protocol Buffers; footer and statistics are compressed in chunks, each behind a three-byte
-header. pyarrow reads and writes everything between; this module checks that every length in the
+header. pyarrow reads and writes everything in between; this module checks that every length in the
 tail points into the file before pyarrow follows it, and declares CHAR and VARCHAR, which pyarrow
 writes as STRING. Source: ORC specification v1; FORMAT.md §7.4.
 """
@@ -67,7 +67,7 @@ class Stripe:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tail:
-    """What the end of an ORC file says.
+    """The decoded end of an ORC file.
 
     Attributes:
         content: the last bytes of the file, at least from the footer on.
@@ -80,7 +80,7 @@ class Tail:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TypeNode:
-    """A type of an ORC file with what is inside it."""
+    """A type of an ORC file with its child types."""
 
     column: int
     kind: int
@@ -140,7 +140,7 @@ def _type_node(types: Sequence[Message], column: int) -> TypeNode:
                 child, at = read_varint(value, at)
                 below.append(child)
     if any(child <= column for child in below):
-        raise ValueError(f"type {column} of the file holds one that comes before it")
+        raise ValueError(f"type {column} of the file has a child that precedes it")
     return TypeNode(
         column,
         number_of(fields, _TYPE_KIND),
@@ -169,7 +169,7 @@ def read_secondary(
     """
     source.seek(stripe.offset)
     stored = source.read(stripe.length)
-    found = {}
+    streams = {}
     with described(path):
         postscript, _ = postscript_of(tail.content)
         footer_at = len(stored) - stripe.footer_length
@@ -183,13 +183,13 @@ def read_secondary(
                 raise ValueError("a stream ends outside of its stripe")
             if number_of(stream, _STREAM_KIND) == _SECONDARY:
                 version_2 = number_of(encodings[column], _ENCODING_KIND) == _DIRECT_V2
-                found[column] = decompressed(stored[start:position], postscript), version_2
-    return found
+                streams[column] = decompressed(stored[start:position], postscript), version_2
+    return streams
 
 
 @contextlib.contextmanager
 def described(path: str) -> Iterator[None]:
-    """Errors of parsing, in our own."""
+    """Raise parse errors as CorruptDataError; add the path to UnsupportedFeatureError."""
     try:
         yield
     except UnsupportedFeatureError as error:
@@ -207,14 +207,14 @@ def _read_tail(source: pa.NativeFile) -> Tail:
     end = source.read()
     postscript, ps_size = postscript_of(end)
     footer_size = number_of(postscript, _PS_FOOTER_LENGTH)
-    wanted = footer_size + ps_size + 1
-    tail_size = wanted + number_of(postscript, _PS_METADATA_LENGTH)
+    end_size = footer_size + ps_size + 1
+    tail_size = end_size + number_of(postscript, _PS_METADATA_LENGTH)
     if tail_size + len(MAGIC) > size:
         raise ValueError("its footer is longer than the file")
-    if wanted > len(end):
-        source.seek(size - wanted)
+    if end_size > len(end):
+        source.seek(size - end_size)
         end = source.read()
-    stored = end[len(end) - wanted : len(end) - ps_size - 1]
+    stored = end[len(end) - end_size : len(end) - ps_size - 1]
     return _checked(parse(decompressed(stored, postscript)), size - tail_size, end)
 
 
@@ -247,7 +247,7 @@ def retyped(tail: bytes, kinds: Mapping[int, tuple[int, int]]) -> bytes:
 def all_instants(tail: bytes) -> bytes:
     """The end of an ORC file with every TIMESTAMP declared to be a TIMESTAMP_INSTANT.
 
-    Readers then give the stored numbers as they are, whatever zone the stripes name.
+    Readers then return the stored numbers unchanged, whatever zone the stripes name.
     """
     return _with_types(tail, lambda _, encoded: _of_kind(encoded, (_TIMESTAMP,), _INSTANT))
 
@@ -255,7 +255,7 @@ def all_instants(tail: bytes) -> bytes:
 def all_longs(tail: bytes) -> bytes:
     """The end of an ORC file with every timestamp declared to be a BIGINT.
 
-    Readers then give the seconds since 2015 of each as they are stored.
+    Readers then return the seconds since 2015 of each as stored.
     """
     kinds = (_TIMESTAMP, _INSTANT)
     return _with_types(tail, lambda _, encoded: _of_kind(encoded, kinds, _LONG))
@@ -317,7 +317,7 @@ def footer_of(end: bytes) -> tuple[Message, Message, int]:
 
 
 def _checked(footer: Message, end: int, content: bytes) -> Tail:
-    """The stripes of a footer, once it is sure that they lie one behind another before `end`."""
+    """The stripes of a footer, checked to lie in order, without overlap, before `end`."""
     stripes = []
     position = len(MAGIC)
     for number, wire, value in footer:
@@ -374,7 +374,7 @@ def decompressed(data: bytes, postscript: Message) -> bytes:
     if codec not in _DECOMPRESS:
         raise UnsupportedFeatureError(
             "an ORC file has a compression that cannot be read",
-            hint="known are none, zlib, snappy, lz4 and zstd",
+            hint="supported are none, zlib, snappy, lz4 and zstd",
             codec=codec,
         )
     parts = []
@@ -450,7 +450,7 @@ def serialized(fields: Message) -> bytes:
 
 def number_of(fields: Message, number: int) -> int:
     """The last value of a numeric field, 0 when it is absent."""
-    for found, wire, value in reversed(fields):
-        if found == number and wire == _VARINT:
+    for field, wire, value in reversed(fields):
+        if field == number and wire == _VARINT:
             return int(value)
     return 0

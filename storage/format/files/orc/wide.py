@@ -3,9 +3,9 @@
 
 The library decodes every timestamp to nanoseconds and refuses a stripe that holds an earlier or a
 later one. Stored are two numbers: seconds since 2015 and nanoseconds. So the library is given the
-file with its timestamps declared BIGINT (`orc_tail.all_longs`), which makes it decode the seconds
+file with its timestamps declared BIGINT (`tail.all_longs`), which makes it decode the seconds
 with their nulls and their nesting; the nanoseconds are decoded here. Only stripes that the library
-refused take this way.
+refused are decoded this way.
 
 Source: ORC specification v1, "Timestamp Columns", "Run Length Encoding".
 """
@@ -32,7 +32,7 @@ _LIST, _MAP, _STRUCT = 10, 11, 12
 _EPOCH_2015 = 1_420_070_400
 _LARGEST_BARE_NANOS = 999_999
 _MAX_NANO_SECONDS = 9_223_372_035
-"""Whole seconds around the epoch that int64 nanoseconds hold for sure."""
+"""Whole seconds around the epoch that always fit int64 nanoseconds."""
 _MAX_MICRO_SECONDS = 9_223_372_036_853
 _WIDTHS = (*range(1, 25), 26, 28, 30, 32, 40, 48, 56, 64)
 """Bits of a packed value, by its code."""
@@ -44,7 +44,7 @@ def with_timestamps(
     """A decoded column whose timestamps are seconds, with timestamps instead.
 
     Args:
-        column: as the library gives it for types that `all_longs` declared.
+        column: as the library returns it for types that `all_longs` declared.
         node: the ORC type of the column in the file.
         nanos: nanoseconds by column id, of the values that are not null, in file order.
         name: of the column for an error.
@@ -69,10 +69,10 @@ def with_timestamps(
     if node.kind == _MAP:
         keys = with_timestamps(column.keys, node.children[0], nanos, name, path)
         items = with_timestamps(column.items, node.children[1], nanos, name, path)
-        wanted = pa.map_(
+        target = pa.map_(
             column.type.key_field.with_type(keys.type), column.type.item_field.with_type(items.type)
         )
-        return map_entries(column, wanted, keys, items)
+        return map_entries(column, target, keys, items)
     return column
 
 
@@ -93,7 +93,7 @@ def _timestamps(column: pa.Array, stored: _Longs, name: str, path: str) -> pa.Ti
         raise UnsupportedFeatureError(
             "a timestamp with nanoseconds lies outside the years 1677 to 2262"
             if fine
-            else "a timestamp lies outside the years that microseconds hold",
+            else "a timestamp is out of range for microseconds",
             hint="read this file with Apache Paimon, or use TIMESTAMP(6)",
             column=name,
             value=f"{int(seconds[outside][0])} s since 1970",

@@ -11,11 +11,11 @@ in the footer of each stripe. So stored are, by the rules of `java.util.TimeZone
 
 Both conversions are undone here with the zone of the writer, so that a file reads the same
 everywhere; Java uses the reader's zone for TIMESTAMP_LTZ and is right in the writer's only. Wall
-clocks that a zone skips, when its clocks go forward, were moved by the writer for good.
+clocks that a zone skips, when its clocks go forward, were changed by the writer irreversibly.
 
 Java's rules: no transition before 1900, only the offset that is standard today. The file library
-knows other rules for that time, and takes the second before 1970 that Java stores one too high
-for one of the wall clock; so it is made to give the stored numbers (`orc_tail.all_instants`).
+has other rules for that time, and takes the second before 1970 that Java stores one too high
+for one of the wall clock; so it is made to return the stored numbers (`tail.all_instants`).
 Source: ORC specification v1, "Timestamp Columns"; FORMAT.md §7.4.
 """
 
@@ -73,7 +73,7 @@ class Zone:
 
 @functools.lru_cache(maxsize=32)
 def zone_of(name: str) -> Zone | None:
-    """The zone that a stripe names; None for UTC in all its names, where nothing is to be done.
+    """The zone that a stripe names; None for UTC under any of its names: no conversion.
 
     Raises:
         UnsupportedFeatureError: the zone is unknown.
@@ -82,24 +82,24 @@ def zone_of(name: str) -> Zone | None:
     if custom is not None:
         sign, hours, minutes = custom.groups()
         offset = (int(hours) * 3600 + int(minutes) * 60) * (-1 if sign == "-" else 1)
-        found = [(_START_1900 - 1, offset)]
+        transitions = [(_START_1900 - 1, offset)]
     elif name:
         try:
             info = zoneinfo.ZoneInfo(name)
         except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
             raise UnsupportedFeatureError(
-                "an ORC file was written in a time zone that is not known here",
+                "an ORC file was written in a time zone unknown on this machine",
                 hint="install tzdata, or rewrite the file with a JVM that runs in UTC",
                 zone=name,
             ) from error
-        found = _transitions(info)
+        transitions = _transitions(info)
     else:
         return None
-    if not any(offset for _, offset in found):
+    if not any(offset for _, offset in transitions):
         return None
-    starts = np.array([start for start, _ in found], np.int64)
+    starts = np.array([start for start, _ in transitions], np.int64)
     starts[0] = np.iinfo(np.int64).min
-    return Zone(starts, np.array([offset for _, offset in found], np.int64))
+    return Zone(starts, np.array([offset for _, offset in transitions], np.int64))
 
 
 def _transitions(info: zoneinfo.ZoneInfo) -> list[tuple[int, int]]:
@@ -109,25 +109,25 @@ def _transitions(info: zoneinfo.ZoneInfo) -> list[tuple[int, int]]:
         moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone(info)
         return int((moment.utcoffset() or datetime.timedelta()).total_seconds())
 
-    # the standard time of today: daylight saving is what is later
+    # the standard time of today; daylight saving time is later
     standard = min(map(offset_at, range(_START_2037, _START_2038, _DAY)))
-    found = [(_START_1900 - 1, standard), (_START_1900, offset_at(_START_1900))]
+    transitions = [(_START_1900 - 1, standard), (_START_1900, offset_at(_START_1900))]
     previous = _START_1900
     moments = [*range(_START_1900, _START_2038, _DAY), *range(_START_2038, _END, _LONG_STEP)]
     for moment in moments:
         offset = offset_at(moment)
-        if offset != found[-1][1]:
+        if offset != transitions[-1][1]:
             low, high = previous, moment  # still the old one, already the new one
             while high - low > 1:
                 middle = (low + high) // 2
                 low, high = (low, middle) if offset_at(middle) == offset else (middle, high)
-            found.append((high, offset))
+            transitions.append((high, offset))
         previous = moment
-    return found
+    return transitions
 
 
 def stored_to_walls(column: pa.TimestampArray, zone: Zone) -> pa.TimestampArray:
-    """TIMESTAMP columns as the library gives them when it takes them for instants.
+    """TIMESTAMP columns from the library, which decoded them as instants.
 
     Given are seconds since 2015 in the zone of the writer, as if it had been 2015 in UTC.
 
@@ -136,11 +136,11 @@ def stored_to_walls(column: pa.TimestampArray, zone: Zone) -> pa.TimestampArray:
     """
     values, per_second = _numbers(column)
     seconds, fractions = np.divmod(values, per_second)
-    # a second that is stored one too high is put right below 1970, which the shift may move
+    # a second stored one too high is corrected below 1970, a limit that the shift may move
     high = fractions * 1_000 >= per_second
     seconds += high & (seconds < -1)
-    began = np.array([_START_2015], np.int64)
-    seconds -= zone.at(began - zone.at(began))
+    epoch = np.array([_START_2015], np.int64)
+    seconds -= zone.at(epoch - zone.at(epoch))
     seconds -= high & (seconds < 0)
     return _with_numbers(column, values, seconds + zone.at(seconds), fractions, per_second)
 
@@ -162,7 +162,7 @@ def in_utc(
     """Timestamps of a stripe that was written in another zone than UTC.
 
     Args:
-        batch: decoded from a file whose tail went through `orc_tail.all_instants`.
+        batch: decoded from a file whose tail went through `tail.all_instants`.
         columns: the batch's fields.
         zone: of the writer.
         legacy: whether TIMESTAMP_LTZ was stored by the legacy rule.
@@ -191,9 +191,9 @@ def _numbers(column: pa.TimestampArray) -> tuple[_Longs, int]:
 def _with_numbers(
     column: pa.TimestampArray, old: _Longs, seconds: _Longs, fractions: _Longs, per_second: int
 ) -> pa.TimestampArray:
-    """The nulls of a column around other values, which lie near the old ones."""
+    """The column with new values, near the old ones, and the same nulls."""
     new = seconds * per_second + fractions
-    if ((new - old > 0) != (new > old)).any():  # the difference is right even when it is not
+    if ((new - old > 0) != (new > old)).any():  # `new - old` is right even if `new` wraps
         raise pa.ArrowInvalid("a wall clock is out of range for nanosecond resolution")
     validity = column.is_valid().buffers()[1] if column.null_count else None
     return pa.Array.from_buffers(column.type, len(column), [validity, pa.py_buffer(new)])
@@ -203,7 +203,7 @@ class OtherTail(io.RawIOBase):
     """A file with other last bytes.
 
     Args:
-        kept: bytes of it that count.
+        kept: leading bytes of the source that are kept.
     """
 
     def __init__(self, source: pa.NativeFile, kept: int, tail: bytes) -> None:

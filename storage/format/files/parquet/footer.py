@@ -40,8 +40,8 @@ class _Struct:
     fields: dict[int, tuple[int, Any]]
 
     def get(self, field_id: int) -> Any:
-        found = self.fields.get(field_id)
-        return None if found is None else found[1]
+        entry = self.fields.get(field_id)
+        return None if entry is None else entry[1]
 
 
 def bytes_as_int96(footer: bytes) -> bytes:

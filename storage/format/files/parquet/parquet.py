@@ -4,7 +4,7 @@
 Source: FORMAT.md §7.1, §7.3; every choice is compared with files written by Java in the tests.
 
 Encodings are PLAIN and dictionary only: an earlier column reader of Paimon (`AbstractColumnReader`)
-refuses any other, and the release that lifts this is not known.
+refuses any other, and the release that lifts this is unknown.
 Dictionaries cost time, so a column gets one only when a sample of it repeats itself.
 
 Timestamps with more than 6 digits are INT96 at any depth, as Java writes them. INT64 nanoseconds,
@@ -61,12 +61,12 @@ reader of ranges holds otherwise, because a merge has dozens of files open."""
 
 _SMALL_DICTIONARY = 64 << 10
 """A page of a dictionary of this size [compressed bytes] costs less than the texts it stands for,
-although each batch carries it anew."""
+although each batch carries it again."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ColumnRange:
-    """What a row group's statistics say about a column.
+    """A row group's statistics of a column.
 
     Attributes:
         minimum: lower bound of the values as a Python object, None when unknown.
@@ -81,7 +81,7 @@ class ColumnRange:
 
 
 RowGroupFilter = Callable[[Mapping[str, ColumnRange]], bool]
-"""Given the ranges by column name in the file, whether the row group may hold a wanted row."""
+"""Whether a row group may hold a matching row, given the ranges by column name in the file."""
 
 
 def wanted_runs(
@@ -92,8 +92,8 @@ def wanted_runs(
     run: list[int] = []
     for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)
-        wanted = selection is None or not selection.empty(position, group.num_rows)
-        if wanted and (keep is None or keep(_ranges(group))):
+        overlaps = selection is None or not selection.empty(position, group.num_rows)
+        if overlaps and (keep is None or keep(_ranges(group))):
             if not run:
                 run_start = position
             run.append(index)
@@ -115,14 +115,14 @@ def readers(
 ) -> Iterator[tuple[pq.ParquetFile, list[int]]]:
     """Row groups in order, each run with the reader for it.
 
-    Of a distant file the library reads the wanted column chunks of a run together before it
+    Of a distant file the library reads the requested column chunks of a run together before it
     decodes them, and holds them as long as its reader lives; so a run is small.
     """
     if not distant:
         yield file, groups
         return
-    wanted = set(columns)
-    sizes = [_stored_bytes(file.metadata.row_group(index), wanted) for index in groups]
+    names = set(columns)
+    sizes = [_stored_bytes(file.metadata.row_group(index), names) for index in groups]
     while groups:
         totals = itertools.accumulate(sizes)
         count = sum(1 for _ in itertools.takewhile(lambda total: total <= _READ_TOGETHER, totals))
@@ -150,14 +150,14 @@ def _ranges(group: pq.RowGroupMetaData) -> dict[str, ColumnRange]:
     ranges = {}
     for i in range(group.num_columns):
         chunk = group.column(i)
-        found = chunk.statistics if chunk.is_stats_set else None
-        if found is None or "." in chunk.path_in_schema:
+        statistics = chunk.statistics if chunk.is_stats_set else None
+        if statistics is None or "." in chunk.path_in_schema:
             continue
-        minimum, maximum = _bounds(found)
+        minimum, maximum = _bounds(statistics)
         ranges[chunk.path_in_schema] = ColumnRange(
             minimum=minimum,
             maximum=maximum,
-            null_count=found.null_count if found.has_null_count else None,
+            null_count=statistics.null_count if statistics.has_null_count else None,
             row_count=group.num_rows,
         )
     return ranges
@@ -190,7 +190,7 @@ _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 _SAMPLE_ROWS = 4096
 _DICTIONARY_SHARE = 0.2
 """A column gets a dictionary when at most this share of a sample is distinct: below it the
-dictionary saves compression work, above it pyarrow would give up half way anyway."""
+dictionary saves compression work, above it pyarrow would abandon it half way."""
 
 
 def parquet_field(field: DataField) -> pa.Field:
@@ -272,8 +272,8 @@ class ParquetSink:
         self._compression = codec_of(compression, CODECS, "Parquet")
         self._level = None
         if self._compression == "zstd":
-            own = option_value(options, "parquet.compression.codec.zstd.level")
-            self._level = own or zstd_level
+            level = option_value(options, "parquet.compression.codec.zstd.level")
+            self._level = level or zstd_level
         self._plain = plain
         self._pages = _page_settings(options)
         self._dictionaries = option_value(options, "parquet.enable.dictionary")
@@ -401,8 +401,8 @@ def _stored(column: pa.Array, stored: pa.DataType, *, lenient: bool = False) -> 
 
 def _below(parent: pa.StructArray, child: pa.Array, lenient: bool) -> pa.Array:
     """A required field of a ROW, without the nulls it has where the ROW itself is null."""
-    own = pc.any(pc.and_(child.is_null(), parent.is_valid()))
-    if not lenient and own.equals(pa.scalar(True)):
+    nulls = pc.any(pc.and_(child.is_null(), parent.is_valid()))
+    if not lenient and nulls.equals(pa.scalar(True)):
         raise pa.ArrowInvalid("a field of a ROW may not be null, but is")
     return without_nulls(child)
 
@@ -421,8 +421,8 @@ def _page_settings(options: Mapping[str, str]) -> dict[str, int]:
         "parquet.page.size": "data_page_size",
         "parquet.dictionary.page.size": "dictionary_pagesize_limit",
     }
-    found = {argument: option_value(options, key) for key, argument in names.items()}
-    return {argument: value for argument, value in found.items() if value is not None}
+    settings = {argument: option_value(options, key) for key, argument in names.items()}
+    return {argument: value for argument, value in settings.items() if value is not None}
 
 
 def read_batches(
@@ -444,8 +444,8 @@ def read_batches(
         present = [field.name for field in columns if field.name in names]
         for start, groups in wanted_runs(file.metadata, keep_row_group, selection):
             runs = readers(file, source, groups, present, file_io.distant, dictionaries)
-            for reader, some in runs:
-                for batch in reader.iter_batches(batch_rows, row_groups=some, columns=present):
+            for reader, run in runs:
+                for batch in reader.iter_batches(batch_rows, row_groups=run, columns=present):
                     chosen = selected(batch, start, selection)
                     start += batch.num_rows
                     if chosen.num_rows:

@@ -2,7 +2,7 @@
 """Aggregate functions of columns: the values of all rows of a key become one value.
 
 Used by the merge engine `aggregation` and by sequence groups of `partial-update`. Source:
-SEMANTICS.md §B.3, and where that is silent what Apache Paimon does.
+SEMANTICS.md §B.3, else the behaviour of Apache Paimon.
 """
 
 from collections.abc import Callable, Mapping
@@ -110,7 +110,7 @@ def aggregator_for(
     """The aggregate function of a column, checked before any row.
 
     Args:
-        function: its name, as `fields.<f>.aggregate-function` gives it.
+        function: its name, from `fields.<f>.aggregate-function`.
         field: the column.
         options: of the table, as texts; those of the column are `fields.<f>.…`.
         schema: of the table, for messages.
@@ -132,10 +132,10 @@ def aggregator_for(
     make, takes, types = _FUNCTIONS[name]
     if takes is not None and not takes(field.type):
         raise wrong_type(name.replace("_", " "), types, field)
-    made = make(field, name, options)
+    aggregate = make(field, name, options)
     ignore_retract = f"fields.{field.name}.ignore-retract"
     if not option_value(options, ignore_retract):
-        return Aggregator(made)
+        return Aggregator(aggregate)
     if option_value(options, "aggregation.remove-record-on-delete"):
         raise InvalidOptionError(
             f"aggregation.remove-record-on-delete and {ignore_retract} have conflicting behavior "
@@ -144,4 +144,4 @@ def aggregator_for(
             option=ignore_retract,
             field=field.name,
         )
-    return Aggregator(made, ignore_retract=True)
+    return Aggregator(aggregate, ignore_retract=True)

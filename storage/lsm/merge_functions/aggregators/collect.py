@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`collect`, `merge_map`, `merge_map_with_keytime`, `nested_update`, `nested_partial_update`.
 
-An array or a map is the numbers of its elements among all of the column: as it is a `range`, once
-a function has changed it a list, or a dict by codes that are equal exactly where elements or keys
-are. So values of any type are compared and moved without being made Python objects.
+An array or a map is represented by the numbers of its elements within the column: a `range` while
+unchanged, then a list, or a dict by codes that are equal exactly where elements or keys are. So
+values of any type are compared and moved without becoming Python objects.
 
 Nested values are compared by their content: rows field by field, arrays in order, maps in any
 order. Nulls equal each other, floats are compared bit by bit with one NaN, as boxed Java numbers.
@@ -78,20 +78,20 @@ class Elements:
         )
 
     def folded_by(self, fold: "ListFold | KeyedFold") -> RowFold:
-        """What is done with the column row by row."""
+        """How the column is folded row by row."""
         return RowFold(self.inputs, fold.add, self.column, fold.retract)
 
     def column(self, totals: list[Numbers | None]) -> pa.Array:
         """Totals as values of the column."""
-        chosen = np.fromiter((n for total in totals for n in numbers_of(total)), dtype=np.int64)
-        return self.assembled([part.take(pa.array(chosen)) for part in self.parts], totals)
+        numbers = np.fromiter((n for total in totals for n in numbers_of(total)), dtype=np.int64)
+        return self.assembled([part.take(pa.array(numbers)) for part in self.parts], totals)
 
     def assembled(self, parts: list[pa.Array], totals: list[Any]) -> pa.Array:
         """The column of other elements, as many per row as the totals have."""
         offsets = np.cumsum([0, *(len(total or ()) for total in totals)], dtype=np.int32)
-        made = pa.MapArray if pa.types.is_map(self.kind) else pa.ListArray
+        array_type = pa.MapArray if pa.types.is_map(self.kind) else pa.ListArray
         mask = pa.array([total is None for total in totals]) if None in totals else None
-        return made.from_arrays(pa.array(offsets), *parts, type=self.kind, mask=mask)
+        return array_type.from_arrays(pa.array(offsets), *parts, type=self.kind, mask=mask)
 
 
 def numbers_of(value: Numbers | None) -> Iterable[int]:
@@ -106,7 +106,7 @@ class ListFold:
     """Arrays concatenated.
 
     Attributes:
-        limit: elements there may be; further ones are passed over.
+        limit: elements there may be; further ones are ignored.
         all_equal: a retracted element removes all equal ones, not one.
     """
 
@@ -118,25 +118,25 @@ class ListFold:
         """See `RowFold`."""
         if value is None:
             return total
-        left = total if isinstance(total, list) else self._part(total)
-        room = self.limit - len(left)
+        result = total if isinstance(total, list) else self._part(total)
+        room = self.limit - len(result)
         if room > 0:
-            left.extend(self._part(value)[:room])
-        return left
+            result.extend(self._part(value)[:room])
+        return result
 
     def retract(self, total: Numbers | None, value: Numbers | None) -> Numbers | None:
         """See `RowFold`."""
         if total is None or value is None:
             return total
-        taken = collections.Counter(self.codes[number] for number in numbers_of(value))
-        left = []
+        removals = collections.Counter(self.codes[number] for number in numbers_of(value))
+        remaining = []
         for number in self._part(total):
             code = self.codes[number]
-            if taken[code] > 0:
-                taken[code] -= not self.all_equal
+            if removals[code] > 0:
+                removals[code] -= not self.all_equal
             else:
-                left.append(number)
-        return left
+                remaining.append(number)
+        return remaining
 
     def _part(self, value: Numbers | None) -> list[int]:
         return [number for number in numbers_of(value) if self.codes[number] != LEFT_OUT]
@@ -149,8 +149,8 @@ class KeyedFold:
     Attributes:
         ranks: of the elements: one of a higher rank replaces that of its key.
         level: one of the same rank replaces it, too.
-        limit: keys there may be; further ones are passed over.
-        first_whole: the first value stays as it is.
+        limit: keys there may be; further ones are ignored.
+        first_whole: the first value is kept unchanged.
     """
 
     codes: list[int]
@@ -178,7 +178,7 @@ class KeyedFold:
         return table
 
     def retract(self, total: Numbers | None, value: Numbers | None) -> Numbers | None:
-        """See `RowFold`; the key goes, whatever else the element holds."""
+        """See `RowFold`; the key is removed, whatever else the element holds."""
         if total is None or value is None:
             return total
         table = self._table(total)
@@ -244,8 +244,8 @@ def _codes(values: pa.Array) -> np.ndarray:
 
 def _pairs(parts: Iterable[np.ndarray]) -> np.ndarray:
     """Codes of tuples, from the codes of their parts."""
-    first, *others = parts
-    for part in others:  # dense ones after each step, so that no product leaves 64 bits
+    first, *rest = parts
+    for part in rest:  # dense ones after each step, so that no product leaves 64 bits
         mixed = first * (part.max(initial=0) + 1) + part
         first = np.unique(mixed, return_inverse=True)[1].astype(np.int64)
     return first
@@ -294,11 +294,11 @@ class Collect(AggregateFunction):
             return None, None
         present = valid_mask(values) & segments.where(Op.ADD, Op.BASE)
         before = np.concatenate([[0], np.cumsum(present)])
-        kept = values.filter(pa.array(present))
-        offsets = kept.offsets.to_numpy()[np.append(before[segments.starts], before[-1])]
+        lists = values.filter(pa.array(present))
+        offsets = lists.offsets.to_numpy()[np.append(before[segments.starts], before[-1])]
         mask = pa.array(~np.logical_or.reduceat(present, segments.starts))
-        made = pa.ListArray.from_arrays(pa.array(offsets), kept.values, type=values.type, mask=mask)
-        return made, segments.keys_with(Op.LATE, Op.RETRACT, Op.BASE_RETRACT)
+        out = pa.ListArray.from_arrays(pa.array(offsets), lists.values, type=values.type, mask=mask)
+        return out, segments.keys_with(Op.LATE, Op.RETRACT, Op.BASE_RETRACT)
 
     def open(self, values: pa.Array) -> RowFold:
         """See `AggregateFunction`."""
@@ -310,7 +310,7 @@ class Collect(AggregateFunction):
 
 
 class _SetFold(KeyedFold):
-    """Even a null makes a set of what is there."""
+    """Even a null turns the total into a set."""
 
     def add(self, total: Numbers | None, value: Numbers | None) -> Numbers | None:
         """See `RowFold`."""
@@ -337,7 +337,7 @@ class MergeMapWithKeyTime(AggregateFunction):
     """The value of every key with the greatest stamp, a text inside the value.
 
     Entries without a value remove their key, those without a stamp do nothing; but the first map
-    is taken as it is.
+    is taken unchanged.
 
     Attributes:
         stamp: position of the stamp among the members of the value.
@@ -360,24 +360,24 @@ class MergeMapWithKeyTime(AggregateFunction):
         if not isinstance(type_.value, RowType) or len(type_.value.fields) < 2:
             raise wrong_type("merge map", "a MAP whose values are ROWs of at least 2 fields", field)
         names = [member.name for member in type_.value.fields]
-        wanted = option_value(options, f"fields.{field.name}.ts-field") or names[-1]
-        if wanted not in names:
+        ts_field = option_value(options, f"fields.{field.name}.ts-field") or names[-1]
+        if ts_field not in names:
             raise option_refused(
-                f"Timestamp field '{wanted}' not found in ROW type for field '{field.name}'",
+                f"Timestamp field '{ts_field}' not found in ROW type for field '{field.name}'",
                 field,
                 "ts-field",
                 f"give one of {', '.join(names)}",
             )
-        stamp = type_.value.fields[names.index(wanted)].type
+        stamp = type_.value.fields[names.index(ts_field)].type
         texts = (TypeRoot.CHAR, TypeRoot.VARCHAR)
         if not (isinstance(stamp, AtomicType) and stamp.root in texts):
             raise option_refused(
-                f"Timestamp field '{wanted}' must be of type STRING",
+                f"Timestamp field '{ts_field}' must be of type STRING",
                 field,
                 "ts-field",
                 "stamps are compared as texts; store them so",
             )
-        return MergeMapWithKeyTime(field, name, names.index(wanted))
+        return MergeMapWithKeyTime(field, name, names.index(ts_field))
 
     def open(self, values: pa.Array) -> RowFold:
         """See `AggregateFunction`."""
@@ -395,7 +395,7 @@ _NULL_STRATEGIES = ("merge", "ignore", "error")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _NestedTable(AggregateFunction):
-    """What both functions know of the nested rows.
+    """What both functions share about nested rows.
 
     Attributes:
         key: positions of the members that identify a nested row; empty when none do.
@@ -432,7 +432,7 @@ class NestedUpdate(_NestedTable):
 
     Attributes:
         sequence: positions of members; a row is replaced by one that is not less in them.
-        limit: nested rows there may be; further ones are passed over.
+        limit: nested rows there may be; further ones are ignored.
     """
 
     sequence: tuple[int, ...]
@@ -450,8 +450,8 @@ class NestedUpdate(_NestedTable):
         key, null_keys = _nested_options(field, options)
         limit = option_value(options, f"fields.{field.name}.count-limit")
         sequence = _members(field, options, "nested-sequence-field")
-        most = MAX_LENGTH if limit is None else limit
-        return NestedUpdate(field, name, key, null_keys, sequence, most)
+        max_rows = MAX_LENGTH if limit is None else limit
+        return NestedUpdate(field, name, key, null_keys, sequence, max_rows)
 
     def open(self, values: pa.Array) -> RowFold:
         """See `AggregateFunction`."""
@@ -526,8 +526,8 @@ class _PartialRows:
         ]
         fields = [rows.type.field(position) for position in range(len(members))]
         mask = pa.array(~valid_mask(rows)[picked[0]])
-        made = pa.StructArray.from_arrays(members, fields=fields, mask=mask)
-        return self.elements.assembled([made], totals)
+        struct = pa.StructArray.from_arrays(members, fields=fields, mask=mask)
+        return self.elements.assembled([struct], totals)
 
     def _rows(self, value: _Merged | None) -> list[list[int]]:
         if isinstance(value, dict):
@@ -591,8 +591,8 @@ def _members(field: DataField, options: Mapping[str, str], suffix: str) -> tuple
     assert isinstance(field.type, ArrayType)
     assert isinstance(field.type.element, RowType)
     names = [member.name for member in field.type.element.fields]
-    wanted = option_value(options, f"fields.{field.name}.{suffix}") or ()
-    for name in wanted:
+    members = option_value(options, f"fields.{field.name}.{suffix}") or ()
+    for name in members:
         if name not in names:
             raise option_refused(
                 f"Field '{name}' not found in the nested rows of '{field.name}'",
@@ -600,4 +600,4 @@ def _members(field: DataField, options: Mapping[str, str], suffix: str) -> tuple
                 suffix,
                 f"give some of {', '.join(names)}",
             )
-    return tuple(names.index(name) for name in wanted)
+    return tuple(names.index(name) for name in members)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an aggregate function is, its two tiers, and the errors that all functions share.
 
-Tier one reduces the values of all keys at once, as arrays. What it leaves open goes to tier two:
-the rows of such a key are applied one after the other, as the text of SEMANTICS.md §B.3 says it.
+Tier one reduces the values of all keys at once, as arrays. What it cannot decide goes to tier two:
+the rows of such a key are applied one after the other, as SEMANTICS.md §B.3 specifies.
 Rows whose merge is impossible are named by the segment they belong to (`segment=` in the context
 of the error), because only the caller knows its key.
 """
@@ -22,14 +22,14 @@ from storage.lsm.merge_functions.segments import Op, Overlay, Segments
 
 
 class Refused(ArithmeticError):
-    """A step that has no result; the argument says why."""
+    """A step that has no result; the argument is the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowFold:
     """A function opened on the values of a column, for tier two.
 
-    A total is a value of the column in whatever form the function likes: `add` takes either form
+    A total is a value of the column in a form chosen by the function: `add` takes either form
     as either argument, and may change the first one, unless it is an input.
 
     Attributes:
@@ -59,9 +59,9 @@ class AggregateFunction:
     retractable: ClassVar[bool] = False
     """It can retract values."""
     keeps_lone: ClassVar[bool] = True
-    """A value that is added to nothing stays as it is."""
+    """A value that is added to nothing is kept unchanged."""
     turns_late: ClassVar[bool] = True
-    """What is there is added to a late value; otherwise the value to what is there."""
+    """The total is added to a late value; otherwise the late value to the total."""
 
     def reduce(
         self, values: pa.Array, segments: Segments
@@ -79,7 +79,7 @@ class AggregateFunction:
         return None, None
 
     def open(self, values: pa.Array) -> RowFold:
-        """Tier two: what is done with these values row by row."""
+        """Tier two: how these values are folded row by row."""
         raise NotImplementedError
 
 
@@ -88,7 +88,7 @@ class Aggregator:
     """An aggregate function as a column uses it.
 
     Attributes:
-        ignore_retract: retractions leave the column as it is.
+        ignore_retract: retractions leave the column unchanged.
     """
 
     function: AggregateFunction
@@ -149,12 +149,12 @@ class Aggregator:
             ops = np.where(segments.where(Op.RETRACT), np.int8(Op.SKIP), segments.ops)
             ops[segments.where(Op.BASE_RETRACT)] = Op.BASE
             segments = dataclasses.replace(segments, ops=ops)
-        reduced, left = self.function.reduce(values, segments)
+        reduced, deferred = self.function.reduce(values, segments)
         if reduced is None:
             return self._folded(values, segments, np.arange(len(segments.starts)))
-        if left is None or not left.any():
+        if deferred is None or not deferred.any():
             return reduced
-        keys = np.flatnonzero(left)
+        keys = np.flatnonzero(deferred)
         rows, part = segments.only(keys)
         folded = self._folded(values.take(pa.array(rows)), part, keys)
         count = len(reduced)
@@ -195,7 +195,7 @@ class Aggregator:
 
 
 def _total(fold: RowFold, ops: Sequence[int], inputs: Sequence[Any]) -> Any:
-    """The rows of one key, one after the other, as the specification says it."""
+    """The rows of one key, one after the other, as specified."""
     total = None
     for op, value in zip(ops, inputs, strict=True):
         if op == Op.ADD:

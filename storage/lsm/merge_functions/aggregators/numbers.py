@@ -2,7 +2,7 @@
 """`sum`, `count` and `product`: totals that never leave the type of the column.
 
 Source: SEMANTICS.md §B.3. Java adds row by row and refuses each total that does not fit, so all
-totals on the way count. Where the values of a key could not leave the type even if all had one
+totals on the way count. Where the values of a key cannot leave the type even if all have one
 sign, they are summed at once; the others, and products, are folded row by row.
 
 DECIMAL of up to 18 digits is added in 64 bits without a check of the digits, as Java does; wider
@@ -91,39 +91,39 @@ class Sum(_Numeric):
             return pa.array(_float_totals(numbers, segments), values.type, mask=absent), None
         signs = None if segments.ops is None else _SIGNS[segments.ops]
         if self._root is TypeRoot.DECIMAL:
-            low, high, left = _decimal_totals(values, present, signs, segments)
-            return _decimal_array(low, high, values.type, absent), left
+            low, high, deferred = _decimal_totals(values, present, signs, segments)
+            return _decimal_array(low, high, values.type, absent), deferred
         if values.null_count:
             values = values.fill_null(0)
         numbers = values.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
         if signs is not None:
             numbers = numbers * signs
         dtype = values.type.to_pandas_dtype()
-        left = _leaving(numbers, int(np.iinfo(dtype).max), segments)
+        deferred = _leaving(numbers, int(np.iinfo(dtype).max), segments)
         sums = np.add.reduceat(numbers, starts).astype(dtype, copy=False)
-        return pa.array(sums, values.type, mask=absent), left
+        return pa.array(sums, values.type, mask=absent), deferred
 
     def open(self, values: pa.Array) -> RowFold:
         """See `AggregateFunction`."""
         kind = values.type
         if self._root is TypeRoot.DECIMAL and kind.precision > _COMPACT_DIGITS:
-            most = 10**kind.precision - 1
+            limit = 10**kind.precision - 1
         elif self._root is TypeRoot.DECIMAL:
-            most = int(_INT64.max)
+            limit = int(_INT64.max)
         else:
-            most = int(np.iinfo(kind.to_pandas_dtype()).max)
+            limit = int(np.iinfo(kind.to_pandas_dtype()).max)
 
         def add(total: int | None, value: int | None) -> int | None:
             if total is None or value is None:
                 return value if total is None else total
-            return self._checked(most, total + value, total, "+", value)
+            return self._checked(limit, total + value, total, "+", value)
 
         def retract(total: int | None, value: int | None) -> int | None:
             if value is None:
                 return total
             if total is None:
-                return self._checked(most, -value, f"-{value}")
-            return self._checked(most, total - value, total, "-", value)
+                return self._checked(limit, -value, f"-{value}")
+            return self._checked(limit, total - value, total, "-", value)
 
         return RowFold(_inputs(values), add, lambda totals: _column(totals, kind), retract)
 
@@ -167,16 +167,16 @@ class Product(_Numeric):
         return step
 
     def _decimal_step(self, kind: pa.DataType) -> Callable[[int, int, bool], int | None]:
-        one, most = 10**kind.scale, 10**kind.precision - 1
+        unit, limit = 10**kind.scale, 10**kind.precision - 1
 
         def step(total: int, value: int, retract: bool) -> int | None:
             if retract:
                 _require_exact(total, value)
-                above, below = total * one, value
+                above, below = total * unit, value
             else:
-                above, below = total * value, one
+                above, below = total * value, unit
             rounded = (2 * abs(above) + abs(below)) // (2 * abs(below))  # half up
-            return self._checked(most, rounded if (above < 0) == (below < 0) else -rounded)
+            return self._checked(limit, rounded if (above < 0) == (below < 0) else -rounded)
 
         return step
 
@@ -195,8 +195,8 @@ def _leaving(numbers: np.ndarray, most: int, segments: Segments) -> np.ndarray |
     if largest * longest <= most * _NEARLY:
         return None
     sizes = np.add.reduceat(np.abs(numbers.astype(np.float64)), segments.starts)
-    left: np.ndarray = sizes > (most * _NEARLY if most > 1 << 50 else most)
-    return left
+    overflows: np.ndarray = sizes > (most * _NEARLY if most > 1 << 50 else most)
+    return overflows
 
 
 def _signed_floats(values: pa.Array, present: np.ndarray | None, segments: Segments) -> np.ndarray:
@@ -214,22 +214,22 @@ def _signed_floats(values: pa.Array, present: np.ndarray | None, segments: Segme
 def _float_totals(numbers: np.ndarray, segments: Segments) -> np.ndarray:
     """Sums of floating numbers, added one after the other in their own precision.
 
-    Round `n` adds the n-th row of every segment that has one; when few are left, each is finished
+    Round `n` adds the n-th row of every segment that has one; when few remain, each is finished
     by itself.
     """
     starts, ends = segments.starts, segments.lasts + 1
     totals = numbers[starts]
-    done = 1
+    offset = 1
     groups = np.arange(len(starts))
     with np.errstate(all="ignore"):
         while True:
-            groups = groups[ends[groups] - starts[groups] > done]
+            groups = groups[ends[groups] - starts[groups] > offset]
             if len(groups) <= _FEW:
                 break
-            totals[groups] += numbers[starts[groups] + done]
-            done += 1
+            totals[groups] += numbers[starts[groups] + offset]
+            offset += 1
         for group in groups.tolist():
-            rest = numbers[starts[group] + done - 1 : ends[group]].copy()
+            rest = numbers[starts[group] + offset - 1 : ends[group]].copy()
             rest[0] = totals[group]
             totals[group] = np.add.accumulate(rest)[-1]
     return totals
@@ -243,23 +243,23 @@ def _decimal_totals(
     if present is not None:
         low, high = np.where(present, low, 0), np.where(present, high, 0)
     digits, starts = values.type.precision, segments.starts
-    most = int(_INT64.max)
+    limit = int(_INT64.max)
     if np.array_equal(high, low >> 63):
         signed = low if signs is None else low * signs
-        left = _leaving(signed, most, segments)
-        if left is None or digits <= _COMPACT_DIGITS:
+        overflows = _leaving(signed, limit, segments)
+        if overflows is None or digits <= _COMPACT_DIGITS:
             sums = np.add.reduceat(signed, starts)
-            return sums, sums >> 63, left
+            return sums, sums >> 63, overflows
     if digits > _COMPACT_DIGITS:
-        most = 10**digits - 1
-    left = _leaving(high * 2.0**64 + low.view(np.uint64), most, segments)
+        limit = 10**digits - 1
+    overflows = _leaving(high * 2.0**64 + low.view(np.uint64), limit, segments)
     limbs = [
         np.add.reduceat(limb if signs is None else limb * signs, starts)
         for limb in (low & _LIMB, (low >> 32) & _LIMB, high)
     ]
     limbs[1] += limbs[0] >> 32
     limbs[2] += limbs[1] >> 32
-    return limbs[1] << 32 | limbs[0] & _LIMB, limbs[2], left
+    return limbs[1] << 32 | limbs[0] & _LIMB, limbs[2], overflows
 
 
 # ----------------------------------------------------------------- tier two: values as numbers
@@ -282,7 +282,7 @@ def _with_nulls(numbers: list[Any], values: pa.Array) -> list[Any]:
     if not values.null_count:
         return numbers
     valid = valid_mask(values).tolist()
-    return [number if there else None for number, there in zip(numbers, valid, strict=True)]
+    return [number if present else None for number, present in zip(numbers, valid, strict=True)]
 
 
 def _column(totals: list[Any], kind: pa.DataType) -> pa.Array:
@@ -295,7 +295,7 @@ def _column(totals: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _halves(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper halves of unscaled decimals, int64; anything for nulls."""
+    """Lower and upper halves of unscaled decimals, int64; undefined for nulls."""
     pairs = np.frombuffer(values.buffers()[1], dtype=np.int64).reshape(-1, 2)
     pairs = pairs[values.offset : values.offset + len(values)]
     return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aggregate functions whose result is one of the values as it stands, or null.
+"""Aggregate functions whose result is one of the values unchanged, or null.
 
 Source: SEMANTICS.md §B.3. First and last values, of any type: one position per segment, one take.
 `max`, `min`, `bool_and` and `bool_or` order as Java does: -0.0 below 0.0, NaN above all, texts and
@@ -30,7 +30,7 @@ _ALL_ONES = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PrimaryKey(AggregateFunction):
-    """Key columns: the value of the last row, whatever it does."""
+    """Key columns: the value of the last row, of any kind."""
 
     retractable: ClassVar[bool] = True
 
@@ -59,7 +59,7 @@ class LastValue(AggregateFunction):
         if skips_null:
             decides &= valid
         last = last_where(decides, segments.starts, segments.rows)
-        found = np.where((last >= 0) & segments.where(*back)[last], -1, last)
+        rows = np.where((last >= 0) & segments.where(*back)[last], -1, last)
         late = segments.where(Op.LATE)
         if self.name == "last_non_null_value" and late.any():
             # late values count as earlier ones, so the first of them fills what is null
@@ -67,8 +67,8 @@ class LastValue(AggregateFunction):
                 last, segments.lasts + 1 - segments.starts
             )
             filler = first_where(valid & late & behind, segments.starts, segments.rows)
-            found = np.where(found >= 0, found, filler)
-        return take_or_null(values, found), None
+            rows = np.where(rows >= 0, rows, filler)
+        return take_or_null(values, rows), None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class FirstValue(AggregateFunction):
     """`first_value` and `first_non_null_value`.
 
     Java keeps the value of the row that opens the function. A late row is applied the other way
-    round: it opens the function with what is there, and once that is open it takes over.
+    round: it opens the function with the current value, and replaces that once it is open.
     """
 
     def reduce(self, values: pa.Array, segments: Segments) -> tuple[pa.Array, None]:
@@ -85,33 +85,33 @@ class FirstValue(AggregateFunction):
         if segments.ops is None and (self.name == "first_value" or not values.null_count):
             return take_or_null(values, starts), None
         opens = valid_mask(values) if self.name != "first_value" else np.ones(rows, dtype=bool)
-        found = first_where(opens & segments.where(Op.ADD), starts, rows)
+        positions = first_where(opens & segments.where(Op.ADD), starts, rows)
         special = segments.keys_with(Op.LATE, Op.BASE)
         if special is not None and segments.ops is not None:
             lasts = segments.lasts
             for key in np.flatnonzero(special).tolist():
-                here = slice(int(starts[key]), int(lasts[key]) + 1)
-                row = self._first(segments.ops[here].tolist(), opens[here].tolist())
-                found[key] = starts[key] + row if row >= 0 else -1
-        return take_or_null(values, found), None
+                span = slice(int(starts[key]), int(lasts[key]) + 1)
+                row = self._first(segments.ops[span].tolist(), opens[span].tolist())
+                positions[key] = starts[key] + row if row >= 0 else -1
+        return take_or_null(values, positions), None
 
     def _first(self, ops: list[int], opens: list[bool]) -> int:
-        """Which row's value is there in the end (-1: none), row by row."""
-        there, is_open = -1, False
+        """The row whose value remains at the end (-1: none), row by row."""
+        current, is_open = -1, False
         for row, op in enumerate(ops):
             if op == Op.BASE:
-                there = row
+                current = row
             elif op == Op.ADD and opens[row] and not is_open:
-                there, is_open = row, True
+                current, is_open = row, True
             elif op == Op.OBSOLETE:
                 is_open = is_open or opens[row]
             elif op == Op.LATE:
-                held = opens[there] if there >= 0 else self.name == "first_value"
-                if held and not is_open:
+                current_opens = opens[current] if current >= 0 else self.name == "first_value"
+                if current_opens and not is_open:
                     is_open = True
                 else:
-                    there = row
-        return there
+                    current = row
+        return current
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -177,10 +177,10 @@ def _as_values(numbers: np.ndarray, absent: np.ndarray | None, kind: pa.DataType
     if pa.types.is_boolean(kind):
         return pa.array(numbers.astype(bool), mask=absent)
     if pa.types.is_floating(kind):
-        wanted = np.float32 if pa.types.is_float32(kind) else np.float64
-        return pa.array(_flipped(numbers).view(wanted), kind, mask=absent)
-    made = pa.array(numbers, mask=absent)
-    return made if made.type == kind else made.view(kind)
+        dtype = np.float32 if pa.types.is_float32(kind) else np.float64
+        return pa.array(_flipped(numbers).view(dtype), kind, mask=absent)
+    array = pa.array(numbers, mask=absent)
+    return array if array.type == kind else array.view(kind)
 
 
 def _flipped(bits: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`rbm32`, `rbm64`, `hll_sketch`, `theta_sketch`: unions of serialized sets.
 
-Source: SEMANTICS.md §B.3, detail 9. A single value passes as it is. Only segments of more than
+Source: SEMANTICS.md §B.3, detail 9. A single value passes unchanged. Only segments of more than
 one value are opened, one after the other: each is worth a set, not a number.
 """
 
@@ -26,12 +26,12 @@ _SMALLEST_HLL_UNION = 7
 _PREAMBLE_LONGS = 0x3F
 _WHOLE = struct.pack("<f", 1.0)
 _THETA_UNION = 12
-"""log2 of the nominal entries of a union, as Java's builder sets it when nothing is said."""
+"""log2 of the nominal entries of a union, Java's default."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SetUnion(AggregateFunction):
-    """The union of the sets that are not null; the name of the function says what the bytes are."""
+    """The union of the sets that are not null; the function's name determines the encoding."""
 
     turns_late: ClassVar[bool] = False
 
@@ -46,7 +46,7 @@ class SetUnion(AggregateFunction):
                 return union(total, value)
             except (ValueError, RuntimeError, IndexError) as error:
                 raise CorruptDataError(
-                    f"a value of a column with aggregate function '{self.name}' is no such set",
+                    f"a value of a column with aggregate function '{self.name}' is invalid",
                     detail=str(error),
                     field=self.field.name,
                     expected=_CONTENT[self.name],
@@ -94,9 +94,9 @@ class _Bitmap64:
 
 
 def _bitmap_64(total: _Bitmap64 | bytes, data: bytes) -> _Bitmap64:
-    union, other = _Bitmap64.read(total), _Bitmap64.read(data)
-    union.values |= other.values
-    union.java |= other.java
+    union, operand = _Bitmap64.read(total), _Bitmap64.read(data)
+    union.values |= operand.values
+    union.java |= operand.java
     return union
 
 
@@ -121,7 +121,7 @@ def _theta(total: bytes, data: bytes) -> bytes:
 
 
 def _with_sampling(data: bytes) -> bytes:
-    """The bytes of a theta sketch with the sampling rate 1 where Java notes it, and C++ does not.
+    """The bytes of a theta sketch with the sampling rate 1 where Java stores it, and C++ does not.
 
     No reader uses it in a compact sketch; with it the bytes are those of Java.
     """
@@ -191,7 +191,7 @@ def decode_java(data: bytes) -> np.ndarray:
     try:
         return _decoded(data)
     except (struct.error, IndexError, ValueError, KeyError) as error:
-        raise CorruptDataError("not a 64-bit bitmap of Java", detail=str(error)) from error
+        raise CorruptDataError("not a 64-bit Java roaring bitmap", detail=str(error)) from error
 
 
 def _decoded(data: bytes) -> np.ndarray:
@@ -210,10 +210,10 @@ def _decoded(data: bytes) -> np.ndarray:
             offset += _BODIES[kind]
             open_nodes += count
     if len(leaves) != keys:
-        raise ValueError(f"{len(leaves)} keys, not {keys}")
+        raise ValueError(f"{len(leaves)} keys, {keys} expected")
     containers, offset = _containers(data, offset)
     if offset != len(data):
-        raise ValueError(f"{len(data) - offset} bytes behind the end")
+        raise ValueError(f"{len(data) - offset} bytes after the end")
     parts = [
         containers[place].astype(np.uint64) | np.uint64(upper << 16) for upper, place in leaves
     ]
@@ -221,7 +221,7 @@ def _decoded(data: bytes) -> np.ndarray:
 
 
 def _containers(data: bytes, offset: int) -> tuple[dict[int, np.ndarray], int]:
-    found = {}
+    containers = {}
     (arrays,) = struct.unpack_from("<I", data, offset)
     offset += 4
     for array in range(arrays):
@@ -230,8 +230,8 @@ def _containers(data: bytes, offset: int) -> tuple[dict[int, np.ndarray], int]:
         for place in range(size):
             offset += 1
             if data[offset - 1]:
-                found[array << 32 | place], offset = _content(data, offset)
-    return found, offset + 16
+                containers[array << 32 | place], offset = _content(data, offset)
+    return containers, offset + 16
 
 
 def _content(data: bytes, offset: int) -> tuple[np.ndarray, int]:
@@ -243,7 +243,7 @@ def _content(data: bytes, offset: int) -> tuple[np.ndarray, int]:
     if kind == _LIST:
         return np.frombuffer(data, "<u2", cardinality, offset), offset + 2 * cardinality
     if kind != _RUNS:
-        raise ValueError(f"container of type {kind}")
+        raise ValueError(f"unknown container type {kind}")
     (runs,) = struct.unpack_from("<H", data, offset)
     pairs = np.frombuffer(data, "<u2", 2 * runs, offset + 2).astype(np.int64).reshape(-1, 2)
     lengths = pairs[:, 1] + 1

@@ -53,37 +53,35 @@ _PARTITIONS = schema_of(f"""
 
 def files_table(table: TableCore) -> pa.Table:
     """One row per live data file, of all levels."""
-    rows = (_key_range(table, one) | _statistics(table, one.file) for one in _entries(table))
+    rows = (_key_range(table, entry) | _statistics(table, entry.file) for entry in _entries(table))
     return table_of(_FILES, rows)
 
 
 def file_key_ranges_table(table: TableCore) -> pa.Table:
     """The first columns of `$files`, without statistics."""
-    rows = (
-        _key_range(table, one) | {"first_row_id": one.file.first_row_id} for one in _entries(table)
-    )
+    rows = (_key_range(table, e) | {"first_row_id": e.file.first_row_id} for e in _entries(table))
     return table_of(_RANGES, rows)
 
 
 def buckets_table(table: TableCore) -> pa.Table:
-    """One row per bucket with live files of the newest snapshot; Java does not travel here."""
-    found: dict[tuple[str, int], list[ManifestEntry]] = collections.defaultdict(list)
+    """One row per bucket with live files of the newest snapshot; no time travel, as in Java."""
+    by_bucket: dict[tuple[str, int], list[ManifestEntry]] = collections.defaultdict(list)
     for entry in _live(table, table.latest_snapshot()):
-        found[(partition_text(table.schema, entry.partition), entry.bucket)].append(entry)
+        by_bucket[(partition_text(table.schema, entry.partition), entry.bucket)].append(entry)
     rows = (
-        {"partition": partition, "bucket": bucket, **_counted(found[(partition, bucket)])}
-        for partition, bucket in sorted(found)
+        {"partition": partition, "bucket": bucket, **_counted(by_bucket[(partition, bucket)])}
+        for partition, bucket in sorted(by_bucket)
     )
     return table_of(_BUCKETS, rows)
 
 
 def partitions_table(table: TableCore) -> pa.Table:
     """One row per partition with live files, named `k1=v1/k2=v2`; done if it has a success file."""
-    found: dict[bytes, list[ManifestEntry]] = collections.defaultdict(list)
+    by_partition: dict[bytes, list[ManifestEntry]] = collections.defaultdict(list)
     for entry in _entries(table):
-        found[entry.partition].append(entry)
+        by_partition[entry.partition].append(entry)
     deleted = _deleted(table)
-    paths = {partition: table.partition_path(partition) for partition in found}
+    paths = {partition: table.partition_path(partition) for partition in by_partition}
     marked = success_times(table, list(paths.values())) if table.schema.partition_keys else {}
     rows = [
         {
@@ -93,7 +91,7 @@ def partitions_table(table: TableCore) -> pa.Table:
             "done": paths[partition] in marked,
             "deleted_record_count": deleted.get(partition, 0),
         }
-        for partition, entries in found.items()
+        for partition, entries in by_partition.items()
     ]
     rows.sort(key=lambda row: row["partition"])
     return table_of(_PARTITIONS, rows)
@@ -161,18 +159,18 @@ def _value_statistics(
     if names is None:
         names = schema.field_names if file.write_cols is None else file.write_cols
     stats = file.value_stats
-    known: dict[int, tuple[Any, Any, Any, Any]] = {}
+    by_id: dict[int, tuple[Any, Any, Any, Any]] = {}
     if len(stats.null_counts) == len(names):
         fields = [schema.field(name) for name in names]
         types = [field.type for field in fields]
         lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
-        for found in zip(fields, stats.null_counts, lows, highs, strict=True):
-            known[found[0].id] = found
+        for column in zip(fields, stats.null_counts, lows, highs, strict=True):
+            by_id[column[0].id] = column
     in_file = {field.id for field in schema.fields}
     texts: tuple[dict[str, str], dict[str, str], dict[str, str]] = ({}, {}, {})
     for field in table.schema.fields:
         missing = None if field.id in in_file else file.row_count
-        source, nulls, low, high = known.get(field.id, (field, missing, None, None))
+        source, nulls, low, high = by_id.get(field.id, (field, missing, None, None))
         if not keeps_values(source.type, field.type):
             low = high = None
         texts[0][field.name] = "null" if nulls is None else str(nulls)
@@ -204,10 +202,10 @@ def _spec_text(table: TableCore, partition: bytes) -> str:
 
 def _deleted(table: TableCore) -> Mapping[bytes, int | None]:
     """Rows that deletion vectors mark, by partition; None where a vector does not say."""
-    found: dict[bytes, int | None] = {}
+    counts: dict[bytes, int | None] = {}
     snapshot = shown_snapshot(table)
     if not table.options.deletion_vectors_enabled or snapshot is None:
-        return found
+        return counts
     try:
         entries = index_entries(table, snapshot)
     except FileNotFoundError as error:
@@ -216,6 +214,6 @@ def _deleted(table: TableCore) -> Mapping[bytes, int | None]:
         if entry.file.index_type != IndexType.DELETION_VECTORS:
             continue
         for vector in entry.file.deletion_vectors or ():
-            before, more = found.get(entry.partition, 0), vector.cardinality
-            found[entry.partition] = None if before is None or more is None else before + more
-    return found
+            before, more = counts.get(entry.partition, 0), vector.cardinality
+            counts[entry.partition] = None if before is None or more is None else before + more
+    return counts

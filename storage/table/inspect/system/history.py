@@ -81,16 +81,16 @@ def table_indexes_table(table: TableCore) -> pa.Table:
             entries = index_entries(table, snapshot)
         for entry in entries:
             vectors = entry.file.deletion_vectors
-            shown = None
+            ranges = None
             if vectors is not None:
-                shown = [
+                ranges = [
                     {
-                        "f0": one.data_file_name,
-                        "f1": one.offset,
-                        "f2": one.length,
-                        "_CARDINALITY": one.cardinality,
+                        "f0": vector.data_file_name,
+                        "f1": vector.offset,
+                        "f2": vector.length,
+                        "_CARDINALITY": vector.cardinality,
                     }
-                    for one in vectors
+                    for vector in vectors
                 ]
             rows.append(
                 {
@@ -100,7 +100,7 @@ def table_indexes_table(table: TableCore) -> pa.Table:
                     "file_name": entry.file.file_name,
                     "file_size": entry.file.file_size,
                     "row_count": entry.file.row_count,
-                    "dv_ranges": shown,
+                    "dv_ranges": ranges,
                 }
             )
     return table_of(_INDEXES, rows)
@@ -109,17 +109,17 @@ def table_indexes_table(table: TableCore) -> pa.Table:
 def statistics_table(table: TableCore) -> pa.Table:
     """The statistics of the snapshot: one row, or none."""
     snapshot = shown_snapshot(table)
-    found = None if snapshot is None else read_statistics(table, snapshot)
+    statistics = None if snapshot is None else read_statistics(table, snapshot)
     rows = []
-    if found is not None:
-        written = json.loads(found.to_json())
+    if statistics is not None:
+        document = json.loads(statistics.to_json())
         rows.append(
             {
-                "snapshot_id": found.snapshot_id,
-                "schema_id": found.schema_id,
-                "mergedRecordCount": found.merged_record_count,
-                "mergedRecordSize": found.merged_record_size,
-                "colstat": _as_jackson(written.get("colStats") or {}),
+                "snapshot_id": statistics.snapshot_id,
+                "schema_id": statistics.schema_id,
+                "mergedRecordCount": statistics.merged_record_count,
+                "mergedRecordSize": statistics.merged_record_size,
+                "colstat": _as_jackson(document.get("colStats") or {}),
             }
         )
     return table_of(_STATISTICS, rows)
@@ -142,13 +142,13 @@ def aggregation_fields_table(table: TableCore) -> pa.Table:
             by_field.setdefault(parts[1], []).append((key, value))
     rows = []
     for field in schema.fields:
-        found = by_field.get(field.name, [])
+        options = by_field.get(field.name, [])
         rows.append(
             {
                 "field_name": field.name,
                 "field_type": type_name(field.type),
-                "function": "[" + ", ".join(value for _, value in found) + "]",
-                "function_options": "[" + ", ".join(key for key, _ in found) + "]",
+                "function": "[" + ", ".join(value for _, value in options) + "]",
+                "function_options": "[" + ", ".join(key for key, _ in options) + "]",
                 "comment": field.description,
             }
         )
@@ -186,16 +186,16 @@ def snapshots_table(table: TableCore) -> pa.Table:
     table.snapshots.preload(ids)
     for snapshot_id in ids:
         try:
-            one = table.snapshots.recall(snapshot_id)
+            snapshot = table.snapshots.recall(snapshot_id)
         except NotFoundError:
             continue
-        row = {name: getattr(one, name, None) for name in _SNAPSHOTS.names}
+        row = {name: getattr(snapshot, name, None) for name in _SNAPSHOTS.names}
         row |= {
-            "snapshot_id": one.id,
-            "commit_kind": one.commit_kind.value,
-            "commit_time": local_time(one.time_ms),
-            "operation": one.extra.get("operation"),
-            "writer_version": one.extra.get("writerVersion"),
+            "snapshot_id": snapshot.id,
+            "commit_kind": snapshot.commit_kind.value,
+            "commit_time": local_time(snapshot.time_ms),
+            "operation": snapshot.extra.get("operation"),
+            "writer_version": snapshot.extra.get("writerVersion"),
         }
         rows.append(row)
     return table_of(_SNAPSHOTS, rows)
@@ -231,7 +231,7 @@ def tags_table(table: TableCore) -> pa.Table:
     `branches` are those that start at the tag: a column of the documents of Paimon 0.8 that later
     versions lack, so it is the last.
     """
-    started = _branches_by_tag(table)
+    branches = _branches_by_tag(table)
     rows = [
         {
             "tag_name": tag.name,
@@ -241,7 +241,7 @@ def tags_table(table: TableCore) -> pa.Table:
             "record_count": tag.snapshot.total_record_count,
             "create_time": _wall(tag.created),
             "time_retained": _duration(tag.time_retained_ms),
-            "branches": f"[{', '.join(started.get(tag.name, ()))}]",
+            "branches": f"[{', '.join(branches.get(tag.name, ()))}]",
         }
         for tag in sorted(all_tags(table), key=lambda tag: tag.name)
     ]
@@ -249,23 +249,23 @@ def tags_table(table: TableCore) -> pa.Table:
 
 
 def _branches_by_tag(table: TableCore) -> dict[str, list[str]]:
-    """Names of the branches that were made from a tag: those that keep it from their beginning."""
-    found: dict[str, list[str]] = {}
+    """Names of the branches created from a tag: those whose first snapshot is that of the tag."""
+    by_tag: dict[str, list[str]] = {}
     for name in branch_names(table):
         layout = dataclasses.replace(table.layout, branch=name)
         snapshots = SnapshotStore(table.file_io, layout)
         ids = snapshots.ids()
         for tag in list_tags(table.file_io, layout):
             if ids and tag.snapshot.id == ids[0]:
-                found.setdefault(tag.name, []).append(name)
-    return found
+                by_tag.setdefault(tag.name, []).append(name)
+    return by_tag
 
 
 def branches_table(table: TableCore) -> pa.Table:
     """One row per branch besides `main`, by name."""
-    written = {one.name: one.modified_ms for one in table.file_io.list(table.layout.branches_dir)}
+    times = {file.name: file.modified_ms for file in table.file_io.list(table.layout.branches_dir)}
     rows = [
-        {"branch_name": name, "create_time": local_time(written.get(f"branch-{name}", 0))}
+        {"branch_name": name, "create_time": local_time(times.get(f"branch-{name}", 0))}
         for name in branch_names(table)
     ]
     return table_of(_BRANCHES, rows)
@@ -287,8 +287,8 @@ def _json(value: object) -> str:
 def _wall(moment: datetime.datetime | None) -> int | None:
     if moment is None:
         return None
-    shown = moment.replace(tzinfo=None) - datetime.datetime(1970, 1, 1)  # noqa: DTZ001
-    return shown // datetime.timedelta(milliseconds=1)
+    since_epoch = moment.replace(tzinfo=None) - datetime.datetime(1970, 1, 1)  # noqa: DTZ001
+    return since_epoch // datetime.timedelta(milliseconds=1)
 
 
 def _duration(milliseconds: int | None) -> str | None:

@@ -58,21 +58,21 @@ def binlog_batches(
         batches: as for `audit_log_batch`, in the order of the changes.
         pairs: whether to pack pairs, as reads of changes do.
     """
-    held: pa.RecordBatch | None = None
+    pending: pa.RecordBatch | None = None
     for batch in batches:
-        if held is not None:
-            batch = pa.concat_batches([held, batch])
-            held = None
+        if pending is not None:
+            batch = pa.concat_batches([pending, batch])
+            pending = None
         if not batch.num_rows:
             continue
         first = _first_of_pairs(batch) if pairs else np.zeros(batch.num_rows, np.bool_)
         if first[-1]:
-            held = batch.slice(batch.num_rows - 1)
+            pending = batch.slice(batch.num_rows - 1)
             batch, first = batch.slice(0, batch.num_rows - 1), first[:-1]
         if batch.num_rows:
             yield _packed(table, batch, first)
-    if held is not None:
-        yield _packed(table, held, np.zeros(1, np.bool_))
+    if pending is not None:
+        yield _packed(table, pending, np.zeros(1, np.bool_))
 
 
 def audit_log_table(table: TableCore, predicate: Predicate | None = None) -> pa.Table:

@@ -21,7 +21,7 @@ from storage.table.write.rows.row_rules import (
 from storage.table.write.rows.target_rows import ACTION, ROW, RowAction, target_rows
 
 Assignment = Callable[[pa.RecordBatch], pa.Array | pa.Scalar]
-"""Gives the new values of a column for rows with all columns of the table, as they were."""
+"""Returns the new values of a column for rows with all columns of the table, as they were."""
 
 
 def delete_where(
@@ -34,8 +34,8 @@ def delete_where(
     """Delete the rows for which a filter is true.
 
     Rows of a primary-key table are deleted by rows of kind -D; rows of an append table by deletion
-    vectors where the table has them, else their files are written anew. When others change the
-    same rows at the same time, the rows are looked for again in what they left, as often as
+    vectors where the table has them, else their files are rewritten. When others change the same
+    rows concurrently, the rows are selected again in the new state, as often as
     `commit.max-retries` allows.
 
     Args:
@@ -44,7 +44,7 @@ def delete_where(
             and identifier. None: every call is a commit of its own.
 
     Raises:
-        UnsupportedFeatureError: the table takes no deletes; says why.
+        UnsupportedFeatureError: the table takes no deletes; names the reason.
         InvalidRequestError: a column of the filter is unknown, or it cannot be parsed.
         As `change_rows`.
     """
@@ -53,8 +53,8 @@ def delete_where(
 
     def change(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         for batch in rows:
-            found = batch.filter(mask(predicate, batch)).column(ROW)
-            yield _changes(found, {})
+            addresses = batch.filter(mask(predicate, batch)).column(ROW)
+            yield _changes(addresses, {})
 
     return change_rows(
         table,
@@ -111,29 +111,29 @@ def update_where(
 
     def change(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         for batch in rows:
-            found = batch if predicate is None else batch.filter(mask(predicate, batch))
-            if not found.num_rows:
+            matches = batch if predicate is None else batch.filter(mask(predicate, batch))
+            if not matches.num_rows:
                 continue
-            old = found.drop_columns([ROW])
+            old = matches.drop_columns([ROW])
             new: dict[str, pa.Array] = {}
             for name, value in values.items():
-                given = value(old) if callable(value) else value
-                if given is None or isinstance(given, pa.Scalar):
-                    scalar = pa.scalar(None) if given is None else given
-                    given = pa.repeat(scalar, found.num_rows)
-                new[name] = given
-            yield _changes(found.column(ROW), new)
+                column = value(old) if callable(value) else value
+                if column is None or isinstance(column, pa.Scalar):
+                    scalar = pa.scalar(None) if column is None else column
+                    column = pa.repeat(scalar, matches.num_rows)
+                new[name] = column
+            yield _changes(matches.column(ROW), new)
 
     everything = any(callable(value) for value in values.values())
-    wanted: Sequence[str] = table.schema.field_names
+    columns: Sequence[str] = table.schema.field_names
     if not everything:
-        wanted = _in_order(table, columns_of(predicate))
+        columns = _in_order(table, columns_of(predicate))
     return change_rows(
         table,
         change,
         [RowAction(RowKind.UPDATE_AFTER, frozenset(values))],
         commit_user,
-        columns=wanted,
+        columns=columns,
         predicate=predicate,
         identifier=identifier,
     )

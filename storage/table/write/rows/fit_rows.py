@@ -25,13 +25,13 @@ def fit_columns(
 ) -> pa.RecordBatch:
     """Rows in the types of a table.
 
-    A value is converted where nothing of it is lost, but for digits behind the last one of a
-    DECIMAL (rounded half up) and of a TIME or TIMESTAMP (cut). A text is read as a value of the
+    A value is converted where that is lossless, except for excess fraction digits of a DECIMAL
+    (rounded half up) and of a TIME or TIMESTAMP (truncated). A text is parsed as a value of the
     column.
 
     Args:
         batch: columns in the order of the schema; their names do not matter.
-        schema: wanted.
+        schema: of the result.
         first_row: number of the first row, for errors; rows count from 1.
         zone: in which instants and times without zone are converted into each other; None: they
             are not.
@@ -74,26 +74,26 @@ def _fitted(column: pa.Array, field: pa.Field, first_row: int, zone: str | None)
 
 
 def _cast(column: pa.Array, wanted: pa.DataType, zone: str | None) -> pa.Array:
-    given = column.type
+    source = column.type
     if pa.types.is_decimal(wanted):
         column = _whole_decimal(column, wanted)
-    elif pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
-        if (given.tz is None) != (wanted.tz is None):
+    elif pa.types.is_timestamp(source) and pa.types.is_timestamp(wanted):
+        if (source.tz is None) != (wanted.tz is None):
             column = _in_zone(column, wanted, zone)
         return column.cast(wanted, safe=False)
-    elif pa.types.is_time(given) and pa.types.is_time(wanted):
+    elif pa.types.is_time(source) and pa.types.is_time(wanted):
         return column.cast(wanted, safe=False)
-    elif pa.types.is_struct(given) and pa.types.is_struct(wanted):
+    elif pa.types.is_struct(source) and pa.types.is_struct(wanted):
         return _cast_struct(column, wanted, zone)
     return column.cast(wanted)
 
 
 def _whole_decimal(column: pa.Array, wanted: pa.Decimal128Type) -> pa.Array:
-    """Numbers and texts with as many digits behind the point as wanted, and room before it."""
-    given = column.type
-    if pa.types.is_integer(given):
+    """Numbers and texts with the scale of a decimal, and room for its integer digits."""
+    source = column.type
+    if pa.types.is_integer(source):
         return column.cast(pa.decimal256(_MOST_DIGITS, wanted.scale))
-    if pa.types.is_string(given) or pa.types.is_large_string(given):
+    if pa.types.is_string(source) or pa.types.is_large_string(source):
         column = column.cast(pa.decimal256(_MOST_DIGITS, _MOST_DIGITS // 2))
     if pa.types.is_decimal(column.type) and column.type.scale > wanted.scale:
         return pc.round(column, ndigits=wanted.scale, round_mode="half_towards_infinity")
@@ -109,20 +109,20 @@ def _in_zone(column: pa.Array, wanted: pa.TimestampType, zone: str | None) -> pa
 
 
 def _cast_struct(column: pa.Array, wanted: pa.StructType, zone: str | None) -> pa.Array:
-    """Fields by their names where these are the same, else by their places."""
-    given, names = column.type, [field.name for field in wanted]
-    if given.num_fields != wanted.num_fields:
+    """Fields by their names where these are the same, else by their positions."""
+    source, names = column.type, [field.name for field in wanted]
+    if source.num_fields != wanted.num_fields:
         raise pa.ArrowTypeError(f"a row of {wanted.num_fields} fields is expected")
-    by_name = {field.name for field in given} == set(names)
+    by_name = {field.name for field in source} == set(names)
     parts = []
     for place, field in enumerate(wanted):
-        part = column.field(given.get_field_index(field.name) if by_name else place)
+        part = column.field(source.get_field_index(field.name) if by_name else place)
         parts.append(part if part.type == field.type else _cast(part, field.type, zone))
     return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=column.is_null())
 
 
 def _first_misfit(column: pa.Array, wanted: pa.DataType, zone: str | None) -> int:
-    """The first row whose value cannot be converted: by halves, each time the first one wrong."""
+    """The first row whose value cannot be converted, by bisection."""
     begin, end = 0, len(column)
     while end - begin > 1:
         middle = (begin + end) // 2

@@ -64,7 +64,7 @@ class MergeClause:
 
 
 _MOST_VALUES = 200
-"""Of a source with more values in a column only their range chooses files of the table."""
+"""Of a source with more values in a column only their range prunes files of the table."""
 
 
 def merge(
@@ -81,7 +81,7 @@ def merge(
     Args:
         table: of the merge engines deduplicate and partial-update, or without a primary key.
         on: columns of both; rows with equal values are partners, null equals nothing.
-        clauses: in the order in which they are asked.
+        clauses: in the order in which they are tried.
         identifier: as for `FileStoreCommit.commit`.
 
     Raises:
@@ -91,10 +91,10 @@ def merge(
         As `change_rows`.
     """
     schema = table.schema
-    given = [_assignments(table, source, clause) for clause in clauses]
+    assignments = [_assignments(table, source, clause) for clause in clauses]
     actions = [
         RowAction(clause.kind, frozenset(columns))
-        for clause, columns in zip(clauses, given, strict=True)
+        for clause, columns in zip(clauses, assignments, strict=True)
     ]
     check_clauses(table, [clause.when for clause in clauses], actions)
     require_columns(table, on)
@@ -106,9 +106,9 @@ def merge(
             column=missing[0] if missing else None,
         )
     source = source.combine_chunks()
-    wanted = pa.schema([schema.arrow_schema.field(name).with_nullable(True) for name in on])
+    key_schema = pa.schema([schema.arrow_schema.field(name).with_nullable(True) for name in on])
     keys = pa.Table.from_batches(
-        [fit_columns(batch, wanted) for batch in source.select(on).to_batches()], wanted
+        [fit_columns(batch, key_schema) for batch in source.select(on).to_batches()], key_schema
     ).append_column(_SOURCE_ROW, pa.array(np.arange(source.num_rows)))
     predicate = None
     if all(clause.when is not When.NOT_MATCHED_BY_SOURCE for clause in clauses):
@@ -118,25 +118,25 @@ def merge(
         target = rows.read_all()
         numbered = target.select(on).append_column(ROW, pa.array(np.arange(target.num_rows)))
         pairs = numbered.join(keys, list(on), join_type="full outer")
-        ours, theirs = pairs.column(ROW), pairs.column(_SOURCE_ROW)
+        left, right = pairs.column(ROW), pairs.column(_SOURCE_ROW)
         populations = {
-            When.MATCHED: pairs.filter(_both_valid(ours, theirs)),
-            When.NOT_MATCHED: pairs.filter(ours.is_null()),
-            When.NOT_MATCHED_BY_SOURCE: pairs.filter(theirs.is_null()),
+            When.MATCHED: pairs.filter(_both_valid(left, right)),
+            When.NOT_MATCHED: pairs.filter(left.is_null()),
+            When.NOT_MATCHED_BY_SOURCE: pairs.filter(right.is_null()),
         }
         for when, rows_of in populations.items():
             numbers = [n for n, clause in enumerate(clauses) if clause.when is when]
             if not numbers or not rows_of.num_rows:
                 continue
             joined = _joined(target, source, rows_of)
-            left = np.arange(joined.num_rows)
+            remaining = np.arange(joined.num_rows)
             for number in numbers:
-                part = joined.take(pa.array(left))
+                part = joined.take(pa.array(remaining))
                 holds = _holds(clauses[number].condition, part)
-                yield _changes(part.filter(pa.array(holds)), number, given[number])
-                left = left[~holds]
+                yield _changes(part.filter(pa.array(holds)), number, assignments[number])
+                remaining = remaining[~holds]
             if when is When.MATCHED:
-                yield _changes(joined.take(pa.array(left)), None, {})
+                yield _changes(joined.take(pa.array(remaining)), None, {})
 
     return change_rows(
         table,
@@ -155,7 +155,7 @@ def partners_of(keys: pa.Table, schema: pa.Schema) -> Predicate | None:
     Args:
         keys: values of the source by the column of the table that they must equal.
         schema: of the table. Columns of other types than whole numbers, texts and days, and those
-            that the source has in another kind of type, say nothing.
+            that the source has in another kind of type, are ignored.
     """
     parts: list[Predicate] = []
     for name, column in zip(keys.column_names, keys.columns, strict=True):
@@ -182,7 +182,7 @@ def _literal(value: Any) -> Any:
 
 
 def check_clauses(table: TableCore, whens: Sequence[When], actions: Sequence[RowAction]) -> None:
-    """Check that a table takes what the clauses of a merge do.
+    """Check that a table supports the clauses of a merge.
 
     Raises:
         UnsupportedFeatureError: the merge engine takes no updates, or no deletes.
@@ -230,9 +230,9 @@ def _both_valid(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.Array:
 
 def _joined(target: pa.Table, source: pa.Table, pairs: pa.Table) -> pa.Table:
     """Rows side by side, nulls where there is no partner; `ROW` is that of the target."""
-    ours, theirs = (pairs.column(name).combine_chunks() for name in (ROW, _SOURCE_ROW))
-    columns: dict[str, Any] = {ROW: target.column(ROW).take(ours)}
-    for prefix, table, rows in (("t", target.drop_columns([ROW]), ours), ("s", source, theirs)):
+    left, right = (pairs.column(name).combine_chunks() for name in (ROW, _SOURCE_ROW))
+    columns: dict[str, Any] = {ROW: target.column(ROW).take(left)}
+    for prefix, table, rows in (("t", target.drop_columns([ROW]), left), ("s", source, right)):
         for name, column in zip(table.column_names, table.columns, strict=True):
             columns[f"{prefix}.{name}"] = column.take(rows)
     return pa.table(columns)
@@ -241,8 +241,8 @@ def _joined(target: pa.Table, source: pa.Table, pairs: pa.Table) -> pa.Table:
 def _holds(condition: JoinedRows | None, rows: pa.Table) -> np.ndarray:
     if condition is None:
         return np.ones(rows.num_rows, np.bool_)
-    found = _whole(condition(rows), rows.num_rows)
-    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+    truth = _whole(condition(rows), rows.num_rows)
+    return np.asarray(truth.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _whole(values: pa.Array | pa.ChunkedArray | pa.Scalar, count: int) -> pa.Array:
@@ -260,6 +260,6 @@ def _changes(
         ACTION: pa.repeat(pa.scalar(number, pa.int32()), count),
     }
     for name, value in columns.items():
-        given = rows.column(f"s.{value}") if isinstance(value, str) else value(rows)
-        arrays[name] = _whole(given, count)
+        values = rows.column(f"s.{value}") if isinstance(value, str) else value(rows)
+        arrays[name] = _whole(values, count)
     return pa.RecordBatch.from_pydict(arrays)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """One statement that changes rows: read a state, decide, write, commit; all or nothing.
 
-Protocol of an attempt: the rows of the newest snapshot go to the statement, which says what becomes
-of which; the changes are written, and committed if what they rest on is still true. Otherwise the
+Protocol of an attempt: the rows of the newest snapshot go to the statement, which decides on each;
+the changes are written, and committed if what they are based on still holds. Otherwise the
 attempt's files are removed and the next one starts from the newest snapshot (SEMANTICS.md §F.3):
 
 * rows of append tables leave their files, so a compaction, deletion or overwrite of the same files
   is a conflict of files;
-* rows of primary-key tables are written again, which would silently undo what others wrote to the
-  same keys meanwhile; so a commit of rows to the same buckets is a conflict (Java has no such
+* rows of primary-key tables are written again, which would silently undo concurrent writes to the
+  same keys; so a commit of rows to the same buckets is a conflict (Java has no such
   check);
 * where the statement also inserts rows for what it did not find, any commit of rows is a conflict.
 """
@@ -31,10 +31,10 @@ from storage.table.write.rows.fit_rows import fit_columns
 from storage.table.write.rows.target_rows import ACTION, ROW, RowAction, target_rows
 
 Change = Callable[[pa.RecordBatchReader], Iterable[pa.RecordBatch]]
-"""Takes rows (`ROW` and columns), gives changes (`ROW`, `ACTION` and columns).
+"""Takes rows (`ROW` and columns), returns changes (`ROW`, `ACTION` and columns).
 
 A row that no action applies to is left out, or has a null action. A new row has no `ROW`. A column
-that the actions of a batch do not give may be missing from it.
+that the actions of a batch do not set may be missing from it.
 """
 
 
@@ -85,8 +85,8 @@ def change_rows(
 
     Raises:
         InvalidRequestError: a row is changed twice, a value does not fit, or a key would change.
-        FileConflictError: others changed the same rows each time; nothing was changed.
-        CommitConflictError: others were faster each time; nothing was changed.
+        FileConflictError: another writer changed the same rows each time; nothing was changed.
+        CommitConflictError: another writer won each time; nothing was changed.
         StorageUnavailableError: the store failed; whether rows were changed may be unknown.
     """
     user = commit_user
@@ -121,7 +121,7 @@ def change_rows(
             )
             if result.append_snapshot_id is None:
                 return result
-            return dataclasses.replace(result, compaction_dropped=False)  # the rows are there
+            return dataclasses.replace(result, compaction_dropped=False)  # rows are committed
 
         return messages, publish
 
@@ -138,19 +138,19 @@ def _collected(
     table: TableCore, batches: Iterable[pa.RecordBatch], actions: Sequence[RowAction]
 ) -> pa.Table:
     """The changes that change something, in the types of the table."""
-    given = set().union(*(action.columns for action in actions))
-    names = [name for name in table.schema.field_names if name in given]
+    columns = set().union(*(action.columns for action in actions))
+    names = [name for name in table.schema.field_names if name in columns]
     whole = table.schema.arrow_schema
     fields = [pa.field(ROW, pa.int64()), pa.field(ACTION, pa.int32())]
     fields += [whole.field(name).with_nullable(True) for name in names]
-    found: list[pa.RecordBatch] = []
+    changes: list[pa.RecordBatch] = []
     addresses: list[np.ndarray] = []
     for batch in batches:
         rows = batch.column(ROW)
         addresses.append(rows.drop_null().to_numpy(zero_copy_only=False))
         acting = batch.filter(batch.column(ACTION).is_valid())
         if acting.num_rows:
-            found.append(_fitted(acting, pa.schema(fields)))
+            changes.append(_fitted(acting, pa.schema(fields)))
     matched = np.concatenate(addresses) if addresses else np.empty(0, np.int64)
     if len(np.unique(matched)) < len(matched):
         raise InvalidRequestError(
@@ -159,22 +159,22 @@ def _collected(
             hint="make the rows of the source unique in the columns of the condition",
             table=table.layout.root,
         )
-    return pa.Table.from_batches(found, pa.schema(fields))
+    return pa.Table.from_batches(changes, pa.schema(fields))
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    count, given = batch.num_rows, set(batch.schema.names)
+    count, names = batch.num_rows, set(batch.schema.names)
     columns = [
-        batch.column(field.name) if field.name in given else pa.nulls(count, field.type)
+        batch.column(field.name) if field.name in names else pa.nulls(count, field.type)
         for field in schema
     ]
     return fit_columns(pa.RecordBatch.from_arrays(columns, names=schema.names), schema)
 
 
 def _counted(changes: pa.Table, actions: Sequence[RowAction]) -> ChangeResult:
-    taken = np.bincount(changes.column(ACTION).to_numpy(), minlength=len(actions))
+    counts = np.bincount(changes.column(ACTION).to_numpy(), minlength=len(actions))
     by_kind = dict.fromkeys(RowKind, 0)
-    for action, count in zip(actions, taken, strict=True):
+    for action, count in zip(actions, counts, strict=True):
         by_kind[action.kind] += int(count)
     return ChangeResult(
         None,
@@ -191,7 +191,7 @@ def _require_unchanged(
     latest: Snapshot | None,
     touched: set[BucketId] | None,
 ) -> None:
-    """Check that what the statement read is still so.
+    """Check that what the statement read is unchanged.
 
     Args:
         touched: buckets in which others must not have written rows; None: in any.
@@ -209,7 +209,7 @@ def _require_unchanged(
                 return
             if snapshot.commit_kind in (CommitKind.COMPACT, CommitKind.ANALYZE):
                 continue
-            written = {(one.partition, one.bucket) for one in delta_entries(table, snapshot)}
+            written = {(entry.partition, entry.bucket) for entry in delta_entries(table, snapshot)}
             if touched is None or written & touched:
                 raise _changed(table, f"snapshot {snapshot_id} has other rows")
     except (NotFoundError, FileNotFoundError) as error:

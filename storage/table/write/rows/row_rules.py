@@ -29,7 +29,7 @@ def require_deletable(table: TableCore) -> None:
     if options.ignore_delete:
         raise UnsupportedFeatureError(
             "the table ignores deletes, so a DELETE would change nothing",
-            hint="take the option away: ALTER TABLE … RESET ('ignore-delete')",
+            hint="remove the option: ALTER TABLE … RESET ('ignore-delete')",
             table=table.layout.root,
             option="ignore-delete",
         )
@@ -81,7 +81,7 @@ def require_updatable(table: TableCore, columns: Iterable[str]) -> None:
     moved = [name for name in columns if name in table.schema.partition_keys]
     if keys and moved and table.options.merge_engine != "deduplicate":
         raise UnsupportedFeatureError(
-            "rows of this merge engine stay in their partition",
+            "this merge engine cannot move rows to another partition",
             hint="delete the rows and insert them again",
             table=table.layout.root,
             column=moved[0],

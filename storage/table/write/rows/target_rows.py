@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of one state that a statement may change: read with their addresses, then written.
 
-Rows of an append table lie at positions of files: changed ones leave their file, by its deletion
-vector or by writing the file anew, and come back in new files. Rows of a primary-key table are
+Rows of an append table lie at positions of files: changed ones are removed from their file, by its
+deletion vector or by rewriting the file, and written to new files. Rows of a primary-key table are
 replaced by writing their key again. Source: SEMANTICS.md §E, §F.1, §G.5.
 
-The address `ROW` of a row is a number within one state and predicate; it means nothing later.
+The address `ROW` of a row is a number within one state and predicate; it is meaningless later.
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ ROW = "_LAKEWARD_ROW"
 """Address of a row (int64); null of a row that is new."""
 
 ACTION = "_LAKEWARD_ACTION"
-"""Which action a change takes (int32); null: none, the row stays as it is."""
+"""Number of the action of a change (int32); null: none, the row stays as it is."""
 
 _BATCH_ROWS = 131_072
 _MERGE_ON_READ = "deletion-vectors.merge-on-read"
@@ -62,7 +62,7 @@ class RowAction:
 
     Attributes:
         kind: INSERT, UPDATE_AFTER or DELETE.
-        columns: those that the changes give; an update leaves the others as they are, an insert
+        columns: those that the changes set; an update leaves the others as they are, an insert
             takes null or the default of the column.
     """
 
@@ -74,7 +74,7 @@ class TargetRows(Protocol):
     """The rows of one state that a statement may change."""
 
     def read(self, columns: Sequence[str]) -> pa.RecordBatchReader:
-        """Rows that may match, at least: `ROW`, then these columns of the table."""
+        """A superset of the matching rows: `ROW`, then these columns of the table."""
 
     def write(
         self, changes: pa.Table, actions: Sequence[RowAction], user: str
@@ -104,7 +104,7 @@ def target_rows(
 
 @dataclasses.dataclass(slots=True)
 class _File:
-    """A file of an append table: the address of its first row, and what left it before."""
+    """A file of an append table: the address of its first row, and its deleted rows."""
 
     split: Split
     meta: DataFileMeta
@@ -130,31 +130,31 @@ class _AppendRows:
                 start += meta.row_count
 
     def read(self, columns: Sequence[str]) -> pa.RecordBatchReader:
-        wanted = list(columns) or self._table.schema.field_names[:1]
-        schema = _read_schema(self._table, wanted)
+        names = list(columns) or self._table.schema.field_names[:1]
+        schema = _read_schema(self._table, names)
 
         def batches() -> Iterator[pa.RecordBatch]:
             for file in self._files:
-                yield from self._addressed(file, wanted, schema)
+                yield from self._addressed(file, names, schema)
 
         return _selected(schema, batches(), columns)
 
     def _addressed(
         self, file: _File, columns: Sequence[str], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """Live rows of a file; its batches are complete, so that counting gives positions."""
+        """Live rows of a file; its batches are unfiltered, so that counting gives positions."""
         position = 0
         for batch in self._rows(file, columns, None):
             batch = fill_defaults(batch, self._defaults)
             rows = pa.array(np.arange(position, position + batch.num_rows) + file.start)
-            found = pa.RecordBatch.from_arrays([rows, *batch.columns], schema=schema)
-            kept = None
+            result = pa.RecordBatch.from_arrays([rows, *batch.columns], schema=schema)
+            live = None
             if file.deleted is not None:
-                kept = file.deleted.mask(position, batch.num_rows)
+                live = file.deleted.mask(position, batch.num_rows)
             position += batch.num_rows
-            found = found if kept is None else found.filter(pa.array(kept))
-            if found.num_rows:
-                yield found
+            result = result if live is None else result.filter(pa.array(live))
+            if result.num_rows:
+                yield result
         if position != file.meta.row_count:
             raise CorruptDataError(
                 "a data file holds another number of rows than recorded",
@@ -188,8 +188,8 @@ class _AppendRows:
     def write(
         self, changes: pa.Table, actions: Sequence[RowAction], user: str
     ) -> list[CommitMessage]:
-        known, new = _split_changes(changes)
-        addresses = known.column(ROW).to_numpy()
+        existing, new = _split_changes(changes)
+        addresses = existing.column(ROW).to_numpy()
         starts = [file.start for file in self._files] + [np.iinfo(np.int64).max]
         bounds = np.searchsorted(addresses, starts)
         removed: dict[BucketId, list[tuple[_File, npt.NDArray[np.int64]]]] = {}
@@ -202,7 +202,7 @@ class _AppendRows:
                 begin, end = int(bounds[number]), int(bounds[number + 1])
                 if begin == end:
                     continue
-                part = known.slice(begin, end - begin)
+                part = existing.slice(begin, end - begin)
                 where = (file.split.partition, file.split.bucket)
                 positions = addresses[begin:end] - file.start
                 removed.setdefault(where, []).append((file, positions))
@@ -227,14 +227,14 @@ class _AppendRows:
             return
         part = part.filter(pa.array(chosen))
         selection = Only(pyroaring.BitMap64(positions[chosen].astype(np.uint64)))
-        done = 0
+        position = 0
         for batch in self._rows(file, None, selection):
             old = fill_defaults(batch, self._defaults)
-            now = part.slice(done, old.num_rows)
-            done += old.num_rows
-            for number, rows in _by_action(now):
+            changes = part.slice(position, old.num_rows)
+            position += old.num_rows
+            for number, rows in _by_action(changes):
                 picked = old.take(rows)
-                writer.write(_overlaid(self._table, picked, now.take(rows), actions[number]))
+                writer.write(_overlaid(self._table, picked, changes.take(rows), actions[number]))
 
     def _removal(
         self, where: BucketId, files: list[tuple[_File, npt.NDArray[np.int64]]]
@@ -256,7 +256,7 @@ class _AppendRows:
     def _rewritten(
         self, where: BucketId, files: list[tuple[_File, npt.NDArray[np.int64]]]
     ) -> DataIncrement:
-        """Each file anew by itself, so that the order of rows in a bucket stays."""
+        """Rewrites each file by itself, which preserves the order of rows in a bucket."""
         context = bucket_context(self._table, *where)
         names = DataFileNames(self._table.ids)
         new: list[DataFileMeta] = []
@@ -264,8 +264,8 @@ class _AppendRows:
             for file, positions in files:
                 if len(positions) == file.meta.row_count:
                     continue
-                kept = Except(pyroaring.BitMap64(positions.astype(np.uint64)))
-                selection = {file.meta.file_name: kept}
+                live = Except(pyroaring.BitMap64(positions.astype(np.uint64)))
+                selection = {file.meta.file_name: live}
                 new += rewrite_files(context, [file.meta], names, selection, FileSource.APPEND)
         except BaseException:
             context.delete_files(new)
@@ -293,9 +293,9 @@ class _KeyedRows:
         self._starts: list[int] = []
 
     def read(self, columns: Sequence[str]) -> pa.RecordBatchReader:
-        wanted = list(columns) or self._table.schema.primary_keys[:1]
-        schema = _read_schema(self._table, wanted)
-        reader = TableRead(self._whole, wanted, self._predicate)
+        names = list(columns) or self._table.schema.primary_keys[:1]
+        schema = _read_schema(self._table, names)
+        reader = TableRead(self._whole, names, self._predicate)
         self._starts = []
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -312,8 +312,8 @@ class _KeyedRows:
     def write(
         self, changes: pa.Table, actions: Sequence[RowAction], user: str
     ) -> list[CommitMessage]:
-        known, new = _split_changes(changes)
-        addresses = known.column(ROW).to_numpy()
+        existing, new = _split_changes(changes)
+        addresses = existing.column(ROW).to_numpy()
         # a statement may have left splits unread, that cannot hold rows that it changes
         starts = [*self._starts[: len(self._splits)], np.iinfo(np.int64).max]
         bounds = np.searchsorted(addresses, starts)
@@ -327,7 +327,7 @@ class _KeyedRows:
                     begin, end = np.searchsorted(addresses, [start, start + batch.num_rows])
                     if begin < end:
                         old = batch.take(pa.array(addresses[begin:end] - start))
-                        self._write_known(writer, old, known.slice(begin, end - begin), actions)
+                        self._write_known(writer, old, existing.slice(begin, end - begin), actions)
                     start += batch.num_rows
             _write_new(writer, self._table, new, actions)
             return writer.prepare_commit(BATCH_COMMIT_IDENTIFIER)
@@ -359,7 +359,7 @@ class _KeyedRows:
 
 
 def _require_buckets(table: TableCore, snapshot: Snapshot) -> None:
-    """Check that no row waits for its bucket: it does not show, and would be written over."""
+    """Check that no row waits for its bucket: it is not visible, and would be overwritten."""
     if any(bucket == POSTPONE_BUCKET for _, bucket in live_state(table, snapshot).buckets):
         raise UnsupportedFeatureError(
             "rows of the table wait for their buckets",
@@ -384,10 +384,10 @@ def _selected(
 
 
 def _split_changes(changes: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Changes of rows that are there, by address; and new rows as they came."""
+    """Changes of existing rows, by address; and new rows in arrival order."""
     fresh = pc.is_null(changes.column(ROW))
-    known = changes.filter(pc.invert(fresh)).sort_by(ROW)
-    return known.combine_chunks(), changes.filter(fresh)
+    existing = changes.filter(pc.invert(fresh)).sort_by(ROW)
+    return existing.combine_chunks(), changes.filter(fresh)
 
 
 def _by_action(part: pa.Table) -> Iterator[tuple[int, pa.Array]]:
@@ -399,7 +399,7 @@ def _by_action(part: pa.Table) -> Iterator[tuple[int, pa.Array]]:
 def _overlaid(
     table: TableCore, old: pa.RecordBatch, part: pa.Table, action: RowAction
 ) -> pa.RecordBatch:
-    """Rows with the columns that an action gives; the others stay."""
+    """Rows with the columns that an action sets; the others stay."""
     columns: Mapping[str, pa.Array] = {
         name: _combined(part.column(name)) if name in action.columns else old.column(name)
         for name in table.schema.field_names
@@ -436,5 +436,5 @@ def _combined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _nullable(table: TableCore) -> pa.Schema:
-    """The columns of the table, nulls allowed: the writer says which of them may hold one."""
+    """The columns of the table, nulls allowed: the writer checks which of them may hold one."""
     return pa.schema([field.with_nullable(True) for field in table.schema.arrow_schema])

@@ -158,10 +158,10 @@ def test_columns_that_are_absent_are_null_and_others_are_named(tmp_path):
     assert (found["k"], found["v"], str(found["clock"])) == (1, None, "00:00:01")
     for wrong, message in [
         (pa.schema([("k", pa.int64()), ("w", pa.string())]), "the table has no such column"),
-        (pa.schema([("v", pa.string())]), "a column is missing"),
+        (pa.schema([("v", pa.string())]), "a required column is missing"),
         (
             pa.schema([("k", pa.int64()), ("at", pa.timestamp("us", "UTC"))]),
-            "with a zone and one without",
+            "with a time zone does not match",
         ),
     ]:
         with pytest.raises(InvalidRequestError, match=message):
@@ -259,5 +259,5 @@ def test_sequence_numbers_that_meet_are_refused(tmp_path, monkeypatch):
 
 def test_options_of_a_partition():
     assert partition_values("dt=2026-01-31, hh = 10") == {"dt": "2026-01-31", "hh": "10"}
-    with pytest.raises(InvalidOptionError, match="cannot be read"):
+    with pytest.raises(InvalidOptionError, match="malformed partition"):
         partition_values("dt")

@@ -25,7 +25,7 @@ def test_a_table_is_opened_through_its_catalog(tmp_path):
     assert table.options.write_only
     with pytest.raises(NotFoundError):
         SourceOptions.parse({**given, **named, "catalog.catalog-key": "other"}).open()
-    with pytest.raises(InvalidOptionError, match="no such option"):
+    with pytest.raises(InvalidOptionError, match="unknown option"):
         SourceOptions.parse({**given, **named, "catalog.url": "x"}).open()
     with pytest.raises(InvalidOptionError, match="has no catalog"):
         SourceOptions.parse({"path": f"{tmp_path}/w/db.db/t", **named})

@@ -51,13 +51,13 @@ def test_columns_filter_and_table_options():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "no table is named"),
+        ({}, "no table given"),
         ({"warehouse": "/lake"}, "missing=`table`"),
-        ({"path": "/t", "table": "db.t"}, "named in two ways"),
-        ({"path": "/t$branch_"}, "no name of a table"),
-        ({"path": "/t$a$b"}, "no name of a table"),
+        ({"path": "/t", "table": "db.t"}, "conflicting options"),
+        ({"path": "/t$branch_"}, "not a table name"),
+        ({"path": "/t$a$b"}, "not a table name"),
         ({"path": "/t", "column": "a"}, "did you mean `columns`"),
-        ({"path": "/t", "columns": "a,,b"}, "named twice or not at all"),
+        ({"path": "/t", "columns": "a,,b"}, "empty or duplicate column"),
         ({"path": "/t", "filter": "a >"}, "a filter cannot be understood"),
     ],
 )
@@ -77,7 +77,7 @@ def test_numbers_and_flags():
     )
     assert found.count("max.snapshots.per.trigger") == 7
     assert found.count("commit.identifier") is None
-    with pytest.raises(InvalidOptionError, match="not above zero"):
+    with pytest.raises(InvalidOptionError, match="not positive"):
         found.count("max.rows.per.trigger")
     with pytest.raises(InvalidOptionError, match="neither true nor false"):
         assert found.reads_changelog

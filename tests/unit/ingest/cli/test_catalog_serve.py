@@ -50,7 +50,7 @@ def test_wrong_command_lines(capsys, arguments, said):
 def test_without_tokens_only_this_machine_is_served(tmp_path, capsys, host):
     code, text = run(capsys, "--warehouse", str(tmp_path), "--host", host)
     assert code == 78
-    assert "only on this machine" in text
+    assert "only on localhost" in text
     assert "--without-tokens" in text
 
 

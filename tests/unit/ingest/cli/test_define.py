@@ -122,7 +122,7 @@ def fails_of(capsys, *arguments: str) -> str:
 def test_a_catalog_file_that_is_none(tmp_path, capsys):
     file = tmp_path / "catalog.yaml"
     file.write_text("metastore: [a, b]\nwarehouse: x\n")
-    assert "not a text" in fails(capsys, "ls", str(file))
+    assert "not a string" in fails(capsys, "ls", str(file))
     file.write_text("metastore: jdbc\nurl: jdbc:sqlite:/x\nwarehouse: x\n")
     assert "did you mean `uri`" in fails(capsys, "ls", str(file))
     file.write_text("metastore: jdbc\nwarehouse: x\n")

@@ -96,7 +96,7 @@ def test_a_line_that_cannot_be_logged_does_not_stop_the_reading(jvm, monkeypatch
     pieces = [line(logger="x", msg=str(number)) for number in range(3)]
     found = jvm(*[piece for piece in pieces for _ in range(2)], *["\n" * 70_000] * 3)
     assert found
-    assert {record.getMessage() for record in found} == {"lines of the JVM are lost"}
+    assert {record.getMessage() for record in found} == {"JVM log lines are lost"}
 
 
 def test_fields_of_other_processes_do_not_take_the_place_of_a_records_own(jvm):

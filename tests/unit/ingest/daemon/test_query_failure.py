@@ -46,7 +46,7 @@ def test_a_full_disk_is_named_and_waited_for(text):
     assert isinstance(found, DiskFullError)
     assert exit_code_of(found) == ExitCode.RETRY
     assert is_outage(found)
-    assert "make room" in found.hint
+    assert "free disk space" in found.hint
     if "'/" in text:
         assert found.context["path"] in text
 

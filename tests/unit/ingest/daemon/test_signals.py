@@ -85,7 +85,7 @@ def test_a_batch_without_end_is_given_up_after_the_grace_period(process):
     child.send_signal(signal.SIGTERM)
     out, err = child.communicate(timeout=20)
     assert out == "stop\noverdue\nended\n"
-    assert "given up" in err
+    assert "aborted" in err
 
 
 def test_reload_and_stacks_leave_the_process_alone(process):

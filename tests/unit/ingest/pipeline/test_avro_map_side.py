@@ -149,7 +149,7 @@ def test_bad_records_go_to_quarantine_and_the_rest_flows(catalog, settings, stub
     assert "schema 7 is JSON, not Avro" in found[102][1]
     assert "schema 8 is PROTOBUF, not Avro" in found[103][1]
     assert "schema 9 cannot be decoded" in found[104][1]
-    assert "not a value of its schema" in found[105][1]
+    assert "does not match its schema" in found[105][1]
 
 
 def test_a_registry_outage_is_retryable_and_loses_nothing(catalog, settings, stub):

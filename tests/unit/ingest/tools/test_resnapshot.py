@@ -349,7 +349,7 @@ def test_the_signal_is_sent_and_told_as_json(lakeward):
     ("arguments", "source", "message"),
     [
         (("shop.orders", "shop.items"), SIGNALS, "several connectors"),
-        (("shop.orders", "shop.items", "--filter", "x"), SIGNALS, "one table"),
+        (("shop.orders", "shop.items", "--filter", "x"), SIGNALS, "single table"),
         (("shop.nothing",), SIGNALS, "no such table"),
         (("shop.orders",), "format: canal-json", "only Debezium"),
     ],

@@ -478,7 +478,7 @@ class TestMasks:
         assert "`id` is masked" in transform.warnings[0]
         found = applied(transform, [(INSERT, {"id": "k", "v": 1}), (DELETE, {"id": "k"})]).rows
         assert len(set(found.column("id").to_pylist())) == 1
-        with pytest.raises(InvalidRequestError, match="one key of different ones"):
+        with pytest.raises(InvalidRequestError, match="different keys to one"):
             made(TransformRule(mask={"id": "last(4)"}), columns)
 
     def test_a_salt_is_shown_nowhere(self):

@@ -366,5 +366,5 @@ def test_without_a_word_it_is_in_a_directory_of_the_user(tmp_path, monkeypatch):
     assert directory == tmp_path / f"lakeward-lookup-{os.getuid()}"
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     directory.chmod(0o755)
-    with pytest.raises(InvalidRequestError, match="alone"):
+    with pytest.raises(InvalidRequestError, match="other users"):
         process_store()

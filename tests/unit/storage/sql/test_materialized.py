@@ -209,9 +209,9 @@ def test_a_primary_key(session: SqlSession) -> None:
             "CON",
         ),
         (CREATE.replace("'10'", "'0'"), InvalidRequestError, "positive"),
-        (CREATE.replace("'10'", "'ten'"), InvalidRequestError, "not a freshness"),
-        (CREATE.replace("MINUTE", "MONTH"), InvalidRequestError, "not a freshness"),
-        (CREATE.partition(" AS ")[0], InvalidRequestError, "defined by a query"),
+        (CREATE.replace("'10'", "'ten'"), InvalidRequestError, "invalid freshness"),
+        (CREATE.replace("MINUTE", "MONTH"), InvalidRequestError, "invalid freshness"),
+        (CREATE.partition(" AS ")[0], InvalidRequestError, "needs a query"),
         (CREATE.replace("amount", "price"), InvalidRequestError, "price"),
         (
             CREATE.replace("FRESH", "WITH ('partition.fields.dt.date-formatter'='yyyy') FRESH"),

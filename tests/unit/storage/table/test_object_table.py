@@ -110,7 +110,7 @@ def test_the_store_of_the_objects_may_be_another(tmp_path: pathlib.Path) -> None
 
 def test_what_is_no_object_table(tmp_path: pathlib.Path) -> None:
     catalog = FileSystemCatalog(str(tmp_path))
-    with pytest.raises(InvalidOptionError, match="needs the directory"):
+    with pytest.raises(InvalidOptionError, match="needs a directory"):
         catalog.create_table("db.t", schema())
     own = new_schema(
         [("a", parse_type("INT"))],

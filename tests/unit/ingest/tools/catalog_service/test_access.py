@@ -173,7 +173,7 @@ def test_a_route_without_a_declaration_is_refused(monkeypatch):
         return [Route("/iceberg/v1/x", endpoint)]
 
     monkeypatch.setattr(service_module.iceberg_routes, "iceberg_routes", undeclared)
-    with pytest.raises(InternalError, match="does not say"):
+    with pytest.raises(InternalError, match="does not declare"):
         create_app(CatalogService(Catalog.open("/nowhere")))
     assert Protected  # the only way to declare
 

@@ -68,7 +68,7 @@ def test_statements_of_a_file_and_of_a_catalog_by_file(session, tmp_path, capsys
     for broken in ("- 1\n", "catalogs: {a: 1}\n", "{}\n"):
         catalog.write_text(broken, encoding="utf-8")
         assert main(["sql", "--catalog", str(catalog), "-e", "SELECT 1"]) == 78
-    assert "does not hold the options" in capsys.readouterr().err
+    assert "does not contain catalog options" in capsys.readouterr().err
 
 
 def test_the_file_of_a_catalog_means_what_it_means_to_other_commands(

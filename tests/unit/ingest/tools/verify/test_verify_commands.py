@@ -26,8 +26,8 @@ def pair(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--source", "no url"], ExitCode.CONFIG, "no URL of a database"),
-        (["--source", "oracle+nothing://u:pw@h/d"], ExitCode.CONFIG, "no URL of a database"),
+        (["--source", "no url"], ExitCode.CONFIG, "not a database URL"),
+        (["--source", "oracle+nothing://u:pw@h/d"], ExitCode.CONFIG, "not a database URL"),
         (["--source", "mysql+mysqldb://u:pw@h/d"], ExitCode.CONFIG, "lakeward[verify]"),
         (
             ["--source", "postgresql+psycopg://u:geheim@127.0.0.1:1/d"],

@@ -176,7 +176,7 @@ def test_the_codec_option_goes_before_the_compression(tmp_path):
 
 @pytest.mark.parametrize("text", ["TIMESTAMP(9)", "TIMESTAMP(7) WITH LOCAL TIME ZONE"])
 def test_types_avro_cannot_hold_are_refused(text, tmp_path):
-    with pytest.raises(UnsupportedFeatureError, match="precise"):
+    with pytest.raises(UnsupportedFeatureError, match="precision"):
         write_file(str(tmp_path / "data-0.avro"), fields_of(("t", text)), [])
 
 

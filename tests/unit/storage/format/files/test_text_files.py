@@ -163,7 +163,7 @@ def test_options_of_csv_are_checked(options: dict[str, str], message: str) -> No
 
 
 def test_other_ends_of_csv_lines_are_not_read() -> None:
-    with pytest.raises(UnsupportedFeatureError, match="end of lines"):
+    with pytest.raises(UnsupportedFeatureError, match="line delimiter"):
         decoded("csv", schema(("a", "INT")), b"1;2;", {"csv.line-delimiter": ";"})
 
 

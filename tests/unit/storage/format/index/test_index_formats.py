@@ -381,7 +381,7 @@ def test_a_container_in_a_file_is_read_in_few_requests(tmp_path: pathlib.Path) -
     assert Counting.opened == 2
     with pytest.raises(CorruptDataError, match="outside of itself"):
         window.read(len(big), 1)
-    with pytest.raises(CorruptDataError, match="not there"):
+    with pytest.raises(CorruptDataError, match="is missing"):
         FileSource(Counting(), f"{tmp_path}/y.index")
 
 

@@ -305,7 +305,7 @@ class TestFolding:
         assert fold([*entries, entry("a", FileKind.DELETE)]) == entries[1:]
 
     def test_adding_a_file_twice_is_corrupt(self):
-        with pytest.raises(CorruptDataError, match="already there"):
+        with pytest.raises(CorruptDataError, match="already added"):
             fold([entry("a"), entry("a")])
 
 

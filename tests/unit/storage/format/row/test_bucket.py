@@ -108,7 +108,7 @@ def test_hive_hash_of_texts_is_a_polynomial():
 def test_requests_that_make_no_sense():
     with pytest.raises(InvalidRequestError, match="bucket-key"):
         hash_rows([], [])
-    with pytest.raises(InvalidRequestError, match="fixed count"):
+    with pytest.raises(InvalidRequestError, match="fixed number"):
         assign_buckets([pa.array([1])], [BIGINT], -1)
     with pytest.raises(InvalidRequestError, match="unknown bucket function"):
         assign_buckets([pa.array([1])], [BIGINT], 2, "murmur9")

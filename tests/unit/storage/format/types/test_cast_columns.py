@@ -213,7 +213,7 @@ def test_times(source, target, values, expected):
 def test_times_out_of_range_are_named():
     with pytest.raises(CastError, match="does not fit"):
         cast("BIGINT", "TIMESTAMP(9)", [10**12])
-    with pytest.raises(CastError, match="no decimal"):
+    with pytest.raises(CastError, match="not a decimal"):
         cast("DOUBLE", "DECIMAL(5, 2)", [NAN])
 
 

@@ -188,7 +188,7 @@ def test_a_rename_whose_answer_was_lost_is_known_by_its_bytes(namenode):
     assert store_of(namenode).put_if_absent("hdfs://nn/t/snapshot-1", b"mine") is True
     assert [operation for operation, _ in namenode.asked].count("RENAME") == 2
     namenode.answers["RENAME"] = [None, MISSING]
-    with pytest.raises(StorageUnavailableError, match="vanished"):
+    with pytest.raises(StorageUnavailableError, match="disappeared"):
         store_of(namenode).put_if_absent("hdfs://nn/t/snapshot-1", b"other")
 
 

@@ -111,7 +111,7 @@ def test_a_store_that_ignores_the_condition_is_refused(store, monkeypatch):
         object_store.obstore, "put", lambda *a, **k: real(*a, **{**k, "mode": "overwrite"})
     )
     store._unproven = True
-    with pytest.raises(UnsupportedFeatureError, match="ignores the condition"):
+    with pytest.raises(UnsupportedFeatureError, match="ignores `If-None-Match`"):
         store.put_if_absent(f"{ROOT}/snapshot/snapshot-1", b"mine")
     assert store.list(ROOT) == []
 

@@ -203,7 +203,7 @@ def test_lookups_need_someone_who_answers(tmp_path):
     _two(bucket)
     with_lookup_of(bucket, None)
     bucket.flush([("+I", _row(1, 11)), ("+I", _row(2, 21))])
-    with pytest.raises(InternalError, match="without lookups"):
+    with pytest.raises(InternalError, match="has no lookup"):
         bucket.up(4)
 
 

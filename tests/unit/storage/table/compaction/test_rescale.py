@@ -179,7 +179,7 @@ def test_a_partition_that_changes_all_the_time_is_given_up(tmp_path, monkeypatch
         return settled(core, message)
 
     monkeypatch.setattr(rescale_module, "_with_compaction", late)
-    with pytest.raises(CommitConflictError, match="each time"):
+    with pytest.raises(CommitConflictError, match="changed the partition during every attempt"):
         rescale(reopened(table), 4)
     assert data_files(table) == named_files(table)[0]
     assert len(rows_of(reopened(table))) == len(expected())

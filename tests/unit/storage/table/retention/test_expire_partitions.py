@@ -56,7 +56,7 @@ def test_patterns_put_values_together() -> None:
     assert partition_time(values, "$d $d1:00:00", None) == at(2024, 7, 9, 5)
     assert partition_time(values, "$x", None) is None
     assert partition_time({"x": None}, None, None) is None
-    with pytest.raises(InvalidOptionError, match="not known"):
+    with pytest.raises(InvalidOptionError, match="not supported"):
         partition_time(values, "$d", "yyyy-MMM-dd")
 
 

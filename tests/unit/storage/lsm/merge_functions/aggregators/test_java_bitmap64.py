@@ -112,5 +112,5 @@ def test_portable_bytes_are_taken_for_what_they_are(bitmaps, first):
 def test_broken_bytes():
     data = bytes.fromhex(JAVA[5, 2**64 - 1])
     for broken in (data[:-1], data + b"\0", data[:30], data[:1] + b"\5" + data[2:], b"\1"):
-        with pytest.raises(CorruptDataError, match="not a 64-bit bitmap of Java"):
+        with pytest.raises(CorruptDataError, match="not a 64-bit Java roaring bitmap"):
             decode_java(broken)
