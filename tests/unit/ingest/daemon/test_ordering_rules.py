@@ -34,8 +34,8 @@ def test_it_is_honoured(tmp_path):
 @pytest.mark.parametrize(
     ("sections", "says"),
     [
-        ({"source": {"format": "canal-json"}}, "canal-json do not say where"),
-        ({"source": {"format": "json"}}, "json do not say where"),
+        ({"source": {"format": "canal-json"}}, "canal-json carry no source position"),
+        ({"source": {"format": "json"}}, "json carry no source position"),
         ({"sink": {"table.properties": {"sequence.field": "ts"}}}, "sequence.field = ts"),
         ({"sink": {"table.properties": {"merge-engine": "first-row"}}}, "what arrived first"),
         (
