@@ -48,7 +48,7 @@ def test_broker_is_away_for_a_minute(stage, broker):
     on.produce(1_000, snapshot=300)
     on.start()
     on.caught_up()
-    on.produce(20_000)
+    on.produce(100_000)  # several batches: records wait when the broker is killed
     on.batch_begins()
     with on.fault():
         broker.kill()
