@@ -456,9 +456,9 @@ class Catalog(abc.ABC):
         return True
 
     def _publish_iceberg(self, identifier: str) -> None:
-        from storage.table.iceberg import publish_iceberg
+        from storage.table.iceberg import publish_all
 
-        publish_iceberg(self.table(identifier))
+        publish_all(self.table(identifier))
 
     def _move(self, old: str, new: str, move_files: Callable[[], None]) -> None:
         """Move a table's files and its entry: both or none."""

@@ -382,7 +382,7 @@ class Publisher:
     """Publishes snapshots of one commit user; see the module for the protocol.
 
     Args:
-        history: tells whether a commit exists.
+        history: finds commits by user and identifier.
     """
 
     def __init__(self, table: TableCore, user: str, history: CommitHistory) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "check_iceberg_change",
     "iceberg_figures",
     "iceberg_leftovers",
+    "publish_all",
     "publish_branch",
     "publish_iceberg",
     "retract_iceberg",
@@ -121,6 +122,13 @@ def publish_branch(table: TableCore, name: str) -> None:
     """The same for a branch that was just created or renamed."""
     if table.options.iceberg_storage != _DISABLED:
         publish_iceberg(at_branch(table, name))
+
+
+def publish_all(table: TableCore) -> bool:
+    """The same for a table and its branches, whose directory was just renamed."""
+    for name in branch_names(table):
+        publish_branch(table, name)
+    return publish_iceberg(table)
 
 
 def at_branch(table: TableCore, name: str) -> TableCore:

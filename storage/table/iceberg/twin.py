@@ -288,11 +288,7 @@ class IcebergTwin:
 
     def versions(self) -> dict[int, str]:
         """Paths of the existing versions, without foreign files."""
-        return {
-            int(match[1]): status.path
-            for status in self._table.file_io.list(self.directory)
-            if (match := _VERSION.fullmatch(status.name))
-        }
+        return _versions(self._table.file_io, self.directory)
 
     def _head(self, latest: Snapshot, *, listing: bool) -> tuple[int | None, _Document | None]:
         """The newest version and its content.
@@ -317,13 +313,7 @@ class IcebergTwin:
         raise CorruptDataError("the newest Iceberg metadata is missing", path=self.directory)
 
     def _read(self, version: int) -> _Document | None:
-        try:
-            document = msgspec.json.decode(self._table.file_io.read_bytes(self._path(version)))
-        except FileNotFoundError:
-            return None
-        if not isinstance(document, dict) or document["location"] != self._table.layout.root:
-            return None  # the directory was renamed: the document names files of the old one
-        return document
+        return _read(self._table, self._path(version))
 
     def _common(self, document: _Document, latest: Snapshot) -> _Document | None:
         """The newest Iceberg snapshot whose snapshot, and all later ones, the table has."""
@@ -583,7 +573,9 @@ class IcebergTwin:
             return
         heads = {item["manifest-list"]: item for item in document["snapshots"] if _is_branch(item)}
         for name in branch_names(table):
-            doc = _newest_of(table.file_io, _branch_directory(table, name))
+            directory = _branch_directory(table, name)
+            versions = _versions(table.file_io, directory)
+            doc = _read(table, versions[max(versions)]) if versions else None
             if doc is None:
                 continue
             head = next(item for item in doc["snapshots"] if item["snapshot-id"] == _current(doc))
@@ -747,20 +739,24 @@ def _shown(head: _Document, branch: str, schema_id: int, document: _Document) ->
     return snapshot
 
 
-def _newest_of(file_io: FileIO, directory: str) -> _Document | None:
-    """The newest version in a directory; None: there is none."""
-    numbers = [
-        int(match[1])
+def _versions(file_io: FileIO, directory: str) -> dict[int, str]:
+    """Paths of the versions in a directory, without foreign files."""
+    return {
+        int(match[1]): status.path
         for status in file_io.list(directory)
         if (match := _VERSION.fullmatch(status.name))
-    ]
-    if not numbers:
-        return None
+    }
+
+
+def _read(table: TableCore, path: str) -> _Document | None:
+    """A version of the table or of a branch of it; None: there is none at the path."""
     try:
-        content = file_io.read_bytes(f"{directory}/v{max(numbers)}.metadata.json")
+        document = msgspec.json.decode(table.file_io.read_bytes(path))
     except FileNotFoundError:
         return None
-    return dict(msgspec.json.decode(content))
+    if not isinstance(document, dict) or document.get("location") != table.layout.root:
+        return None  # the directory was renamed: the document names files of the old one
+    return document
 
 
 def _branch_directory(table: TableCore, branch: str) -> str:
