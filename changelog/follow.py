@@ -248,24 +248,24 @@ class StreamPosition:
         return document
 
     @staticmethod
-    def from_json(found: Mapping[str, int | bool]) -> "StreamPosition":
+    def from_json(document: Mapping[str, int | bool]) -> "StreamPosition":
         """Parse the result of `to_json`.
 
         Raises:
             InvalidRequestError: malformed.
         """
-        next_id = found.get("snapshot")
+        next_id = document.get("snapshot")
         if not isinstance(next_id, int):
             raise InvalidRequestError(
                 "not a position in a stream of a table",
                 hint="the checkpoint belongs to another query; give this one its own",
-                found=dict(found),
+                found=dict(document),
             )
-        first, since = found.get("first"), found.get("since")
+        first, since = document.get("first"), document.get("since")
         return StreamPosition(
             next_id=next_id,
             first_id=None if first is None else int(first),
-            whole_state=bool(found.get("state", False)),
+            whole_state=bool(document.get("state", False)),
             files_since_ms=None if since is None else int(since),
         )
 

@@ -66,18 +66,18 @@ class _Comment:
         self._doc: list[str] = []
         self._extra: dict[str, Any] = {}
         self._open = False
-        self._begun = False
+        self._started = False
 
     def add(self, text: str) -> None:
         if text.startswith("== "):
             self.section = text[3:]
         elif text.startswith("-- "):
-            self._doc, self._begun = [text[3:]], True
+            self._doc, self._started = [text[3:]], True
         elif text.startswith("@schema "):
             self._extra = json.loads(text[len("@schema ") :])
         elif text == "@open":
             self._open = True
-        elif self._begun and text:
+        elif self._started and text:
             self._doc.append(text)
 
     def value(self, path: tuple[str, ...], default: object) -> Value:

@@ -226,14 +226,14 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def _target(panel: Panel, each: Query, index: int) -> dict[str, Any]:
-    instant = each.instant or panel.kind == "table"
+def _target(panel: Panel, query: Query, index: int) -> dict[str, Any]:
+    instant = query.instant or panel.kind == "table"
     formats = {"heatmap": "heatmap", "table": "table"}
     return {
         "refId": chr(ord("A") + index),
         "datasource": _SOURCE,
-        "expr": each.expr,
-        "legendFormat": each.legend or "__auto",
+        "expr": query.expr,
+        "legendFormat": query.legend or "__auto",
         "format": formats.get(panel.kind, "time_series"),
         "instant": instant,
         "range": not instant,

@@ -7,7 +7,7 @@ _T = '{{S}, table=~"$table"}'
 """Selection of the tables chosen above."""
 
 
-def _each(metric: str, function: str = "max") -> str:
+def _per_table(metric: str, function: str = "max") -> str:
     return f"{function} by (table) (lakeward_{metric}{_T})"
 
 
@@ -37,17 +37,17 @@ _ALL = Row(
             title="Tables",
             text="One line per table: state, freshness, size.",
             queries=(
-                query(_each("table_freshness_seconds")),
-                query(f"time() - {_each('table_last_commit_timestamp_seconds')}"),
+                query(_per_table("table_freshness_seconds")),
+                query(f"time() - {_per_table('table_last_commit_timestamp_seconds')}"),
                 query(f"sum by (table) ({_rate('table_rows_written_total', 'table')})"),
-                query(_each("table_records", "sum")),
-                query(_each("table_bytes", "sum")),
-                query(_each("table_files", "sum")),
-                query(_each("table_buckets", "sum")),
-                query(_each("table_sorted_runs_max")),
-                query(_each("table_snapshot_id")),
-                query(_each("table_snapshots", "sum")),
-                query(_each("table_schema_id")),
+                query(_per_table("table_records", "sum")),
+                query(_per_table("table_bytes", "sum")),
+                query(_per_table("table_files", "sum")),
+                query(_per_table("table_buckets", "sum")),
+                query(_per_table("table_sorted_runs_max")),
+                query(_per_table("table_snapshot_id")),
+                query(_per_table("table_snapshots", "sum")),
+                query(_per_table("table_schema_id")),
                 query(
                     'max by (table) (lakeward_table_state{{S}, table=~"$table", state="parked"})'
                 ),
@@ -108,7 +108,7 @@ _ALL = Row(
             title="Rows of the busiest bucket",
             text="Relative to the mean of the buckets that the last batch wrote: 1 = even. A "
             "hot bucket delays its batch: use more buckets, or another bucket key.",
-            queries=(query(_each("table_bucket_skew_ratio"), "{{table}}"),),
+            queries=(query(_per_table("table_bucket_skew_ratio"), "{{table}}"),),
         ),
     ),
 )
@@ -241,7 +241,7 @@ _ONE = Row(
             text="Age of the newest visible change; time from change to commit (median, 99th "
             "percentile). Alert: LakewardFreshness.",
             queries=(
-                query(_each("table_freshness_seconds"), "freshness"),
+                query(_per_table("table_freshness_seconds"), "freshness"),
                 *_spread("table_commit_delay_seconds", "delay, "),
             ),
             unit="s",
@@ -267,10 +267,10 @@ _ONE = Row(
             text="Maximum and mean, against the compaction trigger and the stop trigger. "
             "Alert: LakewardCompactionBehind above 80 % of the latter.",
             queries=(
-                query(_each("table_sorted_runs_max"), "most"),
-                query(_each("table_sorted_runs_avg"), "mean"),
-                query(_each("table_sorted_runs_compaction_trigger"), "compaction begins"),
-                query(_each("table_sorted_runs_stop_trigger"), "writers wait"),
+                query(_per_table("table_sorted_runs_max"), "most"),
+                query(_per_table("table_sorted_runs_avg"), "mean"),
+                query(_per_table("table_sorted_runs_compaction_trigger"), "compaction begins"),
+                query(_per_table("table_sorted_runs_stop_trigger"), "writers wait"),
             ),
             width=6,
         ),
@@ -278,8 +278,8 @@ _ONE = Row(
             title="Level-0 files in a bucket",
             text="Maximum and mean: files of batches that no compaction has merged yet.",
             queries=(
-                query(_each("table_level0_files_max"), "maximum"),
-                query(_each("table_level0_files_avg"), "mean"),
+                query(_per_table("table_level0_files_max"), "maximum"),
+                query(_per_table("table_level0_files_avg"), "mean"),
             ),
             width=6,
         ),
@@ -307,7 +307,7 @@ _ONE = Row(
             title="Files",
             text="Live data files, and files written by batches per hour.",
             queries=(
-                query(_each("table_files", "sum"), "live"),
+                query(_per_table("table_files", "sum"), "live"),
                 query(
                     "sum by (type) (increase("
                     'lakeward_table_files_written_total{{S}, table=~"$table"}[1h]))',
@@ -319,7 +319,7 @@ _ONE = Row(
         Panel(
             title="Size",
             text="Of live data files.",
-            queries=(query(_each("table_bytes", "sum"), "bytes"),),
+            queries=(query(_per_table("table_bytes", "sum"), "bytes"),),
             unit="bytes",
             width=6,
         ),
@@ -327,8 +327,8 @@ _ONE = Row(
             title="Buckets and partitions",
             text="Buckets and partitions with live files.",
             queries=(
-                query(_each("table_buckets", "sum"), "buckets"),
-                query(_each("table_partitions", "sum"), "partitions"),
+                query(_per_table("table_buckets", "sum"), "buckets"),
+                query(_per_table("table_partitions", "sum"), "partitions"),
             ),
             width=6,
         ),

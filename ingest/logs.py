@@ -192,7 +192,7 @@ class TextFormatter(logging.Formatter):
         extras.pop("event", None)
         if record.exc_info or _stack(self, record):
             extras.pop("error", None)
-        pairs = "".join(f" {key}={_short(value)}" for key, value in extras.items())
+        pairs = "".join(f" {key}={_short_text(value)}" for key, value in extras.items())
         name = record.name.rpartition(".")[2]
         line = f"{moment:%H:%M:%S} {record.levelname:<7} {name}: {record.getMessage()}{pairs}"
         colour = _COLOURS.get(record.levelname, "")
@@ -211,7 +211,7 @@ def _stack(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     return str(error.get("stack") or "").rstrip() if isinstance(error, dict) else ""
 
 
-def _short(value: object) -> str:
+def _short_text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
     text = str(value)

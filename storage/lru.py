@@ -17,7 +17,7 @@ _Value = TypeVar("_Value")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Held(Generic[_Value]):
+class _Entry(Generic[_Value]):
     value: _Value
     weight: int
     used_s: float
@@ -46,7 +46,7 @@ class LruCache(Generic[_Key, _Value]):
         self._weigh = weigh
         self._unused_s = unused_s
         self._clock = clock or SystemClock()
-        self._values: collections.OrderedDict[_Key, _Held[_Value]] = collections.OrderedDict()
+        self._values: collections.OrderedDict[_Key, _Entry[_Value]] = collections.OrderedDict()
         self._lock = threading.Lock()
         self.weight = 0
         """What all values weigh together."""
@@ -58,7 +58,7 @@ class LruCache(Generic[_Key, _Value]):
             if entry is None:
                 return None
             used_s = self._clock.monotonic_s()
-            self._values[key] = _Held(entry.value, entry.weight, used_s)
+            self._values[key] = _Entry(entry.value, entry.weight, used_s)
             return entry.value
 
     def __contains__(self, key: _Key) -> bool:
@@ -75,7 +75,7 @@ class LruCache(Generic[_Key, _Value]):
         with self._lock:
             if (before := self._values.pop(key, None)) is not None:
                 self.weight -= before.weight
-            self._values[key] = _Held(value, weight, now_s)
+            self._values[key] = _Entry(value, weight, now_s)
             self.weight += weight
             while self._values:
                 oldest = next(iter(self._values.values()))

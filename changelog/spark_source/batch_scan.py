@@ -160,7 +160,7 @@ class MetadataScan(ArrowScan):
     """A system table computed from metadata, of a table or of a catalog: one split.
 
     Args:
-        whole: computes all its rows; picklable.
+        read_all: computes all its rows; picklable.
         columns: projection, in order; None: all.
         predicate: row filter; None: all.
 
@@ -170,12 +170,12 @@ class MetadataScan(ArrowScan):
 
     def __init__(
         self,
-        whole: Callable[[], pa.Table],
+        read_all: Callable[[], pa.Table],
         columns: Sequence[str] | None,
         predicate: Predicate | None,
     ) -> None:
-        self._whole = whole
-        schema = whole().schema
+        self._read_all = read_all
+        schema = read_all().schema
         self._schema = selected(schema, columns)
         self._predicate = predicate
         require_known(columns_of(predicate), schema.names)
@@ -194,6 +194,6 @@ class MetadataScan(ArrowScan):
     ) -> Iterator[pa.RecordBatch]:
         """See `ArrowScan`."""
         condition = both(self._predicate, predicate)
-        for batch in self._whole().combine_chunks().to_batches():
+        for batch in self._read_all().combine_chunks().to_batches():
             rows = batch if condition is None else batch.filter(mask(condition, batch))
             yield rows.select(self._schema.names)

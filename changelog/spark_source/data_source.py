@@ -91,7 +91,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._drains = False
         self._looked_ms = self._held_ms = 0
         self._idle_at: StreamPosition | None = None
-        self._held: StreamPosition | None = None
+        self._held_position: StreamPosition | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """Tasks read splits and need no position."""
@@ -160,8 +160,8 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: _Offset) -> None:
         """A batch is committed, and will not be read again."""
-        self._held = StreamPosition.from_json(end)
-        self._range.hold(self._held)
+        self._held_position = StreamPosition.from_json(end)
+        self._range.hold(self._held_position)
         self._held_ms = self._view.table.clock.now_ms()
 
     def stop(self) -> None:
@@ -170,8 +170,8 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _keep_held(self, position: StreamPosition) -> None:
         """Rewrite the consumer of an idle stream, at the last offset that Spark committed."""
         clock = self._view.table.clock
-        if self._held is not None and clock.now_ms() - self._held_ms >= _HOLD_EVERY_MS:
-            self._range.hold(self._held)
+        if self._held_position is not None and clock.now_ms() - self._held_ms >= _HOLD_EVERY_MS:
+            self._range.hold(self._held_position)
             self._held_ms = clock.now_ms()
 
     @property
@@ -246,7 +246,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task."""
-        return _written(self._sink, iterator)
+        return _write_task(self._sink, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what all tasks wrote."""
@@ -273,7 +273,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task."""
-        return _written(self._sink, iterator)
+        return _write_task(self._sink, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a micro-batch."""
@@ -291,7 +291,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _remove(self._sink, messages)
 
 
-def _written(sink: RowSink, rows: Iterator[pa.RecordBatch]) -> TaskMessage:
+def _write_task(sink: RowSink, rows: Iterator[pa.RecordBatch]) -> TaskMessage:
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
     query = None if context is None else context.getLocalProperty(_QUERY_ID)

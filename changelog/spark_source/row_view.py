@@ -91,7 +91,7 @@ class RowView(ArrowScan):
         self._view = view
         self._kinds = kinds
         self._numbered = shows_sequence_numbers(table)
-        schema = self._whole()
+        schema = self._full_schema()
         require_known(columns_of(predicate), schema.names)
         self._schema = selected(schema, columns)
         self._predicate = predicate
@@ -119,18 +119,18 @@ class RowView(ArrowScan):
     ) -> Iterator[pa.RecordBatch]:
         """See `ArrowScan`."""
         condition = both(self._predicate, predicate)
-        for batch in self._shown(split, predicate):
+        for batch in self._visible_rows(split, predicate):
             rows = batch if condition is None else batch.filter(mask(condition, batch))
             if rows.num_rows:
                 yield rows.select(self._schema.names)
 
-    def _whole(self) -> pa.Schema:
+    def _full_schema(self) -> pa.Schema:
         if self._view is not None:
             return _SCHEMAS[self._view](self.table)
         schema = TableRead(self.table, kinds=True, sequence_numbers=self._numbered).schema
         return row_kind_schema(schema) if self._kinds else schema.remove(0)
 
-    def _shown(
+    def _visible_rows(
         self, split: Split | ChangeSplit, predicate: Predicate | None
     ) -> Iterator[pa.RecordBatch]:
         table, pushed = self.table, self.early(predicate)

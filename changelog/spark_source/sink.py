@@ -257,15 +257,15 @@ def _check_columns(table: FileStoreTable, columns: pa.Schema) -> None:
             _check_zone(columns.field(field.name), field)
 
 
-def _check_zone(found: pa.Field, own: pa.Field) -> None:
+def _check_zone(given_field: pa.Field, table_field: pa.Field) -> None:
     """An instant is not a local time, but Arrow would cast one to the other."""
-    if not (pa.types.is_timestamp(found.type) and pa.types.is_timestamp(own.type)):
+    if not (pa.types.is_timestamp(given_field.type) and pa.types.is_timestamp(table_field.type)):
         return
-    if (found.type.tz is None) is not (own.type.tz is None):
+    if (given_field.type.tz is None) is not (table_field.type.tz is None):
         raise InvalidRequestError(
             "a timestamp with a time zone does not match one without",
             hint="cast it with `cast(… as timestamp_ntz)` or `cast(… as timestamp)`",
-            column=own.name,
-            type=own.type,
-            found=found.type,
+            column=table_field.name,
+            type=table_field.type,
+            found=given_field.type,
         )

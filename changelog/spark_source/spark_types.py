@@ -51,7 +51,7 @@ _PATTERNS: Mapping[type[Filter], str] = {
 _LIKE_MARKS = frozenset("%_\\\n\r")
 
 
-def pushed_predicate(found: Filter, schema: pa.Schema) -> Predicate | None:
+def pushed_predicate(spark_filter: Filter, schema: pa.Schema) -> Predicate | None:
     """Spark's filter as a predicate of `storage`, if the semantics are identical.
 
     Excluded are conditions on parts of a column, on types whose values are converted for Spark
@@ -63,36 +63,40 @@ def pushed_predicate(found: Filter, schema: pa.Schema) -> Predicate | None:
     Returns:
         None if Spark has to filter.
     """
-    if isinstance(found, Not):
-        part = pushed_predicate(found.child, schema)
+    if isinstance(spark_filter, Not):
+        part = pushed_predicate(spark_filter.child, schema)
         return None if part is None else own.Not(part)
-    path: tuple[str, ...] = getattr(found, "attribute", ())
+    path: tuple[str, ...] = getattr(spark_filter, "attribute", ())
     if len(path) != 1 or path[0] not in schema.names:
         return None
     name = path[0]
-    if isinstance(found, IsNull):
+    if isinstance(spark_filter, IsNull):
         return own.IsNull(name)
-    if isinstance(found, IsNotNull):
+    if isinstance(spark_filter, IsNotNull):
         return own.Not(own.IsNull(name))
     type_ = schema.field(name).type
-    return _compared(found, name, type_) if _keeps_values(type_) else None
+    return _compared(spark_filter, name, type_) if _keeps_values(type_) else None
 
 
-def _compared(found: Filter, name: str, type_: pa.DataType) -> Predicate | None:
-    value: Any = getattr(found, "value", None)
-    if isinstance(found, In):
-        return own.In(name, tuple(value)) if all(_fits(item, type_) for item in value) else None
-    pattern = _PATTERNS.get(type(found))
+def _compared(spark_filter: Filter, name: str, type_: pa.DataType) -> Predicate | None:
+    value: Any = getattr(spark_filter, "value", None)
+    if isinstance(spark_filter, In):
+        return (
+            own.In(name, tuple(value))
+            if all(_literal_matches(item, type_) for item in value)
+            else None
+        )
+    pattern = _PATTERNS.get(type(spark_filter))
     if pattern is not None:
         plain = isinstance(value, str) and not _LIKE_MARKS & set(value)
         return own.Like(name, pattern.format(value)) if plain else None
-    if not _fits(value, type_):
+    if not _literal_matches(value, type_):
         return None
-    if isinstance(found, EqualNullSafe):
+    if isinstance(spark_filter, EqualNullSafe):
         if value is None:
             return own.IsNull(name)
         return own.And((own.Not(own.IsNull(name)), own.Compare(Op.EQ, name, value)))
-    op = _COMPARISONS.get(type(found))
+    op = _COMPARISONS.get(type(spark_filter))
     return None if op is None else own.Compare(op, name, value)
 
 
@@ -113,7 +117,7 @@ def _keeps_values(type_: pa.DataType) -> bool:
     return any(is_of(type_) for is_of in _EXACT)
 
 
-def _fits(value: Any, type_: pa.DataType) -> bool:
+def _literal_matches(value: Any, type_: pa.DataType) -> bool:
     """Whether a literal can be compared without conversion; null always can."""
     if value is None:
         return True
@@ -164,20 +168,20 @@ def arrow_schema_of(schema: spark.StructType) -> pa.Schema:
     return result
 
 
-def chosen_columns(schema: spark.StructType, there: pa.Schema) -> tuple[str, ...]:
+def chosen_columns(schema: spark.StructType, stored_schema: pa.Schema) -> tuple[str, ...]:
     """Names of the columns that a read requests, perhaps by `DataFrameReader.schema`.
 
     Args:
         schema: of the read.
-        there: Arrow columns as `storage` types.
+        stored_schema: Arrow columns as `storage` types.
 
     Raises:
         InvalidRequestError: a column is missing, or of another type.
     """
     names = tuple(field.name for field in schema.fields)
-    require_known(names, there.names)
+    require_known(names, stored_schema.names)
     for field in schema.fields:
-        column_type = _spark_field(there.field(field.name)).dataType
+        column_type = _spark_field(stored_schema.field(field.name)).dataType
         if column_type.simpleString() != field.dataType.simpleString():
             raise InvalidRequestError(
                 "a column's type differs from the requested one",
@@ -238,9 +242,9 @@ def _spark_type(type_: pa.DataType, name: str) -> spark.DataType:
     )
 
 
-def _converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if column.type == wanted:
+def _converted(column: pa.Array, target_type: pa.DataType) -> pa.Array:
+    if column.type == target_type:
         return column
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
         column = pc.floor_temporal(column, unit="microsecond")
-    return column.cast(wanted, safe=False)
+    return column.cast(target_type, safe=False)

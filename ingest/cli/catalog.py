@@ -38,7 +38,10 @@ _ACCESS, _LIMITS, _LOG = "Access", "Limits", "Log"
     option("--host", "ADDRESS", "address to listen on (default: 127.0.0.1)", default="127.0.0.1"),
     option("--port", POSITIVE, "port to listen on (default: 8181)", default=8181),
     option(
-        "--tokens", PATH, "YAML file of tokens and what they may read and write", section=_ACCESS
+        "--tokens",
+        PATH,
+        "tokens file: YAML, the tokens and what they may read and write",
+        section=_ACCESS,
     ),
     flag(
         "--without-tokens",

@@ -171,10 +171,10 @@ def compact(arguments: Arguments) -> int:
     return exit_code(list(totals.values()), selection.tables)
 
 
-def _existing(catalog: Catalog, chosen: Selection, *, watching: bool) -> list[str]:
+def _existing(catalog: Catalog, selection: Selection, *, watching: bool) -> list[str]:
     """Return the chosen tables; while watching, a missing database has none yet."""
     try:
-        return selected(catalog, chosen)
+        return selected(catalog, selection)
     except NotFoundError:
         if not watching:
             raise
@@ -274,13 +274,13 @@ _PLAN += ["takes files", "takes", "to level"]
 
 def _dry_run(
     catalog: Catalog,
-    chosen: Selection,
+    selection: Selection,
     request: CompactRequest,
     sort: SortBy | None,
     *,
     as_json: bool,
 ) -> int:
-    results = plan_tables(catalog, selected(catalog, chosen), request, sort)
+    results = plan_tables(catalog, selected(catalog, selection), request, sort)
     rows: list[list[Any]] = []
     for run, plan in results:
         if plan is not None:
@@ -304,7 +304,7 @@ def _dry_run(
         )
     for run, _ in results:
         _explain(run)
-    return exit_code([run for run, _ in results], chosen.tables)
+    return exit_code([run for run, _ in results], selection.tables)
 
 
 def _plan_row(name: str, table: FileStoreTable, work: BucketWork, *, raw: bool) -> list[Any]:

@@ -120,7 +120,7 @@ def create(arguments: Arguments) -> int:
     if not arguments.dry_run and not exists:
         catalog.create_database(name.partition(".")[0], ignore_if_exists=True)
         schema = catalog.create_table(name, schema, arguments.if_not_exists).schema
-    state = "exists" if exists else _done("created", arguments)
+    state = "exists" if exists else _past_tense("created", arguments)
     return emit_fact(
         arguments, f"{name}: {state}", {"table": name, "result": state, **_facts(schema)}
     )
@@ -206,7 +206,7 @@ def rename(arguments: Arguments) -> int:
         raise AlreadyExistsError("the table exists already", table=new)
     if not arguments.dry_run:
         catalog.rename_table(old, new)
-    state = _done("renamed", arguments)
+    state = _past_tense("renamed", arguments)
     return emit_fact(arguments, f"{old}: {state} to {new}", {"table": new, "old": old})
 
 
@@ -237,7 +237,7 @@ def drop(arguments: Arguments) -> int:
     rows = 0 if newest is None else newest.total_record_count
     if exists and not arguments.dry_run:
         catalog.drop_table(name, ignore_if_missing=arguments.if_exists)
-    state = _done("dropped", arguments) if exists else "there is no such table"
+    state = _past_tense("dropped", arguments) if exists else "there is no such table"
     facts = {"table": name, "result": state, "records": rows}
     return emit_fact(arguments, f"{name}: {state}" + (f", {rows} records" if exists else ""), facts)
 
@@ -246,12 +246,12 @@ def _change(arguments: Arguments, changes: Sequence[SchemaChange]) -> int:
     catalog, name = catalog_of(arguments), arguments.table
     table = catalog.table(name)
     schema = table.evolved(changes) if arguments.dry_run else table.alter(changes).schema
-    state = _done("altered", arguments)
+    state = _past_tense("altered", arguments)
     facts = {"table": name, "result": state, **_facts(schema)}
     return emit_fact(arguments, f"{name}: {state}, schema {schema.id}", facts)
 
 
-def _done(word: str, arguments: Arguments) -> str:
+def _past_tense(word: str, arguments: Arguments) -> str:
     return f"would be {word}" if arguments.dry_run else word
 
 

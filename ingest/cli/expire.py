@@ -307,17 +307,17 @@ def orphans(arguments: Arguments) -> int:
     return code
 
 
-def _print_orphans(arguments: Arguments, found: list[tuple[str, OrphanFiles]]) -> None:
+def _print_orphans(arguments: Arguments, orphans: list[tuple[str, OrphanFiles]]) -> None:
     raw = arguments.json
     head = ["table", "files", "size"] + (["paths"] if raw else [])
     rows: list[list[Any]] = []
-    for name, files in found:
+    for name, files in orphans:
         row = [name, len(files.paths), files.size if raw else human_size(files.size)]
         rows.append([*row, list(files.paths)] if raw else row)
     emit(arguments, head, rows, "no tables")
     if not arguments.dry_run or raw:
         return
-    paths = [path for _, files in found for path in files.paths]
+    paths = [path for _, files in orphans for path in files.paths]
     for path in paths[:_LISTED]:
         print(path)
     if len(paths) > _LISTED:

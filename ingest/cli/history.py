@@ -332,7 +332,7 @@ def rollback(arguments: Arguments) -> int:
     target = rollback_target(
         table, arguments.snapshot, tag=arguments.tag, timestamp_ms=arguments.timestamp
     )
-    facts = _lost(table, target)
+    facts = _lost_counts(table, target)
     if arguments.dry_run:
         text = f"would roll back to snapshot {target.id} of {human_time(target.time_ms)} and "
         text += f"delete {facts['lost_snapshots']} snapshots and {facts['lost_tags']} tags"
@@ -346,7 +346,7 @@ def rollback(arguments: Arguments) -> int:
     return emit_fact(arguments, text, facts)
 
 
-def _lost(table: FileStoreTable, target: Snapshot) -> dict[str, int]:
+def _lost_counts(table: FileStoreTable, target: Snapshot) -> dict[str, int]:
     tags = sum(tag.snapshot.id > target.id for tag in all_tags(table))
     snapshots = sum(number > target.id for number in table.snapshots.ids())
     return {"snapshot": target.id, "lost_snapshots": snapshots, "lost_tags": tags}

@@ -66,7 +66,7 @@ def _limit(text: str) -> Decorator:
     return option("--limit", COUNT, f"{text}; 0 = all (default: 20)", default=20)
 
 
-def _opened(
+def _open_table(
     catalog: Catalog,
     name: str,
     columns: tuple[str, ...] | None,
@@ -99,10 +99,10 @@ def _split(name: str) -> tuple[str, str | None]:
 
 
 def _select(
-    rows: pa.Table, wanted: tuple[str, ...] | None, predicate: Predicate | None
+    rows: pa.Table, names: tuple[str, ...] | None, predicate: Predicate | None
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """Apply the filter and the projection to a table in memory."""
-    columns = list(wanted or rows.column_names)
+    columns = list(names or rows.column_names)
     unknown = sorted(set(columns) - set(rows.column_names))
     if unknown:
         raise InvalidRequestError(
@@ -311,7 +311,7 @@ def scan(arguments: Arguments) -> int:
         "scan.timestamp-millis": arguments.timestamp,
     }
     scan_options = {key: str(value) for key, value in time_travel.items() if value is not None}
-    names, batches = _opened(
+    names, batches = _open_table(
         catalog_of(arguments),
         arguments.table,
         arguments.columns or None,

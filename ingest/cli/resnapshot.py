@@ -137,7 +137,7 @@ def _signal(settings: Settings, arguments: Arguments) -> SnapshotSignal:
         raise InvalidRequestError("only Debezium supports ad hoc snapshots", format=settings.format)
     if len(arguments.tables) > 1 and (arguments.filter or arguments.collection):
         raise InvalidRequestError("--filter and --collection need a single table")
-    names = [_named(settings, table, arguments) for table in dict.fromkeys(arguments.tables)]
+    names = [_source_name(settings, table, arguments) for table in dict.fromkeys(arguments.tables)]
     servers = sorted({name.server for name in names})
     if len(servers) > 1:
         raise InvalidRequestError(
@@ -154,7 +154,7 @@ def _signal(settings: Settings, arguments: Arguments) -> SnapshotSignal:
     )
 
 
-def _named(settings: Settings, table: str, arguments: Arguments) -> SourceName:
+def _source_name(settings: Settings, table: str, arguments: Arguments) -> SourceName:
     names = {"server": arguments.server, "collection": arguments.collection}
     if all(names.values()):  # the table need not exist
         return source_name(table, "", {}, **names)

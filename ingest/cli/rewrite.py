@@ -140,15 +140,17 @@ def truncate(arguments: Arguments) -> int:
 
 
 def _print_partitions(
-    arguments: Arguments, found: Sequence[PartitionFiles], nothing: str, done: str
+    arguments: Arguments, partitions: Sequence[PartitionFiles], nothing: str, verb: str
 ) -> int:
     rows: list[list[Any]] = [
         [part.name, part.files, part.rows, part.size if arguments.json else human_size(part.size)]
-        for part in found
+        for part in partitions
     ]
     emit(arguments, _HEAD, rows, nothing)
-    if found and not arguments.json:
-        text = "nothing was changed" if arguments.dry_run else f"{len(found)} partitions {done}"
+    if partitions and not arguments.json:
+        text = (
+            "nothing was changed" if arguments.dry_run else f"{len(partitions)} partitions {verb}"
+        )
         print(f"({text})")
     return 0
 

@@ -236,9 +236,9 @@ _HEAD = ["producer", "every", "trigger", "amp %", "ratio %", "write amp", "space
 _HEAD += ["runs avg", "max", "compactions", "written", "largest", "stored"]
 
 
-def _table(found: Sequence[tuple[_Settings, Outcome]]) -> str:
+def _table(outcomes: Sequence[tuple[_Settings, Outcome]]) -> str:
     rows: list[list[Any]] = []
-    for settings, outcome in found:
+    for settings, outcome in outcomes:
         every = "" if settings.delta_commits is None else str(settings.delta_commits)
         rows.append(
             [

@@ -98,10 +98,10 @@ def _session(arguments: Arguments) -> "SqlSession":
     return session
 
 
-def _open(options: Mapping[str, str], given: Mapping[str, str]) -> "Catalog":
+def _open(options: Mapping[str, str], arguments: Mapping[str, str]) -> "Catalog":
     from storage.catalog.catalog import Catalog
 
-    rest = {key: value for key, value in {**options, **given}.items() if key != "type"}
+    rest = {key: value for key, value in {**options, **arguments}.items() if key != "type"}
     return Catalog.open(rest.pop("warehouse", ""), rest)
 
 

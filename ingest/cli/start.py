@@ -81,8 +81,8 @@ def run(arguments: Arguments) -> int:
         return int(kind.exit_code)
 
 
-def _run_configured(arguments: Arguments, given: "Resolved") -> int:
-    settings = given.settings
+def _run_configured(arguments: Arguments, config: "Resolved") -> int:
+    settings = config.settings
     facts = {key.replace(" ", "_"): value for key, value in _versions().items()}
     _LOG.info(
         "starting",
@@ -103,9 +103,9 @@ def _run_configured(arguments: Arguments, given: "Resolved") -> int:
             return 0
 
     def reread() -> "Settings":
-        nonlocal given
-        given = resolved(arguments)
-        return given.settings
+        nonlocal config
+        config = resolved(arguments)
+        return config.settings
 
     from ingest.daemon.spark_start import SparkStart
 
@@ -117,7 +117,7 @@ def _run_configured(arguments: Arguments, given: "Resolved") -> int:
         once=arguments.once,
         reread=None if "-" in arguments.config else reread,
         take_over=arguments.take_over,
-        shown=lambda: given.lines,
+        shown=lambda: config.lines,
         starting=starting,
     )
 
@@ -169,12 +169,12 @@ def validate(arguments: Arguments) -> int:
 
 
 def _validation_document(
-    given: "Resolved", results: "Sequence[Finding]", code: int
+    resolved: "Resolved", results: "Sequence[Finding]", code: int
 ) -> dict[str, Any]:
     return {
         "valid": code == 0,
         "exit_code": code,
-        "settings": {key: {"value": v, "from": origin} for key, v, origin in given.lines},
+        "settings": {key: {"value": v, "from": origin} for key, v, origin in resolved.lines},
         "checks": [{"name": e.name, "ok": e.ok, "finding": e.finding} for e in results],
     }
 

@@ -16,7 +16,7 @@ import yaml
 
 from ingest.config.choices import BARE_ROW_FORMATS, checked_mapping
 from ingest.config.compaction_mode import check_compaction
-from ingest.config.locations import Mistakes, Places, named
+from ingest.config.locations import KeyPositions, Mistakes, named
 from ingest.config.registry_settings import avro_settings
 from ingest.config.rule_settings import Route, Shard, TableRule
 from ingest.config.setting import HIDDEN, Setting, build, fields_declared, redact_properties
@@ -203,15 +203,15 @@ def parse_setting(row: Setting, raw: object, key: str) -> Any:
         raise InvalidOptionError(
             "invalid value of a setting",
             detail=f"expected {error}",
-            hint=_meant(raw, str(error)),
+            hint=_suggest_value(raw, str(error)),
             key=key,
             value=shown_value(row, raw),
         ) from error
 
 
-def _meant(raw: object, wanted: str) -> str:
+def _suggest_value(raw: object, value: str) -> str:
     """Suggest the nearest of several allowed values."""
-    words = re.findall(r"`([^`]+)`", wanted) if wanted.startswith("one of") else []
+    words = re.findall(r"`([^`]+)`", value) if value.startswith("one of") else []
     return nearest(str(raw), words)
 
 
@@ -220,9 +220,9 @@ def not_yet(key: str) -> UnsupportedFeatureError:
     return UnsupportedFeatureError("this setting is not supported yet", hint="remove it", key=key)
 
 
-def suggestion(key: str, known: Iterable[str]) -> str:
+def suggestion(key: str, known_keys: Iterable[str]) -> str:
     """Suggest the nearest key, by its full name first, then without its first section."""
-    names = list(known)
+    names = list(known_keys)
     tails = {name.partition(".")[2]: name for name in names if "." in name}
     tail = nearest_of(key.partition(".")[2] or key, tails, cutoff=0.75)
     nearest_key = nearest_of(key, names) or (tails[tail] if tail else None)
@@ -269,7 +269,7 @@ class Resolved:
 
     settings: Settings
     lines: tuple[tuple[str, str, str], ...]
-    places: Places
+    places: KeyPositions
 
 
 def resolve(
@@ -296,7 +296,7 @@ def resolve(
         UnsupportedFeatureError: the setting is not supported yet.
     """
     environ = os.environ if environ is None else environ
-    places, mistakes = Places(), Mistakes()
+    places, mistakes = KeyPositions(), Mistakes()
     try:
         entries, rules, routes = _read(paths, overrides or {}, environ, places, mistakes)
         values = _parse_all(entries, mistakes)
@@ -311,7 +311,7 @@ def resolve(
     except LakewardError as error:
         places.locate(error)
         raise
-    lines = tuple(_shown(entries, settings))
+    lines = tuple(_shown_lines(entries, settings))
     return Resolved(settings=settings, lines=lines, places=places)
 
 
@@ -319,7 +319,7 @@ def _read(
     paths: Path | str | Sequence[Path | str],
     overrides: Mapping[str, Any],
     environ: Mapping[str, str],
-    places: Places,
+    places: KeyPositions,
     mistakes: Mistakes,
 ) -> tuple[dict[str, Given], list[object], list[object]]:
     """Read raw values by key, and raw rules of `tables` and `route`."""
@@ -418,9 +418,9 @@ def _unknown(key: str) -> InvalidRequestError:
     )
 
 
-def _parse_all(given: Mapping[str, Given], mistakes: Mistakes) -> dict[str, Any]:
+def _parse_all(raw_values: Mapping[str, Given], mistakes: Mistakes) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    missing = [row.key for row in SETTINGS if row.required and row.key not in given]
+    missing = [row.key for row in SETTINGS if row.required and row.key not in raw_values]
     if missing:
         mistakes.found.append(
             InvalidOptionError(
@@ -430,9 +430,9 @@ def _parse_all(given: Mapping[str, Given], mistakes: Mistakes) -> dict[str, Any]
             )
         )
     for row in SETTINGS:
-        if row.key in given:
+        if row.key in raw_values:
             with mistakes():
-                values[row.key] = _value_of(row, given[row.key])
+                values[row.key] = _value_of(row, raw_values[row.key])
     return values
 
 
@@ -444,13 +444,13 @@ def _value_of(row: Setting, entry: Given) -> Any:
 
 
 def _build(
-    given: Mapping[str, Any],
+    given_keys: Mapping[str, Any],
     rules: Sequence[TableRule],
     routes: Sequence[Route],
     parallelism: Parallelism,
 ) -> Settings:
     """Build the settings from typed values by key; derive values that depend on several."""
-    values = {**{row.key: row.unset for row in SETTINGS}, **given}
+    values = {**{row.key: row.unset for row in SETTINGS}, **given_keys}
     retain_s = values["maintenance.snapshot.retain"]
     properties = dict(values["sink.table.properties"])
     if retain_s is not None:
@@ -458,7 +458,7 @@ def _build(
     with named("sink.warehouse", below="sink.options"):
         warehouse = resolve_file_io(values["sink.warehouse"], values["sink.options"])[1]
     source = with_topic(
-        _source(values, given, parallelism), values["source.debezium.schema.change.topic"]
+        _source(values, given_keys, parallelism), values["source.debezium.schema.change.topic"]
     )
     table = values["bad.records.table"] or f"{values['sink.default.database']}.{QUARANTINE_NAME}"
     derived = {
@@ -474,7 +474,7 @@ def _build(
         Settings,
         {**values, **derived},
         source=source,
-        avro=avro_settings(values, given),
+        avro=avro_settings(values, given_keys),
         tables=tuple(rules),
         routes=tuple(routes),
     )
@@ -516,12 +516,12 @@ _KAFKA_ONLY = (
 
 
 def _source(
-    values: Mapping[str, Any], given: Mapping[str, Any], parallelism: Parallelism
+    values: Mapping[str, Any], given_keys: Mapping[str, Any], parallelism: Parallelism
 ) -> SourceSettings:
     kind = values["source.type"]
     foreign = ("source.path", "source.lines") if kind == "kafka" else _KAFKA_ONLY
     for key in foreign:
-        if key in given and given[key] != _BY_KEY[key].unset:
+        if key in given_keys and given_keys[key] != _BY_KEY[key].unset:
             source_type = "files" if kind == "kafka" else "kafka"
             hint = f"remove it, or set `source.type: {source_type}`"
             raise InvalidOptionError(
@@ -535,13 +535,13 @@ def _source(
     }
     with named("source", _SOURCE_FACTS):
         if kind == "kafka":
-            return build(KafkaSourceSettings, given, **limits)
+            return build(KafkaSourceSettings, given_keys, **limits)
         path = values["source.path"]
-        if "source.topic.discovery.interval" in given:
-            limits["discovery_interval_s"] = given["source.topic.discovery.interval"]
+        if "source.topic.discovery.interval" in given_keys:
+            limits["discovery_interval_s"] = given_keys["source.topic.discovery.interval"]
         return build(
             FileSourceSettings,
-            given,
+            given_keys,
             path=str(Path(path).expanduser().absolute()) if path else "",
             lines=_lines(values["source.lines"], values["source.format"]),
             **limits,
@@ -553,7 +553,9 @@ def _lines(setting: str, name: str) -> str:
     return "ask" if setting == "auto" and name in BARE_ROW_FORMATS else setting
 
 
-def _shown(given: Mapping[str, Given], settings: Settings) -> Iterator[tuple[str, str, str]]:
+def _shown_lines(
+    raw_values: Mapping[str, Given], settings: Settings
+) -> Iterator[tuple[str, str, str]]:
     """Yield (key, redacted value, origin) in the order of the reference."""
     derived = {
         "pipeline.checkpoint": settings.pipeline.checkpoint,
@@ -562,7 +564,7 @@ def _shown(given: Mapping[str, Given], settings: Settings) -> Iterator[tuple[str
         "sink.table.properties": settings.sink.table_properties,
     }
     for row in SETTINGS:
-        entry = given.get(row.key)
+        entry = raw_values.get(row.key)
         value = derived.get(row.key, row.default if entry is None else entry.value)
         if value is not None:
             yield row.key, _shown_text(row, value), "default" if entry is None else entry.origin

@@ -20,11 +20,11 @@ class SeveralMistakesError(InvalidOptionError):
     """Several mistakes: `mistakes_of(error)` returns them, its detail has their texts."""
 
 
-class Places:
+class KeyPositions:
     """Positions of keys in several files; later files override earlier ones."""
 
     def __init__(self) -> None:
-        self._found: dict[str, str] = {}
+        self._positions: dict[str, str] = {}
         self._items: dict[str, int] = {}
         self._elsewhere: tuple[str, ...] = ()
 
@@ -55,7 +55,7 @@ class Places:
 
     def _note(self, key: str, node: yaml.Node, name: str) -> None:
         mark = node.start_mark
-        self._found[key] = f"{name}:{mark.line + 1}:{mark.column + 1}"
+        self._positions[key] = f"{name}:{mark.line + 1}:{mark.column + 1}"
 
     def forget(self, keys: Iterable[str]) -> None:
         """Drop the positions of keys whose values do not come from a file, and of inner keys."""
@@ -66,8 +66,8 @@ class Places:
         if any(key == prefix or key.startswith(f"{prefix}.") for prefix in self._elsewhere):
             return ""
         while key:
-            if key in self._found:
-                return self._found[key]
+            if key in self._positions:
+                return self._positions[key]
             parent = _LAST.sub("", key)
             key = "" if parent == key else parent
         return ""
@@ -75,7 +75,7 @@ class Places:
     def of_quoted(self, text: str) -> str:
         """Return the position of the first key in backticks in a text; "" if there is none."""
         keys = (match.group(1) for match in _QUOTED.finditer(text))
-        return next((self.of(key) for key in keys if key in self._found), "")
+        return next((self.of(key) for key in keys if key in self._positions), "")
 
     def locate(self, error: LakewardError) -> None:
         """Add the positions of mistakes to their context, as `at`."""
@@ -140,17 +140,17 @@ class Mistakes:
             raise _several(self.found)
 
 
-def _several(found: Sequence[LakewardError]) -> SeveralMistakesError:
+def _several(mistakes: Sequence[LakewardError]) -> SeveralMistakesError:
     error = SeveralMistakesError(
-        f"{len(found)} mistakes in the configuration",
-        detail=_all_of(found),
+        f"{len(mistakes)} mistakes in the configuration",
+        detail=_all_of(mistakes),
     )
-    error.__cause__ = ExceptionGroup("mistakes", list(found))
+    error.__cause__ = ExceptionGroup("mistakes", list(mistakes))
     return error
 
 
-def _all_of(found: Iterable[LakewardError]) -> str:
-    return "; ".join(map(str, found))
+def _all_of(mistakes: Iterable[LakewardError]) -> str:
+    return "; ".join(map(str, mistakes))
 
 
 def mistakes_of(error: LakewardError) -> list[LakewardError]:

@@ -113,19 +113,19 @@ class AvroSettings(Section):
     Apicurio's. Ids in headers are recognised without this setting."""
 
 
-def avro_settings(values: Mapping[str, Any], given: Container[str]) -> AvroSettings | None:
+def avro_settings(values: Mapping[str, Any], given_keys: Container[str]) -> AvroSettings | None:
     """Build the settings of the Avro formats; None for formats without schema registry.
 
     Args:
         values: typed values of all settings by key.
-        given: keys of settings that are not defaults.
+        given_keys: keys of settings that are not defaults.
 
     Raises:
         InvalidOptionError: the registry is missing, not applicable, or its settings contradict.
     """
     name = values["source.format"]
     if name not in AVRO_FORMATS:
-        _refuse_foreign(name, given)
+        _refuse_foreign(name, given_keys)
         return None
     if values["source.type"] != "kafka":
         raise InvalidOptionError(
@@ -151,17 +151,17 @@ def avro_settings(values: Mapping[str, Any], given: Container[str]) -> AvroSetti
     )
 
 
-def _refuse_foreign(name: str, given: Container[str]) -> None:
+def _refuse_foreign(name: str, given_keys: Container[str]) -> None:
     for row in declared(AvroSettings):
-        if row.key in given:
+        if row.key in given_keys:
             raise InvalidOptionError(
                 f"this setting does not apply to the format {name}",
-                hint=f"remove it, or set `source.format` to {_either(AVRO_FORMATS)}",
+                hint=f"remove it, or set `source.format` to {_alternatives(AVRO_FORMATS)}",
                 key=row.key,
             )
 
 
-def _either(words: tuple[str, ...]) -> str:
+def _alternatives(words: tuple[str, ...]) -> str:
     return " or ".join(f"`{word}`" for word in words)
 
 

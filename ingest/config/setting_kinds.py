@@ -225,13 +225,13 @@ def choice(*allowed: str, removed: Mapping[str, str] | None = None) -> Kind:
     )
 
 
-def identifier(pattern: str, wanted: str) -> Kind:
-    """Return the kind of strings that match a pattern; `wanted` describes them."""
+def identifier(pattern: str, description: str) -> Kind:
+    """Return the kind of strings that match a pattern; which `description` names."""
 
     def parse(value: object) -> str:
         text = _as_text(value).strip()
         if not re.fullmatch(pattern, text):
-            raise ValueError(wanted)
+            raise ValueError(description)
         return text
 
     return Kind("name", parse)

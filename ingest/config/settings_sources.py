@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from ingest.config.locations import Places
+from ingest.config.locations import KeyPositions
 from storage.errors import InvalidOptionError, NotFoundError
 
 ENVIRONMENT_PREFIX = "LAKEWARD__"
@@ -66,7 +66,7 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
 
 
-def read_document(path: Path | str, places: Places | None = None) -> dict[str, Any]:
+def read_document(path: Path | str, places: KeyPositions | None = None) -> dict[str, Any]:
     """Read the map in a YAML file; `-` is standard input.
 
     Args:

@@ -8,21 +8,21 @@ _SHORT = 2
 """Names up to this length are matched exactly: they resemble too many others."""
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str:
     """Return a hint with the most similar name; empty if there is none."""
-    match = nearest_of(name, known, cutoff)
+    match = nearest_of(name, candidates, cutoff)
     return f"did you mean `{match}`?" if match else ""
 
 
-def nearest_of(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+def nearest_of(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str:
     """Return the most similar known name, ignoring case; empty if there is none.
 
     Args:
         name: unknown name.
-        known: known names.
+        candidates: known names.
         cutoff: minimum similarity, between 0 and 1.
     """
-    by_lower = {candidate.lower(): candidate for candidate in known}
+    by_lower = {candidate.lower(): candidate for candidate in candidates}
     cutoff = cutoff if len(name) > _SHORT else 1.0
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[matches[0]] if matches else ""

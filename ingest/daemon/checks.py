@@ -127,24 +127,24 @@ def _code(error: Exception) -> ExitCode:
 
 def _table_options(settings: Settings) -> str:
     common = settings.sink.table_properties
-    _written("sink.table.properties", common)
+    _refuse_unwritable("sink.table.properties", common)
     for number, rule in enumerate(settings.tables):
         if rule.table_properties:
-            _written(f"tables[{number}]", {**common, **rule.table_properties})
+            _refuse_unwritable(f"tables[{number}]", {**common, **rule.table_properties})
     rules = len(settings.tables)
     return f"new tables can be written ({rules} rule{'' if rules == 1 else 's'})"
 
 
-def _written(where: str, properties: Mapping[str, str]) -> None:
+def _refuse_unwritable(where: str, properties: Mapping[str, str]) -> None:
     """Refuse options that the stream cannot write, with the key that sets them."""
     options = TableOptions.from_strings(properties)
     with named(where, {"option": f"{where}.{{}}"}):
         for option in properties:
-            _known(option)
+            _refuse_misspelt(option)
         require_writable(options)
 
 
-def _known(option: str) -> None:
+def _refuse_misspelt(option: str) -> None:
     """Refuse options that seem misspelt; other unknown ones are kept unchanged."""
     if find_option(option) is not None:
         return

@@ -70,18 +70,18 @@ from storage.errors import FencedError, InternalError, LakewardError
 
 
 def topic_waits(
-    settings: Settings, feeds: Mapping[str, Iterable[str]], own: Collection[str]
+    settings: Settings, feeds: Mapping[str, Iterable[str]], own_topics: Collection[str]
 ) -> dict[str, float]:
     """Seconds that records of a topic may wait [s]; topics that may not wait are absent.
 
     Args:
         settings: of the pipeline.
         feeds: topics by table.
-        own: Lakeward's own tables, filled from the topics of other tables.
+        own_topics: Lakeward's own tables, filled from the topics of other tables.
     """
     waits: dict[str, float] = {}
     for table, topics in feeds.items():
-        if table in own:
+        if table in own_topics:
             continue
         wait_s = settings.rule_value(table, lambda rule: rule.freshness_s)
         if wait_s is None:
@@ -319,7 +319,7 @@ class Daemon:
             if self._stop.is_set():
                 return State.STOP
             raise
-        self._cleanup.enter_context(self._lease.keep(self._lost))
+        self._cleanup.enter_context(self._lease.keep(self._on_fenced))
         self._observer.owning(self._lease.ownership.epoch)
         return State.PREPARE
 
@@ -327,7 +327,7 @@ class Daemon:
         self._observer.beat()
         self._observer.board.set_condition("owner", ok=False, reason=reason)
 
-    def _lost(self, error: FencedError) -> None:
+    def _on_fenced(self, error: FencedError) -> None:
         """Another process owns the stream; the main thread ends the query."""
         self._observer.board.set_condition("owner", ok=False, reason=str(error))
         self._draining.set()
@@ -436,18 +436,18 @@ class Daemon:
             book=self._book,
             slots=parallelism(self._settings),
             clock=self._clock,
-            on_start=self._begun,
-            on_batch=self._finished,
+            on_start=self._on_batch_begin,
+            on_batch=self._on_batch_end,
             draining=self._draining,
             dead_letters=DeadLetters.of(self._settings, self._clock),
             unfinished=self._unfinished,
         )
 
-    def _begun(self, batch_id: int) -> None:
+    def _on_batch_begin(self, batch_id: int) -> None:
         self._batch_began_s = self._clock.monotonic_s()
         self._observer.batch_started(batch_id)
 
-    def _finished(self, report: BatchReport) -> None:
+    def _on_batch_end(self, report: BatchReport) -> None:
         self._retrier.progressed()
         self._observer.batch(report)
         self._observer.tables(self._book)

@@ -147,7 +147,7 @@ class _Lines:
     """Makes log records of chunks of output."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._partial_line = b""
         self._raw: list[str] = []
 
     @property
@@ -156,14 +156,14 @@ class _Lines:
         return bool(self._raw)
 
     def take(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, self._partial_line = (self._partial_line + data).split(b"\n")
         for line in lines:
             self._line(line.decode(errors="replace"))
 
     def end(self) -> None:
-        if self._rest:
-            self._line(self._rest.decode(errors="replace"))
-        self._rest = b""
+        if self._partial_line:
+            self._line(self._partial_line.decode(errors="replace"))
+        self._partial_line = b""
         self.flush()
 
     def flush(self) -> None:

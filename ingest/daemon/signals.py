@@ -68,7 +68,7 @@ class DaemonSignals:
         self._reload = reload
         self._grace_s = grace_s
         self._end = end
-        self._before: dict[int, Any] = {}
+        self._previous_handlers: dict[int, Any] = {}
         self._thread: threading.Thread | None = None
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
@@ -95,7 +95,7 @@ class DaemonSignals:
             return
         for number in (signal.SIGHUP, *_STOPPING):
             before = signal.signal(number, _ignored)
-            self._before.setdefault(number, before)
+            self._previous_handlers.setdefault(number, before)
 
     def stop(self) -> None:
         """Stop as SIGTERM does; it counts neither as a first nor as a second signal."""
@@ -113,7 +113,7 @@ class DaemonSignals:
         if self._thread is None:
             return
         signal.set_wakeup_fd(self._wakeup)
-        for number, handler in self._before.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
         for number in _DUMPING:
             faulthandler.unregister(number)
@@ -170,10 +170,10 @@ class DaemonSignals:
             self._signalled = True
             self._drain(signal.Signals(number).name)
 
-    def _drain(self, why: str) -> None:
+    def _drain(self, reason: str) -> None:
         if self._stopping_since_s is None:
             self._stopping_since_s = time.monotonic()
-            _LOG.info("draining", extra={"event": "drain", "signal": why})
+            _LOG.info("draining", extra={"event": "drain", "signal": reason})
             self._stop()
 
 

@@ -73,9 +73,9 @@ class Scratch:
         self._locks: list[int] = []
         for place in places:
             _clean(place)
-            self.directories.append(self._made(place))
+            self.directories.append(self._made_directory(place))
 
-    def _made(self, place: Path) -> Path:
+    def _made_directory(self, place: Path) -> Path:
         place.mkdir(parents=True, exist_ok=True)
         directory = Path(tempfile.mkdtemp(prefix=_RUN_PREFIX, dir=place))
         self._lock(directory / _LOCK, os.O_CREAT | os.O_RDWR)
@@ -203,18 +203,18 @@ class SparkStart:
 
     Args:
         settings: of the pipeline.
-        given: a session to use; None = one of the pipeline's own is started, in a thread.
+        session: a session to use; None = one of the pipeline's own is started, in a thread.
     """
 
-    def __init__(self, settings: Settings, given: SparkSession | None = None) -> None:
+    def __init__(self, settings: Settings, session: SparkSession | None = None) -> None:
         self._settings = settings
         self._session: Future[SparkSession] = Future()
         self._stream: tuple[Settings, DataFrame] | None = None
-        if given is None:
+        if session is None:
             threading.Thread(target=self._run, name="spark-start", daemon=True).start()
         else:
-            given.dataSource.register(LakewardCdcSource)
-            self._session.set_result(given)
+            session.dataSource.register(LakewardCdcSource)
+            self._session.set_result(session)
 
     def session(self, stop: threading.Event | None = None) -> SparkSession | None:
         """Wait for the session; None if a stop is requested first: the JVM ends with this process.

@@ -21,10 +21,10 @@ def failing_positions(
     Returns:
         Ascending. Rows that fail only together are not included.
     """
-    return _within(attempt, 0, count, errors)
+    return _failing_rows(attempt, 0, count, errors)
 
 
-def _within(
+def _failing_rows(
     attempt: Callable[[int, int], object],
     start: int,
     end: int,
@@ -38,5 +38,5 @@ def _within(
         try:
             attempt(low, high)
         except errors:
-            positions += _within(attempt, low, high, errors)
+            positions += _failing_rows(attempt, low, high, errors)
     return positions

@@ -206,12 +206,12 @@ class ColumnNames:
         last = self.heard.get(source)
         return last is not None and last[:2] == place[:2] and last[2] >= place[2]
 
-    def without(self, column: str, why: str) -> "ColumnNames":
+    def without(self, column: str, reason: str) -> "ColumnNames":
         """After a column and its further types were dropped."""
         former = {name: names for name, names in self.former.items() if name != column}
         typed = {name: names for name, names in self.typed.items() if name != column}
         texts = {name: type_ for name, type_ in self.texts.items() if name != column}
-        removed = dict.fromkeys((column, *self.former.get(column, ())), why)
+        removed = dict.fromkeys((column, *self.former.get(column, ())), reason)
         dropped = {**self.dropped, **removed}
         return ColumnNames(former, typed, texts, dropped, self.heard, self.exact)
 
@@ -254,9 +254,9 @@ def why_no_column(name: str) -> str:
     return ""
 
 
-def free_name(name: str, taken: Iterable[str]) -> str:
+def free_name(name: str, used_names: Iterable[str]) -> str:
     """`<name>_<n>` with the smallest n from 1 that is unused, ignoring case."""
-    folded_names = {folded(column) for column in taken}
+    folded_names = {folded(column) for column in used_names}
     number = 1
     while folded(f"{name}_{number}") in folded_names:
         number += 1

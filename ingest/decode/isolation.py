@@ -63,7 +63,9 @@ def isolated(
             refused = bad_record(raw, 0, ERROR_CLASS, reason_text(error))
             return DecodeResult([], [refused], [], {})
     failing = failing_positions(
-        lambda low, high: _tried(attempt, raw.of(range(low, high))), len(raw), (_UnforeseenError,)
+        lambda low, high: _try_decode(attempt, raw.of(range(low, high))),
+        len(raw),
+        (_UnforeseenError,),
     )
     if not failing:  # only together: each half separately
         middle = len(raw) // 2
@@ -118,7 +120,7 @@ def guilty_rows(
     return {at: reasons[at] for at in positions}
 
 
-def _tried(attempt: Callable[[RawBatch], object], raw: RawBatch) -> None:
+def _try_decode(attempt: Callable[[RawBatch], object], raw: RawBatch) -> None:
     try:
         attempt(raw)
     except Exception as error:

@@ -93,10 +93,10 @@ def _parsed(text: bytes | None) -> Any:
     return value if isinstance(value, dict) else None
 
 
-def _unknown(why: str) -> EventRefusedError:
+def _unknown(reason: str) -> EventRefusedError:
     return EventRefusedError(
         "unavailable_value",
-        f"the key changed, the source did not send all values, and {why}: the old row may have "
+        f"the key changed, the source did not send all values, and {reason}: the old row may have "
         "changed where it was not seen",
     )
 

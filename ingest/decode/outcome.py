@@ -92,7 +92,7 @@ def convert_columns(
     for number, column in enumerate(plan.columns):
         if column.codec is None:
             arrays.append(pa.nulls(count, _null_type(plan, column)))
-            refused.update(_missing(column, arrays[-1]))
+            refused.update(_null_rows(column, arrays[-1]))
             continue
         array = column_of(number, column.codec, refused)
         suspects = placeholder.suspects(column.codec, array)
@@ -107,7 +107,7 @@ def convert_columns(
             if mask.any():
                 unavailable[number] = mask
         arrays.append(array)
-        refused.update(_missing(column, array))
+        refused.update(_null_rows(column, array))
     return ConvertedRows(arrays, np.array(sorted(refused), np.int64), unavailable)
 
 
@@ -130,7 +130,7 @@ def _null_type(plan: RowPlan, column: PlanColumn) -> pa.DataType:
     return plan.target.schema.arrow_schema.field(column.name).type
 
 
-def _missing(column: PlanColumn, array: pa.Array) -> list[int]:
+def _null_rows(column: PlanColumn, array: pa.Array) -> list[int]:
     """Rows with null in a column that takes none."""
     if column.type.nullable or not array.null_count:
         return []
@@ -299,10 +299,10 @@ def _merged(batches: Sequence[ChangeBatch]) -> list[ChangeBatch]:
     for batch in batches:
         key = batch.target, batch.schema_id, batch.constants
         by_target.setdefault(key, []).append(batch)
-    return [_joined(parts) for parts in by_target.values()]
+    return [_join_parts(parts) for parts in by_target.values()]
 
 
-def _joined(parts: Sequence[ChangeBatch]) -> ChangeBatch:
+def _join_parts(parts: Sequence[ChangeBatch]) -> ChangeBatch:
     if len(parts) == 1:
         return parts[0]
     rows = joined_rows([part.rows for part in parts])
@@ -363,7 +363,7 @@ def _why_keyless(shape: Shape, lacking: Sequence[str]) -> str:
     )
 
 
-def _owned(target: Target) -> str:
+def _ownership_hint(target: Target) -> str:
     """The owner of the target, and the remedy."""
     options = {} if target.schema is None else target.schema.options
     if OWN_TABLE_OPTION in options:
@@ -429,7 +429,7 @@ class Outcome:
         if target is not None and target.refusal:
             error_class, text = target.refusal_class, target.refusal
         elif target is not None and shape.fate is Fate.CONFLICT:
-            text = f"{text}{_owned(target)}"
+            text = f"{text}{_ownership_hint(target)}"
         elif shape.fate is Fate.REFUSED and shape.refusal:
             text = shape.refusal
         elif target is not None and shape.fate is Fate.REFUSED:

@@ -136,7 +136,7 @@ def _read(
 ) -> None:
     if not clause:
         return
-    verb, rest = clause[0].word, _without(clause[1:], "COLUMN")
+    verb, rest = clause[0].word, _skip_word(clause[1:], "COLUMN")
     if verb == "RENAME" and clause[1:2] and clause[1].word == "COLUMN":
         names = [token.text for token in rest if token.word != "TO"]
         if len(names) >= 2 and names[0] != names[1]:
@@ -148,7 +148,7 @@ def _read(
         (dropped if verb == "DROP" else added).extend(_names(rest))
 
 
-def _without(tokens: Sequence[_Token], word: str) -> list[_Token]:
+def _skip_word(tokens: Sequence[_Token], word: str) -> list[_Token]:
     """Tokens after an optional word and IF [NOT] EXISTS."""
     rest = list(tokens)
     if rest and rest[0].word == word:
@@ -159,13 +159,13 @@ def _without(tokens: Sequence[_Token], word: str) -> list[_Token]:
     return rest
 
 
-def _names(rest: Sequence[_Token]) -> list[str]:
+def _names(tokens: Sequence[_Token]) -> list[str]:
     """The column's name, or those in brackets."""
-    if rest[0].word != "(":
-        return [rest[0].text]
+    if tokens[0].word != "(":
+        return [tokens[0].text]
     names: list[str] = []
     depth, first = 0, False
-    for token in rest:
+    for token in tokens:
         if token.word == "(":
             depth, first = depth + 1, depth == 0
         elif token.word == ")":

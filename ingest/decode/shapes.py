@@ -343,7 +343,7 @@ class Shape:
         wider = False
         for name in slots:
             fixed = unchangeable or name in keys or self._facts.mapping.keeps(types[name])
-            codec = self._fitting(name, types[name], semantic, fixed)
+            codec = self._fitting_codec(name, types[name], semantic, fixed)
             if not isinstance(codec, Fit):
                 return name, codec
             wider |= codec is Fit.WIDEN
@@ -353,7 +353,9 @@ class Shape:
             self._mismatched[member] = slots[0]
         return slots[0], None
 
-    def _fitting(self, name: str, type_: DataType, semantic: Semantic, fixed: bool) -> Codec | Fit:
+    def _fitting_codec(
+        self, name: str, type_: DataType, semantic: Semantic, fixed: bool
+    ) -> Codec | Fit:
         codec = self._block_codec(type_, semantic, fixed)
         if isinstance(codec, Fit) and name in self._names.texts:
             return text_codec(semantic, self._facts) or codec
@@ -480,13 +482,13 @@ class Shape:
         self._rebuild()
         return True
 
-    def _others_of(self, found: Mapping[str, str], tokens: Tokens) -> dict[str, str]:
+    def _others_of(self, row_members: Mapping[str, str], tokens: Tokens) -> dict[str, str]:
         """Members of columns other than those found in a row, as far as they still apply."""
-        members = {*found.values(), *tokens}
+        members = {*row_members.values(), *tokens}
         return {
             name: member
             for name, member in self._members.items()
-            if name not in found and member not in members and name not in tokens
+            if name not in row_members and member not in members and name not in tokens
         }
 
     def _takes(self, name: str, type_: DataType, token: bytes, placeholder: Placeholder) -> bool:

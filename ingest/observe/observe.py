@@ -275,7 +275,10 @@ class Observer:
         feeds = {name: tuple(progress.offsets) for name, progress in book.progresses().items()}
         self.metrics.set_feeds(feeds)
         self.board.set_table_states(
-            {name: {"state": state, **_why(parked.get(name))} for name, state in states.items()}
+            {
+                name: {"state": state, **_park_reason(parked.get(name))}
+                for name, state in states.items()
+            }
         )
         self._alerts.tables(states, {name: entry.reason for name, entry in parked.items()})
 
@@ -367,7 +370,7 @@ class Observer:
                     return
 
 
-def _why(entry: ParkedTable | None) -> dict[str, str]:
+def _park_reason(entry: ParkedTable | None) -> dict[str, str]:
     if entry is None:
         return {}
     return {"reason": entry.reason, "by": entry.by, "parked_at": human_time(entry.parked_ms)}

@@ -113,8 +113,8 @@ class OffsetMirror:
             offsets, self._waiting = self._waiting, {}
             return offsets or None
 
-    def _put_back(self, taken: dict[tuple[str, int], int]) -> bool:
+    def _put_back(self, offsets: dict[tuple[str, int], int]) -> bool:
         """Keep failed offsets for a retry, unless there are newer ones; False = no retry."""
         with self._lock:
-            self._waiting = {**taken, **self._waiting}
+            self._waiting = {**offsets, **self._waiting}
             return not self._lock.wait_for(lambda: self._closing, timeout=_RETRY_S)

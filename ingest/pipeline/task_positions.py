@@ -20,7 +20,7 @@ from ingest.source.position.ordered_tables import POSITION_COLUMNS, epochs_of, p
 from ingest.source.position.track import (
     METADATA,
     Highest,
-    Placed,
+    RowPositions,
     StoredPositions,
     Track,
     highest_of,
@@ -114,7 +114,7 @@ class TaskPositions:
             self._tracks[place] = track
         return track
 
-    def _note(self, raw: RawBatch, change: ChangeBatch, server: str, found: Placed) -> None:
+    def _note(self, raw: RawBatch, change: ChangeBatch, server: str, found: RowPositions) -> None:
         table = change.target
         if not self._plan.wants(table):
             return

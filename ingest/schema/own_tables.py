@@ -278,20 +278,20 @@ def noted(table: str, options: Mapping[str, str], stream: str) -> list[HistoryEn
 # --- whether an existing table is one of them
 
 
-def require_own_table(name: str, found: TableSchema, wanted: TableSchema) -> None:
+def require_own_table(name: str, stored_schema: TableSchema, expected_schema: TableSchema) -> None:
     """Refuse a foreign table that has the name of one of Lakeward's own.
 
     Args:
         name: `database.table`.
-        found: its schema.
-        wanted: Lakeward's schema; a table of an earlier version may lack later columns.
+        stored_schema: its schema.
+        expected_schema: Lakeward's schema; a table of an earlier version may lack later columns.
 
     Raises:
         InvalidRequestError: it is filled from a source table, has another key, a column of another
             type, or a column that must not be null and is not ours.
     """
-    if reason := _difference(found, wanted):
-        purpose = wanted.options[OWN_TABLE_OPTION]
+    if reason := _difference(stored_schema, expected_schema):
+        purpose = expected_schema.options[OWN_TABLE_OPTION]
         raise InvalidRequestError(
             f"Lakeward keeps its {purpose} in this table, but the table is another one",
             detail=reason,
@@ -301,17 +301,20 @@ def require_own_table(name: str, found: TableSchema, wanted: TableSchema) -> Non
         )
 
 
-def _difference(found: TableSchema, wanted: TableSchema) -> str:
-    owner = found.options.get(SOURCE_TABLE_OPTION)
+def _difference(stored_schema: TableSchema, expected_schema: TableSchema) -> str:
+    owner = stored_schema.options.get(SOURCE_TABLE_OPTION)
     if owner is not None:
         return f"it is filled from source table {owner}"
-    purpose, expected = found.options.get(OWN_TABLE_OPTION), wanted.options[OWN_TABLE_OPTION]
+    purpose, expected = (
+        stored_schema.options.get(OWN_TABLE_OPTION),
+        expected_schema.options[OWN_TABLE_OPTION],
+    )
     if purpose not in (None, expected):
         return f"it is Lakeward's {purpose}"
-    if found.primary_keys != wanted.primary_keys:
-        return f"its primary key is ({', '.join(found.primary_keys)})"
-    columns = {field.name: field.type for field in wanted.fields}
-    for field in found.fields:
+    if stored_schema.primary_keys != expected_schema.primary_keys:
+        return f"its primary key is ({', '.join(stored_schema.primary_keys)})"
+    columns = {field.name: field.type for field in expected_schema.fields}
+    for field in stored_schema.fields:
         type_ = columns.get(field.name)
         if type_ is None and not field.type.nullable:
             return f"its column {field.name} must not be null"
@@ -324,8 +327,8 @@ def _root(type_: object) -> object:
     return type_.root if isinstance(type_, AtomicType) else type(type_)
 
 
-def marked(found: TableSchema, wanted: TableSchema) -> tuple[SetOption, ...]:
+def marked(stored_schema: TableSchema, expected_schema: TableSchema) -> tuple[SetOption, ...]:
     """Changes that mark a table of an earlier version as Lakeward's own for every pipeline."""
-    if OWN_TABLE_OPTION in found.options:
+    if OWN_TABLE_OPTION in stored_schema.options:
         return ()
-    return (SetOption(OWN_TABLE_OPTION, wanted.options[OWN_TABLE_OPTION]),)
+    return (SetOption(OWN_TABLE_OPTION, expected_schema.options[OWN_TABLE_OPTION]),)

@@ -100,11 +100,11 @@ class Routing:
         """Where a source table goes, which may be refused; None = nowhere."""
         if not self.routes:
             database = source.database or source.schema or self.default_database
-            return self._named(source, database, source.table)
+            return self._destination_named(source, database, source.table)
         for route, pattern in zip(self.routes, self._patterns, strict=True):
             match = pattern.fullmatch(source.address) or pattern.fullmatch(source.label)
             if match is not None:
-                return self._of(route, match, source)
+                return self._destination_by(route, match, source)
         return None
 
     def written(self, source: SourceTable) -> Destination | None:
@@ -112,26 +112,30 @@ class Routing:
         destination = self.destination(source)
         return None if destination is None or destination.refusal else destination
 
-    def _of(self, route: Route, found: re.Match[str], source: SourceTable) -> Destination:
-        target = _filled(route.sink_table, found, source)
+    def _destination_by(
+        self, route: Route, match: re.Match[str], source: SourceTable
+    ) -> Destination:
+        target = _filled(route.sink_table, match, source)
         table = target
         if self.sanitize:  # a dot in one part of the address does not end the database's name
-            table = _filled(route.sink_table, found, source, _sanitized)
+            table = _filled(route.sink_table, match, source, _sanitized)
         database, dot, name = table.partition(".")
         if not dot:
             database, name = self.default_database, table
-        place = self._named(source, database, name, target)
+        place = self._destination_named(source, database, name, target)
         owner = f"shared: {route.sink_table}" if route.shares else ""
         shard = route.shard
-        value = "" if shard is None else _filled(shard.value, found, source)
+        value = "" if shard is None else _filled(shard.value, match, source)
         return dataclasses.replace(place, owner=owner, shard=shard, shard_value=value)
 
-    def _named(self, source: SourceTable, database: str, name: str, given: str = "") -> Destination:
-        given = given or f"{database}.{name}"
+    def _destination_named(
+        self, source: SourceTable, database: str, name: str, requested_name: str = ""
+    ) -> Destination:
+        requested_name = requested_name or f"{database}.{name}"
         if self.sanitize:
             database, name = _sanitized(database, "database"), _sanitized(name)
         table = f"{database}.{name}"
-        replaced = given if given not in (table, name) else ""
+        replaced = requested_name if requested_name not in (table, name) else ""
         conflict = self._own_refused(source, table)
         refusal = conflict or _name_refused(source, database, name)
         return Destination(table, given=replaced, refusal=refusal, own=bool(conflict))
@@ -206,7 +210,7 @@ class Routing:
 
 def _filled(
     template: str,
-    found: re.Match[str],
+    match: re.Match[str],
     source: SourceTable,
     form: Callable[[str], str] = str,
 ) -> str:
@@ -215,7 +219,7 @@ def _filled(
     def part(reference: re.Match[str]) -> str:
         group, field = reference.group(1), reference.group(2)
         if group is not None:
-            return found.group(int(group)) or ""
+            return match.group(int(group)) or ""
         part = source.table if field is None else _parts(source)[field]
         return form(part) if part else part
 

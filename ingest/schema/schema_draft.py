@@ -268,17 +268,19 @@ class Draft:
         elif decision is PolicyDecision.KEEP:
             self._ignored[field.name] = None
             self._record(verdict, Outcome.IGNORED, self._policy.why_kept(kind))
-        elif self._free(field.name):
-            self._new(field.name, field.type, verdict, same)
+        elif self._is_free(field.name):
+            self._add_column(field.name, field.type, verdict, same)
         else:
-            self._further(field.name, field.name, field, verdict, "another column has that name")
+            self._add_further(
+                field.name, field.name, field, verdict, "another column has that name"
+            )
 
-    def _free(self, name: str) -> bool:
+    def _is_free(self, name: str) -> bool:
         if self._names.exact:
             return name not in self._types
         return folded(name) not in map(folded, self._types)
 
-    def _new(
+    def _add_column(
         self,
         name: str,
         type_: DataType,
@@ -289,14 +291,16 @@ class Draft:
         verdict = dataclasses.replace(verdict, column=name)
         self._step(Step(AddColumn(name, nullable(type_)), verdict, names), name)
 
-    def _further(
-        self, member: str, column: str, field: ObservedField, verdict: Verdict, why: str
+    def _add_further(
+        self, member: str, column: str, field: ObservedField, verdict: Verdict, reason: str
     ) -> None:
         """A column beside another for values of a type that the other cannot hold."""
         name = free_name(column, self._types)
-        verdict = dataclasses.replace(verdict, reason=f"{why}; values of {field.name} go to {name}")
+        verdict = dataclasses.replace(
+            verdict, reason=f"{reason}; values of {field.name} go to {name}"
+        )
         self._names = self._names.with_further(member, name)
-        self._new(name, field.type, verdict, lambda names: names.with_further(member, name))
+        self._add_column(name, field.type, verdict, lambda names: names.with_further(member, name))
 
     def _widen(
         self, field: ObservedField, name: str, union: DataType, origin: ChangeOrigin
@@ -328,7 +332,7 @@ class Draft:
         elif handling is Incompatible.TABLE:
             self._record_parked(verdict, why)
         elif handling in (Incompatible.NEW_COLUMN, Incompatible.STRING) and self._may_add():
-            self._beside(field, name, verdict, why)
+            self._add_beside(field, name, verdict, why)
         else:
             self._fix(field)
             self._record(
@@ -357,7 +361,7 @@ class Draft:
         ):
             self._to_text(field, name, verdict)
         elif handling in (Incompatible.NEW_COLUMN, Incompatible.STRING) and self._may_add():
-            self._beside(field, name, verdict, why)
+            self._add_beside(field, name, verdict, why)
         elif handling is Incompatible.FAIL and (
             decision is PolicyDecision.MAKE or self._policy.wanted
         ):
@@ -389,11 +393,11 @@ class Draft:
         self._names = self._names.with_text(name, earlier)
         self._step(Step(change, verdict, lambda names: names.with_text(name, earlier)), name)
 
-    def _beside(self, field: ObservedField, name: str, verdict: Verdict, why: str) -> None:
+    def _add_beside(self, field: ObservedField, name: str, verdict: Verdict, reason: str) -> None:
         added = dataclasses.replace(
             verdict, kind=ChangeKind.ADD_COLUMN, old="", new=type_name(field.type)
         )
-        self._further(name, name, field, added, why)
+        self._add_further(name, name, field, added, reason)
 
     # --- what the source's DDL says
 
@@ -553,7 +557,7 @@ class Draft:
         """
         names, changes = ColumnNames.of(self._existing.options), []
         if not self._parked and self._stop is None:
-            for step in self._taken(now_ms):
+            for step in self._accepted_steps(now_ms):
                 names = step.names(names)
                 if step.change is not None:
                     changes.append(step.change)
@@ -571,7 +575,7 @@ class Draft:
             stop=self._stop,
         )
 
-    def _taken(self, now_ms: int) -> Sequence[Step]:
+    def _accepted_steps(self, now_ms: int) -> Sequence[Step]:
         """Steps that the table accepts: all of them, or each tried after the ones before."""
         changes = [step.change for step in self._steps if step.change is not None]
         try:

@@ -105,7 +105,7 @@ def fixed_buckets(moving: Sequence[str], bucket: str, **context: object) -> Inva
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Wanted:
+class ExpectedFields:
     """Changes that an existing table needs for some deltas.
 
     Attributes:
@@ -161,13 +161,13 @@ class TableRules:
         options = {HIDDEN_OPTION: hidden_to_text(shape.hidden)} if shape.hidden else {}
         return options | ({KEY_OPTION: json.dumps(recipe, sort_keys=True)} if recipe else {})
 
-    def wanted(self, existing: TableSchema, deltas: Sequence[SchemaDelta]) -> Wanted:
+    def wanted(self, existing: TableSchema, deltas: Sequence[SchemaDelta]) -> ExpectedFields:
         """Translate deltas of an existing table, and add the columns of the pipeline."""
         if self.rule.empty:
-            return Wanted(tuple(deltas))
-        return TableRules(present_rule(self.rule, existing), self.zone)._wanted(existing, deltas)
+            return ExpectedFields(tuple(deltas))
+        return TableRules(present_rule(self.rule, existing), self.zone)._expected(existing, deltas)
 
-    def _wanted(self, existing: TableSchema, deltas: Sequence[SchemaDelta]) -> Wanted:
+    def _expected(self, existing: TableSchema, deltas: Sequence[SchemaDelta]) -> ExpectedFields:
         previous = hidden_from_text(existing.options.get(HIDDEN_OPTION, ""))
         hidden, reasons = dict(previous), list[str]()
         table_deltas = tuple(
@@ -177,18 +177,18 @@ class TableRules:
         changes: list[SchemaChange] = []
         if hidden != previous:
             changes.append(SetOption(HIDDEN_OPTION, hidden_to_text(hidden)))
-        missing = self._missing(existing, hidden)
+        missing = self._missing_columns(existing, hidden)
         changes += [AddColumn(name, nullable(type_)) for name, type_ in missing]
-        return Wanted(table_deltas, tuple(changes), tuple(reasons))
+        return ExpectedFields(table_deltas, tuple(changes), tuple(reasons))
 
     def _shown(
         self,
         fields: Sequence[ObservedField],
         existing: TableSchema,
-        hidden: dict[str, DataType],
+        hidden_types: dict[str, DataType],
         reasons: list[str],
     ) -> tuple[ObservedField, ...]:
-        """Fields as in the table; adds to `hidden`."""
+        """Fields as in the table; adds to `hidden_types`."""
         needed = wanted_columns(self.rule)
         columns: list[ObservedField] = []
         for field in fields:
@@ -200,16 +200,16 @@ class TableRules:
             if stored is None and field.name not in needed:
                 continue
             if stored is None or nullable(stored) != nullable(field.type):
-                _hide(field, existing, hidden, reasons)
+                _hide(field, existing, hidden_types, reasons)
             if stored is not None:
                 columns.append(dataclasses.replace(field, type=nullable(stored)))
         return tuple(columns)
 
-    def _missing(
-        self, existing: TableSchema, hidden: dict[str, DataType]
+    def _missing_columns(
+        self, existing: TableSchema, hidden_types: dict[str, DataType]
     ) -> tuple[tuple[str, DataType], ...]:
         try:
-            return RowTransform.of(self.rule, existing, hidden=hidden, zone=self.zone).missing
+            return RowTransform.of(self.rule, existing, hidden=hidden_types, zone=self.zone).missing
         except InvalidRequestError:
             return ()  # its rows go to quarantine, with the reason
 
@@ -221,19 +221,19 @@ NO_RULES = TableRules(TransformRule(), "UTC")
 def _hide(
     field: ObservedField,
     existing: TableSchema,
-    hidden: dict[str, DataType],
+    hidden_types: dict[str, DataType],
     reasons: list[str],
 ) -> None:
     """Store the source's type of a column that the table lacks or has with another type."""
-    current = hidden.get(field.name)
+    current = hidden_types.get(field.name)
     if current is None and field.name in existing.field_names:
         current = nullable(existing.field(field.name).type)  # a mask that keeps the type
     union = nullable(field.type) if current is None else union_type(current, field.type)
     if union is None:
         text = "" if current is None else type_name(current)
         reasons.append(f"column {field.name}: {text} cannot become {type_name(field.type)}")
-    elif field.name in hidden or union != current:
-        hidden[field.name] = union
+    elif field.name in hidden_types or union != current:
+        hidden_types[field.name] = union
 
 
 _DEFAULT_OPTIONS = {"bucket": "1"}
@@ -274,9 +274,9 @@ def reconcile(
     if existing is not None:
         reason = _unwritable(existing, appends) or ordering_refused(existing, ordering)
         if ordering == SOURCE:
-            reason = reason or _taken(ordered)
+            reason = reason or _metadata_clash(ordered)
         return (
-            _refused(reason) if reason else _change(existing, ordered, rules, policy, ddl, now_ms)
+            _refusal(reason) if reason else _change(existing, ordered, rules, policy, ddl, now_ms)
         )
     if not ordered:
         return Decision(())
@@ -295,20 +295,25 @@ def _order(delta: SchemaDelta) -> tuple[str, int, int, str]:
     return (delta.topic, delta.partition, delta.offset, delta.source.label)
 
 
-def _aware(made: Decision, policy: ChangePolicy, ddl: Sequence[TableDdl], now_ms: int) -> Decision:
+def _aware(
+    creation: Decision, policy: ChangePolicy, ddl: Sequence[TableDdl], now_ms: int
+) -> Decision:
     """A creation that includes what DDL statements say of its source table."""
-    if not isinstance(made.action, NewTable) or policy.mode not in (Mode.EVOLVE, Mode.TRY_EVOLVE):
-        return made
-    draft = Draft(made.action.schema, policy)
+    if not isinstance(creation.action, NewTable) or policy.mode not in (
+        Mode.EVOLVE,
+        Mode.TRY_EVOLVE,
+    ):
+        return creation
+    draft = Draft(creation.action.schema, policy)
     for event in ddl:
         draft.apply_ddl(event)
     for event in ddl[-1:]:
         draft.skip_ddl(event)
     decision = draft.finish(now_ms)
     if decision.stop is not None or decision.parked or not isinstance(decision.action, tuple):
-        return made
-    schema = evolve(made.action.schema, decision.action, now_ms)
-    return dataclasses.replace(made, action=NewTable(dataclasses.replace(schema, id=0)))
+        return creation
+    schema = evolve(creation.action.schema, decision.action, now_ms)
+    return dataclasses.replace(creation, action=NewTable(dataclasses.replace(schema, id=0)))
 
 
 def _creation(
@@ -334,7 +339,7 @@ def _created(
     now_ms: int,
 ) -> Decision:
     if policy.decide(ChangeKind.CREATE_TABLE) is not PolicyDecision.MAKE:
-        return _refused(policy.why_kept(ChangeKind.CREATE_TABLE))
+        return _refusal(policy.why_kept(ChangeKind.CREATE_TABLE))
     if not policy.exact_names:
         ordered = _spelt_alike(ordered)
         names = {field.name for delta in ordered for field in delta.fields}
@@ -350,7 +355,7 @@ def _created(
     if ordering == SOURCE:
         reason = _unordered(ordered, options)
         if reason:
-            return _refused(reason)
+            return _refusal(reason)
         options |= position_options(ordered[0].position)
         positions = position_columns(ordered[0].position)
     if not policy.exact_names:
@@ -359,7 +364,7 @@ def _created(
     decision = _create(ordered, options, tuple(primary_key), rules, positions, now_ms, appends)
     if isinstance(decision.action, NewTable):
         reason = ordering_refused(decision.action.schema, ordering)
-        return _refused(reason) if reason else decision
+        return _refusal(reason) if reason else decision
     return decision
 
 
@@ -378,8 +383,8 @@ def _spelt_alike(deltas: Sequence[SchemaDelta]) -> list[SchemaDelta]:
         for field in delta.fields:
             first.setdefault(folded(field.name), field.name)
 
-    def name(given: str) -> str:
-        return given if folded(given) in apart else first.get(folded(given), given)
+    def name(alias: str) -> str:
+        return alias if folded(alias) in apart else first.get(folded(alias), alias)
 
     return [
         dataclasses.replace(
@@ -428,10 +433,10 @@ def _unordered(deltas: Sequence[SchemaDelta], options: Mapping[str, str]) -> str
         return "source.ordering is source, and the records have no position that is understood"
     if len(kinds) > 1:
         return f"records of several connectors cannot be ordered: {', '.join(sorted(kinds))}"
-    return _taken(deltas) or unordered(options)
+    return _metadata_clash(deltas) or unordered(options)
 
 
-def _taken(deltas: Sequence[SchemaDelta]) -> str:
+def _metadata_clash(deltas: Sequence[SchemaDelta]) -> str:
     clashes = {field.name for delta in deltas for field in delta.fields} & {*POSITION_COLUMNS}
     return f"the source has a column {min(clashes)}, which source.ordering needs" if clashes else ""
 
@@ -441,7 +446,7 @@ def _create(
     options: Mapping[str, str],
     primary_key: tuple[str, ...],
     rules: TableRules,
-    made: Sequence[tuple[str, DataType]],
+    transform_columns: Sequence[tuple[str, DataType]],
     now_ms: int,
     appends: bool,
 ) -> Decision:
@@ -452,17 +457,17 @@ def _create(
     other_keys = {delta.primary_key for delta in own_deltas} - {key}
     if other_keys and not primary_key:
         keys = " and ".join(sorted(", ".join(key_columns) for key_columns in {key, *other_keys}))
-        return _refused(f"records disagree on the key: {keys}")
+        return _refusal(f"records disagree on the key: {keys}")
     columns: dict[str, DataType] = {}
     for delta in own_deltas:
         for field in delta.fields:
             reasons += _unite(columns, field.name, nullable(field.type))
     columns |= dict.fromkeys((name for name, _ in first.constants), STRING)
-    columns |= dict(made)
+    columns |= dict(transform_columns)
     try:
         shape = rules.shape(list(columns.items()), key)
         if reserved := reserved_name(name for name, _ in shape.columns):
-            return _refused(reserved)
+            return _refusal(reserved)
         rules.check_buckets(key, options)
         schema = new_schema(
             list(shape.columns),
@@ -472,12 +477,12 @@ def _create(
             now_ms=now_ms,
         )
     except InvalidRequestError as error:
-        return _refused(str(error))
+        return _refusal(str(error))
     if not key and not appends:
-        return _refused("no primary key")
+        return _refusal("no primary key")
     reason = _unwritable(schema, appends)
     if reason:
-        return _refused(reason)
+        return _refusal(reason)
     return Decision(NewTable(schema), tuple(reasons), shape.warnings)
 
 
@@ -492,7 +497,7 @@ def _unwritable(schema: TableSchema, appends: bool) -> str:
     return ""
 
 
-def _refused(reason: str) -> Decision:
+def _refusal(reason: str) -> Decision:
     return Decision(Refused(reason), (reason,))
 
 

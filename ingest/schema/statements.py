@@ -49,7 +49,7 @@ class DdlLog:
         self._value = value
         self._read_once = False
         self._events: dict[SourceTable, dict[tuple[str, int, int], TableDdl]] = {}
-        self._began: dict[tuple[str, int], int] = {}
+        self._backlog_ends: dict[tuple[str, int], int] = {}
         self._last: dict[tuple[str, int], int] = {}
 
     def read(self) -> None:
@@ -62,7 +62,7 @@ class DdlLog:
             self.take(schema_changes(raw, self._value))
         if not self._read_once:
             self._read_once = True
-            self._began = {position: offset + 1 for position, offset in self._last.items()}
+            self._backlog_ends = {position: offset + 1 for position, offset in self._last.items()}
 
     def close(self) -> None:
         """Release the client."""
@@ -77,7 +77,7 @@ class DdlLog:
 
     def began_at(self, position: tuple[str, int]) -> int:
         """The offset at which a topic and partition ended when it was read first."""
-        return self._began.get(position, 0)
+        return self._backlog_ends.get(position, 0)
 
     def of(self, source: SourceTable) -> list[TableDdl]:
         """Statements about a source table since it was created last, in their order."""

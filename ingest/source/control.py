@@ -40,7 +40,7 @@ class TopicGate:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: set[str] = set()
+        self._known_topics: set[str] = set()
         self._since_s: dict[str, float] = {}
 
     def gated(
@@ -59,7 +59,7 @@ class TopicGate:
             for topic, wait_s in waits.items()
             if self._holds(topic, start.get(topic), end.get(topic), wait_s, now_s)
         )
-        self._known.update(end)
+        self._known_topics.update(end)
         for topic in self._since_s.keys() - waits.keys():
             del self._since_s[topic]
         return gated
@@ -70,7 +70,7 @@ class TopicGate:
             return False
         since_s = self._since_s.setdefault(topic, now_s)
         waiting = _waiting(topic, before, after)
-        due = topic not in self._known or now_s - since_s >= wait_s
+        due = topic not in self._known_topics or now_s - since_s >= wait_s
         if due or waiting is None or waiting >= MOST_WAITING:
             del self._since_s[topic]
             return False

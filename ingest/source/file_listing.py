@@ -163,14 +163,14 @@ def cut_after(path: Path, position: int, end: int) -> int:
     return end
 
 
-def count_lines(path: Path, start: int, end: int, wanted: int, scan: int) -> tuple[int, int]:
+def count_lines(path: Path, start: int, end: int, max_lines: int, scan: int) -> tuple[int, int]:
     """Lines in a piece of a plain file, counting until there are enough.
 
     Args:
         path: a plain file.
         start: where a line begins.
         end: a line border.
-        wanted: stop after this many lines; at least 1.
+        max_lines: stop after this many lines; at least 1.
         scan: read no more than this many bytes.
 
     Returns:
@@ -181,13 +181,13 @@ def count_lines(path: Path, start: int, end: int, wanted: int, scan: int) -> tup
     border = start
     with path.open("rb") as stream:
         stream.seek(start)
-        while at < end and at - start < scan and lines < wanted:
+        while at < end and at - start < scan and lines < max_lines:
             block = stream.read(min(_BIG_BLOCK, end - at))
             if not block:
                 break
             count = block.count(b"\n")
-            if lines + count >= wanted:
-                return at + _nth_newline(block, wanted - lines) + 1, wanted
+            if lines + count >= max_lines:
+                return at + _nth_newline(block, max_lines - lines) + 1, max_lines
             lines += count
             newline = block.rfind(b"\n")
             border = at + newline + 1 if newline >= 0 else border

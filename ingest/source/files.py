@@ -67,7 +67,7 @@ class Budget:
         self._records = max_records
         self._files = max_files
         self._scan = _SCAN_BYTES
-        self._taken = 0
+        self._spent_bytes = 0
 
     def begin_file(self) -> bool:
         """Whether another file may be begun; counts it."""
@@ -110,14 +110,14 @@ class Budget:
         return end
 
     def _exhausted(self) -> bool:
-        if self._taken == 0:
+        if self._spent_bytes == 0:
             return False
         return (self._bytes is not None and self._bytes <= 0) or (
             self._records is not None and self._records <= 0
         )
 
     def _spend(self, size: int, lines: int) -> None:
-        self._taken += size
+        self._spent_bytes += size
         if self._bytes is not None:
             self._bytes -= size
         if self._records is not None:
@@ -125,16 +125,16 @@ class Budget:
 
 
 def _extrapolate(
-    path: Path, start: int, at: int, end: int, lines: int, wanted: int
+    path: Path, start: int, at: int, end: int, lines: int, line_count: int
 ) -> tuple[int, int]:
-    """(border, lines) for `wanted` lines when only those before `at` were counted."""
+    """(border, lines) for `line_count` lines when only those before `at` were counted."""
     if lines == 0:  # one line longer than the scan
         return cut_after(path, at + 1, end), 1
     mean = (at - start) / lines
-    target = at + int((wanted - lines) * mean)
+    target = at + int((line_count - lines) * mean)
     if target >= end:
         return end, lines + round((end - at) / mean)
-    return cut_after(path, max(target, at + 1), end), wanted
+    return cut_after(path, max(target, at + 1), end), line_count
 
 
 _LOG = logging.getLogger(__name__)
@@ -345,7 +345,7 @@ class FileSource:
             ranges,
             parallelism=self._settings.parallelism,
             min_length=_MIN_TASK_BYTES,
-            cut=self._cut,
+            cut=self._cut_position,
         )
 
     def close(self) -> None:
@@ -462,19 +462,19 @@ class FileSource:
         index = _index_after(files, cursor.name)
         current = files[index - 1] if index and files[index - 1].name == cursor.name else None
         if current is None and cursor.position < cursor.seen_bytes:
-            self._lost("a source file disappeared before it was read", topic, cursor.name)
+            self._report_lost("a source file disappeared before it was read", topic, cursor.name)
         elif current is not None and not current.packed and current.size < cursor.position:
-            self._lost("a source file shrank below what was read", topic, cursor.name)
+            self._report_lost("a source file shrank below what was read", topic, cursor.name)
         if index > cursor.sequence + 1:
             candidates = [file for file in files[:index] if file is not current]
             newest = max(candidates, key=lambda file: (file.modified_ms, file.name))
-            self._lost(
+            self._report_lost(
                 "a source file arrived whose name sorts before the last one read",
                 topic,
                 newest.name,
             )
 
-    def _lost(self, message: str, topic: str, name: str) -> None:
+    def _report_lost(self, message: str, topic: str, name: str) -> None:
         error = DataLossError(
             message,
             hint="name new files so that they sort last, and keep files until they are read; or "
@@ -523,14 +523,14 @@ class FileSource:
             return (at - position) / lines if lines else float(_SAMPLE_BYTES)
         return 1024.0
 
-    def _cut(self, piece: SourceRange, wanted: int) -> int:
-        """Where a range can be cut: the line border at or after `wanted`; its end if nowhere."""
+    def _cut_position(self, piece: SourceRange, offset: int) -> int:
+        """Where a range can be cut: the line border at or after `offset`; its end if nowhere."""
         name = piece.extra[0]
         if name.endswith(".gz"):
             return piece.end
         base = piece.start & ~POSITION_MASK
         try:
-            return base | cut_after(self._root / name, wanted - base, piece.end - base)
+            return base | cut_after(self._root / name, offset - base, piece.end - base)
         except OSError:
             return piece.end  # the task reports what became of the file
 

@@ -332,7 +332,7 @@ class KafkaSource:
         self._sizes = RecordSizes(settings, self._clock)
         self._pairs: tuple[Pair, ...] = ()
         self._discovered_s: float | None = None
-        self._marks: Watermarks = {}
+        self._watermarks: Watermarks = {}
         self._marked_s: float | None = None
         self._frozen = False
         self._regressed_s: dict[Pair, float] = {}
@@ -370,7 +370,7 @@ class KafkaSource:
                     self._refuse_lost(topic, key, offset, low)
         return dict(normalize(offsets))
 
-    def _refuse_lost(self, topic: str, key: str, wanted: int, low: int) -> None:
+    def _refuse_lost(self, topic: str, key: str, offset: int, low: int) -> None:
         """Records that a table missed while it was parked are not in the log any more."""
         error = DataLossError(
             "kafka no longer has the records that the table missed while it was parked",
@@ -378,7 +378,7 @@ class KafkaSource:
             "`source.fail.on.data.loss: false` to continue with the remaining records",
             topic=topic,
             partition=key,
-            wanted=wanted,
+            wanted=offset,
             earliest=low,
         )
         if self._settings.fail_on_data_loss:
@@ -435,24 +435,24 @@ class KafkaSource:
             RetryableError: the brokers did not answer.
         """
         now = self._clock.monotonic_s()
-        if not self._frozen and self._due(self._marked_s, _WATERMARK_CACHE_S):
+        if not self._frozen and self._is_due(self._marked_s, _WATERMARK_CACHE_S):
             interval = self._settings.discovery_interval_s
             if not self._pairs:
                 interval = min(interval, _EMPTY_DISCOVERY_S)
-            if self._due(self._discovered_s, interval):
+            if self._is_due(self._discovered_s, interval):
                 self._discover()
-            self._marks = self._query_watermarks()
+            self._watermarks = self._query_watermarks()
             self._marked_s = now
-        return self._marks
+        return self._watermarks
 
     @property
     def silent(self) -> frozenset[Pair]:
         """Partitions of the topics that no leader answered for in the last query of watermarks."""
-        return frozenset(self._pairs) - self._marks.keys()
+        return frozenset(self._pairs) - self._watermarks.keys()
 
     def freeze(self) -> None:
         """See `Source`."""
-        self._marks = self._all_watermarks()
+        self._watermarks = self._all_watermarks()
         self._frozen = True
 
     def _all_watermarks(self) -> Watermarks:
@@ -479,7 +479,7 @@ class KafkaSource:
             self._client.poll(0)  # its last log lines
         self._client = None
 
-    def _due(self, since_s: float | None, interval_s: float) -> bool:
+    def _is_due(self, since_s: float | None, interval_s: float) -> bool:
         return since_s is None or self._clock.monotonic_s() - since_s >= interval_s
 
     def _current(self, start: Mapping[str, Any]) -> Watermarks | None:
@@ -492,7 +492,7 @@ class KafkaSource:
                 extra={"event": "source_unavailable", "error": str(error), "topics": len(start)},
             )
             self._marked_s = self._clock.monotonic_s()  # do not query again at once
-            self._marks = {}
+            self._watermarks = {}
             return None
 
     def _renewed(self, start: OffsetMap) -> frozenset[str]:
@@ -602,10 +602,10 @@ class KafkaSource:
         highs = self._list_offsets(dict.fromkeys(self._pairs, OffsetSpec.latest()))
         return {pair: (lows[pair], highs[pair]) for pair in lows if pair in highs}
 
-    def _list_offsets(self, wanted: Mapping[Pair, OffsetSpec]) -> dict[Pair, int]:
-        if not wanted:
+    def _list_offsets(self, specs: Mapping[Pair, OffsetSpec]) -> dict[Pair, int]:
+        if not specs:
             return {}
-        request = {TopicPartition(pair[0], int(pair[1])): wanted[pair] for pair in wanted}
+        request = {TopicPartition(pair[0], int(pair[1])): specs[pair] for pair in specs}
         offsets: dict[Pair, int] = {}
         failure: KafkaException | None = None
         try:

@@ -178,19 +178,19 @@ def broker_error(
     return RetryableError("kafka did not answer", detail=cause.str(), target=target)
 
 
-def data_loss(topic: str, partition: int, wanted: int, low: int, high: int) -> DataLossError:
+def data_loss(topic: str, partition: int, offset: int, low: int, high: int) -> DataLossError:
     """Offsets the stream still needs are not in the log.
 
     Args:
         topic: source topic.
         partition: partition number.
-        wanted: first offset that was needed.
+        offset: first offset that was needed.
         low: earliest offset there is.
         high: end of the log.
     """
     cause = (
         "retention or a deletion removed them"
-        if wanted < low
+        if offset < low
         else "the topic was deleted, truncated or re-created"
     )
     return DataLossError(
@@ -200,7 +200,7 @@ def data_loss(topic: str, partition: int, wanted: int, low: int, high: int) -> D
         "continue with the remaining records",
         topic=topic,
         partition=partition,
-        wanted=wanted,
+        wanted=offset,
         earliest=low,
         latest=high,
     )

@@ -227,9 +227,9 @@ def _next_batch_records(raw: RawBatch) -> int:
     return max(1, min(_BATCH_RECORDS, _BATCH_BYTES * len(raw) // (raw.nbytes + 1)))
 
 
-def _poll_messages(client: Consumer, most: int) -> MessageBlock:
+def _poll_messages(client: Consumer, max_messages: int) -> MessageBlock:
     """`PartitionQueue.take` through `Consumer.consume`: one object per message."""
-    polled = client.consume(most, _WAIT_S)
+    polled = client.consume(max_messages, _WAIT_S)
     messages = [message for message in polled if message.error() is None]
     return MessageBlock(
         offsets=[message.offset() for message in messages],

@@ -26,7 +26,7 @@ _NULL = -1
 
 
 @intrinsic
-def _word(typing, address):
+def _load_word(typing, address):
     """Eight bytes at an address."""
 
     def generate(context, builder, signature, arguments):
@@ -89,20 +89,20 @@ def measure(messages, table):
     used = np.int64(0)
     for i in range(len(messages)):
         message = np.int64(messages[i])
-        table[_ERROR, i] = np.int32(_word(message) & 0xFFFFFFFF)
-        table[_OFFSET, i] = _word(message + _AT_OFFSET)
+        table[_ERROR, i] = np.int32(_load_word(message) & 0xFFFFFFFF)
+        table[_OFFSET, i] = _load_word(message + _AT_OFFSET)
         table[_VALUE_AT, i] = used
         table[_VALUE_SIZE, i] = _NULL
-        if _word(message + _PAYLOAD) != 0:
-            table[_VALUE_SIZE, i] = _word(message + _LENGTH)
+        if _load_word(message + _PAYLOAD) != 0:
+            table[_VALUE_SIZE, i] = _load_word(message + _LENGTH)
             used += table[_VALUE_SIZE, i]
     used += PADDING
     for i in range(len(messages)):
         message = np.int64(messages[i])
         table[_KEY_AT, i] = used
         table[_KEY_SIZE, i] = _NULL
-        if _word(message + _KEY) != 0:
-            table[_KEY_SIZE, i] = _word(message + _KEY_LENGTH)
+        if _load_word(message + _KEY) != 0:
+            table[_KEY_SIZE, i] = _load_word(message + _KEY_LENGTH)
             used += table[_KEY_SIZE, i]
     return used + PADDING
 
@@ -115,10 +115,10 @@ def copy(messages, table, buffer):
         message = np.int64(messages[i])
         if table[_VALUE_SIZE, i] > 0:
             _copy_bytes(
-                base + table[_VALUE_AT, i], _word(message + _PAYLOAD), table[_VALUE_SIZE, i]
+                base + table[_VALUE_AT, i], _load_word(message + _PAYLOAD), table[_VALUE_SIZE, i]
             )
         if table[_KEY_SIZE, i] > 0:
-            _copy_bytes(base + table[_KEY_AT, i], _word(message + _KEY), table[_KEY_SIZE, i])
+            _copy_bytes(base + table[_KEY_AT, i], _load_word(message + _KEY), table[_KEY_SIZE, i])
 
 
 @cached("void(uint64[::1], int64, uint64[::1], boolean[::1])")

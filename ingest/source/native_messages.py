@@ -192,11 +192,11 @@ class PartitionQueue:
         self._unreleased: weakref.WeakSet[_Messages] = weakref.WeakSet()
         library.forward(self._queue, None)
 
-    def take(self, most: int, wait_s: float) -> MessageBlock:
-        """Up to `most` messages, as many as come within `wait_s` [s]."""
-        pointers = np.empty(most, np.uint64)
+    def take(self, max_messages: int, wait_s: float) -> MessageBlock:
+        """Up to `max_messages` messages, as many as come within `wait_s` [s]."""
+        pointers = np.empty(max_messages, np.uint64)
         wait_ms = int(wait_s * 1000)
-        count = self.library.take(self._queue, wait_ms, pointers.ctypes.data, most)
+        count = self.library.take(self._queue, wait_ms, pointers.ctypes.data, max_messages)
         block = self._block(pointers[: max(0, count)])
         polled = self._client.poll(0)  # runs callbacks for errors, logs and tokens
         if polled is not None:

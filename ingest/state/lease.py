@@ -166,11 +166,11 @@ class Lease:
             if newest != before:
                 if newest is not None and newest.kind == "left":
                     return newest
-                raise self._held(newest or before)
+                raise self._held_error(newest or before)
             if self._is_free(before):
                 return before
             if self._heartbeat(before) != first:
-                raise self._held(before)
+                raise self._held_error(before)
         _LOG.warning(
             "lease expired, taking over the stream",
             extra={
@@ -182,7 +182,7 @@ class Lease:
         )
         return before
 
-    def _held(self, record: OwnerRecord) -> StreamHeldError:
+    def _held_error(self, record: OwnerRecord) -> StreamHeldError:
         owner = record.owner
         return StreamHeldError(
             "a daemon of this stream runs already",
@@ -368,7 +368,7 @@ def _fence(book: TableRegistry, ownership: Ownership, note: BatchNote) -> tuple[
                 table=table,
                 stream=ownership.stream,
                 epoch=ownership.epoch,
-                seen=book.snapshot_id(name),
+                seen_snapshot=book.snapshot_id(name),
             ),
             ignore_empty=False,
         )

@@ -310,14 +310,14 @@ class Ownership:
         )
         with self._lock:
             created = self._io.put_if_absent(_path(self.folder, record.number), encoded(record))
-            if not created and not _same(self._read(record.number), record):
-                raise self._lost()
+            if not created and not _same_record(self._read(record.number), record):
+                raise self._fenced_error()
             numbers = _numbers(self._io, self.folder)
             if max(numbers, default=0) != record.number:
                 # a record that counted and has a successor must stay: `before` could write there
                 if before is None or before.number not in numbers:
                     self._io.delete(_path(self.folder, record.number))
-                raise self._lost()
+                raise self._fenced_error()
             self._last = record
             self._lowest = min(numbers)
         return record
@@ -359,11 +359,11 @@ class Ownership:
             FencedError: another process owns it.
         """
         with self._lock:
-            last = self._owned()
+            last = self._own_record()
             while True:
                 numbers = _numbers(self._io, self.folder)
                 if last.number not in numbers:
-                    raise self._lost()
+                    raise self._fenced_error()
                 if max(numbers) == last.number:
                     return
                 last = self._successor(last)
@@ -371,7 +371,7 @@ class Ownership:
     def delete_old_records(self) -> None:
         """Delete all but the newest records; several processes may do so at once."""
         with self._lock:
-            first, end = self._lowest, self._owned().number - _KEPT_RECORDS
+            first, end = self._lowest, self._own_record().number - _KEPT_RECORDS
         for number in range(first, end):
             self._io.delete(_path(self.folder, number))
             self._lowest = number + 1  # one that could not be deleted is not skipped
@@ -379,28 +379,28 @@ class Ownership:
     def _append(self, make: Callable[[OwnerRecord], OwnerRecord]) -> None:
         """Write the next record; if ours exists already, the reply to its write was lost."""
         with self._lock:
-            last = self._owned()
+            last = self._own_record()
             while True:
                 record = dataclasses.replace(make(last), number=last.number + 1)
                 if self._io.put_if_absent(_path(self.folder, record.number), encoded(record)):
-                    if not _same(self._read(last.number), last):
+                    if not _same_record(self._read(last.number), last):
                         self._io.delete(_path(self.folder, record.number))
-                        raise self._lost()
+                        raise self._fenced_error()
                     self._last = record
                     return
                 last = self._successor(last)
-                if _same(last, record):
+                if _same_record(last, record):
                     return
 
     def _successor(self, last: OwnerRecord) -> OwnerRecord:
         """The record after our last, if it is ours too."""
         successor = self._read(last.number + 1)
         if successor is None or successor.owner.token != self.me.token:
-            raise self._lost()
+            raise self._fenced_error()
         self._last = successor
         return successor
 
-    def _owned(self) -> OwnerRecord:
+    def _own_record(self) -> OwnerRecord:
         if self._last is None:
             raise InternalError("the stream is not owned by this process")
         return self._last
@@ -408,7 +408,7 @@ class Ownership:
     def _read(self, number: int) -> OwnerRecord | None:
         return _record(self._io, self.folder, number)
 
-    def _lost(self) -> FencedError:
+    def _fenced_error(self) -> FencedError:
         newest = self.newest()
         facts: dict[str, Any] = {"stream": self.stream}
         if newest is not None:
@@ -436,7 +436,7 @@ def _numbers(file_io: FileIO, folder: str) -> set[int]:
     return {int(number) for number in numbers if number.isdecimal()}
 
 
-def _same(first: OwnerRecord | None, second: OwnerRecord) -> bool:
+def _same_record(first: OwnerRecord | None, second: OwnerRecord) -> bool:
     return first is not None and encoded(first) == encoded(second)
 
 
@@ -446,7 +446,7 @@ def epoch_property(stream: str, epoch: int) -> dict[str, str]:
 
 
 def require_epoch(
-    latest: Snapshot | None, table: FileStoreTable, stream: str, epoch: int, *, seen: int
+    latest: Snapshot | None, table: FileStoreTable, stream: str, epoch: int, *, seen_snapshot: int
 ) -> None:
     """Stop a commit of an owner that has lost the stream.
 
@@ -455,7 +455,7 @@ def require_epoch(
         table: the table.
         stream: that commits.
         epoch: of the owner; 0 = it owns nothing, and nothing is checked.
-        seen: the newest snapshot of which it is known that it is of no later owner.
+        seen_snapshot: the newest snapshot of which it is known that it is of no later owner.
 
     Raises:
         FencedError: a later owner committed.
@@ -465,7 +465,7 @@ def require_epoch(
         return
     newest = _epoch_of(latest, stream)
     number = latest.id - 1
-    while newest is None and number > seen:  # other engines may drop properties
+    while newest is None and number > seen_snapshot:  # other engines may drop properties
         try:
             newest = _epoch_of(table.snapshots.read(number), stream)
         except NotFoundError:

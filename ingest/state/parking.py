@@ -241,13 +241,13 @@ class Parking:
                 self._replace(parked=parked)
 
     def resume(
-        self, tables: Iterable[str], held: Mapping[str, Mapping[str, int]]
+        self, tables: Iterable[str], held_offsets: Mapping[str, Mapping[str, int]]
     ) -> dict[str, ParkedTable]:
         """Resume tables after the stream was rewound for them.
 
         Args:
             tables: all parked.
-            held: offsets below which every other table has everything; empty = the tables
+            held_offsets: offsets below which every other table has everything; empty = the tables
                 have nothing to catch up on.
 
         Raises:
@@ -255,11 +255,11 @@ class Parking:
         """
         with self._lock:
             old, entries = self._content, self.require(tables)
-            behind = {*old.behind, *entries} if held else set(old.behind)
+            behind = {*old.behind, *entries} if held_offsets else set(old.behind)
             self._replace(
                 parked={name: entry for name, entry in old.parked.items() if name not in entries},
                 behind=tuple(sorted(behind)),
-                held=higher(old.held, held),
+                held=higher(old.held, held_offsets),
             )
             return entries
 

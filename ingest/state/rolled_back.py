@@ -117,7 +117,7 @@ def require_history(
     table: FileStoreTable,
     name: str,
     stream: str,
-    known: Sequence[OffsetMap],
+    known_offsets: Sequence[OffsetMap],
 ) -> None:
     """Stop a commit to a table that was rolled back, and write the note if there is none.
 
@@ -126,23 +126,23 @@ def require_history(
         table: the table.
         name: `database.table`.
         stream: that commits.
-        known: offsets of the stream that it may have: those of the last commit, and of this one.
+        known_offsets: offsets that it may have: those of the last commit and of this one.
 
     Raises:
         FencedError: it has other offsets.
     """
     stored = None if latest is None else stored_offsets(latest, stream)
     # engines that do not carry properties from snapshot to snapshot may have made the newest one
-    if latest is None or stored is None or stored in known:
+    if latest is None or stored is None or stored in known_offsets:
         return
-    if not _lower(stored, known[0]):
+    if not _lower(stored, known_offsets[0]):
         raise FencedError(
             "another process committed to this table",
             detail=f"it has {stored}",
             hint="two daemons run one stream: stop one of them",
             table=name,
         )
-    note_rollback(table.latest(), latest, f"snapshot {latest.id}", {stream: known[0]})
+    note_rollback(table.latest(), latest, f"snapshot {latest.id}", {stream: known_offsets[0]})
     raise FencedError(
         "the table was rolled back since the stream wrote it",
         detail=f"it has {stored}",
@@ -161,19 +161,19 @@ def _lower(stored: OffsetMap, committed: OffsetMap) -> bool:
 
 
 def lowered(
-    start: Mapping[str, Any], taken: Iterable[tuple[Iterable[str], OffsetMap]]
+    start: Mapping[str, Any], rolled_back: Iterable[tuple[Iterable[str], OffsetMap]]
 ) -> OffsetJson:
     """Where to start so that tables that were rolled back miss nothing. Pure.
 
     Args:
         start: start offsets of the other tables, in the source's own form or as stored.
-        taken: per rolled back table the topics that fed it, and the offsets that it has now.
+        rolled_back: per rolled back table the topics that fed it, and the offsets that it has now.
 
     Returns:
         As stored; a partition that is left out is read from its beginning.
     """
     result = {topic: dict(entry) for topic, entry in start.items()}
-    for topics, offsets in taken:
+    for topics, offsets in rolled_back:
         for topic in {*topics, *offsets} & result.keys():
             current, entry = offsets.get(topic, {}), result[topic]
             for key in [key for key in entry if key.isdecimal()]:

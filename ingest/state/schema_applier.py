@@ -96,7 +96,7 @@ class SchemaApplier:
             if stop is not None:
                 raise stopped(name, stop)
         return self._all_done(
-            {name: self._done(name, decisions[name], batch) for name in sorted(decisions)}
+            {name: self._apply(name, decisions[name], batch) for name in sorted(decisions)}
         )
 
     def _all_done(self, done: Mapping[str, tuple[Decision, tuple[str, ...]]]) -> AppliedChanges:
@@ -144,7 +144,7 @@ class SchemaApplier:
         schema = self._tables.open_schema(name)
         return decided(self._settings, name, schema, deltas, ddl, now_ms)
 
-    def _done(self, name: str, decision: Decision, batch: int) -> tuple[Decision, tuple[str, ...]]:
+    def _apply(self, name: str, decision: Decision, batch: int) -> tuple[Decision, tuple[str, ...]]:
         """Apply a decision; (the resulting decision, the changes applied)."""
         if isinstance(decision.action, Refused):
             _LOG.warning(

@@ -107,7 +107,7 @@ def stored_offsets(snapshot: Snapshot, stream: str) -> OffsetMap | None:
 
 
 def require_own(
-    found: TableProgress | None,
+    progress: TableProgress | None,
     table: str,
     identifier: int,
     ranges: Mapping[str, Mapping[str, tuple[int, int]]],
@@ -115,7 +115,7 @@ def require_own(
     """Verify that a commit that exists already is our own, whose reply was lost.
 
     Args:
-        found: the stream's newest commit in the table.
+        progress: the stream's newest commit in the table.
         table: `database.table`.
         identifier: of our commit.
         ranges: of our commit.
@@ -123,7 +123,7 @@ def require_own(
     Raises:
         FencedError: it is not.
     """
-    if found is None or found.identifier != identifier or found.span != ranges:
+    if progress is None or progress.identifier != identifier or progress.span != ranges:
         raise FencedError(
             "another process committed this batch",
             hint="two daemons run one stream: stop one of them",
@@ -134,7 +134,7 @@ def require_own(
 
 def commit_properties(
     stream: str,
-    known: Mapping[str, Mapping[str, int]],
+    known_offsets: Mapping[str, Mapping[str, int]],
     span: Span,
     topics: Iterable[str],
     floor: Mapping[str, Mapping[str, int]] | None = None,
@@ -143,14 +143,14 @@ def commit_properties(
 
     Args:
         stream: the stream's name.
-        known: the table's offsets before the batch.
+        known_offsets: the table's offsets before the batch.
         span: ranges of the whole batch.
         topics: topics that fed this table in this or an earlier batch.
         floor: offsets below which the table has everything already; while the stream reads
             below it again, the table's offsets stay at it.
     """
     floor = floor or {}
-    offsets = {topic: dict(parts) for topic, parts in known.items()}
+    offsets = {topic: dict(parts) for topic, parts in known_offsets.items()}
     feeding = set(topics) | set(offsets)
     ranges: dict[str, dict[str, tuple[int, int]]] = {}
     for topic in sorted(feeding & set(span)):

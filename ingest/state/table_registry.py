@@ -84,7 +84,7 @@ class TableRegistry:
         self._to_park: dict[str, str] = {}
         self.schemas = SchemaApplier(settings, clock, self)
         self._lock = threading.Lock()
-        self._touched: set[str] = set()
+        self._touched_tables: set[str] = set()
         self._refreshed_s = clock.monotonic_s()
         self._epoch = 0
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tables")
@@ -293,8 +293,8 @@ class TableRegistry:
         """Reload schemas that others changed: of recently written tables, once a minute of all."""
         now = self._clock.monotonic_s()
         full = now - self._refreshed_s >= _REFRESH_ALL_S
-        names = list(self._entries) if full else list(self._touched)
-        self._touched.clear()
+        names = list(self._entries) if full else list(self._touched_tables)
+        self._touched_tables.clear()
         if full:
             self._refreshed_s = now
         for name, table in zip(names, self._pool.map(self._reopen, names), strict=True):
@@ -351,7 +351,7 @@ class TableRegistry:
 
         def require(latest: Snapshot | None) -> None:
             snapshot_id = entry.snapshot_id
-            require_epoch(latest, entry.table, self._stream, self._epoch, seen=snapshot_id)
+            require_epoch(latest, entry.table, self._stream, self._epoch, seen_snapshot=snapshot_id)
             require_history(latest, entry.table, name, self._stream, history)
 
         result = commit.commit(
@@ -366,7 +366,7 @@ class TableRegistry:
             require_own(progress_of(entry.table, self._stream), name, identifier, ranges)
         newest = result.compact_snapshot_id or result.append_snapshot_id
         with self._lock:
-            self._touched.add(name)
+            self._touched_tables.add(name)
             if newest is not None:
                 entry.snapshot_id = newest
                 positions = parsed(properties.get(POSITIONS_PROPERTY + self._stream), newest)

@@ -108,17 +108,17 @@ class StopSignal:
 
     def __init__(self, what: str) -> None:
         self.event = threading.Event()
-        self._what = what
-        self._before: dict[int, Any] = {}
+        self._subject = what
+        self._previous_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignal":
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._signalled)
+                self._previous_handlers[number] = signal.signal(number, self._signalled)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
@@ -126,4 +126,4 @@ class StopSignal:
         if self.event.is_set():
             os._exit(int(ExitCode.RETRY))
         self.event.set()
-        sys.stderr.write(f"stopping when {self._what} done; a second signal stops at once\n")
+        sys.stderr.write(f"stopping when {self._subject} done; a second signal stops at once\n")

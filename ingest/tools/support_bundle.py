@@ -68,21 +68,23 @@ def scrubbed(text: str, secrets: frozenset[str]) -> str:
     return _USER.sub(f"://{HIDDEN}@", text)
 
 
-def _differing(value: Any, shown: Any) -> Iterator[str]:
+def _differing(value: Any, redacted: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, member in value.items():
-            yield from _differing(member, shown.get(key) if isinstance(shown, dict) else None)
+            yield from _differing(member, redacted.get(key) if isinstance(redacted, dict) else None)
     elif isinstance(value, (list, tuple)):
-        counterparts = shown if isinstance(shown, list) and len(shown) == len(value) else []
+        counterparts = (
+            redacted if isinstance(redacted, list) and len(redacted) == len(value) else []
+        )
         for number, member in enumerate(value):
             yield from _differing(member, counterparts[number] if counterparts else None)
-    elif isinstance(value, str) and value != shown:
+    elif isinstance(value, str) and value != redacted:
         yield value
 
 
-def _forms(hidden: str) -> Iterator[str]:
+def _forms(secret: str) -> Iterator[str]:
     """A hidden value, or the secret parts of it, each as it may occur in a URL or in JSON."""
-    texts = _QUOTED.findall(hidden) or _USER.findall(hidden) or [hidden, *hidden.splitlines()]
+    texts = _QUOTED.findall(secret) or _USER.findall(secret) or [secret, *secret.splitlines()]
     for text in texts:
         pair = text.split(":") if text.count(":") == 1 and "/" not in text else ()  # user:password
         for part in (text.strip(), *pair):
@@ -172,8 +174,8 @@ class _Bundle:
         self._settings: Settings = resolved.settings
         metrics = self._settings.metrics
         self._url = (url or f"http://{_reachable(metrics.host)}:{metrics.port}").rstrip("/")
-        self._wanted = tuple(tables)
-        self._most = most_tables
+        self._table_names = tuple(tables)
+        self._max_tables = most_tables
         self._logs = logs
         self._ask = ask
 
@@ -218,14 +220,14 @@ class _Bundle:
         return _json(dict(_files(catalog.file_io, folder)))
 
     def _tables(self) -> Sequence[str]:
-        if self._wanted:
-            return self._wanted
+        if self._table_names:
+            return self._table_names
         try:
             tables: Mapping[str, Any] = pipeline_status(self._settings, self._url)["tables"]
         except Exception:  # noqa: BLE001 - `status.json` says why
             return ()
         names = sorted(tables, key=lambda name: (tables[name]["state"] == "running", name))
-        return names[: self._most]
+        return names[: self._max_tables]
 
     def _table(self, name: str) -> str:
         table = catalog_of(Warehouse.of(self._settings.sink)).table(name)

@@ -247,7 +247,7 @@ class RowTransform:
         )
         engine = option_value(table_schema.options, "merge-engine")
         soft = SoftDelete.of(engine) if rule.soft_delete else None
-        missing = _missing(planned, table_schema)
+        missing = _missing_columns(planned, table_schema)
         names = {key for name, key in planned.metadata.items() if name in table_schema.field_names}
         warnings = [
             *check_key_masks(planned, table_schema.primary_keys),
@@ -310,7 +310,7 @@ class RowTransform:
         leaving = ~satisfied & ~retracted
         for failure in failures:  # whether they leave is unknown
             leaving &= ~failure.rows
-        marked = self._marked(rows, kinds, satisfied, failures)
+        marked = self._mark_changes(rows, kinds, satisfied, failures)
         marks = Unsent.none(count)
         marks.held_only |= self._held_only(rows, marked)
         kinds = np.where(leaving, np.int8(_DELETE), np.where(marked, np.int8(_UPDATE), kinds))
@@ -370,7 +370,7 @@ class RowTransform:
         failures += restricted(failed, (kinds != _BEFORE) & (kinds != _DELETE))
         return mask_of(cells.values, frame.num_rows)
 
-    def _marked(
+    def _mark_changes(
         self,
         rows: pa.RecordBatch,
         kinds: npt.NDArray[np.int8],
@@ -473,7 +473,7 @@ def _of_records(
     return rows, [reason_of[offset] for offset in offsets[rows].tolist()]
 
 
-def _missing(planned: PlannedRule, table: TableSchema) -> tuple[tuple[str, DataType], ...]:
+def _missing_columns(planned: PlannedRule, table: TableSchema) -> tuple[tuple[str, DataType], ...]:
     types: dict[str, DataType] = {}
     for name, value in planned.computed.items():
         if value.type is not None:

@@ -285,7 +285,7 @@ def table_shape(
     """
     types = dict(source)
     planned = plan_rule(rule, types, zone)
-    warnings = [*_missing(rule, types), *check_key_masks(planned, primary_key)]
+    warnings = [*_missing_warnings(rule, types), *check_key_masks(planned, primary_key)]
     for name in (*primary_key, *rule.partition_columns):
         refuse_timed(planned, name)
     for name in primary_key:
@@ -346,7 +346,7 @@ def hidden_from_text(text: str) -> dict[str, DataType]:
         raise CorruptDataError("not a list of hidden columns", detail=repr(error)) from error
 
 
-def _missing(rule: TransformRule, source: Mapping[str, DataType]) -> list[str]:
+def _missing_warnings(rule: TransformRule, source: Mapping[str, DataType]) -> list[str]:
     """Warnings of columns that the source does not have (yet): a rule may be for many tables."""
     warnings = []
     for what, names in (("exclude", rule.exclude), ("mask", rule.mask)):

@@ -298,13 +298,13 @@ def _in_type(planned: PlannedRule, field: DataField, zone: str, *, from_source: 
     return dataclasses.replace(value, type=field.type, run=runner(kernel, [value], value.text))
 
 
-def _same_type(made: DataType | None, field: DataField, what: str) -> None:
-    if made is None or nullable(made) != nullable(field.type):
+def _same_type(result_type: DataType | None, field: DataField, what: str) -> None:
+    if result_type is None or nullable(result_type) != nullable(field.type):
         raise InvalidRequestError(
             f"{what} has another type in the table",
             hint="give it another name",
             column=field.name,
-            made="NULL" if made is None else type_name(made),
+            made="NULL" if result_type is None else type_name(result_type),
             table=type_name(field.type),
         )
 

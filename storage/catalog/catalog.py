@@ -544,7 +544,7 @@ class Catalog(abc.ABC):
             the column `affected`: how many rows were written, deleted or changed.
 
         Raises:
-            SqlError: a statement cannot be understood; those before it have run.
+            SqlError: a statement cannot be parsed; those before it have run.
             LakewardError: the catalog or the table refuses a statement.
         """
         import importlib

@@ -180,16 +180,16 @@ class HiveCatalog(Catalog):
 
     def table_path(self, identifier: str) -> str:
         """See `Catalog`: as in the metastore, for an existing table."""
-        return self._place(identifier)[1]
+        return self._location_of(identifier)[1]
 
     def file_io_of(self, identifier: str) -> FileIO:
         """See `Catalog`: with `lock.enabled`, publications happen under the table's lock."""
-        file_io = self._place(identifier)[0]
+        file_io = self._location_of(identifier)[0]
         if not self._locked:
             return file_io
         return LockedFileIO(file_io, HiveLock(identifier, self.options, self._metastore))
 
-    def _place(self, identifier: str) -> tuple[FileIO, str]:
+    def _location_of(self, identifier: str) -> tuple[FileIO, str]:
         """Store and directory of a table that exists or is about to be created."""
         database, name = split_identifier(identifier)
         entry = self._entry(identifier)
@@ -356,7 +356,7 @@ class HiveCatalog(Catalog):
     def _unregister(self, identifier: str) -> None:
         database, name = split_identifier(identifier)
         owns = self._owns_files(identifier)
-        file_io, path = self._place(identifier)
+        file_io, path = self._location_of(identifier)
         with (
             contextlib.suppress(thrift().NoSuchObjectException),
             self._metastore.connect() as client,

@@ -204,7 +204,7 @@ def describe(entry: Any, schema: TableSchema, old: TableSchema | None, *, every:
         _column(field, field.description) for field in schema.partition_fields if keys
     ]
     entry.sd.cols = [
-        _column(field, _short(field.description))
+        _column(field, _short_comment(field.description))
         for field in schema.fields
         if field.name not in keys
     ]
@@ -234,7 +234,7 @@ def _column(field: DataField, comment: str | None) -> Any:
     return thrift().FieldSchema(name=field.name, type=to_hive(field.type), comment=comment)
 
 
-def _short(comment: str | None) -> str | None:
+def _short_comment(comment: str | None) -> str | None:
     """A comment that a column of the metastore's database can hold."""
     if comment is None:
         return None
@@ -285,7 +285,7 @@ def new_view(database: str, name: str, view: View, owner: str, now_s: int) -> An
     parameters |= {_DIALECT + key: query for key, query in view.dialects.items()}
     sd = _descriptor(_VIEW_INPUT, _VIEW_OUTPUT, _VIEW_SERDE, {"serialization.format": "1"})
     sd.numBuckets = -1
-    sd.cols = [_column(field, _short(field.description)) for field in view.fields]
+    sd.cols = [_column(field, _short_comment(field.description)) for field in view.fields]
     return thrift().Table(
         tableName=name,
         dbName=database,

@@ -363,7 +363,7 @@ class JdbcCatalog(Catalog):
                 )
         table = _DATABASE_PROPERTIES
         with self._database.begin() as connection:
-            of_database = _where(table, self._key, name)
+            of_database = _equals(table, self._key, name)
             connection.execute(
                 sa.delete(table).where(*of_database, table.c.property_key.in_(list(changes)))
             )
@@ -373,7 +373,7 @@ class JdbcCatalog(Catalog):
     def _remove_database(self, name: str) -> None:
         with self._database.begin() as connection:
             for table in (_TABLES, _DATABASE_PROPERTIES, _TABLE_PROPERTIES, _VIEWS):
-                connection.execute(sa.delete(table).where(*_where(table, self._key, name)))
+                connection.execute(sa.delete(table).where(*_equals(table, self._key, name)))
         self.file_io.prune(self.database_path(name))
 
     def _is_database(self, name: str) -> bool:
@@ -381,7 +381,7 @@ class JdbcCatalog(Catalog):
         with self._database.begin() as connection:
             return any(
                 connection.scalar(
-                    sa.select(sa.literal(1)).where(*_where(table, self._key, name)).limit(1)
+                    sa.select(sa.literal(1)).where(*_equals(table, self._key, name)).limit(1)
                 )
                 for table in (_DATABASE_PROPERTIES, _TABLES, _VIEWS)
             )
@@ -390,7 +390,7 @@ class JdbcCatalog(Catalog):
         table = _DATABASE_PROPERTIES
         query = sa.select(table.c.property_key, table.c.property_value)
         with self._database.begin() as connection:
-            rows = connection.execute(query.where(*_where(table, self._key, name)))
+            rows = connection.execute(query.where(*_equals(table, self._key, name)))
             return {key: value or "" for key, value in rows}
 
     def _insert_properties(
@@ -429,15 +429,15 @@ class JdbcCatalog(Catalog):
         The row of the table is locked meanwhile, so of concurrent calls the last one has read the
         newest schema.
         """
-        place = self._place(_TABLE_PROPERTIES, identifier)
-        row = _where(_TABLES, *place.values())
+        place = self._key_values(_TABLE_PROPERTIES, identifier)
+        row = _equals(_TABLES, *place.values())
         table = _TABLE_PROPERTIES
         with self._database.begin() as connection:
             connection.execute(sa.update(_TABLES).where(*row).values(place))
             schema = self.schemas(identifier).latest()
             texts = {} if schema is None else table_properties(schema)
             rows = {key: text for key, text in texts.items() if len(text) <= _VALUE_LENGTH}
-            connection.execute(sa.delete(table).where(*_where(table, *place.values())))
+            connection.execute(sa.delete(table).where(*_equals(table, *place.values())))
             _insert_texts(connection, table, place, rows)
 
     def _environment(self, identifier: str, branch: str) -> CatalogEnvironment | None:
@@ -457,15 +457,15 @@ class JdbcCatalog(Catalog):
 
     def _register(self, identifier: str, schema: TableSchema) -> None:
         with contextlib.suppress(IntegrityError), self._database.begin() as connection:
-            connection.execute(sa.insert(_TABLES).values(self._place(_TABLES, identifier)))
+            connection.execute(sa.insert(_TABLES).values(self._key_values(_TABLES, identifier)))
         if self._syncs:
             self.sync_properties(identifier)
 
     def _unregister(self, identifier: str) -> None:
         with self._database.begin() as connection:
             for table in (_TABLES, _TABLE_PROPERTIES):
-                place = self._place(table, identifier).values()
-                connection.execute(sa.delete(table).where(*_where(table, *place)))
+                place = self._key_values(table, identifier).values()
+                connection.execute(sa.delete(table).where(*_equals(table, *place)))
 
     def _move(self, old: str, new: str, move_files: Callable[[], None]) -> None:
         """See `Catalog`: the files move inside the transaction that moves the rows.
@@ -478,9 +478,9 @@ class JdbcCatalog(Catalog):
             with self._database.begin() as connection:
                 connection.execute(sa.delete(_TABLE_PROPERTIES).where(*self._note(old)))
                 for table in (_TABLES, _TABLE_PROPERTIES):
-                    place = self._place(table, old).values()
-                    update = sa.update(table).where(*_where(table, *place))
-                    connection.execute(update.values(self._place(table, new)))
+                    place = self._key_values(table, old).values()
+                    update = sa.update(table).where(*_equals(table, *place))
+                    connection.execute(update.values(self._key_values(table, new)))
                 move_files()
         except BaseException as error:
             self._undo_rename(old, new)
@@ -492,11 +492,11 @@ class JdbcCatalog(Catalog):
 
     def _note(self, identifier: str) -> list[Any]:
         """The condition on the row of properties that holds the new name of a table."""
-        place = self._place(_TABLE_PROPERTIES, identifier).values()
-        return [*_where(_TABLE_PROPERTIES, *place), _TABLE_PROPERTIES.c.property_key == _RENAMING]
+        place = self._key_values(_TABLE_PROPERTIES, identifier).values()
+        return [*_equals(_TABLE_PROPERTIES, *place), _TABLE_PROPERTIES.c.property_key == _RENAMING]
 
     def _note_rename(self, old: str, new: str) -> None:
-        place = self._place(_TABLE_PROPERTIES, old)
+        place = self._key_values(_TABLE_PROPERTIES, old)
         with self._database.begin() as connection:
             connection.execute(sa.delete(_TABLE_PROPERTIES).where(*self._note(old)))
             _insert_texts(connection, _TABLE_PROPERTIES, place, {_RENAMING: new})
@@ -527,7 +527,7 @@ class JdbcCatalog(Catalog):
             note = sa.update(_TABLE_PROPERTIES).where(*self._note(old))
             if not connection.execute(note.values(property_value=new)).rowcount:
                 return
-            condition = _where(_TABLES, *self._place(_TABLES, new).values())
+            condition = _equals(_TABLES, *self._key_values(_TABLES, new).values())
             row = connection.scalar(sa.select(sa.literal(1)).where(*condition))
             moved = not self.schemas(old).ids() and bool(self.schemas(new).ids())
             if moved and not row:
@@ -553,7 +553,7 @@ class JdbcCatalog(Catalog):
     # ---- views
 
     def _make_view(self, identifier: str, view: View) -> bool:
-        row = {**self._place(_VIEWS, identifier), "view_schema": _view_text(view)}
+        row = {**self._key_values(_VIEWS, identifier), "view_schema": _view_text(view)}
         try:
             with self._database.begin() as connection:
                 connection.execute(sa.insert(_VIEWS).values(row))
@@ -563,9 +563,11 @@ class JdbcCatalog(Catalog):
 
     def view(self, identifier: str) -> View:
         """See `Catalog`."""
-        place = self._place(_VIEWS, identifier).values()
+        place = self._key_values(_VIEWS, identifier).values()
         with self._database.begin() as connection:
-            text = connection.scalar(sa.select(_VIEWS.c.view_schema).where(*_where(_VIEWS, *place)))
+            text = connection.scalar(
+                sa.select(_VIEWS.c.view_schema).where(*_equals(_VIEWS, *place))
+            )
         if text is None:
             raise NotFoundError("there is no such view", view=identifier)
         return View.from_json(text.encode(), identifier)
@@ -579,7 +581,7 @@ class JdbcCatalog(Catalog):
 
     def _move_view(self, old: str, new: str) -> bool:
         try:
-            self._execute_on_view(sa.update(_VIEWS).values(self._place(_VIEWS, new)), old)
+            self._execute_on_view(sa.update(_VIEWS).values(self._key_values(_VIEWS, new)), old)
         except IntegrityError:
             return False
         return True
@@ -588,33 +590,33 @@ class JdbcCatalog(Catalog):
         self._execute_on_view(sa.update(_VIEWS).values(view_schema=_view_text(view)), identifier)
 
     def _execute_on_view(self, statement: sa.Delete | sa.Update, identifier: str) -> None:
-        where = _where(_VIEWS, *self._place(_VIEWS, identifier).values())
+        where = _equals(_VIEWS, *self._key_values(_VIEWS, identifier).values())
         with self._database.begin() as connection:
             if not connection.execute(statement.where(*where)).rowcount:
                 raise NotFoundError("there is no such view", view=identifier)
 
     # ---- rows
 
-    def _place(self, table: sa.Table, identifier: str) -> dict[str, str]:
+    def _key_values(self, table: sa.Table, identifier: str) -> dict[str, str]:
         """The columns that name a table or a view, in the order of the key."""
         database, name = split_identifier(identifier)
         column = "view_name" if table is _VIEWS else "table_name"
         return {"catalog_key": self._key, "database_name": database, column: name}
 
     def _has(self, table: sa.Table, identifier: str) -> bool:
-        place = self._place(table, identifier).values()
+        place = self._key_values(table, identifier).values()
         with self._database.begin() as connection:
-            query = sa.select(sa.literal(1)).where(*_where(table, *place))
+            query = sa.select(sa.literal(1)).where(*_equals(table, *place))
             return connection.scalar(query) is not None
 
     def _listed(self, column: sa.Column[Any], database: str) -> list[str]:
         check_name("database", database)
-        query = sa.select(column).where(*_where(column.table, self._key, database))
+        query = sa.select(column).where(*_equals(column.table, self._key, database))
         with self._database.begin() as connection:
             return sorted(connection.scalars(query))
 
 
-def _where(table: sa.FromClause, *values: str) -> list[sa.ColumnElement[bool]]:
+def _equals(table: sa.FromClause, *values: str) -> list[sa.ColumnElement[bool]]:
     """Conditions that the first columns of a table equal values."""
     return [column == value for column, value in zip(table.columns, values, strict=False)]
 

@@ -53,13 +53,13 @@ _REFUSED = {
 
 
 def split_options(
-    options: Mapping[str, str], known: Collection[str] = (), prefixes: tuple[str, ...] = ()
+    options: Mapping[str, str], catalog_keys: Collection[str] = (), prefixes: tuple[str, ...] = ()
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Options of a catalog: its own, and those of the object store.
 
     Args:
         options: all.
-        known: keys of this kind of catalog, besides those of every kind.
+        catalog_keys: keys of this kind of catalog, besides those of every kind.
         prefixes: of further keys of this kind.
 
     Raises:
@@ -69,7 +69,7 @@ def split_options(
     store = {key: value for key, value in options.items() if key.startswith(STORE_PREFIXES)}
     settings = {key: value for key, value in options.items() if key not in store}
     for key, value in settings.items():
-        if key in known or key in _COMMON or key in _WITHOUT_EFFECT:
+        if key in catalog_keys or key in _COMMON or key in _WITHOUT_EFFECT:
             continue
         if key.startswith((TABLE_DEFAULT, *prefixes)):
             continue
@@ -82,7 +82,7 @@ def split_options(
                 option=key,
                 value=value,
             )
-        near = difflib.get_close_matches(key, [*known, *_COMMON], 1)
+        near = difflib.get_close_matches(key, [*catalog_keys, *_COMMON], 1)
         hint = f"did you mean `{near[0]}`?" if near else "see docs/guides/catalogs.md"
         raise InvalidOptionError("unknown option for this kind of catalog", hint=hint, key=key)
     return settings, store

@@ -159,7 +159,7 @@ def _changes(kind: type[SchemaChange], document: Mapping[str, Any]) -> list[Sche
     if kind is MoveColumn:
         attributes["name"] = (move["fieldName"],)  # type: ignore[index]
     if kind in (MoveColumn, AddColumn) and move is not None:
-        attributes |= _place(move)
+        attributes |= _move_json(move)
     change: SchemaChange = kind(**attributes)
     if isinstance(change, UpdateType) and not document.get("keepNullability", True):
         return [change, UpdateNullability(change.name, change.type.nullable)]
@@ -170,7 +170,7 @@ _NULLABLE = ("comment", "default")
 """Attributes whose members may be missing."""
 
 
-def _place(move: Mapping[str, Any]) -> dict[str, Any]:
+def _move_json(move: Mapping[str, Any]) -> dict[str, Any]:
     match move["type"]:
         case "FIRST":
             return {"first": True}

@@ -75,17 +75,17 @@ class CallCounts:
             )
 
 
-def _sum(one: Mapping[_K, _N], two: Mapping[_K, _N]) -> dict[_K, _N]:
-    totals = dict(one)
-    for key, value in two.items():
+def _sum(counts: Mapping[_K, _N], other_counts: Mapping[_K, _N]) -> dict[_K, _N]:
+    totals = dict(counts)
+    for key, value in other_counts.items():
         totals[key] = totals[key] + value if key in totals else value
     return totals
 
 
-def _difference(one: Mapping[_K, _N], two: Mapping[_K, _N]) -> dict[_K, _N]:
+def _difference(counts: Mapping[_K, _N], other_counts: Mapping[_K, _N]) -> dict[_K, _N]:
     differences: dict[_K, _N] = {}
-    for key, value in one.items():
-        difference = value - two[key] if key in two else value
+    for key, value in counts.items():
+        difference = value - other_counts[key] if key in other_counts else value
         if difference:
             differences[key] = difference
     return differences

@@ -19,8 +19,8 @@ STORE_CALLS = CallCounts()
 """Calls of this process."""
 
 
-def _found(there: bool) -> str:
-    return "ok" if there else "absent"
+def _result_label(exists: bool) -> str:
+    return "ok" if exists else "absent"
 
 
 def _timed(
@@ -67,11 +67,11 @@ class CountingFileIO(ForwardingFileIO):
         outcome=lambda created: "ok" if created else "exists",
         size=lambda created, data: len(data) if created else 0,
     )
-    exists = _timed("exists", "head", outcome=_found)
-    is_file = _timed("is_file", "head", outcome=_found)
+    exists = _timed("exists", "head", outcome=_result_label)
+    is_file = _timed("is_file", "head", outcome=_result_label)
     size = _timed("size", "head")
     list = _timed("list", "list")
-    delete = _timed("delete", "delete", outcome=_found)
+    delete = _timed("delete", "delete", outcome=_result_label)
     delete_many = _timed("delete_many", "delete")
 
     def read_many(self, paths: Sequence[str]) -> Iterator[bytes]:

@@ -111,10 +111,10 @@ class RangeReader(io.RawIOBase):
         super().close()
 
     def _bytes(self, start: int, count: int) -> memoryview:
-        data = self._held(start, count)
+        data = self._buffered(start, count)
         if data is None:
             self._load(start, count)
-            data = self._held(start, count)
+            data = self._buffered(start, count)
         self._expected = start + count
         if data is None:
             raise CorruptDataError(
@@ -125,7 +125,7 @@ class RangeReader(io.RawIOBase):
             )
         return data
 
-    def _held(self, start: int, count: int) -> memoryview | None:
+    def _buffered(self, start: int, count: int) -> memoryview | None:
         if start >= self._tail_start:
             return self._tail[start - self._tail_start :][:count]
         first, window = self._window

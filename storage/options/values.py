@@ -52,11 +52,11 @@ def duration_ms(value: str) -> int:
     return _quantity(value, _NANOSECONDS, "a duration such as `10 min`") // 1_000_000
 
 
-def _quantity(value: str, units: dict[str, int], wanted: str) -> int:
+def _quantity(value: str, units: dict[str, int], description: str) -> int:
     match = _QUANTITY.match(value)
     unit = None if match is None else units.get(match.group(2).lower())
     if match is None or unit is None:
-        raise ValueError(wanted)
+        raise ValueError(description)
     return int(match.group(1)) * unit
 
 
@@ -118,8 +118,8 @@ def character(value: str) -> str:
     return letter
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    return chr(int(found[1], 16)) if found[1] else _CHARACTERS[found[2]]
+def _unescaped(match: re.Match[str]) -> str:
+    return chr(int(match[1], 16)) if match[1] else _CHARACTERS[match[2]]
 
 
 def name_list(value: str) -> tuple[str, ...]:

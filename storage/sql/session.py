@@ -75,7 +75,7 @@ class SqlSession:
             One result per statement.
 
         Raises:
-            SqlError: a statement cannot be understood; those before it have run.
+            SqlError: a statement cannot be parsed; those before it have run.
             LakewardError: of the catalog or the table; the context has line and column.
         """
         for statement in statements(text):

@@ -81,7 +81,7 @@ class FormatFiles:
     def __init__(self, table: TableCore) -> None:
         self._table = table
         self._open: dict[bytes, _File] = {}
-        self._done: list[tuple[bytes, BinaryIO]] = []
+        self._finished_files: list[tuple[bytes, BinaryIO]] = []
         self._stack = contextlib.ExitStack()
         self._file_rows = table.options.target_file_rows
         target = table.options.target_file_size
@@ -102,12 +102,12 @@ class FormatFiles:
     @property
     def partitions(self) -> set[bytes]:
         """Those that get rows (framed)."""
-        return {*self._open, *(partition for partition, _ in self._done)}
+        return {*self._open, *(partition for partition, _ in self._finished_files)}
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows."""
         schema = self._table.schema
-        rows = _accepted(batch, schema, self._table.options)
+        rows = _accepted_rows(batch, schema, self._table.options)
         codes, framed, _ = partition_codes(rows, self._table)
         values = rows.select([field.name for field in stored_fields(schema)])
         for code, indices in split_codes(codes):
@@ -134,7 +134,7 @@ class FormatFiles:
         file_io = self._table.file_io
         published: list[str] = []
         try:
-            for number, (partition, spool) in enumerate(self._done):
+            for number, (partition, spool) in enumerate(self._finished_files):
                 path = f"{self._directory(partition)}/{self._name(number)}"
                 spool.seek(0)
                 _put(file_io, path, spool.read())
@@ -145,7 +145,7 @@ class FormatFiles:
 
     def _append(self, partition: bytes, rows: pa.RecordBatch) -> None:
         while rows.num_rows:
-            file = self._open.get(partition) or self._new(partition)
+            file = self._open.get(partition) or self._new_file(partition)
             room = rows.num_rows if self._file_rows is None else self._file_rows - file.rows
             part, rows = rows.slice(0, room), rows.slice(room)
             if self._text is not None:
@@ -156,7 +156,7 @@ class FormatFiles:
             if file.size() >= self._file_bytes or file.rows == self._file_rows:
                 self._finish(partition)
 
-    def _new(self, partition: bytes) -> _File:
+    def _new_file(self, partition: bytes) -> _File:
         table = self._table
         spool = cast("BinaryIO", tempfile.SpooledTemporaryFile(_SPOOLED_BYTES))  # noqa: SIM115
         self._stack.enter_context(spool)
@@ -184,7 +184,7 @@ class FormatFiles:
         file = self._open.pop(partition)
         if file.sink is not file.spool:
             file.sink.close()
-        self._done.append((partition, file.spool))
+        self._finished_files.append((partition, file.spool))
 
     def _directory(self, partition: bytes) -> str:
         table = self._table
@@ -208,7 +208,9 @@ class FormatFiles:
         return f"{whole}.{ending}" if ending else whole
 
 
-def _accepted(batch: pa.RecordBatch, schema: TableSchema, options: TableOptions) -> pa.RecordBatch:
+def _accepted_rows(
+    batch: pa.RecordBatch, schema: TableSchema, options: TableOptions
+) -> pa.RecordBatch:
     if VALUE_KIND not in batch.schema.names:
         kinds = pa.array(np.zeros(batch.num_rows, np.int8))
         batch = batch.append_column(VALUE_KIND, kinds)
@@ -438,12 +440,12 @@ class FormatTable:
         """Remove the files of partitions that have all values of one of some specifications.
 
         Raises:
-            InvalidRequestError: nothing is chosen, or a column is no partition key or cannot
+            InvalidRequestError: no partition is selected, or a column is no partition key or cannot
                 have the value.
         """
         if not partitions or not all(partitions):
             raise InvalidRequestError(
-                "no partition is named", hint="truncate the table to remove all rows"
+                "no partition is selected", hint="truncate the table to remove all rows"
             )
         matches = chosen_partitions(self._core, partitions)
         removed = self._remove(self._files(matches))
@@ -452,11 +454,11 @@ class FormatTable:
                 self._core.file_io.prune(directory.path)
         return removed
 
-    def _files(self, chosen: Callable[[bytes], bool]) -> list[str]:
+    def _files(self, keeps_partition: Callable[[bytes], bool]) -> list[str]:
         return [
             split.path
             for directory in directories(self._core, None)
-            if chosen(framed(self._core, directory.partition))
+            if keeps_partition(framed(self._core, directory.partition))
             for split in data_files(self._core, directory)
         ]
 
@@ -491,7 +493,8 @@ class FormatScan(ArrowScan):
     ) -> None:
         if isinstance(columns, str):
             raise InvalidRequestError(
-                "columns are a list of names, not a text", hint=f'columns=["{columns}"]'
+                "`columns` must be a list of names, not a single string",
+                hint=f'columns=["{columns}"]',
             )
         self._table = table
         self._columns = tuple(table.schema.field_names if columns is None else columns)

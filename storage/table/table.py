@@ -287,7 +287,8 @@ class FileStoreTable(TableOperations):
         """
         if isinstance(columns, str):
             raise InvalidRequestError(
-                "columns are a list of names, not a text", hint=f'columns=["{columns}"]'
+                "`columns` must be a list of names, not a single string",
+                hint=f'columns=["{columns}"]',
             )
         predicate = as_predicate(filter)
         travel = TimeTravel(

@@ -41,7 +41,7 @@ def create_tag(
         NotFoundError: there is no such snapshot (any more).
     """
     _check_name(name)
-    tag = _new(table, name, snapshot_id, time_retained_ms)
+    tag = _new_tag(table, name, snapshot_id, time_retained_ms)
     path = table.layout.tag_file(name)
     if not table.file_io.put_if_absent(path, tag.to_json()):
         if ignore_if_exists:
@@ -65,7 +65,7 @@ def replace_tag(
         NotFoundError: there is no such tag or snapshot.
     """
     before = get_tag(table, name)
-    tag = _new(table, name, snapshot_id, time_retained_ms)
+    tag = _new_tag(table, name, snapshot_id, time_retained_ms)
     table.file_io.overwrite_bytes(table.layout.tag_file(name), tag.to_json())
     try:
         _require_kept(table, tag)
@@ -126,7 +126,7 @@ def all_tags(table: TableCore) -> list[Tag]:
     return list_tags(table.file_io, table.layout)
 
 
-def _new(table: TableCore, name: str, snapshot_id: int | None, retained_ms: int | None) -> Tag:
+def _new_tag(table: TableCore, name: str, snapshot_id: int | None, retained_ms: int | None) -> Tag:
     if snapshot_id is None:
         snapshot = table.latest_snapshot()
         if snapshot is None:

@@ -39,7 +39,7 @@ class TableUpkeep:
 
     def __init__(self) -> None:
         self._partitions_checked: dict[str, int] = {}
-        self._done: dict[str, DoneTrigger] = {}
+        self._done_triggers: dict[str, DoneTrigger] = {}
         self._lock = threading.Lock()
 
     def run(
@@ -94,7 +94,7 @@ class TableUpkeep:
     ) -> list[str]:
         """Mark the partitions that are done by now; see `DoneTrigger.run`."""
         with self._lock:
-            trigger = self._done.setdefault(table.layout.branch_root, DoneTrigger())
+            trigger = self._done_triggers.setdefault(table.layout.branch_root, DoneTrigger())
             return trigger.run(table, now_ms=now_ms, ended=ended)
 
 

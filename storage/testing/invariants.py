@@ -98,7 +98,10 @@ def violations(table: TableCore, *, rows: bool = False) -> Iterator[str]:
 
 
 def _long_lived(
-    table: TableCore, schema_ids: Container[int], oldest: int, seen: set[tuple[bytes, int, str]]
+    table: TableCore,
+    schema_ids: Container[int],
+    oldest: int,
+    seen_files: set[tuple[bytes, int, str]],
 ) -> Iterator[str]:
     first = table.changelogs.earliest_id()
     if first is None:
@@ -119,7 +122,7 @@ def _long_lived(
         except (LakewardError, FileNotFoundError) as error:
             yield f"{where} cannot be read: {error}"
             continue
-        for text in _files(table, changelog.id, entries, seen):
+        for text in _files(table, changelog.id, entries, seen_files):
             yield f"{where}: {text}"
 
 
@@ -189,7 +192,7 @@ def _bucket(
 
 
 def _index_files(
-    table: TableCore, snapshot: Snapshot, state: LiveState, seen: set[str], *, rows: bool
+    table: TableCore, snapshot: Snapshot, state: LiveState, seen_files: set[str], *, rows: bool
 ) -> Iterator[str]:
     where = f"snapshot {snapshot.id}"
     try:
@@ -214,8 +217,8 @@ def _index_files(
                 yield f"{where}: {vector.data_file_name} has two deletion vectors"
             marked.add(file)
         path = index_path(table, *bucket, entry.file)
-        if path not in seen:
-            seen.add(path)
+        if path not in seen_files:
+            seen_files.add(path)
             yield from _file(table, snapshot.id, path, entry.file.file_size)
             for text in vector_contents(table, path, entry.file, live) if rows else ():
                 yield f"{where}: {entry.file.file_name} {text}"
@@ -239,7 +242,7 @@ def _changelog(table: TableCore, snapshot: Snapshot) -> list[ManifestEntry]:
 
 
 def _kept_elsewhere(
-    table: TableCore, seen: set[tuple[bytes, int, str]], seen_index: set[str]
+    table: TableCore, seen_files: set[tuple[bytes, int, str]], seen_index: set[str]
 ) -> Iterator[str]:
     branches = other_documents(table)
     tagged = [tag.snapshot for tag in documents(table, table.layout.branch).tags]
@@ -250,7 +253,7 @@ def _kept_elsewhere(
         except (LakewardError, FileNotFoundError) as error:
             yield f"snapshot {snapshot.id} of a tag or branch cannot be read: {error}"
             continue
-        yield from _files(table, snapshot.id, entries, seen)
+        yield from _files(table, snapshot.id, entries, seen_files)
         for path, file in index:
             if path not in seen_index:
                 seen_index.add(path)
@@ -261,13 +264,13 @@ def _files(
     table: TableCore,
     snapshot_id: int,
     entries: Iterable[ManifestEntry],
-    seen: set[tuple[bytes, int, str]],
+    seen_files: set[tuple[bytes, int, str]],
 ) -> Iterator[str]:
     for entry in entries:
         identity = (entry.partition, entry.bucket, entry.file.file_name)
-        if identity in seen:
+        if identity in seen_files:
             continue
-        seen.add(identity)
+        seen_files.add(identity)
         path = entry.file.external_path or table.data_path(*identity)
         yield from _file(table, snapshot_id, path, entry.file.file_size)
 
@@ -302,11 +305,11 @@ def vector_contents(
         return
     for name, vector in vectors.items():
         rows = row_counts.get(name)
-        if rows is not None and not _fits(vector, rows):
+        if rows is not None and not _vector_fits(vector, rows):
             yield f"marks {len(vector)} rows of {name}, which has {rows}"
 
 
-def _fits(vector: Bitmap, rows: int) -> bool:
+def _vector_fits(vector: Bitmap, rows: int) -> bool:
     return 0 < len(vector) <= rows and vector.max() < rows
 
 

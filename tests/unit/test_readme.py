@@ -150,7 +150,7 @@ def test_every_configuration_is_one(tmp_path):
     blocks = [
         block
         for page in PAGES
-        if page.name != "catalog-service.md"  # a file of tokens: see its test_guide.py
+        if page.name != "catalog-service.md"  # a tokens file: see its test_guide.py
         for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     ]
     assert len(blocks) >= 6

@@ -207,7 +207,7 @@ class BackgroundCompaction:
         finally:
             self._metrics.compaction_ended(name, kind, report)
         if report is not None:
-            self._done(name, kind, report)
+            self._report_result(name, kind, report)
             if report.snapshots:
                 self._committed((name,))
             if kind == "full" and not report.planned:
@@ -221,7 +221,7 @@ class BackgroundCompaction:
         if self._open is not None and self._open.get(name) == last_written:
             self._open.pop(name, None)
 
-    def _done(self, name: str, kind: str, report: CompactReport) -> None:
+    def _report_result(self, name: str, kind: str, report: CompactReport) -> None:
         for failure in report.failures:
             _LOG.warning(
                 "a bucket could not be compacted",
@@ -269,7 +269,7 @@ class BackgroundCompaction:
         self._worker.shutdown(wait=True)
 
 
-def report_bug(done: "Future[None]") -> None:
+def report_bug(future: "Future[None]") -> None:
     """Log the failure of a task of a pool."""
-    if not done.cancelled() and (error := done.exception()) is not None:
+    if not future.cancelled() and (error := future.exception()) is not None:
         _LOG.error("maintenance stopped: internal error", exc_info=error)

@@ -274,16 +274,16 @@ def _log(run: TableRun) -> None:
         )
 
 
-def exit_code(runs: Sequence[TableRun], named: Sequence[str] = ()) -> int:
+def exit_code(runs: Sequence[TableRun], table_names: Sequence[str] = ()) -> int:
     """The process's exit code.
 
     Args:
         runs: of all tables.
-        named: tables selected by name; for these a refusal counts as a failure.
+        table_names: tables selected by name; for these a refusal counts as a failure.
     """
     errors: list[BaseException] = []
     for run in runs:
-        if run.error is not None and (run.table in named or not run.refused):
+        if run.error is not None and (run.table in table_names or not run.refused):
             errors.append(run.error)
         errors += [failure.error for failure in run.report.failures]
     if errors:

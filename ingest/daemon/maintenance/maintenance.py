@@ -131,24 +131,24 @@ class LayoutWatch:
         self._clock = clock
         self._record = record
         self._lock = threading.Lock()
-        self._changed: set[str] = set()
+        self._changed_tables: set[str] = set()
         self._wake = threading.Event()
         self._closing = threading.Event()
-        self._begun = False
+        self._started = False
         self._thread = threading.Thread(target=self._run, name="layout", daemon=True)
 
     def start(self) -> None:
         """Start with all tables; without effect the second time."""
-        if not self._begun:
-            self._begun = True
+        if not self._started:
+            self._started = True
             self.changed(self._book.progresses())
             self._thread.start()
 
     def changed(self, tables: Iterable[str]) -> None:
         """Measure tables again after commits; returns at once."""
         with self._lock:
-            self._changed.update(tables)
-            if self._changed:
+            self._changed_tables.update(tables)
+            if self._changed_tables:
                 self._wake.set()
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class LayoutWatch:
     def measure(self) -> None:
         """Measure the tables that changed; one that cannot be read keeps its old figures."""
         with self._lock:
-            names, self._changed = sorted(self._changed), set()
+            names, self._changed_tables = sorted(self._changed_tables), set()
             self._wake.clear()
         for name in names:
             if self._closing.is_set():

@@ -32,8 +32,8 @@ from ingest.daemon.requests.registry import Outcome, Pipeline
 from ingest.daemon.requests.replayed_rows import (
     Bounds,
     Decoded,
-    Kept,
     PartRows,
+    QuarantinedRecord,
     decoded,
     kept_of,
     source_records,
@@ -94,7 +94,7 @@ def newest_identifier(table: FileStoreTable, user: str) -> int:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Written:
+class WrittenTable:
     """Files of one table, not committed yet.
 
     Attributes:
@@ -113,7 +113,7 @@ def write_rows(
     parts: Sequence[PartRows],
     *,
     identifier: int,
-) -> Written:
+) -> WrittenTable:
     """Write change rows of a table.
 
     Args:
@@ -137,7 +137,7 @@ def write_rows(
             ordered = dataclasses.replace(chunk, first_offset=number)
             buckets.setdefault((chunk.partition, chunk.bucket), []).append(ordered)
     if unwritable:
-        return Written(unwritable=tuple(unwritable))
+        return WrittenTable(unwritable=tuple(unwritable))
     results = [reduced(warehouse, plan, name, group) for group in buckets.values()]
     messages = tuple(message for result in results for message in result.messages)
     failures = [result.failure for result in results if result.failure is not None]
@@ -146,8 +146,8 @@ def write_rows(
         table.delete_uncommitted(messages)
         if failures:
             raise failures[0]
-        return Written(unwritable=tuple(unwritable))
-    return Written(messages)
+        return WrittenTable(unwritable=tuple(unwritable))
+    return WrittenTable(messages)
 
 
 def change_rows(rows: pa.Table, kind: RowKind) -> pa.RecordBatch:
@@ -236,7 +236,7 @@ class _Replay:
                     positions |= set(ledger.records[name])
         if positions:
             offsets = {offset for _, _, offset in positions}
-            self._mark(chosen(self.quarantine(), Choice(), offsets=offsets), positions, {})
+            self._set_states(chosen(self.quarantine(), Choice(), offsets=offsets), positions, {})
         _LOG.warning(
             "an unfinished replay is resolved",
             extra={"event": "replay_settled", "records": len(positions)},
@@ -266,7 +266,7 @@ class _Replay:
     ) -> Decoded:
         """Decode the records with the settings in force."""
         pipeline = self._pipeline
-        records: list[Kept] = [kept_of(row) for row in rows.to_pylist()]
+        records: list[QuarantinedRecord] = [kept_of(row) for row in rows.to_pylist()]
         return decoded(
             pipeline.settings,
             self._book,
@@ -297,47 +297,49 @@ class _Replay:
                 position = f"{topic}-{partition}"
                 self._pipeline.progress(f"reading {position}: {raw.offsets[-1]} of {start}..{end}")
 
-    def write(self, found: Decoded) -> dict[str, Written]:
+    def write(self, decoded_records: Decoded) -> dict[str, WrittenTable]:
         """Write the rows of every table, without a commit."""
         written = {}
-        for name in sorted(found.rows):
-            count = sum(target == name for target in found.tables.values())
+        for name in sorted(decoded_records.rows):
+            count = sum(target == name for target in decoded_records.tables.values())
             self._pipeline.progress(f"writing {count} records to {name}")
-            written[name] = self._write(name, self._book.table(name), found.rows[name])
+            written[name] = self._write(name, self._book.table(name), decoded_records.rows[name])
         return written
 
-    def discard(self, written: Mapping[str, Written]) -> None:
+    def discard(self, written: Mapping[str, WrittenTable]) -> None:
         """Delete files that will not be committed."""
         for name, files in written.items():
             self._book.table(name).delete_uncommitted(files.messages)
 
-    def apply(self, found: Decoded, rows: pa.Table, written: Mapping[str, Written]) -> Outcome:
+    def apply(
+        self, decoded_records: Decoded, rows: pa.Table, written: Mapping[str, WrittenTable]
+    ) -> Outcome:
         """Commit, mark, and return the outcome."""
         positions = _positions(rows)
-        records: dict[str, list[Position]] = {name: [] for name in found.rows}
-        for position, name in sorted(found.tables.items()):
+        records: dict[str, list[Position]] = {name: [] for name in decoded_records.rows}
+        for position, name in sorted(decoded_records.tables.items()):
             records[name].append(position)
-        identifiers = {name: self._identifier(name) for name in sorted(found.rows)}
+        identifiers = {name: self._identifier(name) for name in sorted(decoded_records.rows)}
         if identifiers:
             self._ledger.write(Ledger(identifiers, {n: tuple(p) for n, p in records.items()}))
         for name, identifier in identifiers.items():
             self._commit(name, written[name], identifier)
-        rowless = _without_rows(found, positions)
+        rowless = _without_rows(decoded_records, positions)
         if self._book.parking.parked():
             rowless = set()  # they may be for a parked table
-        self._mark(rows, {*found.tables, *rowless}, found.bad)
+        self._set_states(rows, {*decoded_records.tables, *rowless}, decoded_records.bad)
         if identifiers:
             self._ledger.delete()
-        for table, change in found.changes:
+        for table, change in decoded_records.changes:
             facts = {"event": "schema_change", "table": table, "change": change}
             _LOG.info("schema changed", extra=facts)
-        return _outcome(found, positions, dry=False)
+        return _outcome(decoded_records, positions, dry=False)
 
-    def _write(self, name: str, table: FileStoreTable, parts: Sequence[PartRows]) -> Written:
+    def _write(self, name: str, table: FileStoreTable, parts: Sequence[PartRows]) -> WrittenTable:
         identifier = self._identifier(name)
         return write_rows(self._book.warehouse, table, name, parts, identifier=identifier)
 
-    def _commit(self, name: str, written: Written, identifier: int) -> None:
+    def _commit(self, name: str, written: WrittenTable, identifier: int) -> None:
         if written.messages:
             commit = self._book.table(name).new_commit(self._user)
             commit.commit(written.messages, identifier)
@@ -347,14 +349,14 @@ class _Replay:
         newest = newest_identifier(self._book.table(name).latest(), self._user)
         return max(self._now_ms, newest + 1)
 
-    def _mark(
-        self, rows: pa.Table, done: Collection[Position], bad: Mapping[Position, BadRecord]
+    def _set_states(
+        self, rows: pa.Table, replayed: Collection[Position], bad: Mapping[Position, BadRecord]
     ) -> None:
         """Set the state of records, and the error of those that fail again."""
         now = datetime.datetime.fromtimestamp(self._now_ms / 1000, datetime.UTC)
         documents = []
         for position, row in zip(_positions(rows), rows.to_pylist(), strict=True):
-            if position in done:
+            if position in replayed:
                 documents.append(row | {"state": REPLAYED, "replayed_at": now})
             elif position in bad:
                 error = bad[position]
@@ -379,48 +381,54 @@ def _positions(rows: pa.Table) -> list[Position]:
     return list(zip(*columns, strict=True))
 
 
-def _without_rows(found: Decoded, positions: Collection[Position]) -> set[Position]:
+def _without_rows(decoded_records: Decoded, positions: Collection[Position]) -> set[Position]:
     """Valid records without rows: filtered out, or not routed to a table."""
-    if found.deltas:
+    if decoded_records.deltas:
         return set()  # they wait for a schema change
-    return {*positions} - {*found.tables} - {*found.bad} - found.later - found.blocked
+    return (
+        {*positions}
+        - {*decoded_records.tables}
+        - {*decoded_records.bad}
+        - decoded_records.later
+        - decoded_records.blocked
+    )
 
 
-def _outcome(found: Decoded, positions: Sequence[Position], *, dry: bool) -> Outcome:
-    tables = Counter(found.tables.values())
-    classes = Counter(record.error_class for record in found.bad.values())
-    rest = _without_rows(found, positions)
+def _outcome(decoded_records: Decoded, positions: Sequence[Position], *, dry: bool) -> Outcome:
+    tables = Counter(decoded_records.tables.values())
+    classes = Counter(record.error_class for record in decoded_records.bad.values())
+    rest = _without_rows(decoded_records, positions)
     by_table = ", ".join(f"{count} to {name}" for name, count in sorted(tables.items()))
     verb = "would be replayed" if dry else "replayed"
-    text = f"{len(found.tables)} of {len(positions)} records {verb}"
+    text = f"{len(decoded_records.tables)} of {len(positions)} records {verb}"
     text += f" ({by_table})" if by_table else ""
-    if found.bad:
+    if decoded_records.bad:
         kinds = ", ".join(f"{count} {name}" for name, count in classes.most_common())
-        text += f"; {len(found.bad)} fail again ({kinds})"
-    if found.later:
-        text += f"; {len(found.later)} are ahead of their table: the stream brings them"
-    if found.blocked:
-        text += f"; {len(found.blocked)} stay: a later record of their key is in the table and can"
-        text += " not be made again, so it would be overwritten"
-    if found.deltas:
-        waiting = ", ".join(sorted({delta.target for delta in found.deltas}))
+        text += f"; {len(decoded_records.bad)} fail again ({kinds})"
+    if decoded_records.later:
+        text += f"; {len(decoded_records.later)} are ahead of their table: the stream brings them"
+    if decoded_records.blocked:
+        text += f"; {len(decoded_records.blocked)} stay: a later record of their key is in the"
+        text += " table and cannot be written again, so it would be overwritten"
+    if decoded_records.deltas:
+        waiting = ", ".join(sorted({delta.target for delta in decoded_records.deltas}))
         text += f"; the schema of {waiting} would be changed first"
     if rest:
         text += f"; {len(rest)} give no row now"
     result = {
         "chosen": len(positions),
-        "replayed": len(found.tables),
+        "replayed": len(decoded_records.tables),
         "tables": dict(tables),
         "bad": dict(classes),
-        "blocked": len(found.blocked),
-        "ahead": len(found.later),
+        "blocked": len(decoded_records.blocked),
+        "ahead": len(decoded_records.later),
         "without_rows": len(rest),
-        "rows_written": 0 if dry else _row_count(found),
-        "schema_changes": [list(change) for change in found.changes],
+        "rows_written": 0 if dry else _row_count(decoded_records),
+        "schema_changes": [list(change) for change in decoded_records.changes],
         "dry_run": dry,
     }
     return Outcome(text, result)
 
 
-def _row_count(found: Decoded) -> int:
-    return sum(part.rows.num_rows for parts in found.rows.values() for part in parts)
+def _row_count(decoded_records: Decoded) -> int:
+    return sum(part.rows.num_rows for parts in decoded_records.rows.values() for part in parts)

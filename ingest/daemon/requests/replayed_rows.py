@@ -39,7 +39,7 @@ from storage.table.table import FileStoreTable
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Kept:
+class QuarantinedRecord:
     """A record of the quarantine table.
 
     Header values that are not text are not stored exactly.
@@ -63,11 +63,11 @@ class Kept:
         return 1, self.timestamp_ms
 
 
-def kept_of(row: Mapping[str, Any]) -> Kept:
+def kept_of(row: Mapping[str, Any]) -> QuarantinedRecord:
     """The record of a row of the quarantine table."""
     pairs = orjson.loads(row["headers"]) if row["headers"] else ()
     moment = row["timestamp"]
-    return Kept(
+    return QuarantinedRecord(
         topic=row["topic"],
         partition=row["partition"],
         offset=row["offset"],
@@ -79,7 +79,7 @@ def kept_of(row: Mapping[str, Any]) -> Kept:
     )
 
 
-def raw_of(records: Sequence[Kept]) -> RawBatch:
+def raw_of(records: Sequence[QuarantinedRecord]) -> RawBatch:
     """Records of one partition, in offset order, as a source returns them."""
     first = records[0]
     return RawBatch(
@@ -106,19 +106,19 @@ def same_key(key: bytes) -> bytes:
 
 
 def checked(
-    batches: Iterable[RawBatch], chosen: Sequence[Kept], seen: set[int]
+    batches: Iterable[RawBatch], quarantined: Sequence[QuarantinedRecord], source_offsets: set[int]
 ) -> Iterator[RawBatch]:
     """The source's records, compared with the chosen ones among them.
 
     Args:
         batches: of one partition, from the first chosen record on.
-        chosen: records of the quarantine table. A compacted topic may have lost some.
-        seen: receives the offsets of those that the source has.
+        quarantined: records of the quarantine table. A compacted topic may have lost some.
+        source_offsets: receives the offsets of those that the source has.
 
     Raises:
         InvalidRequestError: the source has another record at the offset of a chosen one.
     """
-    records = {record.offset: record for record in chosen}
+    records = {record.offset: record for record in quarantined}
     for raw in batches:
         for at, offset in enumerate(raw.offsets):
             record = records.get(offset)
@@ -133,7 +133,7 @@ def checked(
                     partition=raw.partition,
                     offset=offset,
                 )
-            seen.add(offset)
+            source_offsets.add(offset)
         if len(raw):
             yield raw
 
@@ -148,7 +148,7 @@ def source_records(
         RetryableError: it did not answer.
     """
     settings = dataclasses.replace(settings, fail_on_data_loss=True)
-    for piece in _pieces(settings, topic, partition, start, end):
+    for piece in _split_range(settings, topic, partition, start, end):
         try:
             yield from open_range(piece, settings)
         except DataLossError as error:
@@ -163,7 +163,7 @@ def source_records(
             ) from error
 
 
-def _pieces(
+def _split_range(
     settings: SourceSettings, topic: str, partition: int, start: int, end: int
 ) -> Iterator[SourceRange]:
     if isinstance(settings, KafkaSourceSettings):
@@ -204,7 +204,7 @@ class KeyedRows:
     Those of the chosen records and all later ones of the same keys; only these are held in memory.
 
     Args:
-        chosen: offsets of chosen records of the partition, ascending.
+        offsets: offsets of chosen records of the partition, ascending.
         end: rows from this offset on are excluded.
         alone: whether to return only rows of the chosen records.
 
@@ -213,80 +213,82 @@ class KeyedRows:
             which no longer exists.
     """
 
-    def __init__(self, table: FileStoreTable, chosen: pa.Array, end: int, *, alone: bool) -> None:
+    def __init__(self, table: FileStoreTable, offsets: pa.Array, end: int, *, alone: bool) -> None:
         self._keys = list(table.schema.primary_keys)
-        self._chosen = chosen
+        self._offsets = offsets
         self._end = end
-        self._alone = alone or not applies_again(table)
+        self._chosen_only = alone or not applies_again(table)
         self.moves = False
-        self._known: pa.RecordBatch | None = None
-        self._kept: list[pa.RecordBatch] = []
+        self._known_keys: pa.RecordBatch | None = None
+        self._quarantined_rows: list[pa.RecordBatch] = []
         self._rows: list[pa.RecordBatch] = []
 
     def take_kept(self, rows: pa.RecordBatch) -> None:
         """Rows of the chosen records from the quarantine table; they come first."""
         rows = rows.filter(pc.less(rows.column(OFFSET_COLUMN), self._end))
         if rows.num_rows:
-            self._know(rows)
-            self._kept.append(rows)
+            self._add_keys(rows)
+            self._quarantined_rows.append(rows)
 
     def take(self, rows: pa.RecordBatch) -> None:
         """The source's next rows of the table, in offset order."""
         rows = rows.filter(pc.less(rows.column(OFFSET_COLUMN), self._end))
-        chosen_rows = rows.filter(pc.is_in(rows.column(OFFSET_COLUMN), value_set=self._chosen))
-        self._know(chosen_rows)
-        if self._alone:
+        chosen_rows = rows.filter(pc.is_in(rows.column(OFFSET_COLUMN), value_set=self._offsets))
+        self._add_keys(chosen_rows)
+        if self._chosen_only:
             rows = chosen_rows
-        elif self._known is None:
+        elif self._known_keys is None:
             return
         else:
-            rows = self._wanted(rows, self._known)
+            rows = self._rows_of_keys(rows, self._known_keys)
             self.moves |= _moves(rows) > _moves(chosen_rows)
         if rows.num_rows:
             self._rows.append(rows)
 
-    def _wanted(self, rows: pa.RecordBatch, known: pa.RecordBatch) -> pa.RecordBatch:
+    def _rows_of_keys(self, rows: pa.RecordBatch, known_keys: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of known keys, and the other rows of the same records: a key change has two."""
         offsets = rows.column(OFFSET_COLUMN)
         while True:
-            matches = rows.filter(pa.array(self._same_keys(rows, known)))
+            matches = rows.filter(pa.array(self._same_keys(rows, known_keys)))
             record_rows = rows.filter(pc.is_in(offsets, value_set=matches.column(OFFSET_COLUMN)))
             if record_rows.num_rows == matches.num_rows:
                 return record_rows
-            keys = self._know(record_rows)
-            known = known if keys is None else keys
+            keys = self._add_keys(record_rows)
+            known_keys = known_keys if keys is None else keys
 
-    def _know(self, rows: pa.RecordBatch) -> pa.RecordBatch | None:
+    def _add_keys(self, rows: pa.RecordBatch) -> pa.RecordBatch | None:
         """Add the keys of rows to the known ones, and return these."""
-        if self._alone or rows.num_rows == 0:
-            return self._known
+        if self._chosen_only or rows.num_rows == 0:
+            return self._known_keys
         keys = rows.select(self._keys)
-        all_keys = keys if self._known is None else pa.concat_batches([self._known, keys])
+        all_keys = keys if self._known_keys is None else pa.concat_batches([self._known_keys, keys])
         groups = sort_and_group(all_keys, self._keys)
         firsts = groups.starts if groups.order is None else groups.order[groups.starts]
-        self._known = all_keys.take(pa.array(np.sort(firsts)))
-        return self._known
+        self._known_keys = all_keys.take(pa.array(np.sort(firsts)))
+        return self._known_keys
 
-    def _same_keys(self, rows: pa.RecordBatch, known: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        all_keys = pa.concat_batches([known, rows.select(self._keys)])
+    def _same_keys(self, rows: pa.RecordBatch, known_keys: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        all_keys = pa.concat_batches([known_keys, rows.select(self._keys)])
         groups = sort_and_group(all_keys, self._keys)
         order = np.arange(all_keys.num_rows) if groups.order is None else groups.order
         counts = np.diff(np.r_[groups.starts, all_keys.num_rows])
-        is_known = np.add.reduceat((order < known.num_rows).astype(np.int64), groups.starts) > 0
+        is_known = (
+            np.add.reduceat((order < known_keys.num_rows).astype(np.int64), groups.starts) > 0
+        )
         mask = np.zeros(all_keys.num_rows, np.bool_)
         mask[order] = np.repeat(is_known, counts)
-        return mask[known.num_rows :]
+        return mask[known_keys.num_rows :]
 
-    def rows(self, seen: Collection[int]) -> pa.RecordBatch | None:
+    def rows(self, source_offsets: Collection[int]) -> pa.RecordBatch | None:
         """All rows to write, in offset order; None = none.
 
         Args:
-            seen: offsets of chosen records that the source had; the others come from quarantine.
+            source_offsets: offsets of chosen records in the source; others come from quarantine.
         """
-        offsets = pa.array(sorted(seen), pa.int64())
+        offsets = pa.array(sorted(source_offsets), pa.int64())
         parts = [
             rows.filter(pc.invert(pc.is_in(rows.column(OFFSET_COLUMN), value_set=offsets)))
-            for rows in self._kept
+            for rows in self._quarantined_rows
         ]
         parts = [rows for rows in (*parts, *self._rows) if rows.num_rows]
         if not parts:
@@ -326,7 +328,7 @@ class Bounds:
     """
 
     def __init__(self, reached: Mapping[str, Any], book: TableRegistry) -> None:
-        self._reached = resume_token(reached)
+        self._resume_token = resume_token(reached)
         self._floors = book.floors
         self._offsets: dict[str, OffsetMap] = {
             name: progress.offsets for name, progress in book.progresses().items()
@@ -334,12 +336,12 @@ class Bounds:
 
     def end(self, table: str, topic: str, partition: int) -> int:
         """First offset of a source partition that a table may lack."""
-        maps = (self._reached, floor_of(self._floors, table), self._offsets.get(table, {}))
+        maps = (self._resume_token, floor_of(self._floors, table), self._offsets.get(table, {}))
         return max(offsets.get(topic, {}).get(str(partition), 0) for offsets in maps)
 
     def last(self, topic: str, partition: int) -> int:
         """The largest end of any table."""
-        maps = (self._reached, *self._floors.values(), *self._offsets.values())
+        maps = (self._resume_token, *self._floors.values(), *self._offsets.values())
         return max(offsets.get(topic, {}).get(str(partition), 0) for offsets in maps)
 
 
@@ -382,7 +384,7 @@ def decoded(
     settings: Settings,
     book: TableRegistry,
     bounds: Bounds,
-    chosen: Sequence[Kept],
+    records: Sequence[QuarantinedRecord],
     *,
     now_ms: int,
     alone: bool,
@@ -397,7 +399,7 @@ def decoded(
         settings: in force.
         book: the tables.
         bounds: end offsets of the tables.
-        chosen: quarantined records, in the order of topic, partition, offset.
+        records: quarantined records, in the order of topic, partition, offset.
         now_ms: time of the replay [epoch ms].
         alone: exclude later records of the same keys.
         change: whether schemas may be changed.
@@ -425,7 +427,7 @@ def decoded(
             unwritable=tuple(unwritable),
         )
         decoding.use(plan)
-        result = _Run(decoding, book, bounds, alone, read, waiting, Decoded(plan)).run(chosen)
+        result = _Run(decoding, book, bounds, alone, read, waiting, Decoded(plan)).run(records)
         if not result.deltas or not change:
             result.changes = changes
             return result
@@ -453,16 +455,16 @@ class _Run:
     waiting: Collection[tuple[str, int, int]]
     found: Decoded
 
-    def run(self, chosen: Sequence[Kept]) -> Decoded:
-        by_source: dict[SourcePartition, list[Kept]] = {}
-        for record in chosen:
+    def run(self, records: Sequence[QuarantinedRecord]) -> Decoded:
+        by_source: dict[SourcePartition, list[QuarantinedRecord]] = {}
+        for record in records:
             by_source.setdefault((record.topic, record.partition), []).append(record)
         for source in sorted(by_source):
             self._partition(source, by_source[source])
         return self.found
 
-    def _partition(self, source: SourcePartition, chosen: Sequence[Kept]) -> None:
-        offsets = pa.array([record.offset for record in chosen], pa.int64())
+    def _partition(self, source: SourcePartition, records: Sequence[QuarantinedRecord]) -> None:
+        offsets = pa.array([record.offset for record in records], pa.int64())
         tables: dict[str, KeyedRows] = {}
 
         def rows_of(name: str) -> KeyedRows:
@@ -472,23 +474,23 @@ class _Run:
                 tables[name] = KeyedRows(table, offsets, end, alone=self.alone)
             return tables[name]
 
-        result = self._decode(raw_of(chosen))
+        result = self._decode(raw_of(records))
         for change in result.changes:
             rows_of(change.target).take_kept(change.rows)
-        self._note(source, result, {record.offset for record in chosen})
-        source_offsets, unreadable = self._later(source, chosen, rows_of)
-        blocked = self._blocked(source, chosen, unreadable)
+        self._note(source, result, {record.offset for record in records})
+        source_offsets, unreadable = self._later(source, records, rows_of)
+        blocked = self._blocked(source, records, unreadable)
         moving = {name for name, rows in tables.items() if rows.moves}
         blocked |= {
             record.offset
-            for record in chosen
+            for record in records
             if self.found.tables.get((*source, record.offset)) in moving
         }
         if blocked:
             for offset in blocked:
                 del self.found.tables[*source, offset]
                 self.found.blocked.add((*source, offset))
-            remaining = [record for record in chosen if record.offset not in blocked]
+            remaining = [record for record in records if record.offset not in blocked]
             if remaining:
                 self._partition(source, remaining)
             return
@@ -518,16 +520,19 @@ class _Run:
         return dataclasses.replace(result, changes=changes, bad=bad)
 
     def _later(
-        self, source: SourcePartition, chosen: Sequence[Kept], rows_of: Callable[[str], KeyedRows]
+        self,
+        source: SourcePartition,
+        records: Sequence[QuarantinedRecord],
+        rows_of: Callable[[str], KeyedRows],
     ) -> tuple[set[int], list[BadRecord]]:
         """Read the source: offsets of chosen records that it has, and other bad records."""
         source_offsets: set[int] = set()
         unreadable: list[BadRecord] = []
         last = self.bounds.last(*source)
-        if self.alone or chosen[0].offset >= last:
+        if self.alone or records[0].offset >= last:
             return source_offsets, unreadable
-        chosen_offsets = {record.offset for record in chosen}
-        for raw in checked(self.read(*source, chosen[0].offset, last), chosen, source_offsets):
+        chosen_offsets = {record.offset for record in records}
+        for raw in checked(self.read(*source, records[0].offset, last), records, source_offsets):
             result = self._decode(raw)
             for change in result.changes:
                 rows_of(change.target).take(change.rows)
@@ -536,7 +541,10 @@ class _Run:
         return source_offsets, unreadable
 
     def _blocked(
-        self, source: SourcePartition, chosen: Sequence[Kept], unreadable: Sequence[BadRecord]
+        self,
+        source: SourcePartition,
+        records: Sequence[QuarantinedRecord],
+        unreadable: Sequence[BadRecord],
     ) -> set[int]:
         """Offsets of valid chosen records blocked by a later record of the same key."""
         last: dict[bytes, int] = {}
@@ -551,7 +559,7 @@ class _Run:
                 last[same_key(record.key)] = record.offset
         any_key = max([keyless, *last.values()])
         blocked = set()
-        for entry in chosen:
+        for entry in records:
             name = self.found.tables.get((*source, entry.offset))
             if name is None or not applies_again(self.book.table(name)):
                 continue
@@ -560,18 +568,20 @@ class _Run:
                 blocked.add(entry.offset)
         return blocked
 
-    def _note(self, source: SourcePartition, result: DecodeResult, mine: Collection[int]) -> None:
+    def _note(
+        self, source: SourcePartition, result: DecodeResult, chosen_offsets: Collection[int]
+    ) -> None:
         """Note the outcome of chosen records; the source's copy of a record is decoded last."""
         outcome = self.found
-        for offset in mine:
+        for offset in chosen_offsets:
             outcome.bad.pop((*source, offset), None)
             outcome.tables.pop((*source, offset), None)
         for record in result.bad:
-            if record.offset in mine:
+            if record.offset in chosen_offsets:
                 outcome.bad[*source, record.offset] = record
         for change in result.changes:
             end = self.bounds.end(change.target, *source)
-            for offset in set(change.rows.column(OFFSET_COLUMN).to_pylist()) & set(mine):
+            for offset in set(change.rows.column(OFFSET_COLUMN).to_pylist()) & set(chosen_offsets):
                 if offset < end:
                     outcome.tables[*source, offset] = change.target
                 else:

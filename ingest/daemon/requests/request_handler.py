@@ -331,16 +331,16 @@ class RequestHandler:
         )
 
     def _handle(self, request: Request, kind: RequestKind, open_pipeline: OpenPipeline) -> None:
-        if request.id and self._answered(request):
+        if request.id and self._answer_next(request):
             self._files.done(request)
             return
         pipeline = open_pipeline(functools.partial(self._progress, request))
         try:
             outcome = kind.handler(pipeline, request.arguments)
         except (LakewardError, OSError) as error:
-            self._failed(request, error)
+            self._answer_failure(request, error)
         except BaseException as error:
-            self._failed(request, error)
+            self._answer_failure(request, error)
             raise
         else:
             self._answer(request, "done", outcome.text, result=outcome.result)
@@ -353,14 +353,14 @@ class RequestHandler:
         else:
             self._own.remove(request.kind)
 
-    def _answered(self, request: Request) -> bool:
+    def _answer_next(self, request: Request) -> bool:
         try:
             answer = self._files.answer(request.id)
         except CorruptDataError:
             return False
         return answer is not None and answer.final
 
-    def _failed(self, request: Request, error: BaseException) -> None:
+    def _answer_failure(self, request: Request, error: BaseException) -> None:
         if isinstance(error, LakewardError):
             facts = ", ".join(f"{key} = {value}" for key, value in error.context.items())
             text = error.message + (f" ({facts})" if facts else "")

@@ -116,14 +116,14 @@ class _Names:
     """Replaces names while it walks a schema."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Any] = {}
+        self._named_types: dict[str, Any] = {}
         self._open: set[str] = set()
 
     def tree(self, schema: Any, namespace: str) -> Any:
         if isinstance(schema, list):
             return [self.tree(part, namespace) for part in schema]
         if isinstance(schema, str):
-            return schema if schema in _PRIMITIVES else self._named(schema, namespace)
+            return schema if schema in _PRIMITIVES else self._named_type(schema, namespace)
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.tree(kind, namespace)
@@ -135,14 +135,14 @@ class _Names:
             return {**schema, "values": self.tree(schema["values"], namespace)}
         if kind == "null":
             return kind
-        return dict(schema) if kind in _PRIMITIVES else self._named(kind, namespace)
+        return dict(schema) if kind in _PRIMITIVES else self._named_type(kind, namespace)
 
     def _define(self, schema: Mapping[str, Any], kind: str, namespace: str) -> Any:
         full = schema["name"]
         if "." not in full:
             space = schema.get("namespace", namespace)
             full = f"{space}.{full}" if space else full
-        if full in self._known or full in self._open:
+        if full in self._named_types or full in self._open:
             raise SchemaTextError(f"{full} is defined twice")
         inner = full.rpartition(".")[0]
         definition = {**schema, "type": "record" if kind == "error" else kind, "name": full}
@@ -156,15 +156,15 @@ class _Names:
         else:
             definition["symbols"] = [str(symbol) for symbol in schema["symbols"]]
         self._open.remove(full)
-        self._known[full] = definition
+        self._named_types[full] = definition
         return definition
 
-    def _named(self, name: str, namespace: str) -> Any:
+    def _named_type(self, name: str, namespace: str) -> Any:
         for full in (f"{namespace}.{name}", name):
             if full in self._open:
                 raise SchemaTextError(f"{full} contains itself")
-            if full in self._known:
-                return self._known[full]
+            if full in self._named_types:
+                return self._named_types[full]
         raise SchemaTextError(f"unknown type name {name}")
 
 

@@ -362,7 +362,7 @@ class _Decoding:
         self._raw = raw
         self._headers = decoder.framing.has_headers(raw)
         self._outcome = Outcome(raw)
-        self._left: list[_Group] = []
+        self._undecoded: list[_Group] = []
         """Records for the reference path."""
         self._waiting: dict[int, tuple[int, list[_Group]]] = {}
         """By shape: the record that requests a delta, and those that wait for it."""
@@ -370,7 +370,7 @@ class _Decoding:
     def run(self) -> DecodeResult:
         for start in range(0, len(self._raw), _CHUNK):
             self._chunk(start, min(start + _CHUNK, len(self._raw)))
-        results = [self._as_json(self._left)]
+        results = [self._as_json(self._undecoded)]
         results.append(self._as_json(self._refused_waiting(results[0])))
         noted = [dataclasses.replace(result, bad=[]) for result in results]
         return united([self._outcome.finish(), *noted])
@@ -444,7 +444,7 @@ class _Decoding:
                     text = f"{refused}{said_of_text(self._raw.values[at])}"
                     self._outcome.refuse(at, EventRefusedError(refused.error_class, text))
                 else:
-                    self._left.append(_Group(self._writer(header_id), 0, [at]))
+                    self._undecoded.append(_Group(self._writer(header_id), 0, [at]))
             except FramingError as error:
                 self._outcome.refuse(at, EventRefusedError("avro", str(error)))
             except EventRefusedError as error:
@@ -455,7 +455,7 @@ class _Decoding:
     def _events(self, group: _Group) -> None:
         writer, lanes = group.writer, group.writer.lanes
         if lanes is None:
-            self._left.append(group)
+            self._undecoded.append(group)
             return
         payloads = [self._value(at)[group.begin :] for at in group.places]
         if not writer.key_names:
@@ -463,7 +463,7 @@ class _Decoding:
         for indices, events in sound_runs(lanes, payloads, writer.key_names):
             part = _Group(writer, group.begin, [group.places[index] for index in indices])
             if events is None:
-                self._left.append(part)
+                self._undecoded.append(part)
             else:
                 self._sound(part, [payloads[index] for index in indices], events)
 
@@ -486,12 +486,12 @@ class _Decoding:
             return
         shape = self._shape(source, group.writer)
         if not source.table or shape.fate in (Fate.CONFLICT, Fate.NO_KEY, Fate.REFUSED):
-            self._left.append(group)
+            self._undecoded.append(group)
         elif shape.fate is Fate.ROWS:
             self._row_events(shape, group, payloads, events)
         else:
             rows = _ROW_OPS[events.ops] | (events.ops == _DELETE)
-            self._left.append(group.only(~rows))
+            self._undecoded.append(group.only(~rows))
             if shape.fate is Fate.UNROUTED:
                 self._outcome.count("unrouted", int(rows.sum()))
             elif rows.any():
@@ -517,7 +517,7 @@ class _Decoding:
         letters = ops.tobytes().decode("latin-1")
         refused[new_rows_lacking(letters, rows.unavailable)] = True
         self._add(plan, rows, group, ops, events.stamps, ~refused)
-        self._left.append(group.only(refused & ~deletes))
+        self._undecoded.append(group.only(refused & ~deletes))
         index = np.flatnonzero(deletes)
         if len(index):
             times = events.stamps.take(pa.array(index)) if events.stamps is not None else None
@@ -535,7 +535,7 @@ class _Decoding:
             with contextlib.suppress(OddDataError):
                 rows = group.writer.lanes.deleted(payloads)
         if rows is None:
-            self._left.append(group)
+            self._undecoded.append(group)
             return
         converted = converted_rows(plan, rows, self._decoder.placeholder)
         ops = np.full(len(payloads), _DELETE, np.uint8)
@@ -543,7 +543,7 @@ class _Decoding:
         refused[converted.refused] = True
         refused[new_rows_lacking("d" * len(payloads), converted.unavailable)] = True
         self._add(plan, converted, group, ops, stamps, ~refused)
-        self._left.append(group.only(refused))
+        self._undecoded.append(group.only(refused))
 
     def _add(
         self,
@@ -552,15 +552,15 @@ class _Decoding:
         group: _Group,
         ops: npt.NDArray[np.uint8],
         stamps: pa.Array | None,
-        kept: npt.NDArray[np.bool_],
+        row_mask: npt.NDArray[np.bool_],
     ) -> None:
         columns, unavailable = rows.columns, dict(rows.unavailable)
-        if not kept.all():
-            mask = pa.array(kept)
+        if not row_mask.all():
+            mask = pa.array(row_mask)
             columns = [column.filter(mask) for column in columns]
-            unavailable = {index: absent[kept] for index, absent in unavailable.items()}
+            unavailable = {index: absent[row_mask] for index, absent in unavailable.items()}
             stamps = None if stamps is None else stamps.filter(mask)
-            group, ops = group.only(kept), ops[kept]
+            group, ops = group.only(row_mask), ops[row_mask]
         if not len(ops):
             return
         letters = ops.tobytes().decode("ascii")
@@ -577,7 +577,7 @@ class _Decoding:
         """One row event requests the delta, through the reference path; the others wait."""
         if id(shape) not in self._waiting:
             self._waiting[id(shape)] = group.places[0], []
-            self._left.append(group.within(0, 1))
+            self._undecoded.append(group.within(0, 1))
             group = group.within(1, len(group.places))
         self._waiting[id(shape)][1].append(group)
 

@@ -110,7 +110,7 @@ class Framing:
                 )
             return int.from_bytes(content, "big")
         if name == part.value[0] and content[:1] in _SIZES and len(content) == _SIZES[content[:1]]:
-            return self._before(content, _CONFLUENT_BYTES)[0]
+            return self._split_prefix(content, _CONFLUENT_BYTES)[0]
         raise FramingError(f"the header {name} holds no schema id")
 
     def prefix(self, value: bytes) -> bytes:
@@ -125,9 +125,9 @@ class Framing:
         Raises:
             FramingError: there is none.
         """
-        return self._before(value, self._id_bytes)
+        return self._split_prefix(value, self._id_bytes)
 
-    def _before(self, value: bytes, id_bytes: int) -> tuple[SchemaId, int]:
+    def _split_prefix(self, value: bytes, id_bytes: int) -> tuple[SchemaId, int]:
         magic = value[0] if value else -1
         size = {_ID: id_bytes, _GUID: _GUID_BYTES}.get(magic, 0)
         content = value[1 : 1 + size]
@@ -210,7 +210,7 @@ class WriterSchemas:
 
     def __init__(self, fetch: Callable[[SchemaId], RegisteredSchema]) -> None:
         self._fetch = fetch
-        self._known: dict[SchemaId, WriterSchema | EventRefusedError] = {}
+        self._by_id: dict[SchemaId, WriterSchema | EventRefusedError] = {}
 
     def of(self, schema_id: SchemaId, subject: str) -> WriterSchema:
         """The schema of an id.
@@ -224,13 +224,13 @@ class WriterSchemas:
                 time); class `avro`: it cannot be decoded.
             RetryableError, AccessDeniedError, InvalidRequestError: of the registry.
         """
-        cached = self._known.get(schema_id)
+        cached = self._by_id.get(schema_id)
         if cached is None:
             try:
                 registered = self._fetch(schema_id)
             except UnknownSchemaError as error:
                 raise EventRefusedError("schema_id", f"{error} subject=`{subject}`") from None
-            cached = self._known[schema_id] = _parsed(schema_id, registered)
+            cached = self._by_id[schema_id] = _parsed(schema_id, registered)
         if isinstance(cached, EventRefusedError):
             raise cached
         return cached
@@ -272,7 +272,7 @@ _REFUSALS = (FramingError, EventRefusedError, msgspec.MsgspecError, UnicodeDecod
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Kept:
+class _BadRecordExtras:
     """Headers and timestamp of a record without its batch."""
 
     record: BadRecord
@@ -356,7 +356,7 @@ class AvroRecords:
 
     def operation(self, topic: str, record: BadRecord) -> str:
         """Name of the count of a record that yielded rows."""
-        key, value, extras = [record.key], [record.value], {0: _Kept(record)}
+        key, value, extras = [record.key], [record.value], {0: _BadRecordExtras(record)}
         return self.operation_at(RawBatch(topic, 0, [record.offset], key, value, extras=extras), 0)
 
     def operation_at(self, raw: RawBatch, at: int) -> str:

@@ -59,8 +59,8 @@ class DebeziumFlat(KeyedRows):
         super().__init__(options)
         self._prefix = options.metadata_prefix
         self.members = flat_members(self._prefix)
-        self._mark = msgspec.json.encode(self._prefix)[:-1]
-        self._wanted = frozenset(options.metadata_columns)
+        self._prefix_bytes = msgspec.json.encode(self._prefix)[:-1]
+        self._metadata_columns = frozenset(options.metadata_columns)
         self._names = [
             (f"{self._prefix}source_{part}", f"{self._prefix}{part}")
             for part in ("table", "db", "schema")
@@ -70,7 +70,9 @@ class DebeziumFlat(KeyedRows):
 
     def is_column(self, name: str) -> bool:
         """Whether a member is a column, not metadata."""
-        return not self._prefix or not name.startswith(self._prefix) or name in self._wanted
+        return (
+            not self._prefix or not name.startswith(self._prefix) or name in self._metadata_columns
+        )
 
     def bare_shape(self, event: Event) -> Shape:
         """See `BareRows.bare_shape`: Debezium's encodings."""
@@ -86,7 +88,7 @@ class DebeziumFlat(KeyedRows):
         control = _control(topic, block, payload)
         if control:
             return control
-        row, metadata = self._cut(payload)
+        row, metadata = self._split_metadata(payload)
         return Event(
             source=self._source(topic, metadata),
             images=(_image(metadata, row, self._prefix),),
@@ -97,17 +99,17 @@ class DebeziumFlat(KeyedRows):
 
     # --- metadata
 
-    def _cut(self, payload: bytes) -> tuple[bytes, Mapping[str, bytes]]:
+    def _split_metadata(self, payload: bytes) -> tuple[bytes, Mapping[str, bytes]]:
         """(row, metadata) of a flattened event.
 
         The transformation puts metadata last, so usually the text is split in two. A quote inside
         of a JSON string is escaped: the mark never matches in a value. If it matches in a nested
         object, the rest after it does not parse.
         """
-        if not self._prefix or self._mark not in payload:
+        if not self._prefix or self._prefix_bytes not in payload:
             return payload, _NOTHING
-        at = payload.find(b"," + self._mark)
-        if at > 0 and not self._wanted:
+        at = payload.find(b"," + self._prefix_bytes)
+        if at > 0 and not self._metadata_columns:
             try:
                 trailer = MEMBERS.decode(b"{" + payload[at + 1 :])
             except PARSE_ERRORS:
@@ -126,11 +128,13 @@ class DebeziumFlat(KeyedRows):
         if source is None:
             if len(self._by_tokens) >= _MAX_SOURCES:
                 self._by_tokens.clear()
-            source = self._named(self.source_of_topic(topic), *map(_text, tokens))
+            source = self._source_table(self.source_of_topic(topic), *map(_text, tokens))
             self._by_tokens[topic, *tokens] = source
         return source
 
-    def _named(self, topic: SourceTable, table: str, database: str, schema: str) -> SourceTable:
+    def _source_table(
+        self, topic: SourceTable, table: str, database: str, schema: str
+    ) -> SourceTable:
         if not database and not schema:
             database, schema = topic.database, topic.schema
         return SourceTable(database, schema, table or topic.table, topic.server)

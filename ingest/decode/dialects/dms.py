@@ -85,7 +85,7 @@ class DmsJson(Dialect):
         )
         self._decode = msgspec.json.Decoder(message).decode
         self._prefix = options.before_image_prefix
-        self._mark = msgspec.json.encode(self._prefix)[:-1]
+        self._prefix_bytes = msgspec.json.encode(self._prefix)[:-1]
         self.anatomy = Anatomy(
             operations=json_tokens(_OPS),
             op=("metadata", "operation"),
@@ -133,7 +133,12 @@ class DmsJson(Dialect):
         """See `Dialect.with_table`."""
         change = event.images[0]
         row = change.before if change.op == "d" else change.after
-        if change.op not in ("u", "d") or row is None or not self._prefix or self._mark not in row:
+        if (
+            change.op not in ("u", "d")
+            or row is None
+            or not self._prefix
+            or self._prefix_bytes not in row
+        ):
             return event
         members = members_of(row, "data")
         old = self._old_names(members, key, columns, deleted=change.op == "d")

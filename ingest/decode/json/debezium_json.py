@@ -125,11 +125,11 @@ class EnvelopeOrigins:
             reader = MemberReader(ENVELOPE_MEMBERS, columns, required="op")
             self._readers[columns] = reader
         state = self._state(raw.topic)
-        messages = _cut(raw.values, state.prefix, places)
+        messages = _payloads(raw.values, state.prefix, places)
         return reader.columns(messages, lambda index: _payload(state, raw.values[places[index]]))
 
 
-def _cut(
+def _payloads(
     values: Sequence[bytes | None], prefix: bytes, places: Sequence[int]
 ) -> list[bytes | None]:
     """Payloads of messages with a prefix (empty = bare); None for any other prefix."""

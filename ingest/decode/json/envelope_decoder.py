@@ -573,12 +573,12 @@ class _Decoding:
 
 
 def _united(
-    masks: Mapping[int, np.ndarray], others: Mapping[int, np.ndarray]
+    masks: Mapping[int, np.ndarray], other_masks: Mapping[int, np.ndarray]
 ) -> Mapping[int, np.ndarray]:
     """The union of masks by column."""
-    if not others:
+    if not other_masks:
         return masks
-    return {**masks, **{n: mask | masks.get(n, False) for n, mask in others.items()}}
+    return {**masks, **{n: mask | masks.get(n, False) for n, mask in other_masks.items()}}
 
 
 def _plan_of(shape: Shape) -> RowPlan:
@@ -633,13 +633,13 @@ def _lacking(plan: RowPlan, names: "set[str] | Tokens") -> list[str]:
     ]
 
 
-def _recognises(plan: RowPlan | None, event: Event, known: RowPlan | None = None) -> bool:
+def _recognises(plan: RowPlan | None, event: Event, known_plan: RowPlan | None = None) -> bool:
     """Whether a plan that yields no rows has all of an event's columns.
 
     Args:
         plan: learned from earlier events.
         event: the event.
-        known: columns of the table; the event must have a value for some other column.
+        known_plan: columns of the table; the event must have a value for some other column.
     """
     if plan is None:
         return False
@@ -650,11 +650,11 @@ def _recognises(plan: RowPlan | None, event: Event, known: RowPlan | None = None
     befores = [image.before for image in event.images if image.op == "u" and image.before]
     if decode_all(plan.decode_row, befores)[1]:
         return False
-    if known is None:
+    if known_plan is None:
         return True
     new = [
         get
         for column, get in zip(plan.columns, plan.getters, strict=True)
-        if column.member not in known.known
+        if column.member not in known_plan.known
     ]
     return any(is_value(get(row)) for row in rows for get in new)

@@ -232,7 +232,7 @@ class Layouts:
         self._layouts: list[_Layout] = []
         self._pause = 0
         self._missed = 0
-        self._patience = _LEAST_LEARNED
+        self._learn_threshold = _LEAST_LEARNED
         self.spans = np.empty((self._stamp + 1, 2, 0), np.int32)
         self.numbers = np.empty((self._stamp + 1, 0), np.int64)
 
@@ -241,24 +241,24 @@ class Layouts:
     def learn(
         self,
         values: Sequence[bytes | None],
-        taken: Sequence[int],
+        rows: Sequence[int],
         prefix_of: Callable[[bytes], bytes],
     ) -> None:
         """Learn layouts from decoded events, periodically.
 
         Args:
             values: of a raw batch.
-            taken: positions of these events.
+            rows: positions of these events.
             prefix_of: text before the payload of a message, which `}` follows; empty = none.
         """
-        self._missed += len(taken)
-        if self._missed < self._patience or not taken:
+        self._missed += len(rows)
+        if self._missed < self._learn_threshold or not rows:
             return
-        samples = [values[at] for at in taken[:: max(1, len(taken) // _SAMPLES)]]
+        samples = [values[at] for at in rows[:: max(1, len(rows) // _SAMPLES)]]
         layouts = [self._layout_of(sample, prefix_of) for sample in samples if sample is not None]
         new = [layout for layout in layouts if layout is not None and layout not in self._layouts]
         self._missed = 0
-        self._patience = _LEAST_LEARNED if new else 2 * self._patience
+        self._learn_threshold = _LEAST_LEARNED if new else 2 * self._learn_threshold
         if new:
             self._layouts = [*self._layouts, *dict.fromkeys(new)][-_MOST_LAYOUTS:]
             self._pause = 0
@@ -276,7 +276,7 @@ class Layouts:
         if text[end:] != rest:
             raise _NoLayoutError
         whole = _Member("", start, end)
-        event = _Found(text, self.anatomy, message, whole)
+        event = _EventParts(text, self.anatomy, message, whole)
         values = self._row_values(text, event.row, event.array)
         ops, keeps_key = event.ops, 0
         if event.old is not None and ops & _U:
@@ -435,7 +435,7 @@ def _in_array(values: Sequence[_Value], row: _Member, array: _Member) -> list[_V
     return [(first, FIRST_ROW, 0), *values, (following, NEXT_ROW, 0)]
 
 
-class _Found:
+class _EventParts:
     """Parts of an event by role.
 
     Attributes:
@@ -446,7 +446,7 @@ class _Found:
         op: as `_Layout.op`.
     """
 
-    def __init__(self, text: bytes, anatomy: Anatomy, message: _Members, whole: _Member) -> None:
+    def __init__(self, text: bytes, anatomy: Anatomy, message: _Members, event: _Member) -> None:
         self._text = text
         self._anatomy = anatomy
         self._message = message
@@ -457,7 +457,7 @@ class _Found:
             raise _NoLayoutError
         self.op = ord("d") if deleted else 0 if token else ord(anatomy.default_op)
         self.ops = _D if deleted else _BITS[operation] if self.op else sum(_BITS.values())
-        row: _Member | None = whole
+        row: _Member | None = event
         if anatomy.row:
             is_other = operation == "d" and anatomy.deleted
             row = message.get(anatomy.deleted if is_other else anatomy.row)

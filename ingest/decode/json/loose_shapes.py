@@ -198,10 +198,12 @@ class LooseShape(Shape):
             return dataclasses.replace(codec, kind=Kind.LOOSE_FLOAT)  # declared FLOAT or DOUBLE
         return codec
 
-    def _fitting(self, name: str, type_: DataType, semantic: Semantic, fixed: bool) -> Codec | Fit:
+    def _fitting_codec(
+        self, name: str, type_: DataType, semantic: Semantic, fixed: bool
+    ) -> Codec | Fit:
         if name in self._names.texts:
             return self._bare_codec(name, type_) or Fit.NEVER
-        return super()._fitting(name, type_, semantic, fixed)
+        return super()._fitting_codec(name, type_, semantic, fixed)
 
     @property
     def _asks(self) -> bool:

@@ -209,12 +209,12 @@ class MemberReader:
             return nulls
         self._fill([event], strict=False)
         return [
-            _alone(decoder, bytes(get(event)))
+            _decode_token(decoder, bytes(get(event)))
             for decoder, get in zip(self._single, self._getters, strict=True)
         ]
 
 
-def _alone(decoder: "msgspec.json.Decoder[Any]", token: bytes) -> Any:
+def _decode_token(decoder: "msgspec.json.Decoder[Any]", token: bytes) -> Any:
     try:
         return None if token == b"null" else decoder.decode(token)
     except (msgspec.MsgspecError, UnicodeDecodeError):

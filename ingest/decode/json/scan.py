@@ -67,7 +67,7 @@ _leaf_inline = njit(_nrt=False, forceinline=True)
 
 
 @intrinsic
-def _word(typing, data, at):
+def _load_word(typing, data, at):
     """Eight bytes of an array from any position."""
 
     def generate(context, builder, signature, arguments):
@@ -105,15 +105,15 @@ def _trailing_zeros(typing, word):
 
 
 @_leaf_inline
-def _same(data, at, texts, text_at, size):
+def _equal_bytes(data, at, texts, text_at, size):
     k = 0
     while k + 8 <= size:
-        if _word(data, at + k) != _word(texts, text_at + k):
+        if _load_word(data, at + k) != _load_word(texts, text_at + k):
             return False
         k += 8
     if k == size:
         return True
-    differ = _word(data, at + k) ^ _word(texts, text_at + k)
+    differ = _load_word(data, at + k) ^ _load_word(texts, text_at + k)
     return (differ << np.uint64(64 - 8 * (size - k))) == 0
 
 
@@ -128,7 +128,7 @@ def _blank(data, at, end):
 @_leaf_inline
 def _is_word(data, at, end, word):
     """Whether `null` or `true` is here, as a number of 4 bytes."""
-    return at + 4 <= end and (_word(data, at) & np.uint64(0xFFFFFFFF)) == word
+    return at + 4 <= end and (_load_word(data, at) & np.uint64(0xFFFFFFFF)) == word
 
 
 _NULL = np.uint64(int.from_bytes(b"null", "little"))
@@ -181,7 +181,7 @@ def _text_end(data, at, end):
     flags = np.int64(0)
     beyond = np.uint64(0)
     while at < end:
-        word = _word(data, at)
+        word = _load_word(data, at)
         quotes, slashes = word ^ _QUOTES, word ^ _BACKSLASHES
         odd = ((quotes - _ONES) & ~quotes) | ((slashes - _ONES) & ~slashes)
         odd = (odd | ((word - _SPACES) & ~word)) & _HIGH
@@ -232,7 +232,7 @@ def _integer(data, at, end):
     first = at
     number = np.int64(0)
     while at < end:
-        word = _word(data, at)
+        word = _load_word(data, at)
         count = _digit_count(word)
         at += count
         if at - first > _MOST_DIGITS:
@@ -250,7 +250,7 @@ def _integer(data, at, end):
 @_leaf_inline
 def _digits_end(data, at, end):
     while at < end:
-        count = _digit_count(_word(data, at))
+        count = _digit_count(_load_word(data, at))
         at += count
         if count < 8:
             break
@@ -393,7 +393,7 @@ def _operation(data, at, end, texts, words):
     """(position after an operation or -1, its code)."""
     for k in range(len(words)):
         size = words[k, _TEXT_SIZE]
-        if end - at >= size and _same(data, at, texts, words[k, _TEXT_AT], size):
+        if end - at >= size and _equal_bytes(data, at, texts, words[k, _TEXT_AT], size):
             return at + size, words[k, _CODE]
     return np.int64(-1), np.int64(0)
 
@@ -420,7 +420,7 @@ def _old_row(  # noqa: C901 - one loop, as there is no recursion
         for turn in range(count):
             k = first + (guess + turn) % count
             size = names[k, _TEXT_SIZE]
-            if end - at >= size and _same(data, at, texts, names[k, _TEXT_AT], size):
+            if end - at >= size and _equal_bytes(data, at, texts, names[k, _TEXT_AT], size):
                 match = k
                 break
         if match >= 0:
@@ -467,7 +467,7 @@ def _walk(  # noqa: C901 - a step is a branch
     rows = np.int64(0)
     while True:
         size = steps[step, _TEXT_SIZE]
-        if end - at < size or not _same(data, at, texts, steps[step, _TEXT_AT], size):
+        if end - at < size or not _equal_bytes(data, at, texts, steps[step, _TEXT_AT], size):
             return 0
         at += size
         kind, slot = steps[step, _KIND], steps[step, _SLOT]
@@ -552,7 +552,7 @@ def _keeps_key(data, row, keys, spans, required):
         size = end - start
         if spans[keys[k, 1], 1, row] - before != size:
             return False
-        if not _same(data, start, data, before, size):
+        if not _equal_bytes(data, start, data, before, size):
             return False
     return True
 
@@ -725,7 +725,7 @@ def copy_texts(data, rows, begins, ends, flags, offsets, out):
             continue
         size = end - at
         for step in range(0, size, 8):
-            _put_word(out, to + step, _word(data, at + step))
+            _put_word(out, to + step, _load_word(data, at + step))
         to += size
     offsets[rows] = to
     return to

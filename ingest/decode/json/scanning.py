@@ -37,7 +37,7 @@ must have the key; the first of the names of the row's members and their number;
 before may have no other member."""
 
 
-class _Seen:
+class _EventCounter:
     events = 0
 
 
@@ -49,8 +49,8 @@ def scanner(events: int) -> Any:
     """
     scan = loading.loaded(loading.SCAN)
     if scan is None:
-        _Seen.events += events
-        if _Seen.events >= _WORTH_LOADING:
-            _Seen.events = 0
+        _EventCounter.events += events
+        if _EventCounter.events >= _WORTH_LOADING:
+            _EventCounter.events = 0
             loading.load()
     return scan or loading.loaded(loading.SCAN)

@@ -151,14 +151,14 @@ class TopicState:
                 return block, value[len(prefix) : -1], prefix
         try:
             parts = split_message(value)
-            return self._remembered(parts), parts.payload, parts.prefix
+            return self._cached_block(parts), parts.payload, parts.prefix
         except msgspec.ValidationError as error:
             why = f"the member schema is no schema block of Connect: {error}"
             raise EventRefusedError("envelope", why + said_of(value)) from None
         except PARSE_ERRORS as error:
             raise EventRefusedError("json", f"{error}{said_of(value)}") from None
 
-    def _remembered(self, parts: SplitMessage) -> SchemaBlock | None:
+    def _cached_block(self, parts: SplitMessage) -> SchemaBlock | None:
         if parts.block is None:
             return None
         block = self.blocks.get(parts.block)

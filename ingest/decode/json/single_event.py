@@ -214,17 +214,17 @@ def decode_images(
         tokens = as_members(plan, tokens)
         before = {name: tokens[name] for name in plan.key_names if name in tokens}
         old = _deleted(plan, before, None, placeholder)
-        return _moved(old, values, ts_ms, missing, keeps)
+        return _key_change_rows(old, values, ts_ms, missing, keeps)
     _require_before(plan, before)
     if not before or not _key_changed(plan, before, values, placeholder):
         return [SingleRow(RowKind.UPDATE_AFTER, values, ts_ms, missing)]
     if keeps:
         _require_old_row(plan, missing)
     old = _deleted(plan, before, None, placeholder)
-    return _moved(old, values, ts_ms, missing, keeps)
+    return _key_change_rows(old, values, ts_ms, missing, keeps)
 
 
-def _moved(
+def _key_change_rows(
     old: tuple[Any, ...],
     new: tuple[Any, ...],
     ts_ms: int | None,
@@ -237,12 +237,12 @@ def _moved(
     ]
 
 
-def _require_sent(plan: RowPlan, missing: Sequence[int], why: str) -> None:
+def _require_sent(plan: RowPlan, unsent: Sequence[int], reason: str) -> None:
     """Refuse unsent values if there is no older row to take them from."""
-    if missing and plan.target.toast is Toast.KEEP:
-        names = ", ".join(plan.columns[index].name for index in missing)
+    if unsent and plan.target.toast is Toast.KEEP:
+        names = ", ".join(plan.columns[index].name for index in unsent)
         raise EventRefusedError(
-            "unavailable_value", f"column {names}: {why}, and the source did not send the value"
+            "unavailable_value", f"column {names}: {reason}, and the source did not send the value"
         )
 
 
@@ -282,10 +282,10 @@ def _value(column: PlanColumn, tokens: Tokens, placeholder: Placeholder) -> Any:
     except UnavailableValueError as error:
         raise EventRefusedError("unavailable_value", f"column {column.name}: {error}") from None
     except ValueRefusedError as error:
-        raise _refused(column, tokens, error) from None
+        raise _value_error(column, tokens, error) from None
 
 
-def _refused(column: PlanColumn, tokens: Tokens, error: ValueRefusedError) -> EventRefusedError:
+def _value_error(column: PlanColumn, tokens: Tokens, error: ValueRefusedError) -> EventRefusedError:
     kind = "unrepresentable" if isinstance(error, UnrepresentableError) else "type"
     value = shown_value(tokens.get(column.member, NULL))
     label = f"column {column.name} ({type_name(column.type)})"
@@ -387,5 +387,5 @@ def _deleted_value(
     except UnavailableValueError:
         return None
     except ValueRefusedError as error:
-        refused[number] = _refused(column, before, error)
+        refused[number] = _value_error(column, before, error)
         return None

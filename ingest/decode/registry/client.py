@@ -195,7 +195,7 @@ class SchemaRegistry:
         self._clock = clock or SystemClock()
         self._getter = JsonGetter(settings)
         self._lock = threading.Lock()
-        self._known: dict[SchemaId, RegisteredSchema] = {}
+        self._by_id: dict[SchemaId, RegisteredSchema] = {}
         self._versions: dict[tuple[str, int], RegisteredSchema] = {}
         self._unknown: dict[SchemaId, float] = {}
         self._waited_until = 0.0
@@ -209,13 +209,13 @@ class SchemaRegistry:
             AccessDeniedError: the credentials were refused.
             InvalidRequestError: the server is not a schema registry.
         """
-        cached = self._known.get(schema_id)
+        cached = self._by_id.get(schema_id)
         if cached is not None:
             return cached
         with self._lock:
-            if schema_id not in self._known:
-                self._known[schema_id] = self._fetched(schema_id)
-            return self._known[schema_id]
+            if schema_id not in self._by_id:
+                self._by_id[schema_id] = self._fetched(schema_id)
+            return self._by_id[schema_id]
 
     def subjects(self) -> int:
         """How many subjects the registry has: whether it can be reached, and is one.

@@ -69,7 +69,7 @@ def exact_numbers(
         content = b",".join(values)
     except TypeError:  # an absent member
         content = b",".join([b"null" if v is None else v for v in values])
-    texts = _cut(content)
+    texts = _split_list(content)
     require(len(texts) == len(values), "no number")  # an array or object, a text with a comma
     if b"null" in content:
         texts = pc.if_else(pc.equal(texts, "null"), pa.scalar(None, pa.string()), texts)
@@ -116,7 +116,7 @@ def _longest(texts: pa.Array) -> int:
 
 def _shortest(floats: pa.Array) -> pa.Array:
     """The shortest texts of finite numbers."""
-    return _cut(_listed(floats)) if len(floats) else pa.array([], pa.string())
+    return _split_list(_listed(floats)) if len(floats) else pa.array([], pa.string())
 
 
 def _listed(floats: pa.Array) -> bytes:
@@ -124,7 +124,7 @@ def _listed(floats: pa.Array) -> bytes:
     return orjson.dumps(floats.to_numpy(zero_copy_only=False), option=_NUMPY)[1:-1]
 
 
-def _cut(listed: bytes) -> pa.Array:
+def _split_list(listed: bytes) -> pa.Array:
     return pc.split_pattern(pa.array([listed], pa.string()), ",").values
 
 

@@ -84,12 +84,12 @@ _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 """Period after which the calendar repeats."""
 
 
-def _infinite(codec: Codec, sign: int, shown: object) -> int | None:
+def _infinite(codec: Codec, sign: int, literal: object) -> int | None:
     """What an infinity becomes."""
     if codec.infinity is Infinity.REFUSE:
         name = "infinity" if sign > 0 else "-infinity"
         raise UnrepresentableError(
-            f"{shown} is {name}, which {type_name(codec.type)} does not have; sink.type.mapping "
+            f"{literal} is {name}, which {type_name(codec.type)} does not have; sink.type.mapping "
             "infinity-to-null or infinity-to-bounds replaces it"
         )
     return bound_of(codec.arrow, sign) if codec.infinity is Infinity.BOUNDS else None
@@ -173,7 +173,7 @@ def _clock_nanos(parts: Sequence[str | None]) -> int:
     return ((hour * 60 + minute) * 60 + second) * 10**9 + int(fraction.ljust(9, "0"))
 
 
-def _cut(codec: Codec, text: str) -> str:
+def _truncated(codec: Codec, text: str) -> str:
     return re.sub(*cut_pattern(codec.arrow.unit), text) if codec.cuts else text
 
 
@@ -182,7 +182,7 @@ def _zoned(codec: Codec, token: bytes) -> int | None:
     sign = sign_of_text(text)
     if sign:
         return _infinite(codec, sign, text)
-    parts = _matched(_ZONED_TEXT, _cut(codec, text), "timestamp with offset")
+    parts = _matched(_ZONED_TEXT, _truncated(codec, text), "timestamp with offset")
     nanos = _day_number(*parts[:3]) * _DAY_MS * 1_000_000 + _clock_nanos(parts[3:7])
     side, hours, minutes = parts[7], int(parts[8] or 0), int(parts[9] or 0)
     if hours > 23 or minutes > 59:
@@ -213,7 +213,7 @@ def _iso_timestamp(codec: Codec, token: bytes) -> int | None:
     sign = sign_of_text(text)
     if sign:
         return _infinite(codec, sign, text)
-    parts = _matched(_LOCAL_TEXT, _cut(codec, text), "ISO timestamp")
+    parts = _matched(_LOCAL_TEXT, _truncated(codec, text), "ISO timestamp")
     nanos = _day_number(*parts[:3]) * _DAY_MS * 1_000_000 + _clock_nanos(parts[3:])
     return _instant(codec, nanos)
 
@@ -335,7 +335,7 @@ def _single(codec: Codec, token: bytes) -> float:
     return number
 
 
-def _fitting(codec: Codec, value: Any) -> Any:
+def _require_length(codec: Codec, value: Any) -> Any:
     limit = codec.type.length if isinstance(codec.type, AtomicType) else 0
     if limit and len(value) > limit:
         raise ValueRefusedError(f"{len(value)} is longer than the column's length {limit}")
@@ -343,17 +343,17 @@ def _fitting(codec: Codec, value: Any) -> Any:
 
 
 def _text(codec: Codec, token: bytes) -> str:
-    return _fitting(codec, string_of(token, "a string"))
+    return _require_length(codec, string_of(token, "a string"))
 
 
 def _struct(codec: Codec, token: bytes) -> str:
     if token[:1] == b"{":
-        return _fitting(codec, struct_text(token))
+        return _require_length(codec, struct_text(token))
     return _text_or_json(codec, token)
 
 
 def _any_text(codec: Codec, token: bytes) -> str:
-    return _fitting(codec, any_text(token))
+    return _require_length(codec, any_text(token))
 
 
 def _named_by(
@@ -366,18 +366,18 @@ def _named_by(
             label = name(value, codec.members)
         except ConversionError as error:
             raise ValueRefusedError(str(error)) from None
-        return None if label is None else _fitting(codec, label)
+        return None if label is None else _require_length(codec, label)
 
     return text
 
 
 def _base64_text(codec: Codec, token: bytes) -> str:
     _decoded_base64(token)
-    return _fitting(codec, string_of(token, "base64 text"))
+    return _require_length(codec, string_of(token, "base64 text"))
 
 
 def _utf8(codec: Codec, token: bytes) -> bytes:
-    return _fitting(codec, string_of(token, "a string").encode())
+    return _require_length(codec, string_of(token, "a string").encode())
 
 
 def _as_text(codec: Codec, token: bytes) -> str | None:
@@ -386,12 +386,12 @@ def _as_text(codec: Codec, token: bytes) -> str | None:
     value = _decoded(codec.element, token)
     texts = texts_of(storage_column(codec.element.arrow, [value]), codec.element.type)
     text: str | None = texts[0].as_py()
-    return None if text is None else _fitting(codec, text)
+    return None if text is None else _require_length(codec, text)
 
 
 def _text_or_json(codec: Codec, token: bytes) -> str:
     if token[:1] in b"{[":  # `_loosely` has parsed it: it is well-formed UTF-8
-        return _fitting(codec, token.decode())
+        return _require_length(codec, token.decode())
     if codec.element is not None and token[:1] != b'"':
         return _other_text(codec, codec.element, token)
     return _text(codec, token)
@@ -408,9 +408,9 @@ def _other_text(codec: Codec, natural: Codec, token: bytes) -> str:
     try:
         value = _decoded(natural, token)
         texts = texts_of(storage_column(natural.arrow, [value]), natural.type)
-        return _fitting(codec, texts[0].as_py())
+        return _require_length(codec, texts[0].as_py())
     except ValueRefusedError:
-        return _fitting(codec, token.decode())
+        return _require_length(codec, token.decode())
 
 
 def _decoded_base64(token: bytes, altchars: bytes | None = None) -> bytes:
@@ -422,20 +422,20 @@ def _decoded_base64(token: bytes, altchars: bytes | None = None) -> bytes:
 
 
 def _base64(codec: Codec, token: bytes) -> bytes:
-    return _fitting(codec, _decoded_base64(token))
+    return _require_length(codec, _decoded_base64(token))
 
 
 def _base64_url(codec: Codec, token: bytes) -> bytes:
     if b"+" in token or b"/" in token:
         raise refusal("URL-safe base64")
-    return _fitting(codec, _decoded_base64(token, b"-_"))
+    return _require_length(codec, _decoded_base64(token, b"-_"))
 
 
 def _hex(codec: Codec, token: bytes) -> bytes:
     text = string_of(token, "hexadecimal text")
     if re.fullmatch(r"([0-9a-fA-F]{2})*", text) is None:
         raise refusal("hexadecimal text")
-    return _fitting(codec, bytes.fromhex(text))
+    return _require_length(codec, bytes.fromhex(text))
 
 
 # --- decimals
@@ -452,7 +452,7 @@ def _exact(codec: Codec, number: decimal.Decimal) -> Any:
         return _fitting_integer(codec, int(number))
     if not pa.types.is_decimal(arrow):
         try:
-            return _fitting(codec, plain_digits(number))
+            return _require_length(codec, plain_digits(number))
         except ConversionError as error:
             raise ValueRefusedError(str(error)) from None
     try:
@@ -516,7 +516,7 @@ def _variable_decimal(codec: Codec, token: bytes) -> Any:
 def _bits(codec: Codec, token: bytes) -> int | bytes:
     data = _decoded_base64(token)
     if pa.types.is_binary(codec.arrow):
-        return _fitting(codec, data[::-1].rjust(codec.width, b"\0"))
+        return _require_length(codec, data[::-1].rjust(codec.width, b"\0"))
     return _fitting_integer(codec, int.from_bytes(data, "little"))
 
 
@@ -550,7 +550,7 @@ def _element(codec: Codec, token: bytes) -> Any:
 
 def _latin1(codec: Codec, token: bytes) -> bytes:
     try:
-        return _fitting(codec, string_of(token, "text of bytes").encode("latin-1"))
+        return _require_length(codec, string_of(token, "text of bytes").encode("latin-1"))
     except UnicodeEncodeError as error:
         raise ValueRefusedError(f"a character is no byte: {error}") from None
 

@@ -94,7 +94,7 @@ class Placeholder:
         if codec.kind is Kind.ARRAY:
             return self._suspect_lists(codec, column)
         if codec.kind in _TEXT_KINDS:
-            masks = [pc.match_substring(column, needle) for needle in self._found(column)]
+            masks = [pc.match_substring(column, needle) for needle in self._present_needles(column)]
         else:
             masks = [pc.equal(column, form) for form in self._forms(codec)]
         if codec.kind in _DOCUMENTS:
@@ -135,7 +135,7 @@ class Placeholder:
         commas = pc.count_substring(column, ",")
         return texts + [pc.and_(lists, pc.equal(commas, size - 1)) for size in sizes]
 
-    def _found(self, column: pa.Array) -> list[bytes]:
+    def _present_needles(self, column: pa.Array) -> list[bytes]:
         data = column.buffers()[2]
         content = b"" if data is None else data.to_pybytes()
         return [needle for needle in self._needles if needle in content]

@@ -45,8 +45,8 @@ class TableNames:
 
     def __init__(self, *, per_table: bool = True, most: int = 500) -> None:
         self._per_table = per_table
-        self._most = most
-        self._known: set[str] = set()
+        self._max_tables = most
+        self._tables: set[str] = set()
         self._logged = False
         self._lock = threading.Lock()
 
@@ -55,15 +55,15 @@ class TableNames:
         if not self._per_table or not table:
             return ""
         with self._lock:
-            if table in self._known or len(self._known) < self._most:
-                self._known.add(table)
+            if table in self._tables or len(self._tables) < self._max_tables:
+                self._tables.add(table)
                 return table
             logged, self._logged = self._logged, True
         if not logged:
             _LOG.warning(
                 "more tables than metrics.max.tables: the others share table=%r",
                 OTHER_TABLES,
-                extra={"event": "metrics_tables", "limit": self._most, "table": table},
+                extra={"event": "metrics_tables", "limit": self._max_tables, "table": table},
             )
         return OTHER_TABLES
 
@@ -121,9 +121,11 @@ class Instruments:
 
     def _child(self, name: str, labels: Labels) -> Any:
         counting = self._counting[name]
-        return counting.labels(*self._named(self._rows[name], labels)) if labels else counting
+        return (
+            counting.labels(*self._table_labels(self._rows[name], labels)) if labels else counting
+        )
 
-    def _named(self, row: Metric, labels: Labels) -> Labels:
+    def _table_labels(self, row: Metric, labels: Labels) -> Labels:
         if "table" not in row.labels:
             return labels
         place = row.labels.index("table")
@@ -131,7 +133,7 @@ class Instruments:
 
     def set(self, name: str, value: float, *labels: str) -> None:
         """Set one series of a gauge."""
-        self._named(self._rows[name], labels)  # tables are known in the order they are met
+        self._table_labels(self._rows[name], labels)  # tables are known in the order they are met
         with self._lock:
             self._gauges[name][labels] = value
 
@@ -143,7 +145,7 @@ class Instruments:
     def replace(self, name: str, values: Values) -> None:
         """Replace all series of a gauge."""
         for labels in sorted(values):
-            self._named(self._rows[name], labels)
+            self._table_labels(self._rows[name], labels)
         with self._lock:
             self._gauges[name] = dict(values)
 
@@ -178,7 +180,7 @@ class Instruments:
         place = row.labels.index("table")
         series: dict[Labels, float] = {}
         for labels, value in values.items():
-            group = self._named(row, labels)
+            group = self._table_labels(row, labels)
             if group[place] == labels[place]:
                 series[group] = value
             elif row.fold:

@@ -105,12 +105,12 @@ class History:
     def document(self) -> dict[str, Any]:
         """Return the last hour, oldest first; null = unknown."""
         with self._lock:
-            return self._shown(self._series)
+            return self._series_document(self._series)
 
     def of_table(self, table: str) -> dict[str, Any]:
         """Return the last hour of a table."""
         with self._lock:
-            return self._shown(self._tables.get(table, {}))
+            return self._series_document(self._tables.get(table, {}))
 
     def sparks(self, name: str) -> dict[str, list[float | None]]:
         """Return one series of every table as `SPARK_POINTS` means, oldest first."""
@@ -121,12 +121,12 @@ class History:
                 if name in rings
             }
 
-    def _shown(self, series: Mapping[str, _Ring]) -> dict[str, Any]:
+    def _series_document(self, series: Mapping[str, _Ring]) -> dict[str, Any]:
         count = min(KEPT, self._newest + 1)
         document: dict[str, Any] = {"every_s": EVERY_S}
         for name, ring in series.items():
             values = ring.last(self._newest)[KEPT - count :]
-            document[name] = [None if math.isnan(value) else _short(value) for value in values]
+            document[name] = [None if math.isnan(value) else _rounded(value) for value in values]
         return document
 
     def _number(self, now_s: float) -> int:
@@ -146,11 +146,11 @@ def _means(values: list[float]) -> list[float | None]:
     means: list[float | None] = []
     for start in range(0, size * SPARK_POINTS, size):
         numbers = [value for value in values[start : start + size] if not math.isnan(value)]
-        means.append(_short(sum(numbers) / len(numbers)) if numbers else None)
+        means.append(_rounded(sum(numbers) / len(numbers)) if numbers else None)
     return means
 
 
-def _short(value: float) -> float:
+def _rounded(value: float) -> float:
     """Round to three digits, which is enough for a chart."""
     return float(f"{value:.3g}") if abs(value) < 1000 else float(round(value))
 
@@ -170,7 +170,7 @@ class TableFacts:
 
     def __init__(self) -> None:
         self._facts: dict[str, dict[str, Any]] = {}
-        self._marks: dict[str, deque[tuple[float, int]]] = {}
+        self._record_counts: dict[str, deque[tuple[float, int]]] = {}
         self._quarantine: dict[str, dict[str, int]] = {}
         self._classes: dict[str, int] = {}
 
@@ -216,7 +216,7 @@ class TableFacts:
         """Return rows per second of each table over the last `over_s` [s]; call it periodically."""
         rates: dict[str, float] = {}
         for table, facts in self._facts.items():
-            marks = self._marks.setdefault(table, deque(maxlen=400))
+            marks = self._record_counts.setdefault(table, deque(maxlen=400))
             marks.append((now_s, facts["rows"]))
             while len(marks) > 2 and marks[1][0] <= now_s - over_s:
                 marks.popleft()
@@ -295,7 +295,7 @@ class StatusBoard:
         self._batch: dict[str, Any] = {"in_progress": False, "done": 0, "last": None}
         self._tables = TableFacts()
         self._records = 0
-        self._marks: deque[tuple[float, int]] = deque(maxlen=400)
+        self._record_counts: deque[tuple[float, int]] = deque(maxlen=400)
         self._offsets: dict[str, dict[str, int]] = {}
         self._facts: dict[str, Any] = {}
         self._alive: Callable[[], bool] | None = None
@@ -376,11 +376,13 @@ class StatusBoard:
         with self._lock:
             rates = self._tables.mark(now_s, self._rate_s)
             parked = self._tables.parked()
-            self._marks.append((now_s, self._records))
-            while len(self._marks) > 2 and self._marks[1][0] <= now_s - self._rate_s:
-                self._marks.popleft()
-            took_s = now_s - self._marks[0][0]
-            records = (self._records - self._marks[0][1]) / took_s if took_s > 0 else 0.0
+            self._record_counts.append((now_s, self._records))
+            while (
+                len(self._record_counts) > 2 and self._record_counts[1][0] <= now_s - self._rate_s
+            ):
+                self._record_counts.popleft()
+            took_s = now_s - self._record_counts[0][0]
+            records = (self._records - self._record_counts[0][1]) / took_s if took_s > 0 else 0.0
         tables = {
             table: {"rows_per_s": rate, "freshness_s": freshness_s.get(table)}
             for table, rate in rates.items()

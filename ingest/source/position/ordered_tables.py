@@ -129,18 +129,18 @@ def epochs_of(schema: TableSchema) -> Epochs:
         ) from error
 
 
-def added_epochs(schema: TableSchema, found: Sequence[tuple[str, int]]) -> str | None:
+def added_epochs(schema: TableSchema, observed_epochs: Sequence[tuple[str, int]]) -> str | None:
     """The option's text with more epochs; None when all are in it.
 
     Args:
         schema: of the table.
-        found: (server, moment) pairs. Of each server only the earliest is added now, as it may
-            explain the others.
+        observed_epochs: (server, moment) pairs. Of each server only the earliest is added now, as
+            it may explain the others.
     """
     current = epochs_of(schema)
     epochs = {server: list(moments) for server, moments in current.items()}
-    for server in sorted({server for server, _ in found}):
-        moment = min(m for s, m in found if s == server)
+    for server in sorted({server for server, _ in observed_epochs}):
+        moment = min(m for s, m in observed_epochs if s == server)
         if moment not in epochs.setdefault(server, []):
             epochs[server] = sorted([*epochs[server], moment])
     if {server: tuple(moments) for server, moments in epochs.items()} == dict(current):

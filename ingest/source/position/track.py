@@ -42,11 +42,11 @@ StoredPositions = Mapping[str, Mapping[str, Mapping[str, list[Any]]]]
 """Highest positions of one table as JSON values, by server, topic and partition."""
 
 
-def merged_positions(known: StoredPositions, newer: StoredPositions) -> StoredPositions:
+def merged_positions(stored: StoredPositions, newer: StoredPositions) -> StoredPositions:
     """The newer of each source partition."""
     merged: dict[str, dict[str, dict[str, list[Any]]]] = {
         server: {topic: dict(parts) for topic, parts in topics.items()}
-        for server, topics in known.items()
+        for server, topics in stored.items()
     }
     for server, topics in newer.items():
         for topic, parts in topics.items():
@@ -55,16 +55,16 @@ def merged_positions(known: StoredPositions, newer: StoredPositions) -> StoredPo
 
 
 def positions_property(
-    stream: str, known: StoredPositions, newer: StoredPositions
+    stream: str, stored: StoredPositions, newer: StoredPositions
 ) -> dict[str, str]:
     """The property of a commit; none for tables in the order of arrival.
 
     Args:
         stream: the stream's name.
-        known: the table's positions before the batch.
+        stored: the table's positions before the batch.
         newer: those after the batch, of the source partitions in it.
     """
-    merged = merged_positions(known, newer)
+    merged = merged_positions(stored, newer)
     if not merged:
         return {}
     text = orjson.dumps(merged, option=orjson.OPT_SORT_KEYS).decode()
@@ -116,7 +116,7 @@ class Highest:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Placed:
+class RowPositions:
     """Positions of some rows.
 
     Attributes:
@@ -186,7 +186,7 @@ class Track:
         self._epochs = np.array(epochs, np.int64)
         self.highest = highest
 
-    def place(self, origin: pa.RecordBatch) -> Placed:
+    def place(self, origin: pa.RecordBatch) -> RowPositions:
         """Positions of the next rows; `highest` is then the one after them.
 
         Args:
@@ -212,7 +212,7 @@ class Track:
         restarted &= newest[:-1] != _NEVER
         sources = self._sources(ranks, first, running, exact)
         columns = tuple(column.take(sources) for column in before)
-        placed = Placed(
+        placed = RowPositions(
             (columns[0], columns[1], columns[2], columns[3]),
             self._highest_after(before, epochs, ranks, first, newest),
             int((falls & ~in_snapshot(metadata["snapshot"])).sum()),
@@ -221,8 +221,8 @@ class Track:
         self.highest = placed.highest
         return placed
 
-    def _moments(self, stamps: pa.Array, own: _Mask) -> tuple[_Numbers, _Mask]:
-        dated = stamps.is_valid().to_numpy(zero_copy_only=False) & own
+    def _moments(self, stamps: pa.Array, mask: _Mask) -> tuple[_Numbers, _Mask]:
+        dated = stamps.is_valid().to_numpy(zero_copy_only=False) & mask
         return stamps.fill_null(0).to_numpy(), dated
 
     def _stacked(self, epochs: _Numbers, parts: Sequence[pa.Array]) -> list[pa.Array]:
@@ -234,10 +234,10 @@ class Track:
             stacked.append(pa.concat_arrays([pa.array([value], type_), part.cast(type_)]))
         return stacked
 
-    def _ranks(self, stacked: Sequence[pa.Array], own: _Mask) -> tuple[_Numbers, int]:
+    def _ranks(self, stacked: Sequence[pa.Array], mask: _Mask) -> tuple[_Numbers, int]:
         """Per row its rank in the order of positions, -1 for none; and that of the highest."""
-        chosen = np.flatnonzero(np.r_[self.highest.position is not None, own])
-        ranks = np.full(len(own) + 1, -1, np.int64)
+        chosen = np.flatnonzero(np.r_[self.highest.position is not None, mask])
+        ranks = np.full(len(mask) + 1, -1, np.int64)
         if len(chosen):
             complete = len(chosen) == len(ranks)
             columns = [c if complete else c.take(pa.array(chosen)) for c in stacked]

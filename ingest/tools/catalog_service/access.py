@@ -95,7 +95,7 @@ class Tokens:
         self._files: tuple[Path, ...] = ()
         self._entries: list[tuple[bytes, Principal]] = []
         self._load()
-        self._seen = self._versions()
+        self._read_versions = self._versions()
         self._checked_s = now_s()
 
     def principal(self, token: str) -> Principal | None:
@@ -115,9 +115,9 @@ class Tokens:
                 return
             self._checked_s = now_s
             versions = self._versions()
-            if versions == self._seen:
+            if versions == self._read_versions:
                 return
-            self._seen = versions
+            self._read_versions = versions
             try:
                 self._load()
             except LakewardError as error:
@@ -127,7 +127,7 @@ class Tokens:
                     extra={"event": "tokens_unreadable", "path": self._path},
                 )
                 return
-            self._seen = self._versions()
+            self._read_versions = self._versions()
             count = len(self._entries)
             _LOG.info("tokens reloaded", extra={"event": "tokens_read", "tokens": count})
 
@@ -139,30 +139,30 @@ class Tokens:
             document = yaml.safe_load(self._path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise InvalidOptionError(
-                "the token file cannot be read", detail=str(error), path=self._path
+                "the tokens file cannot be read", detail=str(error), path=self._path
             ) from error
         rows = document.get("tokens") if isinstance(document, dict) else None
         if not isinstance(rows, list) or not rows or document.keys() != {"tokens"}:
-            raise self._refused("it has one key `tokens`, a list of at least one token")
+            raise self._option_error("it has one key `tokens`, a list of at least one token")
         entries = [self._entry(row) for row in rows]
         names = [principal.name for _, principal in entries]
         if len(set(names)) < len(names):
-            raise self._refused("two tokens have the same name")
+            raise self._option_error("two tokens have the same name")
         if len({digest for digest, _ in entries}) < len(entries):
-            raise self._refused("two entries have the same token")
+            raise self._option_error("two entries have the same token")
         files = [row["token_file"] for row in rows if "token_file" in row]
-        self._entries, self._files = entries, tuple(self._beside(name) for name in files)
+        self._entries, self._files = entries, tuple(self._sibling(name) for name in files)
 
     def _entry(self, row: Any) -> tuple[bytes, Principal]:
         if not isinstance(row, dict) or not isinstance(row.get("name"), str) or not row["name"]:
-            raise self._refused("a token has a `name`")
+            raise self._option_error("a token has a `name`")
         name = row["name"]
         unknown = [str(key) for key in row if key not in _KEYS]
         if unknown:
-            raise self._refused(f"there are {', '.join(_KEYS)}", token=name, key=unknown[0])
+            raise self._option_error(f"there are {', '.join(_KEYS)}", token=name, key=unknown[0])
         sources = [key for key in _SOURCES if key in row]
         if len(sources) != 1:
-            raise self._refused(f"give one of {', '.join(_SOURCES)}", token=name)
+            raise self._option_error(f"give one of {', '.join(_SOURCES)}", token=name)
         digest = self._digest(sources[0], str(row[sources[0]]), name)
         return digest, Principal(name, self._names(row, "read"), self._names(row, "write"))
 
@@ -173,33 +173,35 @@ class Tokens:
             except ValueError:
                 digest = b""
             if len(digest) != hashlib.sha256().digest_size:
-                raise self._refused("`sha256` has 64 hexadecimal digits, in quotes", token=name)
+                raise self._option_error(
+                    "`sha256` has 64 hexadecimal digits, in quotes", token=name
+                )
             return digest
         if source == "token_env":
             token = self._environment.get(value, "")
         else:
             try:
-                token = self._beside(value).read_text(encoding="utf-8")
+                token = self._sibling(value).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
-                raise self._refused(f"its file cannot be read: {error}", token=name) from error
+                raise self._option_error(f"its file cannot be read: {error}", token=name) from error
         token = token.strip()
         if len(token) < _SHORTEST:
             hint = f"a token has at least {_SHORTEST} characters: `openssl rand -hex 32`"
-            raise self._refused(hint, token=name, source=value)
+            raise self._option_error(hint, token=name, source=value)
         return hashlib.sha256(token.encode()).digest()
 
     def _names(self, row: Mapping[str, Any], key: str) -> frozenset[str]:
         names = row.get(key) or []
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise self._refused(f"`{key}` is a list of databases", token=row["name"])
+            raise self._option_error(f"`{key}` is a list of databases", token=row["name"])
         return frozenset(names)
 
-    def _beside(self, name: str) -> Path:
+    def _sibling(self, name: str) -> Path:
         return self._path.parent / name
 
-    def _refused(self, hint: str, **context: str) -> InvalidOptionError:
+    def _option_error(self, hint: str, **context: str) -> InvalidOptionError:
         return InvalidOptionError(
-            "the token file is invalid", hint=hint, path=self._path, **context
+            "the tokens file is invalid", hint=hint, path=self._path, **context
         )
 
 

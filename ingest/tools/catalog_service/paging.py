@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from ingest.tools.catalog_service.protected import Call, Failure
 
-__all__ = ["MOST", "matching", "page"]
+__all__ = ["MAX_RESULTS", "matching", "page"]
 
-MOST = 1000
+MAX_RESULTS = 1000
 """Names in a page, unless the client requests fewer."""
 
 Item = TypeVar("Item")
@@ -37,19 +37,19 @@ def page(
         Failure: `maxResults` is no number.
     """
     parameters = call.query if query is None else query
-    most, token = _most(parameters.get("maxResults")), parameters.get("pageToken") or ""
+    most, token = _page_size(parameters.get("maxResults")), parameters.get("pageToken") or ""
     remaining = sorted(((name(item), item) for item in items), key=lambda pair: pair[0])
     remaining = [pair for pair in remaining if pair[0] > token]
     chunk = [item for _, item in remaining[:most]]
     return chunk, remaining[most - 1][0] if len(remaining) > most else None
 
 
-def _most(value: Any) -> int:
+def _page_size(value: Any) -> int:
     try:
         size = int(value or 0)
     except (TypeError, ValueError) as error:
         raise Failure(400, f"maxResults is a number, not {value!r}") from error
-    return min(size, MOST) if size > 0 else MOST
+    return min(size, MAX_RESULTS) if size > 0 else MAX_RESULTS
 
 
 def matching(pattern: str | None) -> Callable[[str], bool]:

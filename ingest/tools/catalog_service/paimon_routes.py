@@ -96,7 +96,7 @@ def _config(service: "CatalogService") -> Handler:
     return config
 
 
-def _named(call: Call) -> list[str]:
+def _name_in_body(call: Call) -> list[str]:
     return [member(call.body, "name", str)]
 
 
@@ -108,7 +108,7 @@ def _database_rows(service: "CatalogService") -> Iterable[Row]:
     databases = _Databases(service.catalog)
     database = "/databases/{database}"
     yield "GET", "/databases", databases.names, "read", None
-    yield "POST", "/databases", databases.create, "write", _named
+    yield "POST", "/databases", databases.create, "write", _name_in_body
     yield "GET", database, databases.load, "read", _IN_PATH
     yield "POST", database, databases.alter, "write", _IN_PATH
     yield "DELETE", database, databases.drop, "write", _IN_PATH

@@ -18,7 +18,7 @@ _KNOWN_TABLES = 10_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownTable:
     """A table as of its last lookup.
 
     Attributes:
@@ -38,7 +38,7 @@ class PublishedTables:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._known: LruCache[str, _Known] = LruCache(_KNOWN_TABLES)
+        self._tables: LruCache[str, _KnownTable] = LruCache(_KNOWN_TABLES)
 
     def newest(self, identifier: str) -> tuple[str, bytes]:
         """Path and text of the newest metadata file.
@@ -46,7 +46,7 @@ class PublishedTables:
         Raises:
             NotFoundError: there is no such table, or no metadata of it.
         """
-        entry = self._look(identifier)
+        entry = self._current_table(identifier)
         for _ in range(_TRIES):  # a rollback deletes versions
             location = self._newest_location(entry, identifier)
             try:
@@ -61,7 +61,7 @@ class PublishedTables:
         Raises:
             As `newest`.
         """
-        return self._newest_location(self._look(identifier), identifier)
+        return self._newest_location(self._current_table(identifier), identifier)
 
     def has_metadata(self, identifier: str) -> bool:
         """Whether there is a table with published metadata.
@@ -76,28 +76,28 @@ class PublishedTables:
             return False
         return True
 
-    def _newest_location(self, known: _Known, identifier: str) -> str:
-        if known.directory is None:
+    def _newest_location(self, newest: _KnownTable, identifier: str) -> str:
+        if newest.directory is None:
             raise _without_metadata(identifier)
         try:
-            version = int(known.file_io.read_bytes(f"{known.directory}/{_HINT}"))
+            version = int(newest.file_io.read_bytes(f"{newest.directory}/{_HINT}"))
         except (FileNotFoundError, ValueError) as error:
             raise _without_metadata(identifier) from error
-        return f"{known.directory}/v{version}.metadata.json"
+        return f"{newest.directory}/v{version}.metadata.json"
 
-    def _look(self, identifier: str) -> _Known:
+    def _current_table(self, identifier: str) -> _KnownTable:
         """The table by its newest schema; only changes are read."""
         path = self._catalog.table_path(identifier)
         key = f"{identifier}\0{path}"
-        entry = self._known.get(key)
+        entry = self._tables.get(key)
         schemas = entry.schemas if entry else self._catalog.schemas(identifier)
         schema = schemas.latest()
         if schema is None:
             raise NotFoundError("there is no such table", table=identifier)
         if entry is None or entry.schema is not schema:
             file_io = self._catalog.file_io_of(identifier)
-            entry = _Known(schemas, file_io, schema, self._directory(identifier))
-            self._known.put(key, entry)
+            entry = _KnownTable(schemas, file_io, schema, self._directory(identifier))
+            self._tables.put(key, entry)
         return entry
 
     def _directory(self, identifier: str) -> str | None:

@@ -184,13 +184,13 @@ class _Gateway:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
-        response = _Seen(send)
+        response = _RequestRecord(send)
         self._count(1)
         try:
             await self._answer(scope, receive, response)
         except Exception as error:  # noqa: BLE001 - every error gets a response
             if not response.status:
-                await _failed(scope, failure_of(error))(scope, receive, response)
+                await _error_response(scope, failure_of(error))(scope, receive, response)
         finally:
             self._count(-1)
             self._record(scope, response, time.perf_counter() - started)
@@ -209,12 +209,12 @@ class _Gateway:
         self._in_flight += by
         self._service.metrics.set(IN_FLIGHT, self._in_flight)
 
-    def _record(self, scope: Scope, seen: "_Seen", seconds: float) -> None:
+    def _record(self, scope: Scope, request: "_RequestRecord", seconds: float) -> None:
         endpoint = scope.get("endpoint")
         template = endpoint.template if isinstance(endpoint, Protected) else "other"
         if scope["path"] == HEALTH:
             template = HEALTH
-        method, status = scope["method"], str(seen.status or 500)
+        method, status = scope["method"], str(request.status or 500)
         method = method if method in _METHODS else "other"
         metrics = self._service.metrics
         metrics.add("catalog_requests_total", 1, template, method, status)
@@ -233,7 +233,7 @@ class _Gateway:
                 "principal": None if principal is None else principal.name,
                 "status": int(status),
                 "ms": round(seconds * 1000, 2),
-                "bytes": seen.bytes,
+                "bytes": request.bytes,
             },
         )
 
@@ -241,7 +241,7 @@ class _Gateway:
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-class _Seen:
+class _RequestRecord:
     """Status and size of a response that is being sent."""
 
     def __init__(self, send: Send) -> None:
@@ -256,7 +256,7 @@ class _Seen:
         await self._send(message)
 
 
-def _failed(scope: Scope, failure: Failure) -> Response:
+def _error_response(scope: Scope, failure: Failure) -> Response:
     form = next(
         (form for prefix, form in _ERROR_FORMS.items() if scope["path"].startswith(f"{prefix}/")),
         paimon_routes.error_document,
@@ -272,7 +272,9 @@ def _failed(scope: Scope, failure: Failure) -> Response:
 async def _http_failed(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise InternalError("not an HTTP error", detail=repr(error))
-    return _failed(request.scope, Failure(error.status_code, error.detail, resource="RESOURCE"))
+    return _error_response(
+        request.scope, Failure(error.status_code, error.detail, resource="RESOURCE")
+    )
 
 
 def create_app(service: CatalogService) -> Starlette:

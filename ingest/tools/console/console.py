@@ -100,7 +100,7 @@ class _StatementHistory(FileHistory):
 
 
 @functools.cache
-def _words() -> tuple[str, ...]:
+def _keywords() -> tuple[str, ...]:
     """Keywords of the dialect."""
     from storage.sql.dialect import Lakeward
 
@@ -149,7 +149,7 @@ class _Names(Completer):
         except (LakewardError, OSError):
             return
         finally:
-            yield from _words()
+            yield from _keywords()
 
     def _columns_of(self, table: str) -> tuple[str, ...]:
         key = f"{self._session.catalog_name}.{self._session.database}.{table}"

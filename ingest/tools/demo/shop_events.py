@@ -133,7 +133,7 @@ class DemoShop:
             state.live += keys
             op = "r" if snapshot else "c"
             fresh = state.table.draw(self._rng, keys)
-            yield [self._written(state, row, op) for row in fresh]
+            yield [self._row_event(state, row, op) for row in fresh]
             remaining -= size
 
     def change(self, table: str, count: int, mix: Mix | None = None) -> Iterator[list[Event]]:
@@ -206,11 +206,11 @@ class DemoShop:
             if kind == _UPDATE:
                 events.append(self._updated(state, updated(state.rows[key], row)))
             elif kind == _INSERT:
-                events.append(self._written(state, row, "c"))
+                events.append(self._row_event(state, row, "c"))
             elif kind == _DELETE:
                 events += self._deleted(state, key)
             else:
-                events += self._moved(state, key, new_key)
+                events += self._key_change_events(state, key, new_key)
         return events
 
     def _plan(self, state: _State, count: int, mix: Mix) -> list[tuple[int, Any, Any]]:
@@ -240,7 +240,7 @@ class DemoShop:
         state.made += 1
         return state.table.key_of(state.made)
 
-    def _written(self, state: _State, row: Row, op: str) -> Event:
+    def _row_event(self, state: _State, row: Row, op: str) -> Event:
         key = row[0]
         state.rows[key] = row
         return self._event(state, key, "null", state.table.after(row), op, ())
@@ -260,7 +260,7 @@ class DemoShop:
         event = self._event(state, key, before, "null", "d", headers)
         return [event, (event[0], event[1], None, ())] if self._tombstones else [event]
 
-    def _moved(self, state: _State, key: Any, new_key: Any) -> list[Event]:
+    def _key_change_events(self, state: _State, key: Any, new_key: Any) -> list[Event]:
         """A key change: delete, tombstone, create, the two linked by headers."""
         row = (new_key, *state.rows[key][1:])
         link = ((_NEW_KEY, self._key(state, new_key)),)

@@ -194,7 +194,7 @@ def _show_tables(catalog: FileSystemCatalog, shop: DemoShop) -> bool:
     for name in TABLES:
         table = catalog.table(f"{DATABASE}.{name}")
         actual = table.to_arrow()
-        same = _same(actual, shop.expected(name))
+        same = _same_rows(actual, shop.expected(name))
         correct = correct and same
         rows.append([f"{DATABASE}.{name}", actual.num_rows, "yes" if same else "NO"])
     print(aligned(["table", "rows", "equals the source, value by value"], rows, indent="  "))
@@ -205,12 +205,12 @@ def _show_tables(catalog: FileSystemCatalog, shop: DemoShop) -> bool:
     return correct
 
 
-def _same(found: pa.Table, expected: pa.Table) -> bool:
-    key = expected.column_names[0]
-    if set(found.column_names) != set(expected.column_names):
+def _same_rows(rows: pa.Table, expected_rows: pa.Table) -> bool:
+    key = expected_rows.column_names[0]
+    if set(rows.column_names) != set(expected_rows.column_names):
         return False
-    ordered = found.select(expected.column_names).sort_by(key).cast(expected.schema)
-    return bool(ordered.combine_chunks().equals(expected))
+    ordered = rows.select(expected_rows.column_names).sort_by(key).cast(expected_rows.schema)
+    return bool(ordered.combine_chunks().equals(expected_rows))
 
 
 def _show_time_travel(table: FileStoreTable, order_id: int) -> None:

@@ -27,7 +27,7 @@ _KEYED_FORMATS = ("upsert-json", "upsert-avro", "debezium-json", "debezium-avro"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class PlanFacts:
     """Inputs of the notices; `observed` is by target, one for each of its source tables."""
 
     settings: Settings
@@ -39,31 +39,31 @@ class Found:
     observed: Mapping[str, Sequence[Observed]]
 
 
-def notices(found: Found) -> list[Notice]:
+def notices(plan_facts: PlanFacts) -> list[Notice]:
     """All of them, severe ones first, then by subject."""
     result = [
-        *_pipeline(found),
-        *(notice for topic in found.topics for notice in _topic(found, topic)),
-        *(notice for table in found.tables for notice in _table(found, table)),
-        *_bad(found),
-        *_shards(found),
-        *_names(found),
+        *_pipeline(plan_facts),
+        *(notice for topic in plan_facts.topics for notice in _topic(plan_facts, topic)),
+        *(notice for table in plan_facts.tables for notice in _table(plan_facts, table)),
+        *_bad(plan_facts),
+        *_shards(plan_facts),
+        *_names(plan_facts),
     ]
     return sorted(result, key=lambda notice: (not notice.severe, notice.about, notice.code))
 
 
-def _pipeline(found: Found) -> Iterator[Notice]:
-    for name, why in found.played.own.items():
+def _pipeline(plan_facts: PlanFacts) -> Iterator[Notice]:
+    for name, why in plan_facts.played.own.items():
         yield Notice("own_table", True, name, f"the stream would not start: {why}")
-    if found.played.stop:
+    if plan_facts.played.stop:
         yield Notice(
             "stop",
             True,
             "",
-            f"the stream would stop: {found.played.stop}",
+            f"the stream would stop: {plan_facts.played.stop}",
             "alter the table by hand, or choose another `pipeline.schema.change.behavior`",
         )
-    if not found.topics:
+    if not plan_facts.topics:
         yield Notice(
             "no_topics",
             True,
@@ -71,7 +71,7 @@ def _pipeline(found: Found) -> Iterator[Notice]:
             "no topic matches",
             "see `source.topics`, `source.topics.pattern` and `source.topics.exclude`",
         )
-    for address, topics in found.unrouted.items():
+    for address, topics in plan_facts.unrouted.items():
         yield Notice(
             "unrouted",
             False,
@@ -82,7 +82,7 @@ def _pipeline(found: Found) -> Iterator[Notice]:
         )
 
 
-def _topic(found: Found, topic: TopicOutline) -> Iterator[Notice]:
+def _topic(plan_facts: PlanFacts, topic: TopicOutline) -> Iterator[Notice]:
     policy = {part.strip() for part in topic.cleanup_policy.split(",")}
     if "compact" in policy:
         alone = policy == {"compact"}
@@ -95,7 +95,7 @@ def _topic(found: Found, topic: TopicOutline) -> Iterator[Notice]:
             "lost" + ("" if alone else "; old records go, too"),
             "keep `delete.retention.ms` above the longest time the stream may stand still",
         )
-    if topic.partitions == 1 and topic.records >= _HUGE_PARTITION and not _files(found):
+    if topic.partitions == 1 and topic.records >= _HUGE_PARTITION and not _files(plan_facts):
         yield Notice(
             "one_partition",
             False,
@@ -104,17 +104,17 @@ def _topic(found: Found, topic: TopicOutline) -> Iterator[Notice]:
             "other",
             "give a new topic more partitions; the connector keeps a key in its partition",
         )
-    if topic.sampled and not topic.tables and not topic.counts and not _of_topic(found, topic):
+    if topic.sampled and not topic.tables and not topic.counts and not _of_topic(plan_facts, topic):
         yield Notice("idle", False, topic.name, "no row event in the sample")
     if topic.records == 0:
         yield Notice("empty", False, topic.name, "the topic is empty: its tables are made later")
 
 
-def _events(found: Found, table: TableOutline) -> Iterator[Notice]:
+def _events(plan_facts: PlanFacts, table: TableOutline) -> Iterator[Notice]:
     """What the row events of a table lack."""
-    stats = found.observed[table.name]
+    stats = plan_facts.observed[table.name]
     keyless, records = sum(stat.keyless for stat in stats), sum(stat.records for stat in stats)
-    if keyless and found.settings.format in _KEYED_FORMATS:
+    if keyless and plan_facts.settings.format in _KEYED_FORMATS:
         yield Notice(
             "keyless",
             False,
@@ -126,7 +126,7 @@ def _events(found: Found, table: TableOutline) -> Iterator[Notice]:
             "partitions, so `source.ordering: source` may be needed",
         )
     untyped = [stat for stat in stats if stat.records and not stat.typed]
-    if untyped and found.settings.format == "debezium-json":
+    if untyped and plan_facts.settings.format == "debezium-json":
         yield Notice(
             "untyped",
             False,
@@ -137,20 +137,20 @@ def _events(found: Found, table: TableOutline) -> Iterator[Notice]:
         )
 
 
-def _files(found: Found) -> bool:
-    return getattr(found.settings.source, "kind", "") == "files"
+def _files(plan_facts: PlanFacts) -> bool:
+    return getattr(plan_facts.settings.source, "kind", "") == "files"
 
 
-def _of_topic(found: Found, topic: TopicOutline) -> bool:
-    return any(kind.topic == topic.name for kind in found.bad)
+def _of_topic(plan_facts: PlanFacts, topic: TopicOutline) -> bool:
+    return any(kind.topic == topic.name for kind in plan_facts.bad)
 
 
-def _table(found: Found, table: TableOutline) -> Iterator[Notice]:
-    settings, name = found.settings, table.name
-    problem = found.played.problems.get(name)
+def _table(plan_facts: PlanFacts, table: TableOutline) -> Iterator[Notice]:
+    settings, name = plan_facts.settings, table.name
+    problem = plan_facts.played.problems.get(name)
     refused = [
         verdict
-        for about, verdict in found.played.verdicts
+        for about, verdict in plan_facts.played.verdicts
         if about == name and verdict.outcome is Outcome.REFUSED
     ]
     if problem:
@@ -159,13 +159,13 @@ def _table(found: Found, table: TableOutline) -> Iterator[Notice]:
         creation = verdict.kind.value == "create.table"
         what = "the table cannot be made" if creation else f"a change is refused, {verdict.text}"
         yield Notice("refused", True, name, f"{what}: {verdict.reason}")
-    yield from _events(found, table)
-    schema = found.played.schemas.get(name)
+    yield from _events(plan_facts, table)
+    schema = plan_facts.played.schemas.get(name)
     if schema is None:
         return
     options = TableOptions.from_strings(schema.options)
-    partitions = [topic.partitions for topic in found.topics if name in topic.tables]
-    if options.bucket > 0 and sum(partitions) < options.bucket and not _files(found):
+    partitions = [topic.partitions for topic in plan_facts.topics if name in topic.tables]
+    if options.bucket > 0 and sum(partitions) < options.bucket and not _files(plan_facts):
         yield Notice(
             "few_partitions",
             False,
@@ -183,17 +183,17 @@ def _table(found: Found, table: TableOutline) -> Iterator[Notice]:
             "all keys is kept on disk and built again by a new process",
             "put them into `primary.key` if they never change",
         )
-    yield from _images(found, table, options.changelog_producer)
-    yield from _toast(settings, found, table)
+    yield from _images(plan_facts, table, options.changelog_producer)
+    yield from _toast(settings, plan_facts, table)
 
 
-def _images(found: Found, table: TableOutline, producer: object) -> Iterator[Notice]:
+def _images(plan_facts: PlanFacts, table: TableOutline, producer: object) -> Iterator[Notice]:
     """Missing before images, and whether the table needs them."""
-    stats = found.observed[table.name]
+    stats = plan_facts.observed[table.name]
     missing, changes = sum(stat.no_before for stat in stats), sum(stat.changes for stat in stats)
     if not missing:
         return
-    target = found.played.targets.get(table.name)
+    target = plan_facts.played.targets.get(table.name)
     needed = "" if target is None else target.needs_before
     hint = "ALTER TABLE … REPLICA IDENTITY FULL at the source (PostgreSQL)"
     lacking = f"{missing} of {changes} sampled updates and deletes bring no old row"
@@ -212,8 +212,8 @@ def _images(found: Found, table: TableOutline, producer: object) -> Iterator[Not
         )
 
 
-def _toast(settings: Settings, found: Found, table: TableOutline) -> Iterator[Notice]:
-    count = sum(stat.unavailable for stat in found.observed[table.name])
+def _toast(settings: Settings, plan_facts: PlanFacts, table: TableOutline) -> Iterator[Notice]:
+    count = sum(stat.unavailable for stat in plan_facts.observed[table.name])
     if not count:
         return
     chosen = settings.toast(table.name)
@@ -232,14 +232,14 @@ def _toast(settings: Settings, found: Found, table: TableOutline) -> Iterator[No
     )
 
 
-def _bad(found: Found) -> Iterator[Notice]:
-    for kind in found.bad:
+def _bad(plan_facts: PlanFacts) -> Iterator[Notice]:
+    for kind in plan_facts.bad:
         about = kind.table or kind.topic
         where = f"{kind.topic}, partition {kind.partition}, offset {kind.offset}"
         count = f"{kind.records} sampled record{'s' if kind.records > 1 else ''}"
         hint = {
             _CONFLICT: "send it elsewhere by a rule of `route`, or let both share the table there",
-            _NAME: "" if found.settings.routes else _REST,
+            _NAME: "" if plan_facts.settings.routes else _REST,
             _NO_KEY: f"add `{{match: {kind.table}, primary.key: […]}}` to `tables`",
         }.get(kind.error_class, "")
         yield Notice(
@@ -251,9 +251,9 @@ def _bad(found: Found) -> Iterator[Notice]:
         )
 
 
-def _names(found: Found) -> Iterator[Notice]:
+def _names(plan_facts: PlanFacts) -> Iterator[Notice]:
     """Names that are replaced, and those that not every reader distinguishes."""
-    places = [p for p in found.played.destinations.values() if p is not None and not p.refusal]
+    places = [p for p in plan_facts.played.destinations.values() if p is not None and not p.refusal]
     for place in places:
         if place.given:
             yield Notice(
@@ -273,7 +273,7 @@ def _names(found: Found) -> Iterator[Notice]:
             "the other's records go to quarantine, or no catalog shows both",
             "send one of them elsewhere by a rule of `route`",
         )
-    for table, schema in found.played.schemas.items():
+    for table, schema in plan_facts.played.schemas.items():
         for names in alike(schema.field_names):
             yield Notice(
                 "columns_alike",
@@ -284,7 +284,7 @@ def _names(found: Found) -> Iterator[Notice]:
                 "leave one out with `columns.exclude`, or set `source.names.case: insensitive` "
                 "before the table is made",
             )
-    for table, member, column in sorted(found.played.matched):
+    for table, member, column in sorted(plan_facts.played.matched):
         yield Notice(
             "column_matched",
             False,
@@ -294,16 +294,16 @@ def _names(found: Found) -> Iterator[Notice]:
         )
 
 
-def _shards(found: Found) -> Iterator[Notice]:
+def _shards(plan_facts: PlanFacts) -> Iterator[Notice]:
     """Equal keys of two source tables in one table whose key has no shard column."""
-    for table in found.tables:
-        schema = found.played.schemas.get(table.name)
+    for table in plan_facts.tables:
+        schema = plan_facts.played.schemas.get(table.name)
         if len(table.sources) < 2 or schema is None:
             continue
-        places = [p for p in found.played.destinations.values() if p and p.table == table.name]
+        places = [p for p in plan_facts.played.destinations.values() if p and p.table == table.name]
         if any(place.key_prefix for place in places):
             continue
-        collision = _collision(found.played, table.name, schema.primary_keys)
+        collision = _collision(plan_facts.played, table.name, schema.primary_keys)
         if collision is not None:
             key, one, other = collision
             text = ", ".join(f"{n}={v}" for n, v in zip(schema.primary_keys, key, strict=True))

@@ -12,7 +12,7 @@ from ingest.decode.decoders import json_values
 from ingest.decode.events import OFFSET_COLUMN, UNAVAILABLE_COLUMN, ChangeBatch, SourceTable
 from ingest.source.position.ordered_tables import POSITION_COLUMNS
 from ingest.tools.plan.estimate import Estimate, estimate, kept_share, row_bytes
-from ingest.tools.plan.notices import Found, notices
+from ingest.tools.plan.notices import PlanFacts, notices
 from ingest.tools.plan.outline import BadKind, Column, Outline, TableOutline, TopicOutline
 from ingest.tools.plan.rehearsal import Rehearsal, rehearse
 from ingest.tools.plan.sample import TopicSample, topic_samples
@@ -59,7 +59,7 @@ def outline_of(
     by_table = _by_table(played)
     tables = []
     for name, sources in sorted(by_table.items()):
-        observations = [_seen(observed, source, played) for source in sources]
+        observations = [_observation(observed, source, played) for source in sources]
         sizes = _estimate(name, sources, topics, played) if estimates else None
         tables.append(_table(settings, name, sources, observations, played, sizes))
     bad = _bad(played)
@@ -69,7 +69,7 @@ def outline_of(
         if played.destinations[source] is None
     }
     outlines = [_topic(topic, played) for topic in topics]
-    inputs = Found(
+    inputs = PlanFacts(
         settings=settings,
         played=played,
         topics=outlines,
@@ -77,7 +77,7 @@ def outline_of(
         unrouted=unrouted,
         bad=bad,
         observed={
-            name: [_seen(observed, source, played) for source in sources]
+            name: [_observation(observed, source, played) for source in sources]
             for name, sources in by_table.items()
         },
     )
@@ -113,7 +113,7 @@ def _by_table(played: Rehearsal) -> dict[str, list[SourceTable]]:
     return result
 
 
-def _seen(
+def _observation(
     observed: Mapping[tuple[str, str, str], Observed], source: SourceTable, played: Rehearsal
 ) -> Observed:
     place = (source.database, source.schema, source.table)
@@ -152,35 +152,35 @@ def _table(
     settings: Settings,
     name: str,
     sources: Sequence[SourceTable],
-    seen: Sequence[Observed],
-    played: Rehearsal,
+    observations: Sequence[Observed],
+    rehearsal: Rehearsal,
     sizes: Estimate | None,
 ) -> TableOutline:
-    topics = tuple(sorted({topic for source in sources for topic in played.sources[source]}))
+    topics = tuple(sorted({topic for source in sources for topic in rehearsal.sources[source]}))
     addresses = tuple(source.address for source in sources)
-    schema = played.schemas.get(name)
+    schema = rehearsal.schemas.get(name)
     changes = tuple(
         f"{verdict.text}"
         + (f" ({verdict.outcome.value}: {verdict.reason})" if verdict.reason else "")
-        for table, verdict in played.verdicts
+        for table, verdict in rehearsal.verdicts
         if table == name and verdict.kind.value != "create.table"
     )
     if schema is None:
         return TableOutline(
             name=name, state="refused", sources=addresses, topics=topics, changes=changes
         )
-    before = played.before.get(name)
+    before = rehearsal.before.get(name)
     state = "new"
     if before is not None:
         state = "exists" if before.fields == schema.fields else "changes"
     options = {key: value for key, value in schema.options.items() if not key.startswith(_OWN)}
-    shard = any(place.shard for s in sources if (place := played.destinations[s]) is not None)
+    shard = any(place.shard for s in sources if (place := rehearsal.destinations[s]) is not None)
     return TableOutline(
         name=name,
         state=state,
         sources=addresses,
         topics=topics,
-        columns=_columns(settings, name, schema, sources, seen, played),
+        columns=_columns(settings, name, schema, sources, observations, rehearsal),
         primary_key=schema.primary_keys,
         key_from=_key_from(settings, name, existing=before is not None, shard=shard),
         partition_keys=schema.partition_keys,
@@ -197,8 +197,8 @@ def _columns(
     name: str,
     schema: TableSchema,
     sources: Sequence[SourceTable],
-    seen: Sequence[Observed],
-    played: Rehearsal,
+    observations: Sequence[Observed],
+    rehearsal: Rehearsal,
 ) -> tuple[Column, ...]:
     rule = transform_rule(settings, name)
     computed = {column for column, _ in rule.assignments}
@@ -206,7 +206,7 @@ def _columns(
     shards = {
         place.shard.column
         for source in sources
-        if (place := played.destinations[source]) is not None and place.shard is not None
+        if (place := rehearsal.destinations[source]) is not None and place.shard is not None
     }
     groups = (
         ("key", set(schema.primary_keys)),
@@ -218,7 +218,7 @@ def _columns(
         ("shard", shards),
     )
     types: dict[str, str] = {}
-    for observation in reversed(seen):
+    for observation in reversed(observations):
         types.update(observation.columns)
     return tuple(
         Column(

@@ -88,8 +88,8 @@ class _Stage:
         self._clock = clock
         self._decoding = Decoding(self._settings)
         self._book = TableRegistry(self._settings, clock)
-        self._before: dict[str, TableSchema] = {}
-        self._looked: set[str] = set()
+        self._schemas_before: dict[str, TableSchema] = {}
+        self._checked_tables: set[str] = set()
         self._problems: dict[str, str] = {}
 
     def play(self, topics: Sequence[TopicSample]) -> Rehearsal:
@@ -105,7 +105,7 @@ class _Stage:
             for source, names in self._decoding.sources.items():
                 sources.setdefault(source, set()).update(names)
             if self._fetch(sources):  # existing tables: decode again with their schemas
-                self._book.require(self._before)
+                self._book.require(self._schemas_before)
                 continue
             if not deltas or stop:
                 break
@@ -125,7 +125,7 @@ class _Stage:
             sources={source: frozenset(names) for source, names in sources.items()},
             destinations=destinations,
             schemas=self._schemas(destinations),
-            before=self._before,
+            before=self._schemas_before,
             targets=self._decoding.targets,
             verdicts=verdicts,
             problems=self._problems,
@@ -165,10 +165,10 @@ class _Stage:
         new = False
         for source in sources:
             place = routing_of(self._settings).written(source)
-            if place is None or place.table in self._looked:
+            if place is None or place.table in self._checked_tables:
                 continue
             name = place.table
-            self._looked.add(name)
+            self._checked_tables.add(name)
             try:
                 if not self._real.exists(name):
                     continue
@@ -177,7 +177,7 @@ class _Stage:
             except LakewardError as error:
                 self._problems[name] = str(error)
                 continue
-            self._before[name] = schema
+            self._schemas_before[name] = schema
             new = True
         return new
 

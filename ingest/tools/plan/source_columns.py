@@ -78,14 +78,14 @@ def observe(
     observed: dict[tuple[str, str, str], Observed] = {}
     forms = Placeholder(placeholder).needles
     for topic in topics:
-        for raw, at in _some(topic):
+        for raw, at in _sampled_records(topic):
             message = _parsed(value(raw, at))
             if message is not None:
-                _look(observed, raw, at, message, forms)
+                _observe(observed, raw, at, message, forms)
     return observed
 
 
-def _some(topic: TopicSample) -> Iterator[tuple[RawBatch, int]]:
+def _sampled_records(topic: TopicSample) -> Iterator[tuple[RawBatch, int]]:
     step = max(1, topic.sampled // _MOST_RECORDS)
     for raw in topic.batches:
         for at in range(0, len(raw), step):
@@ -102,8 +102,8 @@ def _parsed(data: bytes | None) -> dict[str, Any] | None:
     return message if isinstance(message, dict) else None
 
 
-def _look(
-    found: dict[tuple[str, str, str], Observed],
+def _observe(
+    observations: dict[tuple[str, str, str], Observed],
     raw: RawBatch,
     at: int,
     message: Mapping[str, Any],
@@ -124,7 +124,7 @@ def _look(
     enveloped = isinstance(operation, str) and bool(origin)
     if enveloped and operation not in ("c", "r", "u", "d"):
         return
-    stats = found.setdefault(place, Observed())
+    stats = observations.setdefault(place, Observed())
     stats.records += 1
     stats.keyless += raw.keys[at] is None
     stats.connector = str(origin.get("connector") or stats.connector)
@@ -152,14 +152,14 @@ def _block_columns(block: Mapping[str, Any], *, enveloped: bool) -> Iterator[tup
         fields = rows[0].get("fields") if rows else None
     for field in _maps(fields):
         if isinstance(field.get("field"), str):
-            yield field["field"], _named(field)
+            yield field["field"], _short_name(field)
 
 
 def _maps(fields: object) -> list[Mapping[str, Any]]:
     return [f for f in fields if isinstance(f, dict)] if isinstance(fields, list) else []
 
 
-def _named(field: Mapping[str, Any]) -> str:
+def _short_name(field: Mapping[str, Any]) -> str:
     """A short name: the database's own where the connector sends it, else the semantic one."""
     parameters = field.get("parameters")
     parameters = parameters if isinstance(parameters, dict) else {}
@@ -171,7 +171,7 @@ def _named(field: Mapping[str, Any]) -> str:
         return f"{native_type}({sizes})" if sizes else str(native_type)
     literal = str(field.get("type", ""))
     if literal == "array" and isinstance(field.get("items"), dict):
-        return f"array<{_named(field['items'])}>"
+        return f"array<{_short_name(field['items'])}>"
     name = field.get("name")
     if not name:
         return literal

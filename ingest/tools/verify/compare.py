@@ -154,7 +154,9 @@ def compare(
             for range_ in sorted({*sums["source"], *sums["lake"]})
             if sums["source"].get(range_) != sums["lake"].get(range_)
         ]
-        differences = _joined(database, 64 - bits, differing, limit + 1) if differing else {}
+        differences = (
+            _key_differences(database, 64 - bits, differing, limit + 1) if differing else {}
+        )
     head = dict(list(differences.items())[:limit])
     candidates, kinds = _candidates(tables, columns, head)
     return Comparison(
@@ -208,7 +210,9 @@ def _checksum(sums: Mapping[int, _Sum]) -> str:
     return f"{total:016x}{mixed:016x}"
 
 
-def _joined(database: Any, shift: int, ranges: Sequence[int], limit: int) -> dict[int, Kind]:
+def _key_differences(
+    database: Any, shift: int, ranges: Sequence[int], limit: int
+) -> dict[int, Kind]:
     """How keys differ, by the hash of the key; a key may be there several times.
 
     Such a key is compared by the number of its rows, then by the sum of their hashes.
@@ -234,18 +238,18 @@ def differing_keys(source: pa.Table, lake: pa.Table) -> dict[int, Kind]:
     if not source.num_rows and not lake.num_rows:
         return {}
     with _connected({"source": source, "lake": lake}) as database:
-        return _joined(database, 63, [0, 1], ANY_NUMBER)
+        return _key_differences(database, 63, [0, 1], ANY_NUMBER)
 
 
 def _candidates(
-    tables: Mapping[str, pa.Table], columns: Columns, found: Mapping[int, Kind]
+    tables: Mapping[str, pa.Table], columns: Columns, kinds: Mapping[int, Kind]
 ) -> tuple[pa.Table, tuple[Kind, ...]]:
     parts = []
     for side, extra in (("source", False), ("lake", True)):
-        keys = [key for key, kind in found.items() if (kind is Kind.EXTRA) is extra]
+        keys = [key for key, kind in kinds.items() if (kind is Kind.EXTRA) is extra]
         parts.append(first_rows(tables[side], np.array(keys, np.uint64)))
     rows = pa.concat_tables(parts).select([*columns.key_names, UNFIT, KEY_HASH])
-    return rows, tuple(found[key] for key in np.asarray(rows.column(KEY_HASH)).tolist())
+    return rows, tuple(kinds[key] for key in np.asarray(rows.column(KEY_HASH)).tolist())
 
 
 def first_rows(table: pa.Table, keys: Hashes) -> pa.Table:

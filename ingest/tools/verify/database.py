@@ -359,13 +359,13 @@ class _PageSize:
     """How many rows to select: few at first, then as many as fit into `_PAGE_BYTES`."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self._max_rows = most
         self.rows = min(most, _FIRST_ROWS)
 
     def adapt(self, batch: pa.RecordBatch) -> None:
         """Follow the size of a page."""
         per_row = batch.nbytes / max(1, batch.num_rows)
-        self.rows = max(1, min(self._most, int(_PAGE_BYTES / max(1.0, per_row))))
+        self.rows = max(1, min(self._max_rows, int(_PAGE_BYTES / max(1.0, per_row))))
 
 
 class DatabaseSide:
@@ -484,7 +484,7 @@ class DatabaseSide:
     def _pages(self, connection: Connection) -> Iterator[pa.RecordBatch]:
         order = f" ORDER BY {', '.join(self._keys)} LIMIT "
         size = _PageSize(self._page_rows)
-        after, last = self._after()
+        after, last = self._after_key()
         values = dict(self._fixed_values)
         where: list[str] = []
         while True:
@@ -504,7 +504,7 @@ class DatabaseSide:
             values |= key_values
             where = [after]
 
-    def _after(self) -> tuple[str, list[str]]:
+    def _after_key(self) -> tuple[str, list[str]]:
         """The condition for what follows a key, and the names of its parameters."""
         names = [f"after_{place}" for place in range(len(self._keys))]
         marks = [f":{name}" for name in names]

@@ -81,7 +81,7 @@ def fit(values: Sequence[Any], type_: DataType, arrow: pa.DataType, bits: bool =
             fitted.append(None if value is None else convert(value))
         except _UNFIT:
             fitted.append(None)
-            unfit.append((row, _shown(value)))
+            unfit.append((row, _shown_value(value)))
     return Fitted(_assembled(fitted, arrow), tuple(unfit))
 
 
@@ -404,7 +404,7 @@ _BITS: dict[TypeRoot, Callable[[Any], Any]] = {
 }
 
 
-def _shown(value: Any) -> str:
+def _shown_value(value: Any) -> str:
     text = value if isinstance(value, str) else str(value)
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
@@ -439,7 +439,7 @@ def json_text(text: str) -> str:
     """A JSON document without space, keys sorted, numbers exact; other text as it is."""
     try:
         document = json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_refuse)
-        return _written(document)
+        return _json_text(document)
     except (ValueError, RecursionError):
         return text
 
@@ -459,12 +459,12 @@ def _refuse(word: str) -> Any:
     raise ValueError(word)
 
 
-def _written(value: Any) -> str:
+def _json_text(value: Any) -> str:
     if isinstance(value, dict):
-        pairs = (f"{json.dumps(key)}:{_written(value[key])}" for key in sorted(value))
+        pairs = (f"{json.dumps(key)}:{_json_text(value[key])}" for key in sorted(value))
         return "{" + ",".join(pairs) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(_written, value)) + "]"
+        return "[" + ",".join(map(_json_text, value)) + "]"
     if isinstance(value, _Number):
         return value.text
     return json.dumps(value, ensure_ascii=False)

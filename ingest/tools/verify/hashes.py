@@ -120,7 +120,7 @@ def _decimal_hashes(column: pa.Array) -> Hashes:
 def _list_hashes(column: pa.ListArray) -> Hashes:
     elements = column_hashes(column.flatten())
     lengths = _lengths(column)
-    places = _places(lengths)
+    places = _list_positions(lengths)
     mixed = combined_hashes([elements, wang_mix(places)], len(elements))
     return combined_hashes([_sums(mixed, lengths), wang_mix(lengths)], len(column))
 
@@ -140,7 +140,7 @@ def _lengths(column: pa.ListArray) -> npt.NDArray[np.int64]:
     return np.asarray(pc.fill_null(pc.list_value_length(column), 0)).astype(np.int64)
 
 
-def _places(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _list_positions(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The place of every element in its list."""
     starts = np.cumsum(lengths) - lengths
     return np.arange(int(lengths.sum()), dtype=np.int64) - np.repeat(starts, lengths)

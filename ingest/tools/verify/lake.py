@@ -96,7 +96,9 @@ class TableSide:
         """See `Side`."""
         if self._looks_up and keys.num_rows <= _KEYS_PER_SCAN:
             return self._read(_of_keys(self._names, keys))
-        return self._read(_within(self._names[0], keys.column(0)) if keys.num_columns else None)
+        return self._read(
+            _range_predicate(self._names[0], keys.column(0)) if keys.num_columns else None
+        )
 
     def _read(self, condition: Predicate | None) -> Iterator[pa.RecordBatch]:
         if self.snapshot_id is None:
@@ -119,7 +121,7 @@ def _of_keys(names: Sequence[str], keys: pa.RecordBatch) -> Predicate:
     return And(tuple(In(name, tuple(column.unique().to_pylist())) for name, column in pairs))
 
 
-def _within(name: str, column: pa.Array) -> Predicate | None:
+def _range_predicate(name: str, column: pa.Array) -> Predicate | None:
     """Between the least and the greatest of whole numbers; None for other types."""
     if not pa.types.is_integer(column.type):
         return None
@@ -187,7 +189,7 @@ class FilesSide:
         """See `Side`."""
         names = [column.source for column in self._columns.all]
         for path in parquet_files(self._io, self._path):
-            with _opened(self._io, path) as file:
+            with _open_parquet(self._io, path) as file:
                 for batch in file.iter_batches(batch_size=65_536):
                     if self._predicate is not None:
                         batch = batch.filter(mask(self._predicate, batch))
@@ -200,7 +202,7 @@ class FilesSide:
         return self.batches()
 
 
-def _opened(file_io: FileIO, path: str) -> pq.ParquetFile:
+def _open_parquet(file_io: FileIO, path: str) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(file_io.open_input(path))
     except pa.ArrowInvalid as error:
@@ -227,5 +229,5 @@ def parquet_files(file_io: FileIO, path: str) -> list[str]:
 
 def parquet_schema(file_io: FileIO, path: str) -> pa.Schema:
     """Schema of the first file."""
-    with _opened(file_io, parquet_files(file_io, path)[0]) as file:
+    with _open_parquet(file_io, parquet_files(file_io, path)[0]) as file:
         return file.schema_arrow

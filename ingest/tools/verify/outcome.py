@@ -41,13 +41,13 @@ class RepairReport:
     def lines(self) -> Iterable[str]:
         """For people."""
         verb = "would write" if self.dry_run else "wrote"
-        yield f"  repair     {verb} {self.upserts:,} rows, {self._removed()} {self.deletes:,}"
+        yield f"  repair     {verb} {self.upserts:,} rows, {self._remove_verb()} {self.deletes:,}"
         if self.filtered:
             yield f"  filtered   {self.filtered:,} keys: the pipeline's filter keeps them out"
         for reason, count in sorted(self.unrepaired.items()):
             yield f"  unrepaired {count:,} keys: {reason}"
 
-    def _removed(self) -> str:
+    def _remove_verb(self) -> str:
         return "remove" if self.dry_run else "removed"
 
 

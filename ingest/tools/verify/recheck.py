@@ -51,10 +51,10 @@ class Example:
     @property
     def line(self) -> str:
         """For people."""
-        text = ", ".join(f"{name} = {_short(value)}" for name, value in self.key.items())
+        text = ", ".join(f"{name} = {_short_text(value)}" for name, value in self.key.items())
         if self.differences:
             texts = [
-                f"{name}: source {_short(source)}, lake {_short(lake)}"
+                f"{name}: source {_short_text(source)}, lake {_short_text(lake)}"
                 for name, source, lake in self.differences
             ]
             text += "  " + "; ".join(texts)
@@ -238,14 +238,15 @@ class _Examples:
                 examples.append(Example(kind, self._key(row), differences))
         return examples
 
-    def _differences(self, one: pa.Table, two: pa.Table) -> tuple[tuple[str, Any, Any], ...]:
+    def _differences(self, lake_rows: pa.Table, two: pa.Table) -> tuple[tuple[str, Any, Any], ...]:
         differences: list[tuple[str, Any, Any]] = []
         for column in self.columns.all:
             hashes = [
-                column_hashes(row.column(column.name).combine_chunks())[0] for row in (one, two)
+                column_hashes(row.column(column.name).combine_chunks())[0]
+                for row in (lake_rows, two)
             ]
-            if hashes[0] != hashes[1] or column.name in _unfit(one):
-                values = [self._value(row, column.name) for row in (one, two)]
+            if hashes[0] != hashes[1] or column.name in _unfit(lake_rows):
+                values = [self._value(row, column.name) for row in (lake_rows, two)]
                 differences.append((column.name, values[0], values[1]))
         return tuple(differences)
 
@@ -268,7 +269,7 @@ def _unfit(row: pa.Table) -> dict[str, str]:
     return dict(row.column(UNFIT)[0].as_py() or ())
 
 
-def _short(value: object) -> str:
+def _short_text(value: object) -> str:
     text = "NULL" if value is None else repr(plain(value)) if _quoted(value) else str(plain(value))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
 

@@ -124,10 +124,10 @@ class Repair:
         self._read = self._columns_to_read(find)
         self._fresh = open_source(self._read)
         fields = [field for field in table.schema.fields if field.name not in columns.key_names]
-        self._whole = Columns(
+        self._all_columns = Columns(
             columns.keys, tuple(Compared(field.name, field.type, field.name) for field in fields)
         )
-        self._stored = TableSide(table, name, self._whole)
+        self._lake_side = TableSide(table, name, self._all_columns)
 
     # --- what cannot be repaired
 
@@ -287,7 +287,7 @@ class Repair:
 
     def _check_result(self, change: _Change, report: RepairReport) -> None:
         """Count the keys of which the table now has other rows than were written."""
-        self._stored.refresh()
+        self._lake_side.refresh()
         stored = self._living(self._stored_rows(change.keys))
         wrong = differing_keys(change.expected, stored)
         if wrong:
@@ -297,8 +297,8 @@ class Repair:
 
     def _change(self, keys: pa.Table, report: RepairReport) -> _Change:
         """The rows to write for the keys of which the sides still differ."""
-        self._stored.refresh()
-        self._lake.snapshot_id = self._stored.snapshot_id
+        self._lake_side.refresh()
+        self._lake.snapshot_id = self._lake_side.snapshot_id
         differing = differing_keys(
             rows_of_keys(self._source, self._columns, keys),
             rows_of_keys(self._lake, self._columns, keys),
@@ -316,13 +316,13 @@ class Repair:
         stored = excluded.without(stored)
         retracted = self._retracted(stored, upserts)
         rows = pa.concat_tables([retracted, upserts.cast(retracted.schema)])
-        whole = upserts.select(self._whole.schema.names).cast(self._whole.schema)
-        parts = [hashed(batch, self._whole) for batch in whole.combine_chunks().to_batches()]
-        expected = pa.Table.from_batches(parts, schema=hashed_schema(self._whole))
-        return _Change(rows, expected, excluded.without(keys), self._stored.snapshot_id)
+        whole = upserts.select(self._all_columns.schema.names).cast(self._all_columns.schema)
+        parts = [hashed(batch, self._all_columns) for batch in whole.combine_chunks().to_batches()]
+        expected = pa.Table.from_batches(parts, schema=hashed_schema(self._all_columns))
+        return _Change(rows, expected, excluded.without(keys), self._lake_side.snapshot_id)
 
     def _stored_rows(self, keys: pa.Table) -> pa.Table:
-        return rows_of_keys(self._stored, self._whole, keys)
+        return rows_of_keys(self._lake_side, self._all_columns, keys)
 
     def _transformed(
         self, fresh: pa.Table, stored: pa.Table, excluded: "_Excluded", report: RepairReport
@@ -373,11 +373,11 @@ class Repair:
         report.filtered += output.num_rows - pc.sum(mask).as_py() if output.num_rows else 0
         return output.filter(mask).drop_columns([OFFSET_COLUMN])
 
-    def _retracted(self, stored: pa.Table, made: pa.Table) -> pa.Table:
+    def _retracted(self, stored: pa.Table, new_rows: pa.Table) -> pa.Table:
         """Stored rows whose primary key no new row has, as deletes."""
         stored = self._living(stored).select(self._table.schema.field_names)
         keys = self._table.schema.primary_keys
-        old, new = (_hashes_of(rows, keys) for rows in (stored, made))
+        old, new = (_hashes_of(rows, keys) for rows in (stored, new_rows))
         stored = stored.filter(pa.array(~np.isin(old, new)))
         kind = RowKind.DELETE
         if self._rule.soft_delete:
@@ -386,7 +386,7 @@ class Repair:
             deleted = pa.array([True] * stored.num_rows, pa.bool_())
             stored = stored.set_column(at, stored.schema.field(at), deleted)
         kinds = pa.array([int(kind)] * stored.num_rows, pa.int8())
-        schema = pa.schema([*self._table.schema.arrow_schema, made.schema.field(VALUE_KIND)])
+        schema = pa.schema([*self._table.schema.arrow_schema, new_rows.schema.field(VALUE_KIND)])
         return pa.Table.from_arrays([*stored.columns, kinds], schema=schema)
 
     def _living(self, stored: pa.Table) -> pa.Table:

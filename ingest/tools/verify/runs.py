@@ -192,25 +192,25 @@ class _Comparison:
         self._outcome = outcome
         self._table = catalog.table(name)
 
-    def run(self, named: bool) -> None:
+    def run(self, required: bool) -> None:
         """Compare.
 
         Args:
-            named: whether a table that cannot be compared is an error; else it is skipped.
+            required: whether a table that cannot be compared is an error; else it is skipped.
         """
         outcome, request = self._outcome, self._request
         self._refuse_repair()
         source_name = ""
         if self._database is not None:
             source_name, problem = self._source_table()
-            if problem and not named:
+            if problem and not required:
                 outcome.skipped = problem
                 return
             if problem:
                 raise InvalidRequestError(
                     problem, hint="name it with --source-table", table=self._name
                 )
-        columns, source = self._opened(source_name, self._made())
+        columns, source = self._open_sides(source_name, self._derived_columns())
         lake = TableSide(self._table, self._name, columns, self._lake_predicate(columns))
         outcome.source = source.label
         lag_wait = self._lag_wait()
@@ -318,9 +318,9 @@ class _Comparison:
 
     # --- the sides
 
-    def _opened(self, source_name: str, made: Mapping[str, str]) -> tuple[Columns, Side]:
+    def _open_sides(self, source_name: str, derived: Mapping[str, str]) -> tuple[Columns, Side]:
         if self._database is not None:
-            return self._of_database(source_name, made)
+            return self._of_database(source_name, derived)
         text = self._request.against or ""
         match = _TABLE_OF_WAREHOUSE.match(text)
         options = {} if self._settings is None else dict(self._settings.sink.options)
@@ -328,20 +328,20 @@ class _Comparison:
             warehouse, name = match.groups()
             options = options if warehouse.startswith("s3") else {}
             table = Catalog.open(warehouse, options).table(name)
-            planned = self._planned(_by_name(table.schema.field_names), made)
+            planned = self._planned(_by_name(table.schema.field_names), derived)
             rows = self._other_predicate(planned.columns)
             side = TableSide(table, text, planned.columns, rows, by_source_name=True)
             return planned.columns, side
         file_io, path = resolve_file_io(text, options if text.startswith("s3") else None)
         schema: pa.Schema = parquet_schema(file_io, path)
-        planned = self._planned(_by_name(schema.names), made)
+        planned = self._planned(_by_name(schema.names), derived)
         rows = self._other_predicate(planned.columns)
         return planned.columns, FilesSide(file_io, path, planned.columns, rows)
 
-    def _of_database(self, source_name: str, made: Mapping[str, str]) -> tuple[Columns, Side]:
+    def _of_database(self, source_name: str, derived: Mapping[str, str]) -> tuple[Columns, Side]:
         table = self._database.table(source_name)
         find, ways = self._finder(table)
-        planned = self._planned((find, [column.name for column in table.columns]), made)
+        planned = self._planned((find, [column.name for column in table.columns]), derived)
         return planned.columns, self._database_side(table, planned.columns, ways)
 
     def _finder(self, table: Any) -> tuple[Find, dict[str, Way]]:
@@ -376,10 +376,12 @@ class _Comparison:
         return side
 
     def _planned(
-        self, found: tuple[Find, Sequence[str]], made: Mapping[str, str]
+        self, finder: tuple[Find, Sequence[str]], derived: Mapping[str, str]
     ) -> PlannedColumns:
-        find, names = found
-        planned = plan_columns(self._table.schema, find, names, key=self._request.key, without=made)
+        find, names = finder
+        planned = plan_columns(
+            self._table.schema, find, names, key=self._request.key, without=derived
+        )
         self._outcome.left_out = planned.left_out
         if planned.key_left_out and self._request.where_lake is None:
             self._outcome.notes.append(
@@ -426,7 +428,7 @@ class _Comparison:
         soft = settings.rule_value(self._name, lambda rule: rule.deletes) == "soft"
         return f"{settings.sink.metadata_prefix}deleted" if soft else ""
 
-    def _made(self) -> dict[str, str]:
+    def _derived_columns(self) -> dict[str, str]:
         settings = self._settings
         if settings is None:
             return derived_columns(excluded=self._request.exclude)

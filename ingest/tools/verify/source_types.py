@@ -73,7 +73,7 @@ def way_of(
     elif not isinstance(lake, AtomicType):
         return Way(refusal="nested types of a database are not compared")
     else:
-        way = _WAYS.get(dialect, _other)(column, lake.root)
+        way = _WAYS.get(dialect, _unsupported_way)(column, lake.root)
     if dialect == "postgresql" and column.base in _INFINITE:
         way = dataclasses.replace(way, expression=_finite(column.base, mapping))
     if isinstance(lake, AtomicType) and lake.root in (TypeRoot.VARCHAR, TypeRoot.CHAR):
@@ -248,7 +248,7 @@ def _sqlite(column: SourceColumn, lake: TypeRoot) -> Way:
     return Way()
 
 
-def _other(column: SourceColumn, lake: TypeRoot) -> Way:
+def _unsupported_way(column: SourceColumn, lake: TypeRoot) -> Way:
     del lake
     return Way(pages=False)
 

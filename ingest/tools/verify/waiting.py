@@ -74,14 +74,14 @@ class KafkaLag:
         Raises:
             InvalidRequestError: the table is parked: it does not catch up.
         """
-        reached = self._reached()
+        reached = self._highest_offsets()
         return {
             f"{topic}/{partition}": end - reached.get((topic, partition), 0)
             for (topic, partition), end in self._ends.items()
             if end > reached.get((topic, partition), 0)
         }
 
-    def _reached(self) -> Offsets:
+    def _highest_offsets(self) -> Offsets:
         """The highest offsets that any of the witnesses reports."""
         reached: Offsets = {}
         for offsets in self._witnesses():

@@ -185,12 +185,12 @@ def _integers(fast: Callable[..., Any], exact: Callable[..., Any], result: Atomi
     return kernel
 
 
-def narrowed(numbers: pa.Array, wanted: pa.DataType, reason: str) -> Values | Partial:
+def narrowed(numbers: pa.Array, target_type: pa.DataType, reason: str) -> Values | Partial:
     """Whole numbers of any type as integers; those out of range fail."""
     try:
-        return numbers.cast(wanted)
+        return numbers.cast(target_type)
     except pa.ArrowInvalid:
-        limits = np.iinfo(wanted.to_pandas_dtype())
+        limits = np.iinfo(target_type.to_pandas_dtype())
     low, high = int(limits.min), int(limits.max)
     if pa.types.is_floating(numbers.type):
         # the limits as floating numbers: 2^63 is one, 2^63 - 1 is not
@@ -206,7 +206,7 @@ def narrowed(numbers: pa.Array, wanted: pa.DataType, reason: str) -> Values | Pa
         outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
     failed = mask_of(outside)
     values = pc.if_else(pa.array(failed), pa.scalar(None, numbers.type), numbers)
-    return Partial(values.cast(wanted), failed, reason)
+    return Partial(values.cast(target_type), failed, reason)
 
 
 def _present(left: Values, right: Values) -> Mask:

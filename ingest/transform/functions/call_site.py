@@ -61,12 +61,14 @@ class Site:
         """Whether there is such an argument."""
         return index < len(self.arguments)
 
-    def need(self, index: int, fits: Callable[[DataType | None], bool], wanted: str) -> AtomicType:
+    def need(
+        self, index: int, fits: Callable[[DataType | None], bool], description: str
+    ) -> AtomicType:
         """The type of an argument, which must be one of a family."""
         type_ = self.arguments[index].type
         if not fits(type_) or not isinstance(type_, AtomicType):
             raise self.error(
-                f"`{self.name}` takes {wanted}, not {shown(type_)}",
+                f"`{self.name}` takes {description}, not {shown(type_)}",
                 f"write CAST({self.arguments[index].text} AS …)",
                 index,
             )
@@ -88,10 +90,12 @@ class Site:
             raise self.error(f"`{self.name}` takes a string here", f"such as {example}", index)
         return value
 
-    def _constant(self, index: int, wanted: str) -> Any:
+    def _constant(self, index: int, description: str) -> Any:
         scalar = self.arguments[index].constant
         if scalar is None or not scalar.is_valid:
-            raise self.error(f"`{self.name}` takes {wanted} here, not a value per row", at=index)
+            raise self.error(
+                f"`{self.name}` takes {description} here, not a value per row", at=index
+            )
         return scalar.as_py()
 
     def result(
@@ -148,7 +152,7 @@ class Site:
             raise self.error(cells.failures[0].reason)
         return as_array(cells.values, 1)[0]
 
-    def coerced(self, part: Planned, wanted: DataType) -> Planned:
+    def coerced(self, part: Planned, target_type: DataType) -> Planned:
         """An argument as another type that holds all its values, or a text as a date.
 
         Raises:
@@ -158,25 +162,27 @@ class Site:
             if part.constant is not None and part.constant.is_valid:
                 detail = "an INTERVAL only goes with + and -"
                 raise expression_error(self.whole, part.start, detail)
-            return constant(pa.scalar(None, arrow_type(wanted)), wanted, part.text, part.start)
-        if nullable(part.type) == nullable(wanted):
+            return constant(
+                pa.scalar(None, arrow_type(target_type)), target_type, part.text, part.start
+            )
+        if nullable(part.type) == nullable(target_type):
             return part
-        loose = not part.typed and is_temporal(wanted)
-        if not loose and common_type(part.type, wanted) is None:
+        loose = not part.typed and is_temporal(target_type)
+        if not loose and common_type(part.type, target_type) is None:
             raise expression_error(
                 self.whole,
                 part.start,
-                f"{shown(part.type)} where {shown(wanted)} is expected",
-                f"write CAST({part.text} AS {shown(wanted)})",
+                f"{shown(part.type)} where {shown(target_type)} is expected",
+                f"write CAST({part.text} AS {shown(target_type)})",
             )
-        assert isinstance(wanted, AtomicType)
-        kernel = strict_cast(part.type, wanted, self.zone)
+        assert isinstance(target_type, AtomicType)
+        kernel = strict_cast(part.type, target_type, self.zone)
         if kernel is None:
-            raise expression_error(self.whole, part.start, f"no cast to {shown(wanted)}")
+            raise expression_error(self.whole, part.start, f"no cast to {shown(target_type)}")
         site = dataclasses.replace(
             self, start=part.start, end=part.start + len(part.text), arguments=(part,)
         )
-        return site.result(wanted, kernel)
+        return site.result(target_type, kernel)
 
     def aligned(self, parts: Sequence[Planned]) -> tuple[list[Planned], DataType | None]:
         """Arguments brought to the one type that holds all of them; None when all are NULL.
@@ -204,27 +210,27 @@ class Site:
         return [self.coerced(part, target) for part in parts], target
 
     @staticmethod
-    def _zone_hint(wanted: DataType, part: Planned) -> str:
-        roots = {type_.root for type_ in (wanted, part.type) if isinstance(type_, AtomicType)}
+    def _zone_hint(target_type: DataType, part: Planned) -> str:
+        roots = {type_.root for type_ in (target_type, part.type) if isinstance(type_, AtomicType)}
         if TypeRoot.TIMESTAMP_LTZ not in roots or len(roots) == 1:
             return ""
         return "TIMESTAMP and TIMESTAMP_LTZ need a CAST(… AS TIMESTAMP_LTZ(6))"
 
 
-def _precise(wanted: DataType, parts: Sequence[Planned]) -> DataType:
+def _precise(target_type: DataType, parts: Sequence[Planned]) -> DataType:
     """A timestamp type with as many digits as the texts that are converted to it."""
-    if not isinstance(wanted, AtomicType) or wanted.root not in (
+    if not isinstance(target_type, AtomicType) or target_type.root not in (
         TypeRoot.TIMESTAMP,
         TypeRoot.TIMESTAMP_LTZ,
     ):
-        return wanted
+        return target_type
     texts = (
         str(part.constant.as_py())
         for part in parts
         if not part.typed and part.constant is not None and part.constant.is_valid
     )
     digits = (min(len(text.partition(".")[2]), _NANOS) for text in texts)
-    return dataclasses.replace(wanted, precision=max([wanted.precision, *digits]))
+    return dataclasses.replace(target_type, precision=max([target_type.precision, *digits]))
 
 
 class _ConstantFrame(Frame):

@@ -155,7 +155,7 @@ def _plain(source: DataType, target: AtomicType) -> Kernel:
             failed = mask_of(pc.invert(pc.is_finite(column)))
         values, failed = _cast_rest(cast, column, failed)
         if lossy:
-            failed = failed | _lost(column, values)
+            failed = failed | _lost_values(column, values)
         return checked(values, failed, reason)
 
     return run
@@ -190,11 +190,11 @@ def _failing(cast: CastColumn, column: pa.Array, failed: pa.Array | None) -> Mas
     return mask
 
 
-def _lost(column: pa.Array, found: pa.Array) -> Mask:
+def _lost_values(column: pa.Array, converted: pa.Array) -> Mask:
     """Values that became null, or infinite though they were finite."""
-    losses = pc.and_(column.is_valid(), found.is_null())
-    if pa.types.is_floating(found.type) and pa.types.is_floating(column.type):
-        losses = pc.or_(losses, pc.and_(pc.is_inf(found), pc.is_finite(column)))
+    losses = pc.and_(column.is_valid(), converted.is_null())
+    if pa.types.is_floating(converted.type) and pa.types.is_floating(column.type):
+        losses = pc.or_(losses, pc.and_(pc.is_inf(converted), pc.is_finite(column)))
     return mask_of(losses)
 
 

@@ -94,7 +94,7 @@ class Frame:
         columns: by name, all of one length.
         num_rows: length.
         now_ms: what `now()` gives [epoch ms].
-        named: expressions that may be used by name, such as computed columns.
+        plans: expressions that may be used by name, such as computed columns.
     """
 
     def __init__(
@@ -102,22 +102,22 @@ class Frame:
         columns: Mapping[str, pa.Array],
         num_rows: int,
         now_ms: int = 0,
-        named: Mapping[str, Planned] | None = None,
+        plans: Mapping[str, Planned] | None = None,
     ) -> None:
         self.num_rows = num_rows
         self.now_ms = now_ms
         self._columns = columns
-        self._named = named or {}
-        self._done: dict[str, Cells] = {}
+        self._plans = plans or {}
+        self._computed: dict[str, Cells] = {}
 
     def column(self, name: str) -> Cells:
         """The cells of a column or a named expression."""
-        if name not in self._named:
+        if name not in self._plans:
             return Cells(self._columns[name])
-        if name not in self._done:
-            cells = self._named[name].run(self)
-            self._done[name] = Cells(as_array(cells.values, self.num_rows), cells.failures)
-        return self._done[name]
+        if name not in self._computed:
+            cells = self._plans[name].run(self)
+            self._computed[name] = Cells(as_array(cells.values, self.num_rows), cells.failures)
+        return self._computed[name]
 
 
 def runner(kernel: Kernel, parts: Sequence[Planned], text: str) -> Callable[[Frame], Cells]:
@@ -158,13 +158,13 @@ def _guarded(kernel: Kernel, values: Sequence[Values], num_rows: int) -> Values 
 
 
 def with_failures(
-    found: Values | Partial, failures: tuple[Failure, ...], suffix: str = ""
+    result: Values | Partial, failures: tuple[Failure, ...], suffix: str = ""
 ) -> Cells:
     """The result of a kernel, with what failed in its arguments before."""
-    if not isinstance(found, Partial):
-        return Cells(found, failures)
-    failed = (*failures, Failure(found.failed, found.reason + suffix))
-    return Cells(found.values, failed if found.failed.any() else failures)
+    if not isinstance(result, Partial):
+        return Cells(result, failures)
+    failed = (*failures, Failure(result.failed, result.reason + suffix))
+    return Cells(result.values, failed if result.failed.any() else failures)
 
 
 def restricted(failures: tuple[Failure, ...], rows: Mask) -> tuple[Failure, ...]:

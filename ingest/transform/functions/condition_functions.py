@@ -134,15 +134,15 @@ def _in(site: Site) -> Planned:
             return pc.if_else(pc.is_valid(column), matches, pa.scalar(None, pa.bool_()))
 
         return site.result(BOOLEAN, kernel, [left])
-    return _any(site, [_compare(_of(site, "=", left, item)) for item in items])
+    return _any_of(site, [_compare(_of(site, "=", left, item)) for item in items])
 
 
-def _any(site: Site, conditions: Sequence[Planned]) -> Planned:
+def _any_of(site: Site, conditions: Sequence[Planned]) -> Planned:
     """OR of conditions, halved so that a long list makes no deep tree."""
     if len(conditions) == 1:
         return conditions[0]
     middle = len(conditions) // 2
-    halves = [_any(site, part) for part in (conditions[:middle], conditions[middle:])]
+    halves = [_any_of(site, part) for part in (conditions[:middle], conditions[middle:])]
     return _or(_of(site, "or", *halves))
 
 
@@ -181,11 +181,11 @@ def _is_null(site: Site) -> Planned:
     return site.result(BOOLEAN, pc.is_null, [part])
 
 
-def _is_truth(wanted: bool) -> Callable[[Site], Planned]:
+def _is_truth(truth: bool) -> Callable[[Site], Planned]:
     def plan(site: Site) -> Planned:
         part = condition(site, site.arguments[0])
         return site.result(
-            BOOLEAN, lambda column: pc.fill_null(pc.equal(column, pa.scalar(wanted)), False), [part]
+            BOOLEAN, lambda column: pc.fill_null(pc.equal(column, pa.scalar(truth)), False), [part]
         )
 
     return plan
@@ -211,14 +211,14 @@ def _not(site: Site) -> Planned:
 
 
 def _and(site: Site) -> Planned:
-    return _joined(site, pc.and_kleene, decided_by=False)
+    return _join_conditions(site, pc.and_kleene, decided_by=False)
 
 
 def _or(site: Site) -> Planned:
-    return _joined(site, pc.or_kleene, decided_by=True)
+    return _join_conditions(site, pc.or_kleene, decided_by=True)
 
 
-def _joined(site: Site, join: Callable[..., Any], *, decided_by: bool) -> Planned:
+def _join_conditions(site: Site, join: Callable[..., Any], *, decided_by: bool) -> Planned:
     left, right = (condition(site, part) for part in site.arguments)
 
     def run(frame: Frame) -> Cells:

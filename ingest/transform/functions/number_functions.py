@@ -90,7 +90,7 @@ def _sum(site: Site) -> Planned:
 
 
 def _interval(site: Site) -> Planned | None:
-    marks = [_marked(part) for part in site.arguments]
+    marks = [_interval_steps(part) for part in site.arguments]
     if marks == [None, None]:
         return None
     if marks[1] is None and site.name == "+":
@@ -104,7 +104,7 @@ def _interval(site: Site) -> Planned | None:
     return shifted(site, part, -steps if site.name == "-" else steps, unit)
 
 
-def _marked(part: Planned) -> tuple[int, str] | None:
+def _interval_steps(part: Planned) -> tuple[int, str] | None:
     value = None if part.constant is None or part.type is not None else part.constant.as_py()
     if not isinstance(value, str) or not value.startswith(INTERVAL_MARK):
         return None

@@ -181,7 +181,7 @@ def _substr(site: Site) -> Planned:
     return _of_text(site, kernel)
 
 
-def _left(site: Site) -> Planned:
+def _leading_part(site: Site) -> Planned:
     count = site.whole_number(1, 0)
     return _of_text(site, lambda column: pc.utf8_slice_codeunits(column, 0, count))
 
@@ -222,17 +222,17 @@ def _replace(site: Site) -> Planned:
 def _regexp_replace(site: Site) -> Planned:
     pattern, new = _expression(site, 1), site.constant_text(2, "'n'")
     new = new.replace("$", "\\")
-    _tried(site, lambda: pc.replace_substring_regex(pa.array(["x"]), pattern, new))
+    _try_call(site, lambda: pc.replace_substring_regex(pa.array(["x"]), pattern, new))
     return _of_text(site, lambda column: pc.replace_substring_regex(column, pattern, new))
 
 
 def _expression(site: Site, index: int) -> str:
     pattern = site.constant_text(index, "'[0-9]+'")
-    _tried(site, lambda: pc.match_substring_regex(pa.array(["x"]), pattern))
+    _try_call(site, lambda: pc.match_substring_regex(pa.array(["x"]), pattern))
     return pattern
 
 
-def _tried(site: Site, call: Callable[[], Any]) -> None:
+def _try_call(site: Site, call: Callable[[], Any]) -> None:
     try:
         call()
     except pa.ArrowInvalid as error:
@@ -348,7 +348,7 @@ TEXT_FUNCTIONS: dict[str, Function] = {
         "substring(text, begin [, end])", "from 0, as in Java", _substring, (2, 3)
     ),
     "substr": Function("substr(text, start [, length])", "from 1, as in SQL", _substr, (2, 3)),
-    "left": Function("left(text, n)", "the first n characters", _left),
+    "left": Function("left(text, n)", "the first n characters", _leading_part),
     "right": Function("right(text, n)", "the last n characters", _right),
     "truncate": Function(
         "truncate(value, width)", "the first characters, or down to a multiple", _truncate, (2, 2)

@@ -140,18 +140,18 @@ def date_pattern(text: str) -> DatePattern:
             writers.append(_writer(text, letter, end - position))
             letters.add(letter)
         elif letter in "[]{}#":
-            raise _refused(text, f"`{letter}` must stand in quotes")
+            raise _pattern_error(text, f"`{letter}` must stand in quotes")
         else:
             writers.append(_fixed(text[position:end]))
         position = end
     if not writers:
-        raise _refused(text, "it is empty")
+        raise _pattern_error(text, "it is empty")
     iso = text in ("yyyy-MM-dd", "uuuu-MM-dd")
     step_s = min((_STEP_S.get(letter, 0) for letter in letters), default=_DAY)
     return DatePattern(tuple(writers), step_s, iso)
 
 
-def _refused(text: str, detail: str) -> InvalidRequestError:
+def _pattern_error(text: str, detail: str) -> InvalidRequestError:
     hint = f"letters are {_SUPPORTED}; write it like: yyyy-MM-dd HH:mm:ss"
     return InvalidRequestError("invalid date pattern", detail=detail, hint=hint, pattern=text)
 
@@ -170,7 +170,7 @@ def _quoted(text: str, start: int) -> tuple[str, int]:
             position += 2
         else:
             return literal, position + 1
-    raise _refused(text, "a quote is not closed")
+    raise _pattern_error(text, "a quote is not closed")
 
 
 def _fixed(text: str) -> _Writer:
@@ -181,9 +181,9 @@ def _fixed(text: str) -> _Writer:
 def _writer(text: str, letter: str, count: int) -> _Writer:
     most = 2 if letter in _TWO_LETTERS else _MOST_LETTERS.get(letter, 19)
     if letter not in _SUPPORTED.split():
-        raise _refused(text, f"the letter `{letter}` is not known")
+        raise _pattern_error(text, f"the letter `{letter}` is not known")
     if count > most:
-        raise _refused(text, f"`{letter * count}` has too many letters")
+        raise _pattern_error(text, f"`{letter * count}` has too many letters")
     if letter in "yu":
         return _year(letter, count)
     if letter in "MLQE" and (count > 2 or letter == "E"):

@@ -166,21 +166,21 @@ def _leaf(node: Leaf, raw: pa.Array) -> pa.Array:
     raise ValueError(f"{node.kind} where {target} is expected")
 
 
-def _integers(node: Leaf, raw: pa.UInt64Array, wanted: pa.DataType) -> pa.Array:
+def _integers(node: Leaf, raw: pa.UInt64Array, target_type: pa.DataType) -> pa.Array:
     numbers = raw.fill_null(0).to_numpy()
     plain = (numbers >> np.uint64(1)).view(np.int64) ^ -(numbers & np.uint64(1)).view(np.int64)
     array = pa.Array.from_buffers(
         pa.int64(), len(raw), [raw.buffers()[0], pa.py_buffer(np.ascontiguousarray(plain))]
     )
     if node.type.root in _TIMESTAMPS:
-        unit = "us" if node.logical.endswith("-micros") else wanted.unit
+        unit = "us" if node.logical.endswith("-micros") else target_type.unit
         unit = "ms" if node.logical.endswith("-millis") else unit
-        return array.cast(pa.timestamp(unit, wanted.tz)).cast(wanted)
+        return array.cast(pa.timestamp(unit, target_type.tz)).cast(target_type)
     if node.type.root in (TypeRoot.DATE, TypeRoot.TIME):
-        return array.cast(pa.int32()).cast(wanted)
+        return array.cast(pa.int32()).cast(target_type)
     if node.type.root is TypeRoot.DECIMAL:
         raise ValueError("a number where a decimal is expected")
-    return array.cast(wanted)
+    return array.cast(target_type)
 
 
 def _viewed(raw: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -188,7 +188,7 @@ def _viewed(raw: pa.Array, type_: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(type_, len(raw), raw.buffers(), offset=raw.offset)
 
 
-def _decimals(raw: pa.BinaryArray, wanted: pa.DataType) -> pa.Array:
+def _decimals(raw: pa.BinaryArray, target_type: pa.DataType) -> pa.Array:
     """Big-endian two's-complement bytes of any length up to 16 as decimals."""
     rows = len(raw)
     offsets = np.frombuffer(raw.buffers()[1], np.int32, rows + 1, raw.offset * 4)
@@ -196,7 +196,7 @@ def _decimals(raw: pa.BinaryArray, wanted: pa.DataType) -> pa.Array:
     if rows and (lengths.max() > _DECIMAL_BYTES or int((lengths == 0).sum()) > raw.null_count):
         raise ValueError("a decimal is empty or longer than 16 bytes")
     little_endian = _right_aligned(raw.buffers()[2], offsets, lengths)
-    return pa.Array.from_buffers(wanted, rows, [raw.buffers()[0], pa.py_buffer(little_endian)])
+    return pa.Array.from_buffers(target_type, rows, [raw.buffers()[0], pa.py_buffer(little_endian)])
 
 
 def _right_aligned(

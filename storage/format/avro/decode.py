@@ -205,7 +205,7 @@ class BlockDecoder(LaneDecoder):
         inner, null_index = nullable(schema)
         note, items = None, -1
         if node is not None:
-            index, items = self._noted(node, null_index)
+            index, items = self._note_starts(node, null_index)
             note = self._seen[index].append
         present, null = (-1, -1) if null_index is None else (2 - 2 * null_index, 2 * null_index)
         kind = kind_of(inner)

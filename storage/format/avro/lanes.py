@@ -140,7 +140,7 @@ class LaneDecoder:
         self._seen.append([])
         return len(self._seen) - 1
 
-    def _noted(self, node: Node | None, null_index: int | None) -> tuple[int, int]:
+    def _note_starts(self, node: Node | None, null_index: int | None) -> tuple[int, int]:
         """New lists of starts: of a value, and of its items or -1."""
         index, items = self._note(), -1
         if node is not None:
@@ -153,7 +153,7 @@ class LaneDecoder:
         inner, null_index = nullable(schema)
         if node is None and null_index is None:
             return self._inner_step(inner, None, -1)
-        index, items = self._noted(node, null_index)
+        index, items = self._note_starts(node, null_index)
         step = self._inner_step(inner, node, items)
         note = self._seen[index].append
         if null_index is None:
@@ -184,7 +184,7 @@ class LaneDecoder:
     def _inner_step(self, schema: Any, node: Node | None, items: int) -> _Step:
         kind = kind_of(schema)
         if kind in (*INTEGERS, "enum"):
-            return self._after
+            return self._varint_ends
         if kind in SIZED:
             return self._sized
         if kind == "record":
@@ -236,7 +236,7 @@ class LaneDecoder:
         first = self._data[position]
         if (first & 0x81).tobytes().count(0) == len(first):  # one byte, not negative
             return position + ((first >> 1) + _ONE_BYTE)
-        return self._after(position) + self._sizes(position)
+        return self._varint_ends(position) + self._sizes(position)
 
     def _sizes(self, position: _Longs) -> _Longs:
         raw = self._numbers(position)
@@ -252,13 +252,13 @@ class LaneDecoder:
             live = np.arange(len(position))
             while live.size:
                 raw = self._numbers(result[live])
-                cursor = self._after(result[live])
+                cursor = self._varint_ends(result[live])
                 if (raw > np.uint64(2 * len(self._data))).any():
                     raise OddDataError
                 remaining = (raw >> np.uint64(1)).astype(np.int64)
                 negative = (raw & np.uint64(1)) == 1  # then the size in bytes follows
                 remaining[negative] += 1
-                cursor[negative] = self._after(cursor[negative])
+                cursor[negative] = self._varint_ends(cursor[negative])
                 rest = np.flatnonzero(remaining)
                 next_live = live[rest]
                 while rest.size:
@@ -276,17 +276,17 @@ class LaneDecoder:
 
     # ---------------------------------------------------------------------- values to arrays
 
-    def _starts(self, seen: int) -> _Longs:
-        noted = self._seen[seen]
+    def _starts(self, start: int) -> _Longs:
+        noted = self._seen[start]
         noted[:] = [np.sort(np.concatenate([self._nowhere, *noted]))]  # blocks go by their size
         return noted[0]
 
-    def _gather(self, node: Node, found: list[pa.Array], rows: _Longs | None, total: int) -> None:
+    def _gather(self, node: Node, arrays: list[pa.Array], rows: _Longs | None, total: int) -> None:
         """Fill in the raw arrays of a node and of its descendants.
 
         Args:
             node: of the column.
-            found: raw arrays by index.
+            arrays: raw arrays by index.
             rows: of each value the row in its array; None when nothing is left out.
             total: length of the array, if something is.
         """
@@ -302,19 +302,19 @@ class LaneDecoder:
             where = np.full(total, -1, np.int64)
             where[rows] = np.arange(len(rows))
             raw = raw.take(pa.array(where, mask=where < 0))
-        found[node.index] = raw
+        arrays[node.index] = raw
         match node:
             case RowNode(children=children):
                 if rows is not None or not valid.all():
                     indices = np.arange(len(starts)) if rows is None else rows
                     rows, total = indices[valid], len(raw)
                 for child in children.values():
-                    self._gather(child, found, rows, total)
+                    self._gather(child, arrays, rows, total)
             case ListNode(child=child) if child is not None:
-                self._gather(child, found, None, 0)
+                self._gather(child, arrays, None, 0)
             case MapNode(key=key, value=value) if key is not None and value is not None:
-                self._gather(key, found, None, 0)
-                self._gather(value, found, None, 0)
+                self._gather(key, arrays, None, 0)
+                self._gather(value, arrays, None, 0)
 
     def _raw(
         self, node: Node, starts: _Longs, begin: _Longs, valid: npt.NDArray[np.bool_], items: int
@@ -361,7 +361,7 @@ class LaneDecoder:
         cuts = np.empty(2 * len(begin), np.int32)
         firsts, sizes = begin.copy(), np.zeros(len(begin), np.int64)
         sizes[valid] = self._sizes(begin[valid])
-        firsts[valid] = self._after(begin[valid])
+        firsts[valid] = self._varint_ends(begin[valid])
         if not len(begin):
             return pa.array([], pa.binary())
         cuts[0::2], cuts[1::2] = firsts, firsts + sizes
@@ -374,7 +374,7 @@ class LaneDecoder:
         validity = pa.array(valid).buffers()[1]
         return pa.Array.from_buffers(pa.binary(), len(texts), [validity, *texts.buffers()[1:]])
 
-    def _after(self, position: _Longs) -> _Longs:
+    def _varint_ends(self, position: _Longs) -> _Longs:
         """Where numbers of variable length end."""
         ends = ~self._windows[position] & _HIGH_BITS
         before = np.bitwise_count((ends & (_NOTHING - ends)) - _ONE)

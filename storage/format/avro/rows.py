@@ -214,7 +214,7 @@ def encode_records(columns: Sequence[pa.Array], fields: Sequence[DataField]) -> 
     Raises:
         InternalError: a null where none may be.
     """
-    return _joined([_encoded(c, f.type, f.name) for c, f in zip(columns, fields, strict=True)])
+    return _join_arrays([_encoded(c, f.type, f.name) for c, f in zip(columns, fields, strict=True)])
 
 
 def _encoded(
@@ -229,10 +229,10 @@ def _encoded(
     if not type_.nullable:
         return body
     if not column.null_count:
-        return _joined([_constant(_PRESENT, len(column)), body])
+        return _join_arrays([_constant(_PRESENT, len(column)), body])
     valid = column.is_valid()
     marks = pc.if_else(valid, _scalar(_PRESENT), _scalar(0))
-    return _joined([marks, pc.if_else(valid, body, pa.scalar(b"", pa.binary()))])
+    return _join_arrays([marks, pc.if_else(valid, body, pa.scalar(b"", pa.binary()))])
 
 
 def _body(column: pa.Array, type_: DataType, name: str) -> pa.BinaryArray:
@@ -252,7 +252,7 @@ def _body(column: pa.Array, type_: DataType, name: str) -> pa.BinaryArray:
                 path = f"{name}.{field.name}"
                 parts.append(_encoded(column.field(i), field.type, path, below_null=below_null))
             if parts:
-                return _joined(parts)
+                return _join_arrays(parts)
             rows = len(column)
             return _gathered(np.zeros((rows, 1), np.uint8), np.zeros(rows, np.int64))
         case AtomicType():
@@ -265,7 +265,7 @@ def _entries(column: pa.MapArray, key: DataType, value: DataType, name: str) -> 
     # the key of an Avro map is a bare string, even if the type is nullable
     bare = is_string_map(key)
     encoded = _text(keys, nullable=False) if bare else _encoded(keys, key, name)
-    return _items(bounds, _joined([encoded, _encoded(values, value, name)]))
+    return _items(bounds, _join_arrays([encoded, _encoded(values, value, name)]))
 
 
 def _bounds(column: pa.Array) -> npt.NDArray[np.int32]:
@@ -293,7 +293,7 @@ def _items(bounds: npt.NDArray[np.int32], items: pa.BinaryArray) -> pa.BinaryArr
     )
     sizes, lengths = _varints(counts)
     lengths = np.where(counts == 0, 0, lengths)
-    return _joined([_gathered(sizes, lengths), content, _constant(0, rows)])
+    return _join_arrays([_gathered(sizes, lengths), content, _constant(0, rows)])
 
 
 def _atomic(column: pa.Array, type_: AtomicType) -> pa.BinaryArray:
@@ -335,7 +335,7 @@ def _text(column: pa.Array, *, nullable: bool) -> pa.BinaryArray:
     values = column.fill_null("" if pa.types.is_string(column.type) else b"").cast(pa.binary())
     sizes, lengths = _varints(pc.binary_length(values).cast(pa.int64()).to_numpy())
     marker = AtomicType(TypeRoot.INT, nullable=nullable)
-    return _joined([_fixed(column, marker, sizes, lengths), values])
+    return _join_arrays([_fixed(column, marker, sizes, lengths), values])
 
 
 def _varints(values: _Longs) -> tuple[_Matrix, _Longs]:
@@ -390,7 +390,7 @@ def _constant(byte: int, rows: int) -> pa.BinaryArray:
     return _gathered(matrix, np.ones(rows, np.int64))
 
 
-def _joined(parts: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
+def _join_arrays(parts: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
     if len(parts) == 1:
         return parts[0]
     return cast(pa.BinaryArray, pc.binary_join_element_wise(*parts, b""))

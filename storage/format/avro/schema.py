@@ -154,31 +154,31 @@ WIDTHS = {"boolean": 1, "float": 4, "double": 8}
 """Bytes of kinds that always take the same."""
 
 
-def resolved(schema: Any, named: dict[str, Any], namespace: str) -> Any:
+def resolved(schema: Any, named_types: dict[str, Any], namespace: str) -> Any:
     """The schema with names of earlier records replaced by what they name.
 
-    Named schemas are added to `named`.
+    Named schemas are added to `named_types`.
     """
     if isinstance(schema, list):
-        return [resolved(part, named, namespace) for part in schema]
+        return [resolved(part, named_types, namespace) for part in schema]
     if isinstance(schema, str):
-        return named.get(schema, named.get(f"{namespace}.{schema}", schema))
+        return named_types.get(schema, named_types.get(f"{namespace}.{schema}", schema))
     kind = schema["type"]
     if isinstance(kind, dict | list):
-        return resolved(kind, named, namespace)
+        return resolved(kind, named_types, namespace)
     result = dict(schema)
     if kind in ("record", "fixed", "enum"):
         namespace = schema.get("namespace", namespace)
-        named[schema["name"]] = named[f"{namespace}.{schema['name']}"] = result
+        named_types[schema["name"]] = named_types[f"{namespace}.{schema['name']}"] = result
     if kind == "record":
         result["fields"] = [
-            {"name": f["name"], "type": resolved(f["type"], named, namespace)}
+            {"name": f["name"], "type": resolved(f["type"], named_types, namespace)}
             for f in schema["fields"]
         ]
     elif kind == "array":
-        result["items"] = resolved(schema["items"], named, namespace)
+        result["items"] = resolved(schema["items"], named_types, namespace)
     elif kind == "map":
-        result["values"] = resolved(schema["values"], named, namespace)
+        result["values"] = resolved(schema["values"], named_types, namespace)
     return result
 
 

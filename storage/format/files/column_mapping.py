@@ -92,19 +92,19 @@ def keeps_values(source: DataType, target: DataType) -> bool:
             return False
 
 
-def _relabelled(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _relabelled(column: pa.Array, target_type: pa.DataType) -> pa.Array:
     """The same values under a type that differs in the nullability of nested fields."""
-    if column.type == wanted:
+    if column.type == target_type:
         return column
-    if pa.types.is_struct(wanted):
-        fields = [wanted.field(i) for i in range(wanted.num_fields)]
+    if pa.types.is_struct(target_type):
+        fields = [target_type.field(i) for i in range(target_type.num_fields)]
         children = [_relabelled(column.field(i), field.type) for i, field in enumerate(fields)]
         return struct_like(column, fields, children)
-    if pa.types.is_map(wanted):
-        keys = _relabelled(column.keys, wanted.key_type)
-        items = _relabelled(column.items, wanted.item_type)
-        return map_entries(column, wanted, keys, items)
-    return list_like(column, wanted, _relabelled(column.values, wanted.value_type))
+    if pa.types.is_map(target_type):
+        keys = _relabelled(column.keys, target_type.key_type)
+        items = _relabelled(column.items, target_type.item_type)
+        return map_entries(column, target_type, keys, items)
+    return list_like(column, target_type, _relabelled(column.values, target_type.value_type))
 
 
 def _row_conversion(source: RowType, target: RowType, name: str) -> Conversion:
@@ -131,13 +131,13 @@ def _row_conversion(source: RowType, target: RowType, name: str) -> Conversion:
 
 
 def _list_conversion(
-    source: DataType, target: DataType, wanted: pa.DataType, name: str
+    source: DataType, target: DataType, target_type: pa.DataType, name: str
 ) -> Conversion:
     element = conversion(source, target, f"{name}.element")
 
     def convert(column: pa.ListArray) -> pa.Array:
         trimmed = _own_children(column)
-        return list_like(trimmed, wanted, _applied(element, trimmed.values))
+        return list_like(trimmed, target_type, _applied(element, trimmed.values))
 
     return convert
 
@@ -145,7 +145,7 @@ def _list_conversion(
 def _map_conversion(
     keys: tuple[DataType, DataType],
     values: tuple[DataType, DataType] | None,
-    wanted: pa.DataType,
+    target_type: pa.DataType,
     name: str,
 ) -> Conversion:
     key = conversion(*keys, f"{name}.key")
@@ -154,7 +154,7 @@ def _map_conversion(
     def convert(column: pa.MapArray) -> pa.Array:
         trimmed = _own_children(column)
         children = _applied(key, trimmed.keys), _applied(value, trimmed.items)
-        return map_entries(trimmed, wanted, *children)
+        return map_entries(trimmed, target_type, *children)
 
     return convert
 

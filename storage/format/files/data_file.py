@@ -89,7 +89,7 @@ class RollingFiles:
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
         self._open: _OpenFile | None = None
-        self._finished: list[DataFileMeta] = []
+        self._finished_files: list[DataFileMeta] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows.
@@ -112,7 +112,7 @@ class RollingFiles:
         """Finish the last file; all files in the order of the rows."""
         self._write_pending()
         self._finish_file()
-        return tuple(self._finished)
+        return tuple(self._finished_files)
 
     def abort(self) -> None:
         """Remove every file of this writer; one that cannot be removed is left as an orphan."""
@@ -120,9 +120,11 @@ class RollingFiles:
         if self._open is not None:
             self._open.discard()
             self._open = None
-        names = (name for meta in self._finished for name in (meta.file_name, *meta.extra_files))
+        names = (
+            name for meta in self._finished_files for name in (meta.file_name, *meta.extra_files)
+        )
         self._file_io.delete_many(f"{self._directory}/{name}" for name in names)
-        self._finished = []
+        self._finished_files = []
 
     def _write_pending(self) -> None:
         """Write the collected rows as row groups of about equal size."""
@@ -151,7 +153,7 @@ class RollingFiles:
         if self._open is None:
             return
         opened, self._open = self._open, None
-        self._finished.append(
+        self._finished_files.append(
             opened.finish(
                 level=self._level,
                 source=self._source,

@@ -71,7 +71,7 @@ class DataFileOptions:
             level: of the files; None for those of append tables, which have none.
             changelog: for changelog files instead of data files.
         """
-        chosen = _chosen(options, level, changelog=changelog)
+        chosen = _file_settings(options, level, changelog=changelog)
         target = options.target_file_size
         if "target-file-size" not in options.raw and level is None and not changelog:
             target = 2 * target  # append tables have larger files (FORMAT.md §7.2)
@@ -100,7 +100,9 @@ class DataFileOptions:
         )
 
 
-def _chosen(options: TableOptions, level: int | None, *, changelog: bool) -> tuple[str, str, str]:
+def _file_settings(
+    options: TableOptions, level: int | None, *, changelog: bool
+) -> tuple[str, str, str]:
     """Format, compression and statistics mode: of changelog files, of the level, or of all."""
     default = (options.file_format, options.file_compression, options.stats_mode)
     per_level = (

@@ -93,23 +93,28 @@ def conform(column: pa.Array, type_: DataType, name: str, path: str) -> pa.Array
     raise _mismatch(column, type_, name, path)
 
 
-def list_like(column: pa.Array, wanted: pa.DataType, child: pa.Array) -> pa.Array:
+def list_like(column: pa.Array, target_type: pa.DataType, child: pa.Array) -> pa.Array:
     """The list structure of `column` (a list or map) with another child array.
 
     The child is all values, slices not cut away; of a map a struct of key and value.
     """
     buffers = column.buffers()[:2]
     return pa.Array.from_buffers(
-        wanted, len(column), buffers, offset=column.offset, children=[child]
+        target_type, len(column), buffers, offset=column.offset, children=[child]
     )
 
 
-def map_entries(column: pa.Array, wanted: pa.DataType, keys: pa.Array, items: pa.Array) -> pa.Array:
+def map_entries(
+    column: pa.Array, target_type: pa.DataType, keys: pa.Array, items: pa.Array
+) -> pa.Array:
     """The map structure of `column` with other keys and values, slices not cut away."""
     entries = pa.Array.from_buffers(
-        pa.struct([wanted.key_field, wanted.item_field]), len(keys), [None], children=[keys, items]
+        pa.struct([target_type.key_field, target_type.item_field]),
+        len(keys),
+        [None],
+        children=[keys, items],
     )
-    return list_like(column, wanted, entries)
+    return list_like(column, target_type, entries)
 
 
 def struct_like(column: pa.Array, fields: Sequence[pa.Field], children: list[pa.Array]) -> pa.Array:
@@ -181,10 +186,15 @@ def mapped_values(
 
 
 def _map(
-    column: pa.MapArray, wanted: pa.DataType, key: DataType, value: DataType, name: str, path: str
+    column: pa.MapArray,
+    target_type: pa.DataType,
+    key: DataType,
+    value: DataType,
+    name: str,
+    path: str,
 ) -> pa.Array:
     keys = conform(column.keys, key, name, path)
-    return map_entries(column, wanted, keys, conform(column.items, value, name, path))
+    return map_entries(column, target_type, keys, conform(column.items, value, name, path))
 
 
 def _row(column: pa.StructArray, fields: Sequence[DataField], name: str, path: str) -> pa.Array:
@@ -207,17 +217,17 @@ def _field_of(column: pa.StructArray, position: int) -> pa.Array:
 
 
 def _atomic(
-    column: pa.Array, wanted: pa.DataType, type_: AtomicType, name: str, path: str
+    column: pa.Array, target_type: pa.DataType, type_: AtomicType, name: str, path: str
 ) -> pa.Array:
-    if column.type == INT96_BYTES and pa.types.is_timestamp(wanted):
-        return from_int96(column, wanted, name=name)
-    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(column.type):
+    if column.type == INT96_BYTES and pa.types.is_timestamp(target_type):
+        return from_int96(column, target_type, name=name)
+    if pa.types.is_timestamp(target_type) and pa.types.is_timestamp(column.type):
         # Both are wall clocks or both instants: a library may only forget or invent the zone.
-        column = column.view(pa.timestamp(column.type.unit, tz=wanted.tz))
+        column = column.view(pa.timestamp(column.type.unit, tz=target_type.tz))
     try:
-        return column.cast(wanted)
+        return column.cast(target_type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        if pa.types.is_timestamp(column.type) and holds_nanoseconds(wanted):
+        if pa.types.is_timestamp(column.type) and holds_nanoseconds(target_type):
             raise UnsupportedFeatureError(
                 "a timestamp with nanoseconds lies outside the years 1677 to 2262",
                 detail=str(error),

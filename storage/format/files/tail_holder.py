@@ -24,7 +24,7 @@ class TailHolder(io.RawIOBase):
     def __init__(self, output: Any) -> None:
         super().__init__()
         self._output = output
-        self._held: bytearray | None = None
+        self._held_bytes: bytearray | None = None
 
     def writable(self) -> bool:
         """True."""
@@ -32,23 +32,23 @@ class TailHolder(io.RawIOBase):
 
     def tell(self) -> int:
         """Bytes written so far, held ones included."""
-        return int(self._output.tell()) + len(self._held or b"")
+        return int(self._output.tell()) + len(self._held_bytes or b"")
 
     def write(self, data: Any) -> int:
         """Pass bytes on, or keep them."""
         view = memoryview(data)
-        if self._held is None:
+        if self._held_bytes is None:
             self._output.write(view)
         else:
-            self._held += view
+            self._held_bytes += view
         return view.nbytes
 
     def hold(self) -> None:
         """Buffer all further writes."""
-        self._held = bytearray()
+        self._held_bytes = bytearray()
 
     def release(self, change: Callable[[bytes], bytes]) -> None:
         """Pass the held bytes on, transformed by `change`."""
-        tail = bytes(self._held or b"")
-        self._held = None
+        tail = bytes(self._held_bytes or b"")
+        self._held_bytes = None
         self._output.write(change(tail))

@@ -105,7 +105,7 @@ def text_codec(
     delimiter = option_value({key: options["lineSep"]} if alone else options, key)
     _require_some("text.line-delimiter", delimiter)
     return TextCodec(
-        lambda batch: _joined(batch.column(0).fill_null(""), delimiter),
+        lambda batch: _join_lines(batch.column(0).fill_null(""), delimiter),
         lambda stream, columns, _: (
             pa.RecordBatch.from_arrays([lines] * len(columns), names=list(columns))
             if columns
@@ -155,7 +155,7 @@ class _Csv:
 
     def codec(self) -> TextCodec:
         names = self._line([pa.array([field.name]) for field in self.fields])
-        header = _joined(names, self.line_end) if self.header else b""
+        header = _join_lines(names, self.line_end) if self.header else b""
         return TextCodec(self._encode, self._decode, header)
 
     def _encode(self, batch: pa.RecordBatch) -> bytes:
@@ -163,7 +163,7 @@ class _Csv:
             _field_texts(column, field.type)
             for column, field in zip(batch.columns, self.fields, strict=True)
         ]
-        return _joined(self._line(texts), self.line_end)
+        return _join_lines(self._line(texts), self.line_end)
 
     def _line(self, texts: Sequence[pa.Array]) -> pa.Array:
         parts = [self._quoted(column).fill_null(self.null) for column in texts]
@@ -207,7 +207,7 @@ class _Csv:
         self,
         stream: pa.NativeFile,
         names: Sequence[str],
-        wanted: Sequence[str],
+        columns: Sequence[str],
         path: str,
         *,
         keep: Callable[[Any], str] | None = None,
@@ -233,14 +233,14 @@ class _Csv:
         try:
             reader = csv.open_csv(stream, reading, parsing, converting)
             for batch in reader:
-                yield self._typed(batch, wanted, path)
+                yield self._typed(batch, columns, path)
         except pa.ArrowInvalid as error:
             if "Empty CSV file" in str(error):
                 return
             raise CorruptDataError("not a CSV file", detail=str(error), path=path) from error
 
-    def _typed(self, batch: pa.RecordBatch, wanted: Sequence[str], path: str) -> pa.RecordBatch:
-        fields = [field for field in self.fields if field.name in wanted]
+    def _typed(self, batch: pa.RecordBatch, columns: Sequence[str], path: str) -> pa.RecordBatch:
+        fields = [field for field in self.fields if field.name in columns]
         empty = pa.nulls(batch.num_rows, pa.string())
         texts = [
             batch.column(field.name) if field.name in batch.schema.names else empty
@@ -274,7 +274,7 @@ class _Json:
         names = [field.name for field in self.fields]
         rows = pa.StructArray.from_arrays(columns, names=names)
         lines = _duck("SELECT to_json(line) FROM t", line=rows)
-        return _joined(lines, self.line_end)
+        return _join_lines(lines, self.line_end)
 
     def _decode(
         self, stream: pa.NativeFile, columns: Sequence[str], path: str
@@ -285,7 +285,7 @@ class _Json:
                 lines.filter(pc.not_equal(pc.utf8_trim_whitespace(lines), "")), fields, path
             )
 
-    def _parsed(self, lines: pa.Array, taken: Sequence[DataField], path: str) -> pa.RecordBatch:
+    def _parsed(self, lines: pa.Array, fields: Sequence[DataField], path: str) -> pa.RecordBatch:
         kinds = _duck(
             "SELECT CASE WHEN json_valid(line) THEN json_type(line) END FROM t", line=lines
         )
@@ -300,9 +300,9 @@ class _Json:
                     line=broken[:200],
                 )
             lines = lines.filter(objects)
-        texts = [self._texts(lines, field, path) for field in taken]
+        texts = [self._texts(lines, field, path) for field in fields]
         mode = "permissive" if self.lenient else "failfast"
-        return _values(taken, texts, len(lines), mode, path)
+        return _values(fields, texts, len(lines), mode, path)
 
     def _texts(self, lines: pa.Array, field: DataField, path: str) -> pa.Array:
         """The values of a member, every atomic value in it a text."""
@@ -501,7 +501,7 @@ def _rows(count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(struct)
 
 
-def _joined(lines: pa.Array, line_end: str) -> bytes:
+def _join_lines(lines: pa.Array, line_end: str) -> bytes:
     """Lines, each with its end."""
     if not len(lines):
         return b""

@@ -149,7 +149,7 @@ class BitmapBuilder:
         groups = self._grouping.finish()
         null_bitmap = encode(bitmap_of(groups.nulls))
         bodies = [null_bitmap] if len(groups.nulls) > 1 else []
-        offsets, lengths = _places(groups, bodies)
+        offsets, lengths = _bitmap_positions(groups, bodies)
         null_offset = -1 - int(groups.nulls[0]) if len(groups.nulls) == 1 else 0
         head = [
             _HEAD.pack(self._version, groups.row_count, len(groups.keys), len(groups.nulls) > 0),
@@ -201,13 +201,15 @@ def content(column: pa.Array) -> bytes:
     return bytes(data.slice(start, end - start).to_pybytes())
 
 
-def _places(found: DistinctRows, bodies: list[bytes]) -> tuple[Integers, Integers]:
+def _bitmap_positions(
+    distinct_rows: DistinctRows, bodies: list[bytes]
+) -> tuple[Integers, Integers]:
     """Offset and length of every value's rows; appends the bitmaps to `bodies`."""
-    first = found.rows[found.starts[:-1]]
+    first = distinct_rows.rows[distinct_rows.starts[:-1]]
     offsets = -1 - first
     lengths = np.full(len(first), _UNKNOWN_LENGTH, np.int64)
     at = sum(map(len, bodies))
-    for i, rows in found.groups(2):
+    for i, rows in distinct_rows.groups(2):
         body = encode(bitmap_of(rows))
         bodies.append(body)
         offsets[i], lengths[i] = at, len(body)
@@ -286,7 +288,7 @@ class BitmapReader(IndexReader):
         """See `IndexReader`."""
         rows = pyroaring.BitMap()
         for key in self._codec.keys(values):
-            place = self._place(key)
+            place = self._bitmap_position(key)
             if place is not None:
                 rows |= self._bitmap(*place)
         return rows
@@ -299,7 +301,7 @@ class BitmapReader(IndexReader):
         """See `IndexReader`."""
         return pyroaring.BitMap(range(self._rows)) - self.null_rows()
 
-    def _place(self, key: IndexKey) -> tuple[int, int] | None:
+    def _bitmap_position(self, key: IndexKey) -> tuple[int, int] | None:
         if 0 in self._entries and not self._blocks:
             return self._entries[0].get(key)
         position = bisect.bisect_right(self._first, key) - 1

@@ -119,9 +119,9 @@ class BloomReader(IndexReader):
             return None
         return pyroaring.BitMap()
 
-    def _may_contain(self, one: npt.NDArray[np.uint64]) -> bool:
+    def _may_contain(self, hashes: npt.NDArray[np.uint64]) -> bool:
         for function in range(1, self._functions + 1):
-            position = int(_positions(one, function, self._bits)[0])
+            position = int(_positions(hashes, function, self._bits)[0])
             byte = self._window.byte(_COUNT_SIZE + (position >> 3))
             if not byte >> (position & 7) & 1:
                 return False

@@ -122,14 +122,14 @@ def _warn_unknown(key: str) -> None:
     _log.warning("unknown setting of a file index is kept and has no effect option=`%s`", key)
 
 
-def _settle(wanted: dict[tuple[str, str], dict[str, Any]], raw: Mapping[str, str]) -> None:
+def _settle(indexes: dict[tuple[str, str], dict[str, Any]], raw: Mapping[str, str]) -> None:
     """Assign column settings to the indexes; those of a map key override those of its map."""
     matches = [(match, value) for key, value in raw.items() if (match := _SETTING.match(key))]
     for match, value in sorted(matches, key=lambda item: "[" in item[0][2]):
         kind, column, setting = match.groups()
         targets = [
             settings
-            for (index_type, name), settings in wanted.items()
+            for (index_type, name), settings in indexes.items()
             if index_type == kind and (name == column or name.startswith(f"{column}["))
         ]
         if not targets:

@@ -114,33 +114,33 @@ def decode(data: bytes, path: str = "", offset: int = 0, *, length: int | None =
             checksum, or no bitmap.
     """
 
-    def corrupt(problem: str, expected: object, found: object) -> CorruptDataError:
+    def corrupt(problem: str, expected: object, actual: object) -> CorruptDataError:
         return CorruptDataError(
             f"a deletion vector is damaged: {problem}",
             path=path,
             offset=offset,
             expected=expected,
-            found=found,
+            found=actual,
         )
 
     if len(data) < 3 * _WORD:
-        raise corrupt("it is cut short", expected="at least 12 bytes", found=len(data))
+        raise corrupt("it is cut short", expected="at least 12 bytes", actual=len(data))
     (size,) = struct.unpack_from(">i", data)
     magic = data[_WORD : 2 * _WORD]
     if magic not in (_MAGIC_32, _MAGIC_64):
         expected = f"{_MAGIC_32.hex()} or {_MAGIC_64.hex()}"
-        raise corrupt("wrong magic number", expected=expected, found=magic.hex())
+        raise corrupt("wrong magic number", expected=expected, actual=magic.hex())
     wide = magic == _MAGIC_64
     recorded = None if length is None else length - 2 * _WORD if wide else length
     if recorded is not None and recorded != size:
-        raise corrupt("wrong size", expected=recorded, found=size)
+        raise corrupt("wrong size", expected=recorded, actual=size)
     if size < _WORD or len(data) < size + 2 * _WORD:
-        raise corrupt("it is cut short", expected=size + 2 * _WORD, found=len(data))
+        raise corrupt("it is cut short", expected=size + 2 * _WORD, actual=len(data))
     content = data[_WORD : _WORD + size]
     (checksum,) = struct.unpack_from(">I", data, _WORD + size)
     if zlib.crc32(content) != checksum:
         raise corrupt(
-            "wrong checksum", expected=f"{checksum:08x}", found=f"{zlib.crc32(content):08x}"
+            "wrong checksum", expected=f"{checksum:08x}", actual=f"{zlib.crc32(content):08x}"
         )
     try:
         return (
@@ -148,7 +148,7 @@ def decode(data: bytes, path: str = "", offset: int = 0, *, length: int | None =
         )
     except (ValueError, struct.error) as error:
         raise corrupt(
-            "no bitmap", expected="a portable Roaring bitmap", found=str(error)
+            "no bitmap", expected="a portable Roaring bitmap", actual=str(error)
         ) from error
 
 

@@ -122,11 +122,15 @@ def _text_chunks(sizes: Integers, limit: int) -> list[tuple[int, int]]:
     return chunks
 
 
-def _encode_slices(found: DistinctRows) -> bytes:
-    valid = found.codes >= 0
-    rows, codes = np.flatnonzero(valid), found.codes[valid]
+def _encode_slices(distinct_rows: DistinctRows) -> bytes:
+    valid = distinct_rows.codes >= 0
+    rows, codes = np.flatnonzero(valid), distinct_rows.codes[valid]
     # without a value Java makes all 64 slices
-    count = max(1, (len(found.keys) - 1).bit_length()) if len(found.keys) else _MAX_SLICES
+    count = (
+        max(1, (len(distinct_rows.keys) - 1).bit_length())
+        if len(distinct_rows.keys)
+        else _MAX_SLICES
+    )
     existing = encode(bitmap_of(rows))
     slices = [encode(bitmap_of(rows[(codes >> bit & 1).astype(bool)])) for bit in range(count)]
     places, at = [], 0
@@ -197,7 +201,7 @@ class RangeBitmapReader(IndexReader):
             raise window.damage("the slices of a range bitmap are damaged", 0, found=version)
         if self._cardinality and count < (self._cardinality - 1).bit_length():
             raise window.damage("slices of a range bitmap are missing", 0, found=count)
-        self._places = window.part(_SLICES.size, table_size)
+        self._slice_positions = window.part(_SLICES.size, table_size)
         body = _INT.size + size
         self._existing_window = window.part(body, existing)
         self._slices = window.part(body + existing)
@@ -256,7 +260,9 @@ class RangeBitmapReader(IndexReader):
 
     def _slice(self, bit: int) -> pyroaring.BitMap:
         if bit not in self._loaded:
-            offset, length = _PLACE.unpack(self._places.read(bit * _PLACE.size, _PLACE.size))
+            offset, length = _PLACE.unpack(
+                self._slice_positions.read(bit * _PLACE.size, _PLACE.size)
+            )
             self._loaded[bit], _ = decode(self._slices, offset, length, rows=self._rows)
         return self._loaded[bit]
 

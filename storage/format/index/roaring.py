@@ -70,14 +70,14 @@ def _checked_size(data: memoryview) -> int:
     Raises:
         ValueError: says what is wrong.
     """
-    (cookie,) = _INT.unpack_from(_there(data, 0, 4))
+    (cookie,) = _INT.unpack_from(_slice_checked(data, 0, 4))
     flags = b""
     if cookie & 0xFFFF == _WITH_RUNS:
         count = (cookie >> 16) + 1
         at = 4 + (count + 7) // 8
-        flags = bytes(_there(data, 4, at - 4))
+        flags = bytes(_slice_checked(data, 4, at - 4))
     elif cookie == _PLAIN:
-        (count,) = _INT.unpack_from(_there(data, 4, 4))
+        (count,) = _INT.unpack_from(_slice_checked(data, 4, 4))
         at = 8
     else:
         raise ValueError("unknown cookie")
@@ -90,7 +90,7 @@ def _checked_size(data: memoryview) -> int:
     at += 4 * count
     offsets = None
     if not flags or count >= _OFFSETS_FROM:
-        offsets = np.frombuffer(_there(data, at, 4 * count), "<u4").tolist()
+        offsets = np.frombuffer(_slice_checked(data, at, 4 * count), "<u4").tolist()
         at += 4 * count
     for i in range(count):
         if offsets is not None and offsets[i] != at:
@@ -114,17 +114,17 @@ def _container_size(data: memoryview, at: int, cardinality: int, *, runs: bool) 
         if not (values[1:] > values[:-1]).all():
             raise ValueError("damaged array container")
         return 2 * cardinality
-    bits = np.frombuffer(_there(data, at, _BITSET_BYTES), np.uint64)
+    bits = np.frombuffer(_slice_checked(data, at, _BITSET_BYTES), np.uint64)
     if int(np.bitwise_count(bits).sum(dtype=np.int64)) != cardinality:
         raise ValueError("damaged bitmap container")
     return _BITSET_BYTES
 
 
 def _shorts(data: memoryview, at: int, count: int) -> npt.NDArray[np.uint16]:
-    return np.frombuffer(_there(data, at, 2 * count), "<u2")
+    return np.frombuffer(_slice_checked(data, at, 2 * count), "<u2")
 
 
-def _there(data: memoryview, at: int, length: int) -> memoryview:
+def _slice_checked(data: memoryview, at: int, length: int) -> memoryview:
     if at + length > len(data):
         raise ValueError("ends too early")
     return data[at : at + length]

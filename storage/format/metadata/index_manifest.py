@@ -160,7 +160,7 @@ def _add(files: dict[_Key, IndexManifestEntry], key: _Key, entry: IndexManifestE
 
 
 def _conflict(
-    problem: str, entry: IndexManifestEntry, there: IndexManifestEntry | None
+    problem: str, entry: IndexManifestEntry, existing: IndexManifestEntry | None
 ) -> FileConflictError:
     return FileConflictError(
         "index file conflicts detected! give up committing",
@@ -168,7 +168,7 @@ def _conflict(
         hint="another job changed the bucket; start from the newest snapshot",
         file=entry.file.file_name,
         bucket=entry.bucket,
-        found=None if there is None else there.file.file_name,
+        found=None if existing is None else existing.file.file_name,
     )
 
 

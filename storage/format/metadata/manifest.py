@@ -84,27 +84,27 @@ def entry_schema(entries: Iterable[ManifestEntry]) -> str:
     return ENTRY_SCHEMA
 
 
-Wanted = Callable[[bytes, int, int], bool]
+EntryFilter = Callable[[bytes, int, int], bool]
 """Decides by framed partition, bucket and bucket count whether an entry is wanted."""
 
 
 def decode_entries(
-    data: bytes, source: str = "", *, wanted: Wanted | None = None
+    data: bytes, source: str = "", *, keeps_entry: EntryFilter | None = None
 ) -> tuple[ManifestEntry, ...]:
     """The entries of a manifest file, in file order.
 
     Args:
         data: the whole file.
         source: path to name in errors.
-        wanted: leaves out entries before they are built, which is most of the work.
+        keeps_entry: leaves out entries before they are built, which is most of the work.
 
     Raises:
         CorruptDataError: damaged bytes, a required field is missing, or an unknown `_VERSION`.
         UnsupportedFeatureError: an entry uses what we would lose when rewriting it.
     """
     records = read_records(data, source=source)
-    if wanted is not None:
-        records = (record for record in records if _is_wanted(record, wanted, source))
+    if keeps_entry is not None:
+        records = (record for record in records if _is_wanted(record, keeps_entry, source))
     shared: dict[Any, Any] = {}  # entries of one partition hold one bytes object
     entries = []
     for record in records:
@@ -128,9 +128,9 @@ def _check_version(record: Mapping[str, Any], source: str) -> None:
         )
 
 
-def _is_wanted(record: dict[str, Any], wanted: Wanted, source: str) -> bool:
+def _is_wanted(record: dict[str, Any], keeps_entry: EntryFilter, source: str) -> bool:
     try:
-        return wanted(record["_PARTITION"], record["_BUCKET"], record["_TOTAL_BUCKETS"])
+        return keeps_entry(record["_PARTITION"], record["_BUCKET"], record["_TOTAL_BUCKETS"])
     except KeyError as error:
         raise CorruptDataError(
             "a manifest record lacks a required field", path=source, field=error.args[0]

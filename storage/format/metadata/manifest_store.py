@@ -30,8 +30,8 @@ from storage.format.metadata.file_meta import (
 from storage.format.metadata.index_manifest import decode_index_entries, encode_index_entries
 from storage.format.metadata.layout import TableLayout
 from storage.format.metadata.manifest import (
+    EntryFilter,
     ManifestFileMeta,
-    Wanted,
     decode_entries,
     decode_metas,
     encode_metas,
@@ -183,19 +183,21 @@ class ManifestStore:
         return entries
 
     def read_manifests(
-        self, metas: Iterable[ManifestFileMeta], wanted: Wanted | None = None
+        self, metas: Iterable[ManifestFileMeta], keeps_entry: EntryFilter | None = None
     ) -> Iterator[tuple[ManifestEntry, ...]]:
-        """The entries of several manifests, one after the other; cached unless `wanted` filters.
+        """The entries of several manifests, in their order; cached unless `keeps_entry` filters.
 
         Raises:
             FileNotFoundError: one was deleted, as after expiry.
             CorruptDataError: one cannot be decoded, or is shorter than recorded.
         """
-        decode = functools.partial(decode_entries, wanted=wanted)
+        decode = functools.partial(decode_entries, keeps_entry=keeps_entry)
         files = [(meta.file_name, meta.file_size) for meta in metas]
-        for entries, cached in self._each(_ENTRIES, files, decode, keep=wanted is None):
-            if cached and wanted is not None:
-                matches = (e for e in entries if wanted(e.partition, e.bucket, e.total_buckets))
+        for entries, cached in self._read_each(_ENTRIES, files, decode, keep=keeps_entry is None):
+            if cached and keeps_entry is not None:
+                matches = (
+                    e for e in entries if keeps_entry(e.partition, e.bucket, e.total_buckets)
+                )
                 yield tuple(matches)
             else:
                 yield entries
@@ -215,7 +217,7 @@ class ManifestStore:
         self, lists: Iterable[tuple[str, int | None]]
     ) -> Iterator[tuple[ManifestFileMeta, ...]]:
         """Several manifest lists by name and size, one after the other; see `read_list`."""
-        for metas, _ in self._each(_METAS, list(lists), decode_metas, keep=True):
+        for metas, _ in self._read_each(_METAS, list(lists), decode_metas, keep=True):
             yield metas
 
     def preload_lists(self, lists: Iterable[tuple[str, int | None]]) -> None:
@@ -250,7 +252,7 @@ class ManifestStore:
             if data is not None and len(data) >= (sizes[path] or 0):
                 cache.put(path, decode(data, path))
 
-    def _each(
+    def _read_each(
         self,
         cache: LruCache[str, tuple[_Record, ...]],
         files: Sequence[tuple[str, int | None]],
@@ -293,7 +295,7 @@ class ManifestStore:
         bounds = list(zip(lows, highs, stats.null_counts, strict=True))
         rows = (decode_row(partition, types) for partition in partitions)
         return any(
-            all(_within(value, *bound) for value, bound in zip(row, bounds, strict=True))
+            all(_may_hold_value(value, *bound) for value, bound in zip(row, bounds, strict=True))
             for row in rows
         )
 
@@ -366,7 +368,7 @@ def _without_stats(entry: ManifestEntry) -> ManifestEntry:
     return msgspec.structs.replace(entry, file=file)
 
 
-def _within(value: object, low: object, high: object, null_count: int | None) -> bool:
+def _may_hold_value(value: object, low: object, high: object, null_count: int | None) -> bool:
     """Whether a column with these statistics may hold a value."""
     if value is None:
         return null_count != 0

@@ -238,7 +238,7 @@ def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
 
     def add(siblings: tuple[DataField, ...]) -> tuple[DataField, ...]:
         _refuse_taken(siblings, path)
-        return _placed(siblings, field, change)
+        return _inserted(siblings, field, change)
 
     fields = edit_siblings(schema.fields, path, add)
     return dataclasses.replace(schema, fields=fields, highest_field_id=next(ids) - 1)
@@ -368,7 +368,7 @@ def _move(schema: TableSchema, change: MoveColumn) -> TableSchema:
     def move(siblings: tuple[DataField, ...]) -> tuple[DataField, ...]:
         index = _index(siblings, path)
         remaining = siblings[:index] + siblings[index + 1 :]
-        return _placed(remaining, siblings[index], change)
+        return _inserted(remaining, siblings[index], change)
 
     return dataclasses.replace(schema, fields=edit_siblings(schema.fields, path, move))
 
@@ -401,7 +401,7 @@ def _edit_field(
     return dataclasses.replace(schema, fields=edit_siblings(schema.fields, path, edited))
 
 
-def _placed(
+def _inserted(
     siblings: tuple[DataField, ...], field: DataField, place: AddColumn | MoveColumn
 ) -> tuple[DataField, ...]:
     if place.first + (place.after is not None) + (place.before is not None) > 1:
@@ -539,35 +539,35 @@ def _check_changeable(
     options: Mapping[str, str], key: str, value: str | None, has_snapshots: bool
 ) -> None:
     if key == "type":
-        raise _refused(_FIXED_MESSAGE.format(key), key, "the kind of a table never changes")
+        raise _change_error(_FIXED_MESSAGE.format(key), key, "the kind of a table never changes")
     if key == "path":
-        raise _refused(_FIXED_MESSAGE.format(key), key, "a table stays where it is")
+        raise _change_error(_FIXED_MESSAGE.format(key), key, "a table stays where it is")
     if not has_snapshots:
         return
     if key in _FIXED or (key.startswith("blob") and key.endswith("-field")):
-        raise _refused(_FIXED_MESSAGE.format(key), key, "it is fixed once the table has data")
+        raise _change_error(_FIXED_MESSAGE.format(key), key, "it is fixed once the table has data")
     if key == "bucket":
         _check_bucket(options.get(key, "-1"), value)
     row = find_option(key)
     key = key if row is None else row.key  # an alias is the same option
     if key in _NEVER_OFF and option_value(options, key):
         message = f"cannot change {key} from true to false"
-        raise _refused(message, key, "rows were left out while it was on")
+        raise _change_error(message, key, "rows were left out while it was on")
     modifiable = option_value(options, "deletion-vectors.modifiable")
     if key == "deletion-vectors.enabled" and not modifiable:
         message = "cannot change deletion vectors mode"
-        raise _refused(message, key, "it needs `deletion-vectors.modifiable` to be true")
+        raise _change_error(message, key, "it needs `deletion-vectors.modifiable` to be true")
 
 
 def _check_bucket(old: str, new: str | None) -> None:
     if new is None:
-        raise _refused("cannot reset bucket", "bucket", "the table has data")
+        raise _change_error("cannot reset bucket", "bucket", "the table has data")
     from_dynamic = _is_dynamic(old)
     if from_dynamic != _is_dynamic(new):
         message = (
             "cannot change bucket when it is -1" if from_dynamic else "cannot change bucket to -1"
         )
-        raise _refused(
+        raise _change_error(
             message, "bucket", "a table with data cannot turn from or to dynamic buckets"
         )
 
@@ -576,7 +576,7 @@ def _is_dynamic(text: str) -> bool:
     return bool(option_value({"bucket": text}, "bucket") == -1)
 
 
-def _refused(message: str, key: str, reason: str) -> InvalidSchemaChangeError:
+def _change_error(message: str, key: str, reason: str) -> InvalidSchemaChangeError:
     return InvalidSchemaChangeError(message, detail=reason, key=key)
 
 

@@ -28,11 +28,16 @@ class SchemaStore:
     def __init__(self, file_io: FileIO, layout: TableLayout) -> None:
         self._file_io = file_io
         self._layout = layout
-        self._kept: dict[int, TableSchema] = {}
-        self._marks: dict[int, _Mark] = {}
+        self._schemas: dict[int, TableSchema] = {}
+        self._file_marks: dict[int, _Mark] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_file_io": self._file_io, "_layout": self._layout, "_kept": {}, "_marks": {}}
+        return {
+            "_file_io": self._file_io,
+            "_layout": self._layout,
+            "_schemas": {},
+            "_file_marks": {},
+        }
 
     def ids(self) -> list[int]:
         """All schema ids, ascending; empty when there is no table."""
@@ -42,10 +47,10 @@ class SchemaStore:
         """The newest schema, or None when there is no table. Costs one listing."""
         listed = self._listed()
         marks = {number: (status.size, status.modified_ms) for number, status in listed.items()}
-        for schema_id in list(self._kept):
-            if schema_id not in marks or marks[schema_id] != self._marks.get(schema_id):
-                self._kept.pop(schema_id, None)
-        self._marks = marks
+        for schema_id in list(self._schemas):
+            if schema_id not in marks or marks[schema_id] != self._file_marks.get(schema_id):
+                self._schemas.pop(schema_id, None)
+        self._file_marks = marks
         newest = max(listed, default=None)
         return None if newest is None else self.read(newest)
 
@@ -57,7 +62,7 @@ class SchemaStore:
             CorruptDataError: its file is damaged.
             UnsupportedFeatureError: it has a column type this version does not know.
         """
-        cached = self._kept.get(schema_id)
+        cached = self._schemas.get(schema_id)
         if cached is not None:
             return cached
         path = self._layout.schema_file(schema_id)
@@ -72,19 +77,19 @@ class SchemaStore:
                 expected=schema_id,
                 found=schema.id,
             )
-        return self._kept.setdefault(schema_id, schema)
+        return self._schemas.setdefault(schema_id, schema)
 
     def publish(self, schema: TableSchema) -> bool:
         """Add a schema unless another writer has its id; whether this call added it."""
         path = self._layout.schema_file(schema.id)
         if not self._file_io.put_if_absent(path, schema.to_json()):
             return False
-        self._kept[schema.id] = schema
+        self._schemas[schema.id] = schema
         return True
 
     def forget(self) -> None:
         """Clear the cache: ids may name other schemas from now on."""
-        self._kept.clear()
+        self._schemas.clear()
 
     def _listed(self) -> dict[int, FileStatus]:
         return listed_files(self._file_io, self._layout.schema_dir, "schema-")

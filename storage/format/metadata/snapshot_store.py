@@ -197,7 +197,7 @@ class SnapshotStore(SnapshotFiles):
 
     def __init__(self, file_io: FileIO, layout: TableLayout) -> None:
         super().__init__(file_io, layout)
-        self._known: dict[int, Snapshot] = {}
+        self._snapshots: dict[int, Snapshot] = {}
         self._newest: Snapshot | None = None
 
     def read(self, snapshot_id: int) -> Snapshot:
@@ -205,9 +205,9 @@ class SnapshotStore(SnapshotFiles):
         try:
             snapshot = super().read(snapshot_id)
         except NotFoundError:
-            self._known.pop(snapshot_id, None)
+            self._snapshots.pop(snapshot_id, None)
             raise
-        if self._known.get(snapshot_id, snapshot) != snapshot:
+        if self._snapshots.get(snapshot_id, snapshot) != snapshot:
             self.forget()
         return self._remember(snapshot)
 
@@ -216,7 +216,7 @@ class SnapshotStore(SnapshotFiles):
 
         Raises: as `read`.
         """
-        cached = self._known.get(snapshot_id)
+        cached = self._snapshots.get(snapshot_id)
         return self.read(snapshot_id) if cached is None else cached
 
     def recall_many(self, snapshot_ids: Iterable[int]) -> Iterator[Snapshot]:
@@ -240,7 +240,7 @@ class SnapshotStore(SnapshotFiles):
 
         What is missing or damaged is left for `recall` to report.
         """
-        absent = [number for number in snapshot_ids if number not in self._known][:_REMEMBERED]
+        absent = [number for number in snapshot_ids if number not in self._snapshots][:_REMEMBERED]
         if len(absent) < 2:
             return
         contents = read_present(self._file_io, [self.path(number) for number in absent])
@@ -313,12 +313,12 @@ class SnapshotStore(SnapshotFiles):
 
     def forget(self) -> None:
         """Clear the cache: ids may name other snapshots from now on."""
-        self._known.clear()
+        self._snapshots.clear()
         self._newest = None
 
     def delete(self, snapshot_id: int) -> bool:
         """See `SnapshotFiles`."""
-        self._known.pop(snapshot_id, None)
+        self._snapshots.pop(snapshot_id, None)
         return super().delete(snapshot_id)
 
     def _is_below(self, before: Snapshot, newest: Snapshot) -> bool:
@@ -326,9 +326,9 @@ class SnapshotStore(SnapshotFiles):
         return before.id < newest.id and self.read_again(before.id) == before
 
     def _remember(self, snapshot: Snapshot) -> Snapshot:
-        self._known[snapshot.id] = snapshot
-        while len(self._known) > _REMEMBERED:
-            self._known.pop(next(iter(self._known), 0), None)
+        self._snapshots[snapshot.id] = snapshot
+        while len(self._snapshots) > _REMEMBERED:
+            self._snapshots.pop(next(iter(self._snapshots), 0), None)
         return snapshot
 
 

@@ -62,12 +62,12 @@ def _values(column: pa.Array, type_: DataType) -> list[RowValue]:
             return _atomic_values(column, type_)
         case ArrayType(element=element):
             inner = _values(column.values, element)
-            return _cut(column, inner)
+            return _split_lists(column, inner)
         case MapType(key=key, value=value):
-            return _cut(column, _pairs(column, key, value))
+            return _split_lists(column, _pairs(column, key, value))
         case MultisetType(element=element):
             count = AtomicType(TypeRoot.INT, nullable=False)
-            return _cut(column, _pairs(column, element, count))
+            return _split_lists(column, _pairs(column, element, count))
         case RowType(fields=fields):
             parts = [
                 _values(part, field.type)
@@ -85,7 +85,7 @@ def _pairs(column: pa.MapArray, key: DataType, value: DataType) -> list[tuple[Ro
     return list(zip(keys, items, strict=True))
 
 
-def _cut(column: pa.Array, inner: list[RowValue]) -> list[RowValue]:
+def _split_lists(column: pa.Array, inner: list[RowValue]) -> list[RowValue]:
     offsets = column.offsets.to_pylist()
     valid = column.is_valid().to_pylist()
     return [inner[offsets[i] : offsets[i + 1]] if valid[i] else None for i in range(len(column))]
@@ -105,15 +105,15 @@ def _atomic_values(column: pa.Array, type_: AtomicType) -> list[RowValue]:
     return list(column.to_pylist())
 
 
-def _timestamps(values: Sequence[RowValue], wanted: pa.DataType) -> pa.Array:
-    units = _UNITS_PER_MILLI[wanted.unit]
+def _timestamps(values: Sequence[RowValue], target_type: pa.DataType) -> pa.Array:
+    units = _UNITS_PER_MILLI[target_type.unit]
     raw = [
         None
         if value is None
         else value.millis * units + value.nanos_of_milli // (_NANOS_PER_MILLI // units)
         for value in values
     ]
-    return pa.array(raw, pa.int64()).cast(wanted)
+    return pa.array(raw, pa.int64()).cast(target_type)
 
 
 def _offsets(values: Sequence[RowValue]) -> pa.Array:
@@ -126,15 +126,15 @@ def _offsets(values: Sequence[RowValue]) -> pa.Array:
     return pa.array([*offsets, end], pa.int32())
 
 
-def _lists(values: Sequence[RowValue], element: DataType, wanted: pa.DataType) -> pa.Array:
+def _lists(values: Sequence[RowValue], element: DataType, target_type: pa.DataType) -> pa.Array:
     inner = from_row_values([item for value in values if value for item in value], element)
-    return pa.ListArray.from_arrays(_offsets(values), inner, type=wanted)
+    return pa.ListArray.from_arrays(_offsets(values), inner, type=target_type)
 
 
 def _maps(
-    values: Sequence[RowValue], key: DataType, value: DataType, wanted: pa.DataType
+    values: Sequence[RowValue], key: DataType, value: DataType, target_type: pa.DataType
 ) -> pa.Array:
     pairs = [pair for entries in values if entries for pair in entries]
     keys = from_row_values([pair[0] for pair in pairs], key)
     items = from_row_values([pair[1] for pair in pairs], value)
-    return pa.MapArray.from_arrays(_offsets(values), keys, items, type=wanted)
+    return pa.MapArray.from_arrays(_offsets(values), keys, items, type=target_type)

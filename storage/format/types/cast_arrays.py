@@ -34,13 +34,17 @@ def numbers_of(column: pa.Array, stored: pa.DataType | None = None) -> np.ndarra
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def rebuilt(values: np.ndarray[Any, Any], like: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Numbers as a column of `wanted`, null where `like` is."""
+def rebuilt(values: np.ndarray[Any, Any], like: pa.Array, target_type: pa.DataType) -> pa.Array:
+    """Numbers as a column of `target_type`, null where `like` is."""
     nulls = like.is_null().to_numpy(zero_copy_only=False) if like.null_count else None
-    if pa.types.is_integer(wanted) or pa.types.is_floating(wanted) or pa.types.is_boolean(wanted):
-        return pa.array(values, wanted, mask=nulls)
-    stored = pa.int32() if wanted.bit_width == 32 else pa.int64()
-    return pa.array(values, stored, mask=nulls).view(wanted)
+    if (
+        pa.types.is_integer(target_type)
+        or pa.types.is_floating(target_type)
+        or pa.types.is_boolean(target_type)
+    ):
+        return pa.array(values, target_type, mask=nulls)
+    stored = pa.int32() if target_type.bit_width == 32 else pa.int64()
+    return pa.array(values, stored, mask=nulls).view(target_type)
 
 
 def require_all(valid: pa.Array, texts: pa.Array, reason: str) -> None:

@@ -159,8 +159,8 @@ def _from_decimal(column: pa.Array, source: AtomicType, target: AtomicType) -> p
     return rebuilt(_low_words(whole).astype(target_type.to_pandas_dtype()), column, target_type)
 
 
-def _narrowed(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    return column if column.type == wanted else column.cast(wanted, safe=False)
+def _narrowed(column: pa.Array, target_type: pa.DataType) -> pa.Array:
+    return column if column.type == target_type else column.cast(target_type, safe=False)
 
 
 def _low_words(column: pa.Array) -> np.ndarray[Any, Any]:

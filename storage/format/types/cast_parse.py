@@ -127,7 +127,7 @@ def _dates(texts: pa.Array) -> pa.Array:
     matched = pc.or_(parts["year"].is_valid(), day_texts.is_null())
     require_all(matched, texts, "not a date")
     days, valid = _days(parts, clamp=False)
-    require_all(_only(valid, day_texts), texts, "not a date")
+    require_all(_where_text(valid, day_texts), texts, "not a date")
     dates = rebuilt(days.astype(np.int32), day_texts, pa.date32())
     return pc.coalesce(days_given.view(pa.date32()), dates)
 
@@ -168,14 +168,16 @@ def _timestamps(texts: pa.Array, target: AtomicType) -> pa.Array:
         _part(parts[name]) + _part(parts[f"t_{name}"]) for name in ("hour", "minute", "second")
     )
     valid &= (hours < 24) & (minutes < 60) & (seconds < 60)
-    require_all(_only(valid, time_texts), texts, "not a timestamp")
+    require_all(_where_text(valid, time_texts), texts, "not a timestamp")
     fraction = pc.binary_join_element_wise(
         parts["fraction"].fill_null(""), parts["t_fraction"].fill_null(""), ""
     )
     nanos = _part(pc.utf8_slice_codeunits(pc.utf8_rpad(fraction, 9, "0"), 0, 9))
     total_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     limit = np.iinfo(np.int64).max // (1_000_000_000 // unit) - 1
-    require_all(_only(np.abs(total_s) < limit, time_texts), texts, f"does not fit {target_type}")
+    require_all(
+        _where_text(np.abs(total_s) < limit, time_texts), texts, f"does not fit {target_type}"
+    )
     steps = total_s * (1_000_000_000 // unit) + nanos // unit
     # dates and times are cut downwards to the precision, unlike timestamps by a cast
     digit = max(1, 10 ** (9 - target.precision) // unit)
@@ -184,18 +186,18 @@ def _timestamps(texts: pa.Array, target: AtomicType) -> pa.Array:
 
 
 def _epoch_steps(
-    numbers: pa.Array, texts: pa.Array, target: AtomicType, wanted: pa.DataType
+    numbers: pa.Array, texts: pa.Array, target: AtomicType, target_type: pa.DataType
 ) -> pa.Array:
     """Numbers counted in the target's own precision, which must be that of a usual unit."""
     if numbers.null_count == len(numbers):
-        return pa.nulls(len(numbers), wanted)
+        return pa.nulls(len(numbers), target_type)
     if target.precision not in _EPOCH_UNITS:
         first = pc.index(numbers.is_valid(), pa.scalar(True)).as_py()
         raise CastError(
             "a cast from number needs precision 0, 3, 6 or 9", str(texts[first].as_py())
         )
-    factor = _EPOCH_UNITS[target.precision] // nanos_of_unit(wanted)
-    return rebuilt(numbers_of(numbers) * factor, numbers, wanted)
+    factor = _EPOCH_UNITS[target.precision] // nanos_of_unit(target_type)
+    return rebuilt(numbers_of(numbers) * factor, numbers, target_type)
 
 
 def _part(texts: pa.Array) -> Numbers:
@@ -213,8 +215,8 @@ def _days(parts: dict[str, pa.Array], *, clamp: bool) -> tuple[Numbers, Numbers]
     as Java's formatter does.
     """
     year = _part(parts["year"])
-    month = _part(parts["month"]) + _missing(parts["month"])
-    day = _part(parts["day"]) + _missing(parts["day"])
+    month = _part(parts["month"]) + _is_missing(parts["month"])
+    day = _part(parts["day"]) + _is_missing(parts["day"])
     leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
     lengths = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
     in_year = (month >= 1) & (month <= 12)
@@ -231,11 +233,11 @@ def _days(parts: dict[str, pa.Array], *, clamp: bool) -> tuple[Numbers, Numbers]
     return era * 146_097 + day_of_era - 719_468, valid
 
 
-def _missing(texts: pa.Array) -> Numbers:
+def _is_missing(texts: pa.Array) -> Numbers:
     empty = pc.or_(texts.is_null(), pc.equal(texts, "").fill_null(True))
     return np.asarray(empty.to_numpy(zero_copy_only=False)).astype(np.int64)
 
 
-def _only(valid: Numbers, texts: pa.Array) -> pa.Array:
+def _where_text(valid: Numbers, texts: pa.Array) -> pa.Array:
     """The condition where there is a text."""
     return pc.if_else(texts.is_valid(), pa.array(valid), pa.scalar(None, pa.bool_()))

@@ -43,11 +43,12 @@ def to_text(column: pa.Array, source: DataType, target: AtomicType = _STRING) ->
             return _bracketed("[", _joined_lists(column, to_text(column.values, element)), "]")
         case MapType(key=key, value=value):
             keys, items = to_text(column.keys, key), to_text(column.items, value)
-            entries = _join([_shown(keys), _shown(items)], " -> ")
+            entries = _join([_null_as_text(keys), _null_as_text(items)], " -> ")
             return _bracketed("{", _joined_lists(column, entries), "}")
         case RowType(fields=fields):
             children = [
-                _shown(to_text(column.field(i), field.type)) for i, field in enumerate(fields)
+                _null_as_text(to_text(column.field(i), field.type))
+                for i, field in enumerate(fields)
             ]
             text = _bracketed("{", _join(children, ", "), "}")
             return pc.if_else(column.is_valid(), text, pa.scalar(None, pa.string()))
@@ -190,12 +191,12 @@ def _joined_lists(column: pa.Array, elements: pa.Array) -> pa.Array:
         len(column),
         buffers,
         offset=column.offset,
-        children=[_shown(elements)],
+        children=[_null_as_text(elements)],
     )
     return pc.binary_join(lists, ", ")
 
 
-def _shown(texts: pa.Array) -> pa.Array:
+def _null_as_text(texts: pa.Array) -> pa.Array:
     return texts.fill_null(_NULL_TEXT)
 
 

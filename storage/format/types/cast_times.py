@@ -51,13 +51,13 @@ def number_to_timestamp(column: pa.Array, target: AtomicType) -> pa.Array:
     return _scaled(seconds, 1_000_000_000, column, target)
 
 
-def with_precision(values: Numbers, given: pa.DataType, digits: int) -> Numbers:
+def with_precision(values: Numbers, source_type: pa.DataType, digits: int) -> Numbers:
     """Timestamps cut to so many digits as Paimon does: towards zero in whole milliseconds."""
-    per_milli = _NANOS["ms"] // _NANOS[given.unit]
+    per_milli = _NANOS["ms"] // _NANOS[source_type.unit]
     millis = values // per_milli
     below = values - millis * per_milli
     if digits > _MILLIS_DIGITS:
-        step = max(1, 10 ** (9 - digits) // _NANOS[given.unit])
+        step = max(1, 10 ** (9 - digits) // _NANOS[source_type.unit])
         return millis * per_milli + below // step * step
     step = 10 ** (_MILLIS_DIGITS - digits)
     cut = np.sign(millis) * (np.abs(millis) // step * step)

@@ -109,7 +109,7 @@ def _parsed(text: str, type_: DataType) -> pa.Array:
 def _array(text: str, type_: ArrayType) -> pa.Array:
     content = _content(text, "[", "]", "ARRAY")
     elements = [_item(part, type_.element) for part in _split(content)]
-    values = _together(elements, type_.element)
+    values = _concatenated(elements, type_.element)
     return pa.ListArray.from_arrays(_offsets(elements), values, type=arrow_type(type_))
 
 
@@ -127,7 +127,7 @@ def _map(text: str, type_: MapType) -> pa.Array:
     keys = [_item(key, type_.key) for key in pairs]
     values = [_item(value, type_.value) for value in pairs.values()]
     target = arrow_type(type_)
-    columns = _together(keys, type_.key), _together(values, type_.value)
+    columns = _concatenated(keys, type_.key), _concatenated(values, type_.value)
     entries = pa.StructArray.from_arrays(columns, fields=[target.key_field, target.item_field])
     return pa.Array.from_buffers(
         target, 1, [None, _offsets(keys).buffers()[1]], null_count=0, children=[entries]
@@ -148,7 +148,7 @@ def _row(text: str, type_: RowType) -> pa.Array:
     ).cast(arrow_type(type_))
 
 
-def _together(items: list[pa.Array], type_: DataType) -> pa.Array:
+def _concatenated(items: list[pa.Array], type_: DataType) -> pa.Array:
     return pa.concat_arrays(items) if items else pa.nulls(0, arrow_type(type_))
 
 

@@ -96,7 +96,7 @@ def _other_digits(odd: int, top: int, width: int) -> tuple[str, int]:
     while first or not (low or high):
         digit, rest = divmod(rest, unit)
         rest, near = rest * 10, near * 10
-        low, high = _verdict(rest, near, unit * 10, machine_bits)
+        low, high = _exclusions(rest, near, unit * 10, machine_bits)
         if first and digit == 0 and not high:
             place -= 1  # the guess was one too high
         else:
@@ -148,7 +148,7 @@ def _bits_of_fives(count: int) -> int:
     return (5**count).bit_length() if count else 0
 
 
-def _verdict(rest: int, near: int, unit: int, machine_bits: int) -> tuple[bool, bool]:
+def _exclusions(rest: int, near: int, unit: int, machine_bits: int) -> tuple[bool, bool]:
     """Whether the number below, and the one above, is excluded no more by the digits so far."""
     if not machine_bits:
         return rest < near, rest + near > unit

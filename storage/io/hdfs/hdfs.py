@@ -250,10 +250,10 @@ def _exchange(
         answer = pool.request(method, location, body=body, headers=headers, redirect=False)
     if answer.status < 300:
         return answer.data
-    raise _refused(answer.status, answer.data)
+    raise _http_error(answer.status, answer.data)
 
 
-def _refused(status: int, data: bytes) -> Exception:
+def _http_error(status: int, data: bytes) -> Exception:
     try:
         failure: Any = orjson.loads(data)["RemoteException"]
         exception, text = str(failure["exception"]), str(failure.get("message", ""))

@@ -178,24 +178,24 @@ def connect(
 
 def _connect_s3(
     location: StoreLocation,
-    own: Any,
+    options: Any,
     client: Any,
     retry: Any,
     environ: Mapping[str, str],
 ) -> tuple[ObjectStore, bool]:
     bucket = location.root.partition("://")[2]
-    endpoint = own.get("endpoint") or next(
+    endpoint = options.get("endpoint") or next(
         (environ[name] for name in _ENDPOINT_VARIABLES if environ.get(name)), None
     )
-    path_style = own.pop("path_style", endpoint is not None or "." in bucket)
-    own["virtual_hosted_style_request"] = not path_style
+    path_style = options.pop("path_style", endpoint is not None or "." in bucket)
+    options["virtual_hosted_style_request"] = not path_style
     if endpoint is not None:
         if "://" not in endpoint:
             endpoint = f"https://{endpoint}"
         client["allow_http"] = endpoint.startswith("http://")
         scheme, _, host = endpoint.rstrip("/").partition("://")
-        own["endpoint"] = f"{scheme}://{host}" if path_style else f"{scheme}://{bucket}.{host}"
-    store = S3Store(bucket, config=own, client_options=client, retry_config=retry)
+        options["endpoint"] = f"{scheme}://{host}" if path_style else f"{scheme}://{bucket}.{host}"
+    store = S3Store(bucket, config=options, client_options=client, retry_config=retry)
     return store, endpoint is not None and not endpoint.rstrip("/").endswith(".amazonaws.com")
 
 
@@ -628,10 +628,12 @@ def store_error(operation: str, path: str, error: Exception) -> Exception:
         return PermissionError(
             errno.EACCES, f"the store refused the credentials ({_detail(text)}); {advice}", path
         )
-    return _other(operation, path, error, status, code)
+    return _unknown_error(operation, path, error, status, code)
 
 
-def _other(operation: str, path: str, error: Exception, status: int | None, code: str) -> Exception:
+def _unknown_error(
+    operation: str, path: str, error: Exception, status: int | None, code: str
+) -> Exception:
     text = str(error)
     if code in _WRONG_REGION or status in _REDIRECTS or "redirect without LOCATION" in text:
         return InvalidRequestError(

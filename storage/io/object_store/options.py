@@ -175,10 +175,10 @@ def _field(scheme: str, name: str) -> tuple[str, Callable[[str], Any]]:
     return name[len(prefix) :].replace("-", "_").replace(".", "_"), _text
 
 
-def _unknown(name: str, known: list[str]) -> InvalidOptionError:
-    known = [*known, *_CLIENT_OPTIONS]
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean `{close[0]}`?" if close else "known are " + ", ".join(known)
+def _unknown(name: str, names: list[str]) -> InvalidOptionError:
+    names = [*names, *_CLIENT_OPTIONS]
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean `{close[0]}`?" if close else "known are " + ", ".join(names)
     return InvalidOptionError("unknown store option", key=name, hint=hint)
 
 

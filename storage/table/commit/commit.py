@@ -323,14 +323,14 @@ class FileStoreCommit:
         except (FileConflictError, CommitConflictError) as error:
             if append_id is None and isinstance(error, CommitConflictError):
                 raise
-            return self._dropped(messages, append_id, attempts, error)
+            return self._drop_compaction(messages, append_id, attempts, error)
         return CommitResult(
             append_snapshot_id=append_id,
             compact_snapshot_id=published.snapshot.id,
             attempts=attempts + published.attempts,
         )
 
-    def _dropped(
+    def _drop_compaction(
         self,
         messages: Sequence[CommitMessage],
         append_id: int | None,

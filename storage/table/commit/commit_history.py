@@ -75,7 +75,7 @@ class CommitHistory:
         for snapshot in self._downwards(latest, floor):
             if snapshot.commit_user == self._user:
                 search.see_own(snapshot)
-            newest = self._known(snapshot)
+            newest = self._known_identifier(snapshot)
             if newest is not None:
                 search.see_record(newest)
             if search.over:
@@ -106,7 +106,7 @@ class CommitHistory:
         for snapshot in self._downwards(latest, 0):
             if snapshot.commit_user == self._user:
                 return snapshot
-            identifier = self._known(snapshot)
+            identifier = self._known_identifier(snapshot)
             if identifier is not None:
                 standin = msgspec.structs.replace(
                     snapshot, commit_user=self._user, commit_identifier=identifier
@@ -118,7 +118,7 @@ class CommitHistory:
         if latest is None:
             return None
         for snapshot in self._downwards(latest, 0):
-            identifier = self._known(snapshot)
+            identifier = self._known_identifier(snapshot)
             if snapshot.commit_user == self._user:
                 return max(snapshot.commit_identifier, -1 if identifier is None else identifier)
             if identifier is not None:
@@ -134,7 +134,7 @@ class CommitHistory:
             return boundary.id
         return 0
 
-    def _known(self, snapshot: Snapshot) -> int | None:
+    def _known_identifier(self, snapshot: Snapshot) -> int | None:
         text = (snapshot.properties or {}).get(self._property)
         if text is None:
             return None

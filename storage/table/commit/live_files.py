@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from storage.errors import CorruptDataError, NotFoundError
 from storage.format.metadata.file_meta import DataFileMeta, ManifestEntry
-from storage.format.metadata.manifest import ManifestFileMeta, Wanted, fold
+from storage.format.metadata.manifest import EntryFilter, ManifestFileMeta, fold
 from storage.format.metadata.snapshot import Snapshot
 from storage.lru import LruCache
 from storage.table.core import TableCore
@@ -171,7 +171,7 @@ def live_state(table: TableCore, snapshot: Snapshot) -> LiveState:
 def live_buckets(
     table: TableCore,
     snapshot: Snapshot,
-    wanted: Wanted,
+    keeps_entry: EntryFilter,
     keeps_manifest: Callable[[ManifestFileMeta], bool],
 ) -> Mapping[BucketId, tuple[ManifestEntry, ...]]:
     """Live entries of the wanted buckets, reading no more manifests than may hold some.
@@ -182,7 +182,7 @@ def live_buckets(
 
     Args:
         snapshot: the state to read.
-        wanted: selects buckets; the same for all files of a bucket with one bucket count.
+        keeps_entry: selects buckets; the same for all files of a bucket with one bucket count.
         keeps_manifest: whether a manifest may hold a wanted entry.
 
     Raises: as `live_state`.
@@ -191,26 +191,26 @@ def live_buckets(
     state = _STATES.get(key) or _advanced(table, snapshot)
     if state is not None:
         _STATES.put(key, snapshot.id, state)
-        return _chosen(state.buckets, wanted)
+        return _filtered_buckets(state.buckets, keeps_entry)
     metas = [meta for meta in _metas(table, snapshot) if keeps_manifest(meta)]
     entries: Iterable[ManifestEntry]
     if _STATES.asked_before(key):
         if len(metas) == len(_metas(table, snapshot)) and not _too_large(table, snapshot):
-            return _chosen(live_state(table, snapshot).buckets, wanted)
+            return _filtered_buckets(live_state(table, snapshot).buckets, keeps_entry)
         candidates = list_entries(table, metas)
-        entries = (e for e in candidates if wanted(e.partition, e.bucket, e.total_buckets))
+        entries = (e for e in candidates if keeps_entry(e.partition, e.bucket, e.total_buckets))
     else:
-        entries = itertools.chain.from_iterable(table.manifests.read_manifests(metas, wanted))
+        entries = itertools.chain.from_iterable(table.manifests.read_manifests(metas, keeps_entry))
     return _by_bucket(fold(entries))
 
 
-def _chosen(
-    buckets: Mapping[BucketId, tuple[ManifestEntry, ...]], wanted: Wanted
+def _filtered_buckets(
+    buckets: Mapping[BucketId, tuple[ManifestEntry, ...]], keeps_entry: EntryFilter
 ) -> Mapping[BucketId, tuple[ManifestEntry, ...]]:
     return {
         (partition, bucket): entries
         for (partition, bucket), entries in buckets.items()
-        if any(wanted(partition, bucket, entry.total_buckets) for entry in entries)
+        if any(keeps_entry(partition, bucket, entry.total_buckets) for entry in entries)
     }
 
 

@@ -36,7 +36,7 @@ def publish_prepared(
     latest = table.latest_snapshot()
     if latest is not None and latest.id >= snapshot.id:
         existing = table.snapshots.read_again(snapshot.id)
-        return existing is not None and _same(existing, snapshot)
+        return existing is not None and _same_snapshot(existing, snapshot)
     next_id = 1 if latest is None else latest.id + 1
     newest_uuid = None if latest is None else latest.uuid
     if snapshot.id != next_id or (based and base_uuid != newest_uuid):
@@ -55,8 +55,8 @@ def publish_prepared(
     return True
 
 
-def _same(one: Snapshot, other: Snapshot) -> bool:
-    return one == other if other.uuid is None else one.uuid == other.uuid
+def _same_snapshot(snapshot: Snapshot, other: Snapshot) -> bool:
+    return snapshot == other if other.uuid is None else snapshot.uuid == other.uuid
 
 
 def _check(table: TableCore, snapshot: Snapshot) -> None:

@@ -125,7 +125,7 @@ def pack_files(
         if file.file_size < rules.small_size or _lost_much(file, rules, cardinality, vectors)
     ]
     if vector_file is None:
-        return _packed([[file] for file in _by_size(candidates)], rules, rest=False)
+        return _packed([[file] for file in _by_size(candidates)], rules, flush_last=False)
     groups: dict[str, list[DataFileMeta]] = {}
     whole: list[DataFileMeta] = []
     for file in candidates:
@@ -135,9 +135,9 @@ def pack_files(
         else:
             groups.setdefault(name, []).append(file)
     ordered = sorted(groups.values(), key=lambda group: sum(file.file_size for file in group))
-    packs = _packed(ordered, rules, rest=True)
+    packs = _packed(ordered, rules, flush_last=True)
     if len(whole) > 1:
-        packs += _packed([[file] for file in _by_size(whole)], rules, rest=False)
+        packs += _packed([[file] for file in _by_size(whole)], rules, flush_last=False)
     return packs
 
 
@@ -158,9 +158,9 @@ def _by_size(files: Iterable[DataFileMeta]) -> list[DataFileMeta]:
 
 
 def _packed(
-    groups: Iterable[Sequence[DataFileMeta]], rules: PackRules, *, rest: bool
+    groups: Iterable[Sequence[DataFileMeta]], rules: PackRules, *, flush_last: bool
 ) -> list[list[DataFileMeta]]:
-    """Groups together until a pack fills two files; `rest`: the last pack goes in any case."""
+    """Packs of groups that fill two files; the last may be smaller if `flush_last`."""
     packs: list[list[DataFileMeta]] = []
     pack: list[DataFileMeta] = []
     size = 0
@@ -170,6 +170,6 @@ def _packed(
         if len(pack) > 1 and size >= 2 * rules.target_size:
             packs.append(pack)
             pack, size = [], 0
-    if pack and (rest or len(pack) >= max(_LEAST_PACK, rules.least_files)):
+    if pack and (flush_last or len(pack) >= max(_LEAST_PACK, rules.least_files)):
         packs.append(pack)
     return packs

@@ -159,24 +159,24 @@ def _work(
 ) -> Iterator[BucketWork]:
     files, first = [entry.file for entry in entries], entries[0]
     if first.bucket == POSTPONE_BUCKET:
-        yield _piece(first, files, len(files), files, 0)
+        yield _compact_piece(first, files, len(files), files, 0)
         return
     if mode is BucketMode.UNAWARE:
         for pack in unaware_packs(table, snapshot, first.partition, files, full=full):
-            yield _piece(first, pack, len(pack), pack, 0, packed=True)
+            yield _compact_piece(first, pack, len(pack), pack, 0, packed=True)
         return
     if not table.schema.primary_keys:
         if len(files) > 1 or table.options.deletion_vectors_enabled:
-            yield _piece(first, files, len(files), files, 0)
+            yield _compact_piece(first, files, len(files), files, 0)
         return
     assert table.key_of is not None
     levels = Levels.of(files, table.options.num_levels, table.key_of)
-    unit = _taken(table, levels, full=full)
+    unit = _picked_files(table, levels, full=full)
     if unit is not None:
-        yield _piece(first, files, levels.run_count, *unit)
+        yield _compact_piece(first, files, levels.run_count, *unit)
 
 
-def _taken(
+def _picked_files(
     table: TableCore, levels: Levels, *, full: bool
 ) -> tuple[Sequence[DataFileMeta], int] | None:
     """The files that a compaction of a bucket would take, and where it would put them."""
@@ -212,11 +212,11 @@ def _last_full_ms(levels: Levels) -> int | None:
     return max(times, default=None)
 
 
-def _piece(
+def _compact_piece(
     entry: ManifestEntry,
     files: Sequence[DataFileMeta],
     runs: int,
-    taken: Sequence[DataFileMeta],
+    picked_files: Sequence[DataFileMeta],
     output_level: int,
     *,
     packed: bool = False,
@@ -230,7 +230,7 @@ def _piece(
         rows=sum(file.row_count for file in files),
         size=sum(file.file_size for file in files),
         runs=runs,
-        taken_files=len(taken),
-        taken_size=sum(file.file_size for file in taken),
+        taken_files=len(picked_files),
+        taken_size=sum(file.file_size for file in picked_files),
         output_level=output_level,
     )

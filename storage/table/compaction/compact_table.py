@@ -313,14 +313,14 @@ class _Job:
                     _compact_bucket, self._table, task.work, self._request.full
                 )
             except BrokenExecutor as error:
-                self._failed(task, error)
+                self._note_failure(task, error)
                 continue
             self._running[future] = task
         if self._running:
             futures, _ = wait(self._running, timeout=_GROUP_S / 4, return_when=FIRST_COMPLETED)
             for future in futures:
                 self._collect(self._running.pop(future), future)
-        if self._due():
+        if self._is_due():
             while self._ready:
                 self._commit(self._next_group())
                 self._report_progress()
@@ -329,11 +329,11 @@ class _Job:
         try:
             outcome = future.result()
         except (LakewardError, OSError, BrokenExecutor) as error:
-            self._failed(task, error)
+            self._note_failure(task, error)
             return
         self._report.bucket_seconds += outcome.seconds
         if outcome.stale:
-            self._again(task)
+            self._retry_or_drop(task)
         elif not outcome.messages:
             self._report.unchanged += 1
             self._finish(task)
@@ -342,7 +342,7 @@ class _Job:
                 self._ready_since_s = self._clock.monotonic_s()
             self._ready.append((task, outcome.messages))
 
-    def _due(self) -> bool:
+    def _is_due(self) -> bool:
         if not self._ready:
             return False
         waited = self._clock.monotonic_s() - self._ready_since_s
@@ -411,9 +411,9 @@ class _Job:
         if not deleted:
             delete_uncommitted(self._table, [message for _, batch in lost for message in batch])
         for task, _ in lost:
-            self._again(task)
+            self._retry_or_drop(task)
 
-    def _again(self, task: _Task) -> None:
+    def _retry_or_drop(self, task: _Task) -> None:
         self._report.dropped += 1
         _LOG.info(
             "a compaction lost to another writer",
@@ -432,7 +432,7 @@ class _Job:
         else:
             self._todo.appendleft(task)
 
-    def _failed(self, task: _Task, error: BaseException) -> None:
+    def _note_failure(self, task: _Task, error: BaseException) -> None:
         self._report.failures.append(
             BucketFailure(
                 partition=self._table.partition_path(task.work.partition),

@@ -159,11 +159,11 @@ class PartitionRewrite:
         self._rows = sum(files.rows for files in work)
         self._snapshot: Snapshot | None = None
         self._splits: dict[bytes, list[Split]] = {}
-        self._done = 0
+        self._done_partitions = 0
         self._done_rows = 0
         self._retries = 0
 
-    def partition(self, one: PartitionFiles) -> CommitResult | None:
+    def partition(self, files: PartitionFiles) -> CommitResult | None:
         """Rewrite a partition.
 
         Raises:
@@ -178,7 +178,7 @@ class PartitionRewrite:
         try:
             committed = run_until_committed(
                 self._table,
-                lambda: self._attempt(one.partition),
+                lambda: self._attempt(files.partition),
                 attempts=_TRIES,
                 retried=(_ChangedError,),
                 on_lost=lost,
@@ -188,9 +188,9 @@ class PartitionRewrite:
                 "other writers changed the partition during every attempt",
                 hint="pause its writers (`lakeward pause`), then rescale again",
                 table=self._table.layout.root,
-                partition=one.name,
+                partition=files.name,
             ) from error
-        self._done += 1
+        self._done_partitions += 1
         self._report_progress()
         return None if committed is None else committed[1]
 
@@ -259,7 +259,7 @@ class PartitionRewrite:
         self._on_progress(
             RescaleProgress(
                 partitions=len(self._work),
-                done=self._done,
+                done=self._done_partitions,
                 rows=self._rows,
                 done_rows=self._done_rows,
                 retries=self._retries,

@@ -94,17 +94,17 @@ def unindexed_files(
 
 
 def _indexable(
-    table: TableCore, snapshot: Snapshot, wanted: Callable[[bytes], bool]
+    table: TableCore, snapshot: Snapshot, keeps_partition: Callable[[bytes], bool]
 ) -> list[ManifestEntry]:
     """The files of some partitions; not postponed ones, which no filter reads."""
     entries = live_entries(table, snapshot)
-    return [e for e in entries if wanted(e.partition) and e.bucket != POSTPONE_BUCKET]
+    return [e for e in entries if keeps_partition(e.partition) and e.bucket != POSTPONE_BUCKET]
 
 
 def _messages(
     table: TableCore,
     specs: Sequence[FileIndexSpec],
-    wanted: Callable[[bytes], bool],
+    keeps_partition: Callable[[bytes], bool],
     on_progress: Callable[[int, int], None],
     *,
     rebuild: bool,
@@ -114,7 +114,7 @@ def _messages(
         return []
     messages: list[CommitMessage] = []
     with discarded_on(table, messages):
-        entries = _indexable(table, snapshot, wanted)
+        entries = _indexable(table, snapshot, keeps_partition)
         for number, entry in enumerate(entries, start=1):
             after = _indexed(table, entry, specs, rebuild=rebuild)
             if after is not None:
@@ -176,12 +176,12 @@ def _lacking(
 
 
 def _in_file(
-    specs: Sequence[FileIndexSpec], wanted: TableSchema, stored: TableSchema
+    specs: Sequence[FileIndexSpec], table_schema: TableSchema, stored: TableSchema
 ) -> Iterator[FileIndexSpec]:
     """Indexes by the column names of a file, without columns it lacks or stores differently."""
     by_id = {field.id: field for field in stored.fields}
     for spec in specs:
-        field = wanted.field(spec.column)
+        field = table_schema.field(spec.column)
         source = by_id.get(field.id)
         if source is not None and reads_as_stored(source.type, field.type):
             yield dataclasses.replace(spec, column=source.name)

@@ -66,12 +66,12 @@ class SortCodes:
         return _interleaved(parts, self._bits)
 
 
-def _bounds(sample: pa.Array, most: int) -> pa.Array:
+def _bounds(sample: pa.Array, max_bounds: int) -> pa.Array:
     """Values that cut a column into ranges, ascending, each once; none of them null."""
     values = sample.drop_null()
     values = values.take(pc.sort_indices(values))
-    if len(values) > most:
-        values = values.take(pa.array(np.linspace(0, len(values) - 1, most).astype(np.int64)))
+    if len(values) > max_bounds:
+        values = values.take(pa.array(np.linspace(0, len(values) - 1, max_bounds).astype(np.int64)))
     return pc.unique(values)
 
 

@@ -162,7 +162,7 @@ def sort_table(
 
 def _sort_buckets(
     table: FileStoreTable,
-    one: PartitionFiles,
+    partition: PartitionFiles,
     columns: Sequence[str],
     order: SortOrder,
     report: CompactReport,
@@ -182,17 +182,19 @@ def _sort_buckets(
         )
         return source.in_order(columns, order)
 
-    partitions = [partition_values(table, one.partition)] if table.schema.partition_keys else []
-    job = PartitionRewrite(newest, [one], tuple(partitions), rows=rows)
+    partitions = (
+        [partition_values(table, partition.partition)] if table.schema.partition_keys else []
+    )
+    job = PartitionRewrite(newest, [partition], tuple(partitions), rows=rows)
     try:
-        result = job.partition(one)
+        result = job.partition(partition)
     except CommitConflictError:
         report.lost += 1
         return
     report.compacted += 1
     if result is not None and result.append_snapshot_id is not None:
         report.snapshots.append(result.append_snapshot_id)
-        report.read_bytes += one.size
+        report.read_bytes += partition.size
 
 
 def _sort_partition(

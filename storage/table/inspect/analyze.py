@@ -96,7 +96,7 @@ def compute_statistics(
 ) -> Statistics:
     """The statistics of a snapshot, in its schema. Arguments and errors as of `analyze`."""
     table = table.with_schema(snapshot.schema_id)
-    fields = _chosen(table, columns)
+    fields = _analyzed_fields(table, columns)
     running = [_RunningColumn(field) for field in fields]
     names = [field.name for field in fields] or [_narrowest(table)]
     plan = table.new_scan().plan(snapshot)
@@ -120,7 +120,7 @@ def compute_statistics(
     )
 
 
-def _chosen(table: FileStoreTable, columns: Sequence[str] | None) -> list[DataField]:
+def _analyzed_fields(table: FileStoreTable, columns: Sequence[str] | None) -> list[DataField]:
     if columns is None:
         return [field for field in table.schema.fields if isinstance(field.type, AtomicType)]
     fields = {field.name: field for field in table.schema.fields}
@@ -169,7 +169,7 @@ class _RunningColumn:
     def statistics(self) -> ColumnStatistics:
         low = high = None
         if self._bounds:
-            low, high = self._shown(_bounds(pa.concat_arrays(self._bounds)))
+            low, high = self._plain_values(_bounds(pa.concat_arrays(self._bounds)))
         mean = longest = self._default_size()
         if self._values and not self._bounded:
             mean, longest = math.ceil(self._length / self._values), self._longest
@@ -183,7 +183,7 @@ class _RunningColumn:
             max_len=longest,
         )
 
-    def _shown(self, bounds: pa.Array) -> list[Any]:
+    def _plain_values(self, bounds: pa.Array) -> list[Any]:
         if self._type.root is TypeRoot.DATE:
             return [str(day) for day in bounds.view(pa.int32()).to_pylist()]
         return list(column_cast(self._type, _STRING)(bounds).to_pylist())
@@ -202,17 +202,17 @@ class DistinctCount:
     """
 
     def __init__(self) -> None:
-        self._known = np.empty(0, np.uint64)
+        self._hashes = np.empty(0, np.uint64)
         self._registers: npt.NDArray[np.uint8] | None = None
 
     def add(self, hashes: npt.NDArray[np.uint64]) -> None:
         """Add the hashes of some values; their bits must be uniformly distributed."""
         if self._registers is None:
-            self._known = np.union1d(self._known, hashes)
-            if len(self._known) <= _EXACT:
+            self._hashes = np.union1d(self._hashes, hashes)
+            if len(self._hashes) <= _EXACT:
                 return
             self._registers = np.zeros(_REGISTERS, np.uint8)
-            hashes, self._known = self._known, np.empty(0, np.uint64)
+            hashes, self._hashes = self._hashes, np.empty(0, np.uint64)
         places = (hashes >> np.uint64(64 - _BITS)).astype(np.int64)
         rest = (hashes << np.uint64(_BITS)) >> np.uint64(64 - _MANTISSA)
         # frexp gives the length of a number in bits
@@ -222,7 +222,7 @@ class DistinctCount:
     def estimate(self) -> int:
         """The number of distinct values."""
         if self._registers is None:
-            return len(self._known)
+            return len(self._hashes)
         weights = np.exp2(-self._registers.astype(np.float64))
         return round(_ALPHA * _REGISTERS * _REGISTERS / weights.sum())
 

@@ -168,7 +168,7 @@ class BucketVectors:
         self._held_by = _holders(files)
         self._vectors: dict[str, Bitmap] = {}
         self._loaded: set[str] = set()
-        self._changed: set[str] = set()
+        self._changed_files: set[str] = set()
 
     @staticmethod
     def of(
@@ -187,7 +187,7 @@ class BucketVectors:
 
     def vector_of(self, data_file: str) -> Bitmap | None:
         """The deleted rows of a data file; not to be changed."""
-        if data_file in self._held_by and data_file not in self._changed:
+        if data_file in self._held_by and data_file not in self._changed_files:
             self._load(self._held_by[data_file])
         return self._vectors.get(data_file)
 
@@ -214,7 +214,7 @@ class BucketVectors:
             rows |= widened(previous)
         marked = len(rows) - (0 if previous is None else len(previous))
         if marked:
-            self._changed.add(data_file)
+            self._changed_files.add(data_file)
             bitmap64 = self._table.options.deletion_vectors_bitmap64
             self._vectors[data_file] = in_form(rows, bitmap64)
         return marked
@@ -222,7 +222,7 @@ class BucketVectors:
     def drop(self, data_file: str) -> None:
         """Drop the vector of a data file that is removed from the table."""
         if self.vector_of(data_file) is not None:
-            self._changed.add(data_file)
+            self._changed_files.add(data_file)
             del self._vectors[data_file]
 
     def without(self, data_files: Iterable[str]) -> IndexChange:
@@ -242,9 +242,11 @@ class BucketVectors:
         index file and has no vectors any more gets a file without vectors where one file stands
         for the bucket (Java's readers and writers expect one).
         """
-        changed = {name for name in self._changed if name in self._vectors or name in self._held_by}
+        changed = {
+            name for name in self._changed_files if name in self._vectors or name in self._held_by
+        }
         if not changed:
-            self._changed = set()
+            self._changed_files = set()
             return (), ()
         if by_file_name(self._table):
             replaced = {self._held_by[name] for name in changed if name in self._held_by}
@@ -262,7 +264,7 @@ class BucketVectors:
         self._files |= {file.file_name: file for file in new}
         self._held_by = _holders(self._files.values())
         self._loaded = (self._loaded - replaced) | {file.file_name for file in new}
-        self._changed = set()
+        self._changed_files = set()
         return new, deleted
 
     def finish(self) -> IndexChange:
@@ -293,7 +295,7 @@ class BucketVectors:
         files = {
             vector.data_file_name: _located(path, vector)
             for vector in file.deletion_vectors or ()
-            if vector.data_file_name not in self._changed
+            if vector.data_file_name not in self._changed_files
         }
         self._vectors |= load_vectors(self._table.file_io, files)
 

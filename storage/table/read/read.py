@@ -281,13 +281,13 @@ class TableRead:
         self,
         split: Split | ChangeSplit,
         file: DataFileMeta,
-        left: _Selections,
+        selections: _Selections,
         push: _PushDown,
         *,
         plain: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a file, with kinds and sequence numbers unless `plain`."""
-        selection = left.get(file.file_name)
+        selection = selections.get(file.file_name)
         if push is self._raw_push:
             selection = self._index.narrowed(selection, self._path(split, file), file)
         if selection is not None and selection.empty(0, file.row_count):
@@ -300,7 +300,7 @@ class TableRead:
         self,
         split: Split | ChangeSplit,
         section: Section,
-        left: _Selections,
+        selections: _Selections,
         push: _PushDown,
         *,
         key_conditions: Sequence[Predicate] = (),
@@ -313,7 +313,7 @@ class TableRead:
 
         def read(run: SortedRun) -> Iterator[pa.RecordBatch]:
             for file in run.files:
-                selection = left.get(file.file_name)
+                selection = selections.get(file.file_name)
                 for batch in self._read_key_values(split, file, push, share, selection):
                     for part in key_conditions:
                         batch = batch.filter(mask(part, batch))

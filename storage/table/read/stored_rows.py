@@ -136,16 +136,16 @@ def _with_postponed(
     snapshot: Snapshot,
     partition: bytes,
     keys: pa.RecordBatch,
-    found: StoredRows,
+    stored_rows: StoredRows,
 ) -> StoredRows:
     """The rows that a compaction would leave for the keys."""
     entries = live_entries(table, snapshot, partition=partition, bucket=POSTPONE_BUCKET)
     if not entries:
-        return found
+        return stored_rows
     schema = key_value_schema(table.schema)
     names = list(table.schema.trimmed_primary_keys)
-    count = found.rows.num_rows
-    columns = {name: found.rows.column(name) for name in found.rows.schema.names}
+    count = stored_rows.rows.num_rows
+    columns = {name: stored_rows.rows.column(name) for name in stored_rows.rows.schema.names}
     system = [pa.nulls(count, pa.int64()), pa.array(np.zeros(count, np.int8))]
     arrays = [*system, *(columns[name] for name in schema.names[len(system) :])]
     parts = [pa.RecordBatch.from_arrays(arrays, schema=schema)]
@@ -182,24 +182,24 @@ def _key_range(keys: pa.RecordBatch) -> Predicate | None:
 
 
 def _common(
-    keys: pa.RecordBatch, others: pa.RecordBatch, names: list[str]
+    keys: pa.RecordBatch, other_keys: pa.RecordBatch, names: list[str]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Pairs of row numbers with equal keys; keys are distinct on both sides."""
-    order, starts, counts = _groups(keys, others, names)
+    order, starts, counts = _groups(keys, other_keys, names)
     pairs = starts[counts == 2]
     return order[pairs], order[pairs + 1] - keys.num_rows
 
 
 def _groups(
-    keys: pa.RecordBatch, others: pa.RecordBatch, names: list[str]
+    keys: pa.RecordBatch, other_keys: pa.RecordBatch, names: list[str]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Row numbers of keys, then others, sorted by key; start and row count of each key."""
     columns = [
-        pa.concat_arrays([pc.cast(keys.column(n), others.column(n).type), others.column(n)])
+        pa.concat_arrays([pc.cast(keys.column(n), other_keys.column(n).type), other_keys.column(n)])
         for n in names
     ]
     groups = sort_and_group(pa.RecordBatch.from_arrays(columns, names=names), names)
-    total = keys.num_rows + others.num_rows
+    total = keys.num_rows + other_keys.num_rows
     order = np.arange(total) if groups.order is None else groups.order
     return order, groups.starts, np.diff(np.r_[groups.starts, total])
 

@@ -107,10 +107,10 @@ class ExpiredFiles:
             removal.keep_branch(branch)
         removal.run()
 
-    def _preload(self, kept: Iterable[Snapshot]) -> None:
+    def _preload(self, kept_snapshots: Iterable[Snapshot]) -> None:
         """Prefetch what is certainly needed; missing files are detected later."""
         store = self.table.manifests
-        snapshots = (*self.expired, *kept)
+        snapshots = (*self.expired, *kept_snapshots)
         store.preload_lists(itertools.chain.from_iterable(snapshot.lists for snapshot in snapshots))
         metas: list[ManifestFileMeta] = []
         for snapshot in (*self.expired, *self.removing[-1:]):
@@ -128,7 +128,7 @@ class ExpiredFiles:
         if not complete:  # an earlier pass was interrupted: read the state itself
             live |= live_among(self.table, self.stop, removed_by.keys())
         for snapshot in self._overwrites():
-            live.update(_added(self._delta(snapshot) or ()))
+            live.update(_added_files(self._delta(snapshot) or ()))
         # a file that some tag references is also in the newest tag before its removal
         for tag, end in zip(tags, (*(tag.id for tag in tags[1:]), self.latest + 1), strict=False):
             candidates = {file for file, removed in removed_by.items() if tag.id < removed <= end}
@@ -145,7 +145,7 @@ class ExpiredFiles:
             for entry in entries or ():
                 if entry.kind is FileKind.DELETE and (self.scope.appended or _compacted(entry)):
                     removed_by.update(dict.fromkeys(data_files((entry,)), snapshot.id))
-            for file in _added(entries or ()):  # an upgrade removes and adds one file
+            for file in _added_files(entries or ()):  # an upgrade removes and adds one file
                 removed_by.pop(file, None)
         return removed_by, complete
 
@@ -175,7 +175,7 @@ def _compacted(entry: ManifestEntry) -> bool:
     return entry.file.file_source == FileSource.COMPACT
 
 
-def _added(entries: Iterable[ManifestEntry]) -> Iterator[DataFile]:
+def _added_files(entries: Iterable[ManifestEntry]) -> Iterator[DataFile]:
     return data_files(entry for entry in entries if entry.kind is FileKind.ADD)
 
 
@@ -247,10 +247,10 @@ def expirable_snapshots(
     retention: Retention | None = None,
 ) -> list[int]:
     """The ids that `expire_snapshots` would remove now, ascending. Arguments as there."""
-    return _chosen(table, now_ms, keep_from, retention or Retention())[1]
+    return _all_and_expired_ids(table, now_ms, keep_from, retention or Retention())[1]
 
 
-def _chosen(
+def _all_and_expired_ids(
     table: TableCore, now_ms: int, keep_from: int | None, retention: Retention
 ) -> tuple[list[int], list[int]]:
     """Ids of all snapshots, and those that expire."""
@@ -315,7 +315,7 @@ def expire_snapshots(
         time_retained_ms=time_retained_ms,
         limit=limit,
     )
-    ids, expired = _chosen(table, now_ms, keep_from, retention)
+    ids, expired = _all_and_expired_ids(table, now_ms, keep_from, retention)
     if expired and not _hidden_from_iceberg(table, expired):
         expired = []
     if expired:

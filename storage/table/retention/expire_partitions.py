@@ -217,7 +217,7 @@ def _expression(formatter: str) -> str:
             text += re.escape(quoted.replace("''", "'") or "'")
         elif literal is not None:
             text += {"[": "(?:", "]": ")?"}.get(literal, re.escape(literal))
-        elif not _known(letter, len(token.group(0)), text):
+        elif not _is_new_field(letter, len(token.group(0)), text):
             raise InvalidOptionError(
                 "this timestamp pattern is not supported",
                 hint="use y, M, d, H, m, s and S, each once",
@@ -231,7 +231,7 @@ def _expression(formatter: str) -> str:
     return text
 
 
-def _known(letter: str, count: int, before: str) -> bool:
+def _is_new_field(letter: str, count: int, before: str) -> bool:
     """Whether letters of a pattern are a numeric field that has not occurred before."""
     if letter not in _LETTERS or (letter in "MdHms" and count > 2):
         return False

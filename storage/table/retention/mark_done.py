@@ -57,7 +57,7 @@ def mark_partitions_done(
         Directories of the partitions, below that of the table.
 
     Raises:
-        InvalidRequestError: no partition is named, or a partition column is missing, is unknown,
+        InvalidRequestError: no partition is selected, or a partition column is missing, is unknown,
             or cannot have the value.
         UnsupportedFeatureError: an action cannot be carried out; names the option.
         StorageUnavailableError: an action failed; call again.
@@ -89,7 +89,7 @@ def mark_partitions_done(
         texts = {key: default if values[key] is None else str(values[key]) for key in keys}
         paths.append("/".join(f"{escape(key)}={escape(text)}" for key, text in texts.items()))
     for path in paths:
-        _mark(table, path, table.clock.now_ms() if now_ms is None else now_ms)
+        _write_marker(table, path, table.clock.now_ms() if now_ms is None else now_ms)
     return paths
 
 
@@ -125,7 +125,7 @@ class DoneTrigger:
     """
 
     def __init__(self) -> None:
-        self._seen: int | None = None
+        self._seen_snapshot: int | None = None
         self._pending: dict[bytes, int] = {}
 
     def run(
@@ -163,15 +163,15 @@ class DoneTrigger:
         for partition in sorted(self._pending):
             if all_done or self._is_done(table, partition, now_ms):
                 path = table.partition_path(partition)
-                _mark(table, path, table.clock.now_ms())
+                _write_marker(table, path, table.clock.now_ms())
                 del self._pending[partition]
                 marked.append(path)
         return marked
 
     def _observe(self, table: TableCore, latest: Snapshot) -> None:
         """Process what was committed since the last call."""
-        first = self._seen is None
-        start = max(table.snapshots.earliest_id() or 1, 1 + (self._seen or 0))
+        first = self._seen_snapshot is None
+        start = max(table.snapshots.earliest_id() or 1, 1 + (self._seen_snapshot or 0))
         by_watermark = table.options.partition_mark_done_action_mode == "watermark"
         for snapshot in table.snapshots.recall_many(range(start, latest.id + 1)):
             time = snapshot.watermark if by_watermark else snapshot.time_ms
@@ -181,7 +181,7 @@ class DoneTrigger:
                 if entry.kind is FileKind.ADD:
                     before = self._pending.get(entry.partition, time)
                     self._pending[entry.partition] = max(before, time)
-        self._seen = latest.id
+        self._seen_snapshot = latest.id
         live = self._live_times(table, latest)
         if first:
             self._recover(table, live, by_watermark=by_watermark)
@@ -229,7 +229,7 @@ class DoneTrigger:
         return now_ms - max(self._pending[partition], begun_ms + interval_ms) > idle_ms
 
 
-def _mark(table: TableCore, path: str, now_ms: int) -> None:
+def _write_marker(table: TableCore, path: str, now_ms: int) -> None:
     spec = {
         unescape(key): unescape(text)
         for key, _, text in (part.partition("=") for part in path.split("/"))

@@ -171,26 +171,26 @@ def _bucket_dirs(
     return level
 
 
-def _exclude_named(table: TableCore, left: set[str], on_progress: OrphanProgress) -> None:
+def _exclude_named(table: TableCore, candidates: set[str], on_progress: OrphanProgress) -> None:
     """Exclude from some names all that a snapshot, tag or changelog of a branch references."""
-    total = len(left)
+    total = len(candidates)
     metas: dict[str, ManifestFileMeta] = {}
     roots = [root for branch in all_branches(table) for root in _roots(table, branch)]
     for snapshot, expired in roots:
         try:
-            _exclude_metadata(table, snapshot, left, metas)
+            _exclude_metadata(table, snapshot, candidates, metas)
         except FileNotFoundError as error:
             if not expired():
                 raise _incomplete(table, snapshot, error) from error
-            _exclude_metadata(table, snapshot, left, metas, strict=False)
+            _exclude_metadata(table, snapshot, candidates, metas, strict=False)
     rest = iter(metas.values())
-    while left and (batch := list(itertools.islice(rest, _TOGETHER))):
-        on_progress("named", total - len(left))
+    while candidates and (batch := list(itertools.islice(rest, _TOGETHER))):
+        on_progress("named", total - len(candidates))
         try:
-            _exclude_names(left, list_entries(table, batch))
+            _exclude_names(candidates, list_entries(table, batch))
         except FileNotFoundError:
             for meta in batch:
-                _exclude_names(left, _entries_or_none(table, meta, roots))
+                _exclude_names(candidates, _entries_or_none(table, meta, roots))
 
 
 def _incomplete(table: TableCore, snapshot: Snapshot, error: FileNotFoundError) -> CorruptDataError:
@@ -242,7 +242,7 @@ def _roots(table: TableCore, branch: str) -> Iterator[_Root]:
 def _exclude_metadata(
     table: TableCore,
     snapshot: Snapshot,
-    left: set[str],
+    candidates: set[str],
     metas: dict[str, ManifestFileMeta],
     *,
     strict: bool = True,
@@ -253,17 +253,17 @@ def _exclude_metadata(
         FileNotFoundError: one is missing; not of a changelog, which may expire before its tag.
     """
     for manifest_list in snapshot.lists:
-        left.discard(manifest_list[0])
+        candidates.discard(manifest_list[0])
         needed = strict and manifest_list[0] != snapshot.changelog_manifest_list
         manifests = listed_manifests(table, manifest_list, strict=needed)
-        left.difference_update(meta.file_name for meta in manifests)
+        candidates.difference_update(meta.file_name for meta in manifests)
         metas.update((meta.file_name, meta) for meta in manifests)
-    left.difference_update(filter(None, (snapshot.statistics, snapshot.index_manifest)))
+    candidates.difference_update(filter(None, (snapshot.statistics, snapshot.index_manifest)))
     entries = index_files(table, snapshot, strict=strict)
-    left.difference_update(path.rpartition("/")[2] for path, _ in entries)
+    candidates.difference_update(path.rpartition("/")[2] for path, _ in entries)
 
 
-def _exclude_names(left: set[str], entries: Iterable[ManifestEntry]) -> None:
+def _exclude_names(candidates: set[str], entries: Iterable[ManifestEntry]) -> None:
     """Exclude data, changelog and file index files that manifests add or remove."""
     names = ((entry.file.file_name, *entry.file.extra_files) for entry in entries)
-    left.difference_update(itertools.chain.from_iterable(names))
+    candidates.difference_update(itertools.chain.from_iterable(names))

@@ -328,7 +328,10 @@ class Removal:
 
 
 def remove_unreachable(
-    table: TableCore, expired: Iterable[Snapshot], data: Iterable[DataFile], own: Documents
+    table: TableCore,
+    expired: Iterable[Snapshot],
+    data: Iterable[DataFile],
+    own_documents: Documents,
 ) -> int:
     """Remove and count the files of deleted documents that no remaining document references.
 
@@ -338,13 +341,13 @@ def remove_unreachable(
     Args:
         expired: deleted documents: their changelogs, manifests, index files and statistics go.
         data: data files that they referenced.
-        own: remaining documents of the branch, as far as they could reference these files.
+        own_documents: remaining documents of the branch that could reference these files.
     """
     removal = Removal(table, data)
     for snapshot in expired:
         removal.add(snapshot)
     try:
-        for branch in (own, *other_documents(table)):
+        for branch in (own_documents, *other_documents(table)):
             removal.keep_branch(branch)
     except FileNotFoundError as error:
         _LOG.warning(

@@ -50,7 +50,7 @@ def repair_hints(table: TableCore, *, dry_run: bool = False) -> list[HintRepair]
 def _repaired(
     table: TableCore,
     hint: str,
-    named: tuple[str, str],
+    hint_names: tuple[str, str],
     position: int,
     *,
     dry_run: bool,
@@ -58,7 +58,7 @@ def _repaired(
     """Repair a hint that must hold the id at a position of the ascending listing."""
 
     def wanted() -> int | None:
-        ids = listed_ids(table.file_io, *named)
+        ids = listed_ids(table.file_io, *hint_names)
         return ids[position] if ids else None
 
     first, right = read_hint(table.file_io, hint), wanted()

@@ -52,7 +52,7 @@ class EngineScan(RowScan):
         self._planned = self.plan()
         texts = self._texts()
         if texts:
-            self._dictionaries = self._small(texts, self._planned)
+            self._dictionaries = self._small_text_columns(texts, self._planned)
 
     @property
     def schema(self) -> pa.Schema:
@@ -96,7 +96,9 @@ class EngineScan(RowScan):
         }
         return texts - read_defaults(schema).keys()
 
-    def _small(self, texts: set[str], splits: Sequence[Split | ChangeSplit]) -> frozenset[str]:
+    def _small_text_columns(
+        self, texts: set[str], splits: Sequence[Split | ChangeSplit]
+    ) -> frozenset[str]:
         raw = [s for s in splits if isinstance(s, Split) and s.raw and not s.fallback]
         if len(raw) < len(splits) or sum(split.row_count for split in raw) < _WORTH_A_LOOK:
             return frozenset()

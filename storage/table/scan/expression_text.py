@@ -265,13 +265,13 @@ class _Parser:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise expression_error(self._text, self._peek().start, "nested too deeply")
-        operands = [self._both()]
+        operands = [self._conjunction()]
         while self._take_word("or"):
-            operands.append(self._both())
+            operands.append(self._conjunction())
         self._depth -= 1
         return self._balanced("or", operands)
 
-    def _both(self) -> Node:
+    def _conjunction(self) -> Node:
         operands = [self._negation()]
         while self._take_word("and"):
             operands.append(self._negation())
@@ -574,9 +574,9 @@ class _Parser:
         )
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def _nearest(name: str, names: Iterable[str]) -> str:
     """Suggest the known word that is closest to a name."""
-    by_lower = {word.lower(): word for word in known}
+    by_lower = {word.lower(): word for word in names}
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1)
     return f"did you mean `{by_lower[matches[0]]}`?" if matches else ""
 

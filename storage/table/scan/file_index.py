@@ -166,13 +166,13 @@ def index_file_of(file: DataFileMeta) -> str | None:
     return names[0] if names else None
 
 
-def reads_as_stored(stored: DataType, wanted: DataType) -> bool:
+def reads_as_stored(stored: DataType, read_type: DataType) -> bool:
     """Whether values are read as they are in the file, so that an index is about them."""
-    if not isinstance(stored, AtomicType) or not isinstance(wanted, AtomicType):
-        return stored == wanted
-    if stored.root is wanted.root and stored.root in _GROWING:
-        return stored.length <= wanted.length
-    return dataclasses.replace(stored, nullable=wanted.nullable) == wanted
+    if not isinstance(stored, AtomicType) or not isinstance(read_type, AtomicType):
+        return stored == read_type
+    if stored.root is read_type.root and stored.root in _GROWING:
+        return stored.length <= read_type.length
+    return dataclasses.replace(stored, nullable=read_type.nullable) == read_type
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class _Column:
             return None
         if is_rounded(self.type):
             return self.ask(lambda reader: reader.valid_rows())
-        return self.ask(lambda reader: _others(reader, values))
+        return self.ask(lambda reader: _rows_without(reader, values))
 
     def compare(self, op: Op, literal: Any) -> Rows:
         if op is Op.EQ:
@@ -238,7 +238,7 @@ class _Column:
         return values
 
 
-def _others(reader: IndexReader, values: pa.Array) -> Rows:
+def _rows_without(reader: IndexReader, values: pa.Array) -> Rows:
     """Rows that are not null and have none of the values."""
     valid = reader.valid_rows()
     equal = None if valid is None else reader.equal_to(values)

@@ -133,7 +133,7 @@ def codec_of(table: TableCore) -> TextCodec:
     return text_codec(table.options.file_format, stored_fields(table.schema), table.schema.options)
 
 
-def _hidden(name: str) -> bool:
+def _is_hidden(name: str) -> bool:
     return name.startswith(("_", "."))
 
 
@@ -166,7 +166,7 @@ def directories(table: TableCore, predicate: Predicate | None) -> list[Directory
 def _value_text(table: TableCore, key: str, name: str) -> str | None:
     """The value in the name of a directory, as text; None: it is not of a partition."""
     if option_value(table.schema.options, ONLY_VALUE):
-        valid = name == table.options.partition_default_name or not _hidden(name)
+        valid = name == table.options.partition_default_name or not _is_hidden(name)
         return unescape(name) if valid else None
     column, equals, text = name.partition("=")
     return unescape(text) if equals and unescape(column) == key else None
@@ -201,20 +201,20 @@ def data_files(table: TableCore, directory: Directory) -> Iterator[FormatSplit]:
     root = directory.path == table.layout.root
     for status in table.file_io.walk(directory.path):
         names = status.path[start:].split("/")
-        if any(map(_hidden, names)) or (root and names[0] in _METADATA):
+        if any(map(_is_hidden, names)) or (root and names[0] in _METADATA):
             continue
         if status.size:
             yield FormatSplit(status.path, status.size, directory.partition)
 
 
 def read_file(
-    table: TableCore, split: FormatSplit, stored: Sequence[DataField], wanted: Predicate | None
+    table: TableCore, split: FormatSplit, stored: Sequence[DataField], predicate: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
     """Some columns of the rows of a file, those that it has.
 
     Args:
         stored: columns wanted, none of them of the partition.
-        wanted: condition on the rows; others may be returned, too.
+        predicate: condition on the rows; others may be returned, too.
 
     Raises:
         CorruptDataError: the file is damaged, or does not match the columns.
@@ -237,23 +237,23 @@ def read_file(
         split.path,
         stored,
         batch_rows=_BATCH_ROWS,
-        keep_row_group=_row_groups(table.schema, stored, wanted),
+        keep_row_group=_row_groups(table.schema, stored, predicate),
         options=table.schema.options,
     )
 
 
 def _row_groups(
-    schema: TableSchema, stored: Sequence[DataField], wanted: Predicate | None
+    schema: TableSchema, stored: Sequence[DataField], predicate: Predicate | None
 ) -> Callable[[Mapping[str, Any]], bool] | None:
     names = {field.name for field in stored}
-    parts = [part for part in conjuncts(wanted) if columns_of(part) <= names]
+    parts = [part for part in conjuncts(predicate) if columns_of(part) <= names]
     if not parts:
         return None
     types = {field.name: field.type for field in schema.arrow_schema}
 
-    def keep(found: Mapping[str, Any]) -> bool:
+    def keep(statistics: Mapping[str, Any]) -> bool:
         return all(
-            could_match(part, lambda name: row_group_range(found.get(name)), types)
+            could_match(part, lambda name: row_group_range(statistics.get(name)), types)
             for part in parts
         )
 

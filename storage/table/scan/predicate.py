@@ -126,16 +126,16 @@ def columns_of(predicate: Predicate | None) -> frozenset[str]:
             return frozenset({predicate.column})
 
 
-def require_known(columns: Iterable[str], known: Sequence[str]) -> None:
+def require_known(columns: Iterable[str], column_names: Sequence[str]) -> None:
     """Check that columns exist.
 
     Raises:
         InvalidRequestError: names the first that does not.
     """
     for name in columns:
-        if name not in known:
+        if name not in column_names:
             raise InvalidRequestError(
-                "no such column", hint=f"there are {', '.join(known)}", column=name
+                "no such column", hint=f"there are {', '.join(column_names)}", column=name
             )
 
 
@@ -201,9 +201,9 @@ def mask(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
 def _evaluate(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
     match predicate:
         case And(parts):
-            return _joined(parts, batch, pc.and_kleene, empty=True)
+            return _combine(parts, batch, pc.and_kleene, empty=True)
         case Or(parts):
-            return _joined(parts, batch, pc.or_kleene, empty=False)
+            return _combine(parts, batch, pc.or_kleene, empty=False)
         case Not(part):
             return pc.invert(_evaluate(part, batch))
         case IsNull(column):
@@ -220,7 +220,7 @@ def _evaluate(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
             return _compare(op, _column(batch, column), literal, column)
 
 
-def _joined(
+def _combine(
     parts: Sequence[Predicate],
     batch: pa.RecordBatch,
     join: Callable[[pa.Array, pa.Array], pa.Array],
@@ -244,7 +244,7 @@ def _is_in(
     column: pa.Array,
     literals: tuple[Any, ...],
     batch: pa.RecordBatch,
-    each: tuple[Compare, ...],
+    comparisons: tuple[Compare, ...],
 ) -> pa.BooleanArray:
     plain = not pa.types.is_floating(column.type) and None not in literals
     if plain and len(literals) > 1:
@@ -252,7 +252,7 @@ def _is_in(
         if all(value is not None for value in values):
             matches = pc.is_in(column, value_set=pa.array(values, type=column.type))
             return pc.if_else(pc.is_valid(column), matches, pa.scalar(None, pa.bool_()))
-    return _evaluate(Or(each), batch)
+    return _evaluate(Or(comparisons), batch)
 
 
 _KERNELS: Mapping[Op, Callable[..., Any]] = {

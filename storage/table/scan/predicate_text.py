@@ -47,7 +47,7 @@ def parse_predicate(text: str) -> Predicate:
     try:
         node = parse_expression(text)
     except InvalidRequestError as error:
-        raise _refused(text, error.detail, error.hint) from error
+        raise _text_error(text, error.detail, error.hint) from error
     return _Converter(text).predicate(node)
 
 
@@ -121,7 +121,7 @@ class _Converter:
 
     def _error(self, node: Node, expected: str) -> InvalidRequestError:
         actual = self._text[node.start : node.end]
-        return _refused(
+        return _text_error(
             self._text, f"at character {node.start + 1}: expected {expected}, found `{actual}`"
         )
 
@@ -135,9 +135,9 @@ def _operands(node: Node, name: str) -> Iterator[Node]:
         yield from _operands(argument, name)
 
 
-def _refused(text: str, detail: str, hint: str = "") -> InvalidRequestError:
+def _text_error(text: str, detail: str, hint: str = "") -> InvalidRequestError:
     return InvalidRequestError(
-        "a filter cannot be understood",
+        "a filter cannot be parsed",
         detail=detail,
         hint=hint or "write it like: id > 5 and name in ('x', 'y')",
         filter=text,

@@ -99,20 +99,20 @@ def _could(
             return True
 
 
-def _could_compare(op: Op, literal: Any, known: Range | None, type_: pa.DataType | None) -> bool:
+def _could_compare(op: Op, literal: Any, bounds: Range | None, type_: pa.DataType | None) -> bool:
     if literal is None:
         return False
-    if known is None or type_ is None:
+    if bounds is None or type_ is None:
         return True
-    if known.only_nulls:
+    if bounds.only_nulls:
         return False
-    if known.low is None or known.high is None or pa.types.is_floating(type_):
+    if bounds.low is None or bounds.high is None or pa.types.is_floating(type_):
         return True  # the range of floats does not cover NaN
     try:
         scalar = literal_scalar(literal, type_)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         return True  # evaluation reports the error
-    return scalar is None or _overlaps(op, known.low, known.high, row_value(scalar))
+    return scalar is None or _overlaps(op, bounds.low, bounds.high, row_value(scalar))
 
 
 def _overlaps(op: Op, low: Any, high: Any, value: Any) -> bool:

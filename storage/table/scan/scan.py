@@ -287,11 +287,11 @@ class TableScan:
             CorruptDataError: a manifest cannot be decoded.
             FileNotFoundError: a manifest is missing, as after expiry.
         """
-        return self._stored(snapshot, _added(delta_entries(self.table, snapshot)))
+        return self._stored_splits(snapshot, _added_entries(delta_entries(self.table, snapshot)))
 
     def plan_changelog(self, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
         """The changelog files of a snapshot. Raises: as `plan_delta`."""
-        return self._stored(snapshot, changelog_entries(self.table, snapshot))
+        return self._stored_splits(snapshot, changelog_entries(self.table, snapshot))
 
     def plan_overwrite(self, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
         """What an overwrite removed, and what it added.
@@ -302,7 +302,7 @@ class TableScan:
             FileNotFoundError: a manifest is missing, as after expiry.
         """
         entries = delta_entries(self.table, snapshot)
-        after = _by_bucket(_added(entries))
+        after = _by_bucket(_added_entries(entries))
         before = _by_bucket(entry for entry in entries if entry.kind is FileKind.DELETE)
         vectors: tuple[_VectorsOf, _VectorsOf] | None = None
         if self.table.options.deletion_vectors_enabled and before:
@@ -346,7 +346,7 @@ class TableScan:
                 entries = buckets[(partition, bucket)]
                 if self._wants(bucket, entries, pruning):
                     splits = self._splits(snapshot, partition, path, bucket, entries, pruning)
-                    result += splits if vectors is None else _marked(splits, vectors)
+                    result += splits if vectors is None else _with_deletion_vectors(splits, vectors)
         return Plan(snapshot_id=snapshot.id, splits=tuple(result))
 
     def _buckets(
@@ -446,7 +446,7 @@ class TableScan:
         if group:
             yield tuple(group)
 
-    def _stored(
+    def _stored_splits(
         self, snapshot: Snapshot, entries: Sequence[ManifestEntry]
     ) -> tuple[ChangeSplit, ...]:
         pruning = Pruning(self.table, self.predicate)
@@ -540,7 +540,7 @@ def changelog_entries(table: TableCore, snapshot: Snapshot) -> tuple[ManifestEnt
     if snapshot.changelog_manifest_list is None:
         return ()
     metas = table.manifests.read_list(*snapshot.lists[2])
-    return _added(list_entries(table, metas))
+    return _added_entries(list_entries(table, metas))
 
 
 def skips_level_0(table: TableCore) -> bool:
@@ -562,7 +562,7 @@ def _singly(files: Iterable[DataFileMeta]) -> Iterator[Section]:
     return ((SortedRun(file.level, (file,)),) for file in files)
 
 
-def _marked(
+def _with_deletion_vectors(
     splits: Iterable[Split], vectors: Callable[[BucketId], Mapping[str, DeletionFile]]
 ) -> Iterator[Split]:
     bucket_vectors: Mapping[str, DeletionFile] | None = None
@@ -593,7 +593,7 @@ class _Side:
         return tuple((name, self.vectors[name]) for name in self.files if name in self.vectors)
 
 
-def _added(entries: Iterable[ManifestEntry]) -> tuple[ManifestEntry, ...]:
+def _added_entries(entries: Iterable[ManifestEntry]) -> tuple[ManifestEntry, ...]:
     return tuple(entry for entry in entries if entry.kind is FileKind.ADD)
 
 

@@ -49,8 +49,10 @@ class Pruning:
         defaults = read_defaults(schema)  # read instead of null, unknown to statistics
         parts = [part for part in conjuncts(predicate) if not columns_of(part) & defaults.keys()]
         self._types = {field.name: arrow_type(field.type) for field in schema.fields}
-        self._partition = _within(parts, schema.partition_keys)
-        self._key = _within(parts, schema.trimmed_primary_keys if schema.primary_keys else ())
+        self._partition = _predicates_on(parts, schema.partition_keys)
+        self._key = _predicates_on(
+            parts, schema.trimmed_primary_keys if schema.primary_keys else ()
+        )
         self._values = tuple(part for part in parts if part not in self._partition)
         self._index = FileIndexFilter(table, And(self._values))
         self._wanted_buckets: dict[int, frozenset[int] | None] = {}
@@ -149,7 +151,7 @@ class Pruning:
         return self._index.keeps_embedded(file)
 
 
-def _within(parts: Sequence[Predicate], names: Iterable[str]) -> tuple[Predicate, ...]:
+def _predicates_on(parts: Sequence[Predicate], names: Iterable[str]) -> tuple[Predicate, ...]:
     allowed = frozenset(names)
     return tuple(part for part in parts if columns_of(part) <= allowed)
 

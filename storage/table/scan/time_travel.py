@@ -101,7 +101,7 @@ def scan_mode_of(options: Mapping[str, str]) -> tuple[ScanMode, str | None]:
         InvalidOptionError: options that contradict each other, or an unknown mode.
     """
     keys = [key for key in _KEYS if options.get(key)]
-    mode = _named(option_value(options, "scan.mode"), keys)
+    mode = _mode_named(option_value(options, "scan.mode"), keys)
     allowed = _ALLOWED.get(mode, ())
     valid = [key for key in keys if key in allowed]
     foreign = [key for key in keys if key not in allowed]
@@ -128,11 +128,13 @@ def scan_mode_of(options: Mapping[str, str]) -> tuple[ScanMode, str | None]:
     return mode, valid[0] if valid else None
 
 
-def _named(word: str, given: Sequence[str]) -> ScanMode:
+def _mode_named(word: str, option_keys: Sequence[str]) -> ScanMode:
     if word in _ALIASES:
         return _ALIASES[word]
     if word == _DEFAULT:
-        implied = (mode for mode, keys in _ALLOWED.items() if any(key in given for key in keys))
+        implied = (
+            mode for mode, keys in _ALLOWED.items() if any(key in option_keys for key in keys)
+        )
         return next(implied, ScanMode.LATEST_FULL)
     return ScanMode(word)
 
@@ -305,12 +307,12 @@ def first_since(table: TableCore, time_ms: int) -> int | None:
         return None
     ids = [*(id_ for id_ in table.changelogs.ids() if id_ < snapshots[0]), *snapshots]
     position = bisect.bisect_left(
-        ids, time_ms, key=lambda id_: _either(table, id_, snapshots[0]).time_ms
+        ids, time_ms, key=lambda id_: _read_version(table, id_, snapshots[0]).time_ms
     )
     return ids[position] if position < len(ids) else ids[-1] + 1
 
 
-def _either(table: TableCore, snapshot_id: int, earliest: int) -> Snapshot:
+def _read_version(table: TableCore, snapshot_id: int, earliest: int) -> Snapshot:
     if snapshot_id < earliest:
         return table.changelogs.read(snapshot_id)
     snapshot = table.snapshots.read_again(snapshot_id)

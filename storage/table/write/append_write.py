@@ -65,8 +65,8 @@ class AppendWriter:
         self._candidates = sorted(restored_files, key=lambda file: file.min_sequence_number)
         self._rows: RowFileWriter | None = None
         self._new_files: list[DataFileMeta] = []
-        self._before: dict[str, DataFileMeta] = {}
-        self._after: dict[str, DataFileMeta] = {}
+        self._files_before: dict[str, DataFileMeta] = {}
+        self._files_after: dict[str, DataFileMeta] = {}
 
     def skip_sequence_numbers(self, count: int) -> None:
         """Leave numbers to other writers of this bucket whose rows come before this one's."""
@@ -132,11 +132,15 @@ class AppendWriter:
             self.compact(full=True)
         elif self._compacts:
             self._compact_while_due()
-        change = None if self._deletions is None else self._deletions.without(self._before)
+        change = None if self._deletions is None else self._deletions.without(self._files_before)
         message = compaction_message(
-            self._context, self._before.values(), self._after.values(), self._new_files, change
+            self._context,
+            self._files_before.values(),
+            self._files_after.values(),
+            self._new_files,
+            change,
         )
-        self._new_files, self._before, self._after = [], {}, {}
+        self._new_files, self._files_before, self._files_after = [], {}, {}
         return message
 
     def close(self) -> None:
@@ -144,8 +148,8 @@ class AppendWriter:
         writer, self._rows = self._rows, None
         if writer is not None:
             writer.abort()
-        files = [*self._new_files, *self._after.values()]
-        self._new_files, self._before, self._after = [], {}, {}
+        files = [*self._new_files, *self._files_after.values()]
+        self._new_files, self._files_before, self._files_after = [], {}, {}
         self._context.delete_files(files)
 
     def _compact_while_due(self) -> bool:
@@ -178,11 +182,11 @@ class AppendWriter:
         written = rewrite_files(self._context, files, self._names, selections)
         garbage = []
         for file in files:
-            if self._after.pop(file.file_name, None) is None:
-                self._before[file.file_name] = file
+            if self._files_after.pop(file.file_name, None) is None:
+                self._files_before[file.file_name] = file
             else:
                 garbage.append(file)  # created and replaced in one interval: never committed
-        self._after.update((file.file_name, file) for file in written)
+        self._files_after.update((file.file_name, file) for file in written)
         self._context.delete_files(garbage)
         if written and written[-1].file_size < self._target_size:
             self._candidates.append(written[-1])
@@ -193,26 +197,30 @@ def rewrite_files(
     context: BucketContext,
     files: Sequence[DataFileMeta],
     names: DataFileNames,
-    kept: Mapping[str, RowSelection],
+    selections: Mapping[str, RowSelection],
     source: FileSource = FileSource.COMPACT,
 ) -> tuple[DataFileMeta, ...]:
     """Rewrite the rows of files, one after another; no file if no row is left.
 
     Args:
         files: in the order of their rows; the first gives the first sequence number.
-        kept: which rows of a file to write, by name; of other files all.
+        selections: which rows of a file to write, by name; of other files all.
     """
-    rows = read_files(context, files, kept)
+    rows = read_files(context, files, selections)
     return write_files(context, rows, names, files[0].min_sequence_number, source)
 
 
 def read_files(
     context: BucketContext,
     files: Iterable[DataFileMeta],
-    kept: Mapping[str, RowSelection],
+    selections: Mapping[str, RowSelection],
     columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows in the order of the files, or some of their columns; of a file only those `kept`."""
+    """Selected rows in the order of the files, or some of their columns.
+
+    Args:
+        selections: per file name the rows to read; all rows of files without one.
+    """
     for file in files:
         yield from read_rows(
             context.file_io,
@@ -222,7 +230,7 @@ def read_files(
             context.schema,
             columns,
             batch_rows=BATCH_ROWS,
-            selection=kept.get(file.file_name),
+            selection=selections.get(file.file_name),
         )
 
 

@@ -128,7 +128,7 @@ def segments_of(
     numbers: npt.NDArray[np.int64],
     before: npt.NDArray[np.int64],
     hashes: KeyHashes,
-    left: LeftLocations,
+    left_locations: LeftLocations,
 ) -> KeySegments:
     """Split chains into segments.
 
@@ -137,7 +137,7 @@ def segments_of(
         numbers: partition number per row.
         before: location of each chain's key in the index.
         hashes: keys of the rows.
-        left: what keys left in earlier batches of the same commit.
+        left_locations: what keys left in earlier batches of the same commit.
     """
     order, starts = chains.order, chains.starts
     ordered = numbers[order]
@@ -169,7 +169,9 @@ def segments_of(
         joined = np.arange(len(order))
         joined[rows] = first
         source = joined[source]
-        earlier = _earlier_locations(rows[~repeats], owner[~repeats], numbers, before, hashes, left)
+        earlier = _earlier_locations(
+            rows[~repeats], owner[~repeats], numbers, before, hashes, left_locations
+        )
         hits = earlier != ABSENT
         inherited[rows[~repeats][hits]] = earlier[hits] & BUCKET_MASK
         returning = np.zeros(len(order), bool)
@@ -187,13 +189,13 @@ def _earlier_locations(
     numbers: npt.NDArray[np.int64],
     before: npt.NDArray[np.int64],
     hashes: KeyHashes,
-    left: LeftLocations,
+    left_locations: LeftLocations,
 ) -> npt.NDArray[np.int64]:
     """Where the keys of rows are or were, in the partitions of these rows."""
     places = before[owner]
     places = np.where((places != ABSENT) & (places >> BUCKET_BITS == numbers[rows]), places, ABSENT)
     unknown = np.flatnonzero(places == ABSENT)
-    places[unknown] = left.find(hashes[rows[unknown]], numbers[rows[unknown]])
+    places[unknown] = left_locations.find(hashes[rows[unknown]], numbers[rows[unknown]])
     return places
 
 
@@ -302,7 +304,7 @@ class CrossPartitionBuckets:
 
     def __init__(self, table: TableCore, directory: pathlib.Path | None = None) -> None:
         self._table = table
-        self._moved = MovedRow.of(table.options)
+        self._moved_row = MovedRow.of(table.options)
         schema = table.schema
         self._keys = tuple(schema.trimmed_primary_keys)
         self._key_types = [schema.field(name).type for name in self._keys]
@@ -316,7 +318,7 @@ class CrossPartitionBuckets:
         self._ttl_s = None if ttl_ms is None else -(-ttl_ms // 1000)
         self._target_rows = table.options.dynamic_bucket_target_row_num
         self._index = KeyIndex(self._directory, ttl_s=self._ttl_s)
-        self._left = LeftLocations(base / f"lakeward-left-{uuid}")
+        self._left_locations = LeftLocations(base / f"lakeward-left-{uuid}")
         self._partitions = _Partitions()
 
     @property
@@ -353,7 +355,7 @@ class CrossPartitionBuckets:
         threads = min(len(splits), table.options.cross_partition_bootstrap_parallelism)
         with concurrent.futures.ThreadPoolExecutor(max(1, threads), "keys") as pool:
             pending = (pool.submit(self._keys_of, read, split) for split in splits)
-            for split, future in zip(splits, _ahead(pending, 2 * max(1, threads)), strict=True):
+            for split, future in zip(splits, _one_ahead(pending, 2 * max(1, threads)), strict=True):
                 hashes, values = future.result()
                 total += len(hashes)
                 if len(hashes):
@@ -400,12 +402,12 @@ class CrossPartitionBuckets:
         hashes = self._hashes(batch)
         chains = Chains.of(hashes)
         before = self._index.find(hashes[chains.first_rows], now_s)
-        if self._moved is MovedRow.DELETE_OLD:
+        if self._moved_row is MovedRow.DELETE_OLD:
             targets = partitions_of_deletes(chains, numbers, before, _deletes(batch))
         else:
             targets = first_partitions(chains, numbers, before)
         rerouted, numbers = np.flatnonzero(targets != numbers), targets
-        segments = segments_of(chains, numbers, before, hashes, self._left)
+        segments = segments_of(chains, numbers, before, hashes, self._left_locations)
         locations = self._locations(segments, numbers)
         lasts = chains.last_rows
         changed = locations[lasts] != before
@@ -413,8 +415,8 @@ class CrossPartitionBuckets:
         origins = left_locations(chains, locations, before)
         moved = np.flatnonzero(origins != ABSENT)
         if len(moved):
-            self._left.put(hashes[moved], origins[moved])
-        if self._moved is MovedRow.DROP_NEW:
+            self._left_locations.put(hashes[moved], origins[moved])
+        if self._moved_row is MovedRow.DROP_NEW:
             rows = np.delete(np.arange(batch.num_rows), rerouted)
             batch, locations, origins = batch.take(pa.array(rows)), locations[rows], origins[rows]
         elif len(rerouted):
@@ -446,12 +448,12 @@ class CrossPartitionBuckets:
 
     def end_commit(self) -> None:
         """The next batch belongs to another commit."""
-        self._left.clear()
+        self._left_locations.clear()
 
     def close(self) -> None:
         """Remove the index. May be called twice."""
         self._index.close()
-        self._left.clear()
+        self._left_locations.clear()
 
     def _locations(
         self, segments: KeySegments, numbers: npt.NDArray[np.int64]
@@ -469,14 +471,14 @@ class CrossPartitionBuckets:
         self,
         batch: pa.RecordBatch,
         locations: npt.NDArray[np.int64],
-        left: npt.NDArray[np.int64],
+        left_rows: npt.NDArray[np.int64],
     ) -> Iterator[BucketRows]:
-        moved = np.flatnonzero(left != ABSENT)
+        moved = np.flatnonzero(left_rows != ABSENT)
         order = np.arange(batch.num_rows, dtype=np.int64)
         if len(moved):
-            self._partitions.count_locations(left[moved], -1)
-            batch = pa.concat_batches([batch, self._retractions(batch, moved, left[moved])])
-            locations = np.concatenate([locations, left[moved]])
+            self._partitions.count_locations(left_rows[moved], -1)
+            batch = pa.concat_batches([batch, self._retractions(batch, moved, left_rows[moved])])
+            locations = np.concatenate([locations, left_rows[moved]])
             # the delete of an old version comes right before the row that replaces it
             order = np.concatenate([2 * order + 1, 2 * moved]).argsort()
         for location, rows in split_codes(locations[order]):
@@ -614,7 +616,7 @@ def _location(number: int, bucket: int) -> int:
     return number << BUCKET_BITS | bucket
 
 
-def _ahead(
+def _one_ahead(
     futures: Iterator[concurrent.futures.Future[tuple[KeyHashes, pa.RecordBatch]]], count: int
 ) -> Iterator[concurrent.futures.Future[tuple[KeyHashes, pa.RecordBatch]]]:
     """The futures in order, at most `count` of them started ahead of the consumer."""

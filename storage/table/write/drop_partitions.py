@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
     from storage.table.write.write import TableWrite
 
-Chosen = Callable[[bytes], bool]
+PartitionChoice = Callable[[bytes], bool]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def live_partitions(
     return sorted(result, key=lambda partition: partition.name)
 
 
-def chosen_partitions(table: TableCore, partitions: Sequence[Mapping[str, Any]]) -> Chosen:
+def chosen_partitions(table: TableCore, partitions: Sequence[Mapping[str, Any]]) -> PartitionChoice:
     """Whether a framed partition has all values of one of some specifications; empty: every one.
 
     Raises:
@@ -102,13 +102,13 @@ def drop_partitions(
         user: who commits; None: a new user.
 
     Raises:
-        InvalidRequestError: nothing is chosen, or a column is no partition key or cannot have the
-            value.
+        InvalidRequestError: no partition is selected, or a column is no partition key or cannot
+            have the value.
         As `FileStoreCommit.truncate`.
     """
     if not partitions or not all(partitions):
         raise InvalidRequestError(
-            "no partition is named", hint="truncate the table to remove all rows"
+            "no partition is selected", hint="truncate the table to remove all rows"
         )
     chosen = chosen_partitions(table, partitions)
     return _commit(table, user).truncate(BATCH_COMMIT_IDENTIFIER, partitions=chosen)
@@ -140,7 +140,9 @@ def append_rows(
         As `FileStoreCommit.commit`.
     """
     user = user or table.ids.uuid()
-    count, messages = _written(table.new_write(user, batch=True), batches, BATCH_COMMIT_IDENTIFIER)
+    count, messages = _write_rows(
+        table.new_write(user, batch=True), batches, BATCH_COMMIT_IDENTIFIER
+    )
     with discarded_on(table, messages, NOT_COMMITTED):
         check = None
         if table.options.bucket == POSTPONE_BUCKET:
@@ -176,7 +178,7 @@ def overwrite_rows(
     if partition is not None:
         table = table.with_options({"dynamic-partition-overwrite": "false"})
     user = user or table.ids.uuid()
-    count, messages = _written(table.new_write(user, overwrite=True, batch=True), batches)
+    count, messages = _write_rows(table.new_write(user, overwrite=True, batch=True), batches)
     with discarded_on(table, messages, (*NOT_COMMITTED, InvalidRequestError)):
         result = table.new_commit(user).overwrite(
             messages, BATCH_COMMIT_IDENTIFIER, partition=partition
@@ -184,7 +186,7 @@ def overwrite_rows(
     return count, result
 
 
-def _written(
+def _write_rows(
     write: "TableWrite", batches: Iterable[pa.RecordBatch], identifier: int | None = None
 ) -> tuple[int, list[CommitMessage]]:
     count = 0

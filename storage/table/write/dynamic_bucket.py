@@ -168,7 +168,7 @@ class PartitionIndex:
         new = np.flatnonzero(buckets < 0)
         if len(new):
             arrival = new[np.argsort(first[new], kind="stable")]
-            new_buckets = self._place(distinct[arrival])
+            new_buckets = self._assign_new(distinct[arrival])
             buckets[arrival] = new_buckets
             self._add(_packed(distinct[arrival], new_buckets.astype(np.int64)))
             self.changed.update(np.unique(new_buckets).tolist())
@@ -188,17 +188,17 @@ class PartitionIndex:
             out[hits] = run.buckets[at[hits]] if run.buckets is not None else run.bucket
         return out
 
-    def _place(self, new: Hashes) -> Buckets:
+    def _assign_new(self, new: Hashes) -> Buckets:
         if self._spread == 1:
-            return self._place_in(new, self._share.number, self._share.assigners)
+            return self._assign_in(new, self._share.number, self._share.assigners)
         out = np.empty(len(new), np.int32)
         numbers = np.abs(np.fmod(new.astype(np.int64), self._spread))
         for number in np.unique(numbers).tolist():
             members = numbers == number
-            out[members] = self._place_in(new[members], number, self._spread)
+            out[members] = self._assign_in(new[members], number, self._spread)
         return out
 
-    def _place_in(self, new: Hashes, number: int, step: int) -> Buckets:
+    def _assign_in(self, new: Hashes, number: int, step: int) -> Buckets:
         """Buckets for new hashes among those that are `number` modulo `step`."""
         number %= step
         out = np.empty(len(new), np.int32)
@@ -216,23 +216,23 @@ class PartitionIndex:
             self._overfill(out, new, start, buckets)
         return out
 
-    def _fill(self, out: Buckets, done: int, bucket: int) -> int:
+    def _fill(self, out: Buckets, start: int, bucket: int) -> int:
         room = max(0, self._target_rows - self._counts[bucket])
-        end = min(len(out), done + room)
-        out[done:end] = bucket
-        self._counts[bucket] += end - done
+        end = min(len(out), start + room)
+        out[start:end] = bucket
+        self._counts[bucket] += end - start
         return end
 
-    def _overfill(self, out: Buckets, new: Hashes, done: int, own: Sequence[int]) -> None:
+    def _overfill(self, out: Buckets, new: Hashes, start: int, own_buckets: Sequence[int]) -> None:
         """Spread hashes without room over some buckets; the hash itself selects one."""
-        if self._unbounded or not own:
+        if self._unbounded or not own_buckets:
             raise InvalidRequestError(
                 f"Too more bucket {MAX_DYNAMIC_BUCKETS - 1}, you should increase target bucket "
                 f"row number {self._target_rows}.",
                 hint="raise `dynamic-bucket.target-row-num`",
             )
-        choices = np.array(sorted(own), np.int32)
-        out[done:] = choices[new[done:].view(np.uint32) % np.uint32(len(choices))]
+        choices = np.array(sorted(own_buckets), np.int32)
+        out[start:] = choices[new[start:].view(np.uint32) % np.uint32(len(choices))]
 
     def _add(self, packed: npt.NDArray[np.int64]) -> None:
         packed.sort()
@@ -319,7 +319,7 @@ class DynamicBuckets:
         self._indexes: dict[bytes, PartitionIndex] = {}
         self._files: dict[bytes, dict[int, IndexFileMeta]] = {}
         self._live: dict[bytes, dict[int, IndexFileMeta]] = {}
-        self._used: set[bytes] = set()
+        self._used_partitions: set[bytes] = set()
 
     def begin(self, files: Mapping[BucketId, Sequence[IndexFileMeta]]) -> None:
         """Start a commit interval.
@@ -334,12 +334,12 @@ class DynamicBuckets:
         for (partition, bucket), metas in () if self._fresh else files.items():
             self._live.setdefault(partition, {})[bucket] = metas[-1]
         for partition in list(self._indexes):
-            stays = partition in self._used and _names(self._files[partition]) == _names(
+            stays = partition in self._used_partitions and _names(self._files[partition]) == _names(
                 self._live.get(partition, {})
             )
             if not stays:
                 del self._indexes[partition], self._files[partition]
-        self._used.clear()
+        self._used_partitions.clear()
 
     def assign(self, partition: bytes, hashes: Hashes) -> Buckets:
         """Buckets of rows of one partition.
@@ -351,7 +351,7 @@ class DynamicBuckets:
         Raises:
             InvalidRequestError: rows of another process's share, or no bucket number is left.
         """
-        if not self._mine(partition, hashes).all():
+        if not self._own_mask(partition, hashes).all():
             raise InvalidRequestError(
                 "rows came to a process that does not assign their buckets",
                 hint="send each row to the process that `assigners_of` names",
@@ -362,7 +362,7 @@ class DynamicBuckets:
         if index is None:
             index = self._load(partition)
             self._indexes[partition] = index
-        self._used.add(partition)
+        self._used_partitions.add(partition)
         return index.assign(hashes)
 
     def write_index_files(self) -> dict[BucketId, IndexChange]:
@@ -410,13 +410,13 @@ class DynamicBuckets:
         for bucket, file in files.items():
             hashes = read_hash_index(self._table, partition, bucket, file)
             if not self._share.owns_bucket(bucket):
-                hashes = hashes[self._mine(partition, hashes)]
+                hashes = hashes[self._own_mask(partition, hashes)]
             by_bucket[bucket] = hashes
         index.load(by_bucket)
         self._files[partition] = files
         return index
 
-    def _mine(self, partition: bytes, hashes: Hashes) -> npt.NDArray[np.bool_]:
+    def _own_mask(self, partition: bytes, hashes: Hashes) -> npt.NDArray[np.bool_]:
         matches: npt.NDArray[np.bool_] = (
             self._share.numbers_of(partition, hashes) == self._share.number
         )

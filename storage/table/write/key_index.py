@@ -176,14 +176,14 @@ class KeyIndex:
         newer, older = self._runs[-1], self._runs[-2]
         pieces = _merged(older, newer, None if self._ttl_s is None else now_s - self._ttl_s)
         if len(newer) + len(older) <= self._memory_entries:
-            merged = _joined(list(pieces))
+            merged = _join_runs(list(pieces))
         else:
-            merged = self._written(pieces)
+            merged = self._write_run(pieces)
         self._runs[-2:] = [merged] if len(merged) else []
         for path in (*newer.files, *older.files):
             path.unlink(missing_ok=True)
 
-    def _written(self, pieces: Iterator[_Run]) -> _Run:
+    def _write_run(self, pieces: Iterator[_Run]) -> _Run:
         self._directory.mkdir(parents=True, exist_ok=True)
         names = ("high", "low", "location") + (() if self._ttl_s is None else ("time",))
         number = next(self._numbers)
@@ -201,7 +201,7 @@ class KeyIndex:
         if not types or paths[0].stat().st_size == 0:
             for path in paths:
                 path.unlink()
-            return _joined([])
+            return _join_runs([])
         maps = [np.memmap(path, type_, "r") for path, type_ in zip(paths, types, strict=True)]
         return _run(cast(list[npt.NDArray[Any]], maps), paths)
 
@@ -268,7 +268,7 @@ def _merged(older: _Run, newer: _Run, since_s: int | None) -> Iterator[_Run]:
     for old_start, old_end, new_start, new_end in zip(
         cuts[0][:-1], cuts[0][1:], cuts[1][:-1], cuts[1][1:], strict=True
     ):
-        union = _joined([older.between(old_start, old_end), newer.between(new_start, new_end)])
+        union = _join_runs([older.between(old_start, old_end), newer.between(new_start, new_end)])
         order = sorted_order(union.high, union.low)
         high, low = union.high[order], union.low[order]
         keep = np.ones(len(order), bool)
@@ -279,7 +279,7 @@ def _merged(older: _Run, newer: _Run, since_s: int | None) -> Iterator[_Run]:
         yield _run([column[chosen] for column in union.columns])
 
 
-def _joined(runs: list[_Run]) -> _Run:
+def _join_runs(runs: list[_Run]) -> _Run:
     if not runs:
         return _run([np.empty(0, _ENTRY[name]) for name in ("high", "low", "location")])
     return _run(

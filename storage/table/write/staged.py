@@ -104,11 +104,11 @@ def _of_share(
         for message in staged:
             context = bucket_context(table, message.partition, POSTPONE_BUCKET)
             for batch in read_postponed(context, message.data.new_files):
-                writer.write(_owned(batch, table, message.partition, share))
+                writer.write(_owned_rows(batch, table, message.partition, share))
         return writer.prepare_commit()
 
 
-def _owned(
+def _owned_rows(
     batch: pa.RecordBatch, table: TableCore, partition: bytes, share: AssignerShare
 ) -> pa.RecordBatch:
     if share.channels == 1:

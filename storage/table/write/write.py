@@ -92,7 +92,7 @@ class TableWrite:
         self._table = table
         self._compaction = compaction
         self._overwrite = overwrite
-        self._alone = share is None
+        self._sole_writer = share is None
         self._resuming = True
         self._mode = require_buckets(table.schema, table.options)
         self._stages = (
@@ -106,7 +106,7 @@ class TableWrite:
         self._writers: dict[tuple[bytes, int], BucketWriter] = {}
         self._merged: list[CommitMessage] = []
         self._pinned: Snapshot | None = None
-        self._begun = False
+        self._started = False
 
     def __enter__(self) -> "TableWrite":
         return self
@@ -201,7 +201,7 @@ class TableWrite:
                 latest = self._pinned or self._table.latest_snapshot()
                 result = into_buckets(self._table, result, latest, overwrite=self._overwrite)
         self._writers.clear()
-        self._pinned, self._begun = None, False
+        self._pinned, self._started = None, False
         return [message for message in result if not (message.data.empty and message.compact.empty)]
 
     def close(self) -> None:
@@ -215,20 +215,20 @@ class TableWrite:
 
     def _next_identifier(self) -> int | None:
         """The identifier of the next commit, where compactions depend on it."""
-        if not self._compaction or self._overwrite or not self._alone:
+        if not self._compaction or self._overwrite or not self._sole_writer:
             return None
         if not has_period(self._table.options):
             return None
-        latest = self._pinned if self._begun else self._table.latest_snapshot()
+        latest = self._pinned if self._started else self._table.latest_snapshot()
         newest = CommitHistory(self._table, self.commit_user).newest_identifier(latest)
         if newest is None:
             return 1
         return newest if newest == BATCH_COMMIT_IDENTIFIER else newest + 1
 
     def _open_due(self, identifier: int | None) -> None:
-        if identifier is None or not (self._compaction and self._alone) or self._overwrite:
+        if identifier is None or not (self._compaction and self._sole_writer) or self._overwrite:
             return
-        latest = self._pinned if self._begun else self._table.latest_snapshot()
+        latest = self._pinned if self._started else self._table.latest_snapshot()
         due = buckets_due(self._table, latest, identifier, resuming=self._resuming)
         self._resuming = False
         if due:
@@ -237,12 +237,12 @@ class TableWrite:
                 self._writer(*where)
 
     def _begin(self) -> None:
-        if self._begun:
+        if self._started:
             return
         latest = self._table.latest_snapshot()
         self._placement.begin(latest)
         self._pinned = None if self._overwrite else latest
-        self._begun = True
+        self._started = True
 
     def _writer(self, partition: bytes, bucket: int) -> BucketWriter:
         writer = self._writers.get((partition, bucket))

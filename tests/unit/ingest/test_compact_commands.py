@@ -229,7 +229,7 @@ def test_exit_codes():
     assert exit_code([run_with(lost=1), run_with(failures=[failure])]) == ExitCode.DATA
     assert exit_code([run_with(StorageUnavailableError("gone"))]) == ExitCode.UNAVAILABLE
     assert exit_code([run_with(refused)]) == 0
-    assert exit_code([run_with(refused)], named=["a.b"]) == ExitCode.CONFIG
+    assert exit_code([run_with(refused)], table_names=["a.b"]) == ExitCode.CONFIG
     assert run_with(refused).outcome == "refused"
 
 

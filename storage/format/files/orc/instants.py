@@ -244,12 +244,12 @@ def _footer(
     return _wider_each(changed, _FOOTER_STATISTICS, columns)
 
 
-def _wider_each(fields: Message, wanted: int, columns: Mapping[int, Instants]) -> Message:
+def _wider_each(fields: Message, field_number: int, columns: Mapping[int, Instants]) -> Message:
     """Statistics by column id, those of timestamps widened."""
     changed: Message = []
     column = 0
     for number, wire, value in fields:
-        if number == wanted:
+        if number == field_number:
             if column in columns:
                 value = serialized(_wider(parse(value)))
             column += 1
@@ -278,8 +278,8 @@ def _with_numbers(fields: Message, numbers: Mapping[int, int]) -> Message:
     return [(number, wire, numbers.get(number, value)) for number, wire, value in fields]
 
 
-def _first(fields: Message, wanted: int) -> Any:
-    return next((value for number, _, value in fields if number == wanted), b"")
+def _first(fields: Message, field_number: int) -> Any:
+    return next((value for number, _, value in fields if number == field_number), b"")
 
 
 def _packed(data: bytes) -> Iterator[int]:

@@ -144,7 +144,7 @@ class OrcSink:
         """See `RowSink`."""
         try:
             stored = [
-                _stored(_compact(column, field.type), field.type)
+                _to_library(_compact(column, field.type), field.type)
                 for column, field in zip(columns, self._fields, strict=True)
             ]
             table = pa.Table.from_arrays(stored, schema=self._schema)
@@ -186,7 +186,7 @@ class OrcSink:
             first = 1 + sum(1 for _ in depth_first(types))
             yield from _instant_leaves(column, self._fields[i].type, first)
 
-    def _finished(self, tail: bytes) -> bytes:
+    def _finish_tail(self, tail: bytes) -> bytes:
         """The held end of the file, corrected."""
         if self._held_at is not None:
             skipped = rows_before(tail, self._held_at) - self._recent_start
@@ -208,7 +208,7 @@ class OrcSink:
             if self._held_at is None:
                 self._output.hold()
             self._writer.close()
-            self._output.release(self._finished)
+            self._output.release(self._finish_tail)
             self._recent = []
         else:
             self._writer.close()
@@ -248,7 +248,7 @@ def _compact(column: pa.Array, type_: DataType) -> pa.Array:
     return pa.concat_arrays([column.slice(0, 0), column])
 
 
-def _stored(column: pa.Array, type_: DataType) -> pa.Array:
+def _to_library(column: pa.Array, type_: DataType) -> pa.Array:
     """The column as it is handed to the library; its child fields carry no metadata yet."""
     match type_:
         case AtomicType(root=TypeRoot.TIME):
@@ -256,7 +256,7 @@ def _stored(column: pa.Array, type_: DataType) -> pa.Array:
         case AtomicType():
             return column
         case ArrayType(element=element):
-            child = _stored(column.values, element)
+            child = _to_library(column.values, element)
             field = column.type.value_field.with_type(child.type)
             return list_like(column, pa.list_(field), child)
         case MultisetType(element=key):
@@ -266,13 +266,13 @@ def _stored(column: pa.Array, type_: DataType) -> pa.Array:
         case RowType(fields=fields):
             # flattened: below a null the library writes what is not null itself
             parts = zip(column.flatten(), fields, strict=True)
-            stored = [_stored(part, field.type) for part, field in parts]
+            stored = [_to_library(part, field.type) for part, field in parts]
             members = [column.type.field(i).with_type(part.type) for i, part in enumerate(stored)]
             return struct_like(column, members, stored)
 
 
 def _stored_entries(column: pa.MapArray, key: DataType, value: DataType) -> pa.Array:
-    keys, items = _stored(column.keys, key), _stored(column.items, value)
+    keys, items = _to_library(column.keys, key), _to_library(column.items, value)
     return map_entries(
         column,
         pa.map_(

@@ -203,12 +203,12 @@ class OtherTail(io.RawIOBase):
     """A file with other last bytes.
 
     Args:
-        kept: leading bytes of the source that are kept.
+        length: leading bytes of the source that are kept.
     """
 
-    def __init__(self, source: pa.NativeFile, kept: int, tail: bytes) -> None:
+    def __init__(self, source: pa.NativeFile, length: int, tail: bytes) -> None:
         self._source = source
-        self._kept = kept
+        self._length = length
         self._tail = tail
         self._position = 0
 
@@ -226,17 +226,17 @@ class OtherTail(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move the position."""
-        size = self._kept + len(self._tail)
+        size = self._length + len(self._tail)
         self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position}.get(whence, size)
         return self._position
 
     def read(self, size: int = -1) -> bytes:
         """The next bytes, fewer at the end."""
-        end = self._kept + len(self._tail)
+        end = self._length + len(self._tail)
         end = end if size < 0 else min(end, self._position + size)
         begin, self._position = self._position, max(end, self._position)
         parts = b""
-        if begin < self._kept:
+        if begin < self._length:
             self._source.seek(begin)
-            parts = bytes(self._source.read(min(end, self._kept) - begin))
-        return parts + self._tail[max(0, begin - self._kept) : max(0, end - self._kept)]
+            parts = bytes(self._source.read(min(end, self._length) - begin))
+        return parts + self._tail[max(0, begin - self._length) : max(0, end - self._length)]

@@ -69,7 +69,7 @@ def buckets_table(table: TableCore) -> pa.Table:
     for entry in _live(table, table.latest_snapshot()):
         by_bucket[(partition_text(table.schema, entry.partition), entry.bucket)].append(entry)
     rows = (
-        {"partition": partition, "bucket": bucket, **_counted(by_bucket[(partition, bucket)])}
+        {"partition": partition, "bucket": bucket, **_file_totals(by_bucket[(partition, bucket)])}
         for partition, bucket in sorted(by_bucket)
     )
     return table_of(_BUCKETS, rows)
@@ -86,7 +86,7 @@ def partitions_table(table: TableCore) -> pa.Table:
     rows = [
         {
             "partition": _spec_text(table, partition),
-            **_counted(entries),
+            **_file_totals(entries),
             "total_buckets": entries[-1].total_buckets,
             "done": paths[partition] in marked,
             "deleted_record_count": deleted.get(partition, 0),
@@ -179,7 +179,7 @@ def _value_statistics(
     return texts
 
 
-def _counted(entries: Iterable[ManifestEntry]) -> dict[str, Any]:
+def _file_totals(entries: Iterable[ManifestEntry]) -> dict[str, Any]:
     files = [entry.file for entry in entries]
     times = [file.creation_time_ms for file in files if file.creation_time_ms is not None]
     return {

@@ -49,7 +49,7 @@ def delete_where(
         As `change_rows`.
     """
     require_deletable(table)
-    predicate = _required(table, filter, "`truncate` deletes all rows")
+    predicate = _require_predicate(table, filter, "`truncate` deletes all rows")
 
     def change(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         for batch in rows:
@@ -70,7 +70,7 @@ def delete_where(
 def count_where(table: TableCore, filter: str | Predicate) -> int:
     """How many rows `delete_where` would delete now; nothing is changed. Raises as it does."""
     require_deletable(table)
-    predicate = _required(table, filter, "give a condition")
+    predicate = _require_predicate(table, filter, "give a condition")
     target = target_rows(table, table.latest_snapshot(), predicate)
     rows = target.read(_in_order(table, columns_of(predicate)))
     return sum(batch.filter(mask(predicate, batch)).num_rows for batch in rows)
@@ -102,7 +102,7 @@ def update_where(
     require_updatable(table, assignments)
     if not assignments:
         raise InvalidRequestError("nothing is set", hint="name a column and its value")
-    predicate = None if filter is None else _required(table, filter, "")
+    predicate = None if filter is None else _require_predicate(table, filter, "")
     schema = table.schema.arrow_schema
     values = {
         name: value if callable(value) else literal_scalar(value, schema.field(name).type)
@@ -144,7 +144,7 @@ def _changes(rows: pa.Array, new: Mapping[str, pa.Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({ROW: rows, ACTION: actions, **new})
 
 
-def _required(table: TableCore, filter: str | Predicate, hint: str) -> Predicate:
+def _require_predicate(table: TableCore, filter: str | Predicate, hint: str) -> Predicate:
     predicate = as_predicate(filter)
     if predicate is None:
         raise InvalidRequestError("no filter is given", hint=hint)

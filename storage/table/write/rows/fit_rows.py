@@ -73,61 +73,61 @@ def _fitted(column: pa.Array, field: pa.Field, first_row: int, zone: str | None)
         ) from error
 
 
-def _cast(column: pa.Array, wanted: pa.DataType, zone: str | None) -> pa.Array:
+def _cast(column: pa.Array, target_type: pa.DataType, zone: str | None) -> pa.Array:
     source = column.type
-    if pa.types.is_decimal(wanted):
-        column = _whole_decimal(column, wanted)
-    elif pa.types.is_timestamp(source) and pa.types.is_timestamp(wanted):
-        if (source.tz is None) != (wanted.tz is None):
-            column = _in_zone(column, wanted, zone)
-        return column.cast(wanted, safe=False)
-    elif pa.types.is_time(source) and pa.types.is_time(wanted):
-        return column.cast(wanted, safe=False)
-    elif pa.types.is_struct(source) and pa.types.is_struct(wanted):
-        return _cast_struct(column, wanted, zone)
-    return column.cast(wanted)
+    if pa.types.is_decimal(target_type):
+        column = _whole_decimal(column, target_type)
+    elif pa.types.is_timestamp(source) and pa.types.is_timestamp(target_type):
+        if (source.tz is None) != (target_type.tz is None):
+            column = _in_zone(column, target_type, zone)
+        return column.cast(target_type, safe=False)
+    elif pa.types.is_time(source) and pa.types.is_time(target_type):
+        return column.cast(target_type, safe=False)
+    elif pa.types.is_struct(source) and pa.types.is_struct(target_type):
+        return _cast_struct(column, target_type, zone)
+    return column.cast(target_type)
 
 
-def _whole_decimal(column: pa.Array, wanted: pa.Decimal128Type) -> pa.Array:
+def _whole_decimal(column: pa.Array, target_type: pa.Decimal128Type) -> pa.Array:
     """Numbers and texts with the scale of a decimal, and room for its integer digits."""
     source = column.type
     if pa.types.is_integer(source):
-        return column.cast(pa.decimal256(_MOST_DIGITS, wanted.scale))
+        return column.cast(pa.decimal256(_MOST_DIGITS, target_type.scale))
     if pa.types.is_string(source) or pa.types.is_large_string(source):
         column = column.cast(pa.decimal256(_MOST_DIGITS, _MOST_DIGITS // 2))
-    if pa.types.is_decimal(column.type) and column.type.scale > wanted.scale:
-        return pc.round(column, ndigits=wanted.scale, round_mode="half_towards_infinity")
+    if pa.types.is_decimal(column.type) and column.type.scale > target_type.scale:
+        return pc.round(column, ndigits=target_type.scale, round_mode="half_towards_infinity")
     return column
 
 
-def _in_zone(column: pa.Array, wanted: pa.TimestampType, zone: str | None) -> pa.Array:
+def _in_zone(column: pa.Array, target_type: pa.TimestampType, zone: str | None) -> pa.Array:
     if zone is None:
         raise pa.ArrowTypeError("the zone of a time is not known")
-    if wanted.tz is not None:
+    if target_type.tz is not None:
         return pc.assume_timezone(column, zone, ambiguous="earliest", nonexistent="latest")
     return pc.local_timestamp(column.cast(pa.timestamp(column.type.unit, zone)))
 
 
-def _cast_struct(column: pa.Array, wanted: pa.StructType, zone: str | None) -> pa.Array:
+def _cast_struct(column: pa.Array, target_type: pa.StructType, zone: str | None) -> pa.Array:
     """Fields by their names where these are the same, else by their positions."""
-    source, names = column.type, [field.name for field in wanted]
-    if source.num_fields != wanted.num_fields:
-        raise pa.ArrowTypeError(f"a row of {wanted.num_fields} fields is expected")
+    source, names = column.type, [field.name for field in target_type]
+    if source.num_fields != target_type.num_fields:
+        raise pa.ArrowTypeError(f"a row of {target_type.num_fields} fields is expected")
     by_name = {field.name for field in source} == set(names)
     parts = []
-    for place, field in enumerate(wanted):
+    for place, field in enumerate(target_type):
         part = column.field(source.get_field_index(field.name) if by_name else place)
         parts.append(part if part.type == field.type else _cast(part, field.type, zone))
-    return pa.StructArray.from_arrays(parts, fields=list(wanted), mask=column.is_null())
+    return pa.StructArray.from_arrays(parts, fields=list(target_type), mask=column.is_null())
 
 
-def _first_misfit(column: pa.Array, wanted: pa.DataType, zone: str | None) -> int:
+def _first_misfit(column: pa.Array, target_type: pa.DataType, zone: str | None) -> int:
     """The first row whose value cannot be converted, by bisection."""
     begin, end = 0, len(column)
     while end - begin > 1:
         middle = (begin + end) // 2
         try:
-            _cast(column.slice(begin, middle - begin), wanted, zone)
+            _cast(column.slice(begin, middle - begin), target_type, zone)
             begin = middle
         except _ERRORS:
             end = middle

@@ -128,7 +128,7 @@ def merge(
             numbers = [n for n, clause in enumerate(clauses) if clause.when is when]
             if not numbers or not rows_of.num_rows:
                 continue
-            joined = _joined(target, source, rows_of)
+            joined = _join_sides(target, source, rows_of)
             remaining = np.arange(joined.num_rows)
             for number in numbers:
                 part = joined.take(pa.array(remaining))
@@ -171,10 +171,10 @@ def partners_of(keys: pa.Table, schema: pa.Schema) -> Predicate | None:
     return And(tuple(parts)) if parts else None
 
 
-def _alike(one: pa.DataType, other: pa.DataType) -> bool:
+def _alike(left: pa.DataType, right: pa.DataType) -> bool:
     """Whether both are of a kind whose values are equal as they are written."""
     kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_date32)
-    return any(kind(one) and kind(other) for kind in kinds)
+    return any(kind(left) and kind(right) for kind in kinds)
 
 
 def _literal(value: Any) -> Any:
@@ -228,7 +228,7 @@ def _both_valid(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.Array:
     )
 
 
-def _joined(target: pa.Table, source: pa.Table, pairs: pa.Table) -> pa.Table:
+def _join_sides(target: pa.Table, source: pa.Table, pairs: pa.Table) -> pa.Table:
     """Rows side by side, nulls where there is no partner; `ROW` is that of the target."""
     left, right = (pairs.column(name).combine_chunks() for name in (ROW, _SOURCE_ROW))
     columns: dict[str, Any] = {ROW: target.column(ROW).take(left)}
@@ -241,11 +241,11 @@ def _joined(target: pa.Table, source: pa.Table, pairs: pa.Table) -> pa.Table:
 def _holds(condition: JoinedRows | None, rows: pa.Table) -> np.ndarray:
     if condition is None:
         return np.ones(rows.num_rows, np.bool_)
-    truth = _whole(condition(rows), rows.num_rows)
+    truth = _as_column(condition(rows), rows.num_rows)
     return np.asarray(truth.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _whole(values: pa.Array | pa.ChunkedArray | pa.Scalar, count: int) -> pa.Array:
+def _as_column(values: pa.Array | pa.ChunkedArray | pa.Scalar, count: int) -> pa.Array:
     if isinstance(values, pa.Scalar):
         return pa.repeat(values, count)
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
@@ -256,10 +256,10 @@ def _changes(
 ) -> pa.RecordBatch:
     count = rows.num_rows
     arrays: dict[str, pa.Array] = {
-        ROW: _whole(rows.column(ROW), count),
+        ROW: _as_column(rows.column(ROW), count),
         ACTION: pa.repeat(pa.scalar(number, pa.int32()), count),
     }
     for name, value in columns.items():
         values = rows.column(f"s.{value}") if isinstance(value, str) else value(rows)
-        arrays[name] = _whole(values, count)
+        arrays[name] = _as_column(values, count)
     return pa.RecordBatch.from_pydict(arrays)

@@ -102,7 +102,7 @@ def change_rows(
         snapshot = table.latest_snapshot()
         target = target_rows(table, snapshot, predicate() if callable(predicate) else predicate)
         changes = _collected(table, change(target.read(columns)), actions)
-        counts = _counted(changes, actions)
+        counts = _count_actions(changes, actions)
         messages: list[CommitMessage] = []
         if changes.num_rows:
             messages = target.write(changes, actions, user)
@@ -171,7 +171,7 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return fit_columns(pa.RecordBatch.from_arrays(columns, names=schema.names), schema)
 
 
-def _counted(changes: pa.Table, actions: Sequence[RowAction]) -> ChangeResult:
+def _count_actions(changes: pa.Table, actions: Sequence[RowAction]) -> ChangeResult:
     counts = np.bincount(changes.column(ACTION).to_numpy(), minlength=len(actions))
     by_kind = dict.fromkeys(RowKind, 0)
     for action, count in zip(actions, counts, strict=True):
@@ -211,14 +211,14 @@ def _require_unchanged(
                 continue
             written = {(entry.partition, entry.bucket) for entry in delta_entries(table, snapshot)}
             if touched is None or written & touched:
-                raise _changed(table, f"snapshot {snapshot_id} has other rows")
+                raise _conflict_error(table, f"snapshot {snapshot_id} has other rows")
     except (NotFoundError, FileNotFoundError) as error:
-        raise _changed(table, "snapshots since have expired") from error
+        raise _conflict_error(table, "snapshots since have expired") from error
     if read is not None and latest.id <= read.id:
-        raise _changed(table, "the table was rolled back")
+        raise _conflict_error(table, "the table was rolled back")
 
 
-def _changed(table: TableCore, detail: str) -> FileConflictError:
+def _conflict_error(table: TableCore, detail: str) -> FileConflictError:
     return FileConflictError(
         "others wrote to the same rows while this statement ran",
         detail=detail,

@@ -237,11 +237,11 @@ class _AppendRows:
                 writer.write(_overlaid(self._table, picked, changes.take(rows), actions[number]))
 
     def _removal(
-        self, where: BucketId, files: list[tuple[_File, npt.NDArray[np.int64]]]
+        self, bucket_id: BucketId, files: list[tuple[_File, npt.NDArray[np.int64]]]
     ) -> CommitMessage:
         table, snapshot = self._table, self._snapshot
         assert snapshot is not None, "there are files"
-        partition, bucket = where
+        partition, bucket = bucket_id
         total = live_entries(table, snapshot, partition=partition, bucket=bucket)[0].total_buckets
         if table.options.deletion_vectors_enabled:
             vectors = BucketVectors.of(table, snapshot, partition, bucket)
@@ -250,14 +250,14 @@ class _AppendRows:
             change = vectors.finish()
             data = DataIncrement(new_index_files=change.new, deleted_index_files=change.deleted)
         else:
-            data = self._rewritten(where, files)
+            data = self._rewritten(bucket_id, files)
         return CommitMessage(partition=partition, bucket=bucket, total_buckets=total, data=data)
 
     def _rewritten(
-        self, where: BucketId, files: list[tuple[_File, npt.NDArray[np.int64]]]
+        self, bucket_id: BucketId, files: list[tuple[_File, npt.NDArray[np.int64]]]
     ) -> DataIncrement:
         """Rewrites each file by itself, which preserves the order of rows in a bucket."""
-        context = bucket_context(self._table, *where)
+        context = bucket_context(self._table, *bucket_id)
         names = DataFileNames(self._table.ids)
         new: list[DataFileMeta] = []
         try:
@@ -285,17 +285,17 @@ class _KeyedRows:
         self._predicate = predicate
         options = {**table.schema.options, _MERGE_ON_READ: "true"}
         schema = dataclasses.replace(table.schema, options=options)
-        self._whole = dataclasses.replace(table, schema=schema)
+        self._full_table = dataclasses.replace(table, schema=schema)
         self._splits: tuple[Split, ...] = ()
         if snapshot is not None:
             _require_buckets(table, snapshot)
-            self._splits = TableScan(self._whole).with_filter(predicate).plan(snapshot).splits
+            self._splits = TableScan(self._full_table).with_filter(predicate).plan(snapshot).splits
         self._starts: list[int] = []
 
     def read(self, columns: Sequence[str]) -> pa.RecordBatchReader:
         names = list(columns) or self._table.schema.primary_keys[:1]
         schema = _read_schema(self._table, names)
-        reader = TableRead(self._whole, names, self._predicate)
+        reader = TableRead(self._full_table, names, self._predicate)
         self._starts = []
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -317,7 +317,7 @@ class _KeyedRows:
         # a statement may have left splits unread, that cannot hold rows that it changes
         starts = [*self._starts[: len(self._splits)], np.iinfo(np.int64).max]
         bounds = np.searchsorted(addresses, starts)
-        reader = TableRead(self._whole, None, self._predicate)
+        reader = TableRead(self._full_table, None, self._predicate)
         with TableWrite(self._table, user) as writer:
             for number, split in enumerate(self._splits[: len(starts) - 1]):
                 if bounds[number] == bounds[number + 1]:

@@ -58,7 +58,7 @@ def test_columns_filter_and_table_options():
         ({"path": "/t$a$b"}, "not a table name"),
         ({"path": "/t", "column": "a"}, "did you mean `columns`"),
         ({"path": "/t", "columns": "a,,b"}, "empty or duplicate column"),
-        ({"path": "/t", "filter": "a >"}, "a filter cannot be understood"),
+        ({"path": "/t", "filter": "a >"}, "a filter cannot be parsed"),
     ],
 )
 def test_mistakes_are_named(options, message):

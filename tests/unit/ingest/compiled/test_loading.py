@@ -69,7 +69,7 @@ def test_without_numba_there_is_nothing_to_load():
 def test_many_events_load_what_the_cache_has(monkeypatch):
     compiled_scan()
     monkeypatch.setattr(loading._State, "modules", {})
-    monkeypatch.setattr(scanning._Seen, "events", 0)
+    monkeypatch.setattr(scanning._EventCounter, "events", 0)
     assert scanning.scanner(49_999) is None
     assert scanning.scanner(1) is not None
 

@@ -233,7 +233,7 @@ def test_dropping_and_truncating(tmp_path: pathlib.Path) -> None:
     assert table.drop_partitions([{"p": None}]) == 2
     assert {row["p"] for row in rows_of(table)} == {"p/q"}
     assert table.partitions().num_rows == 2
-    with pytest.raises(InvalidRequestError, match="no partition is named"):
+    with pytest.raises(InvalidRequestError, match="no partition is selected"):
         table.drop_partitions([{}])
     assert table.truncate() == 2
     assert rows_of(table) == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets in: the file of tokens, and every path with every method."""
+"""Who gets in: the tokens file, and every path with every method."""
 
 import hashlib
 import itertools

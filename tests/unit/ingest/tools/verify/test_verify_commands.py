@@ -42,7 +42,7 @@ def pair(tmp_path):
         (["--source", "sqlite:///nowhere.db"], ExitCode.CONFIG, "no such database file"),
         (["--source-table", "nowhere"], ExitCode.CONFIG, "no such table"),
         (["--where", "nonsense ("], ExitCode.CONFIG, "refused a query"),
-        (["--where-lake", "nonsense ("], ExitCode.CONFIG, "cannot be understood"),
+        (["--where-lake", "nonsense ("], ExitCode.CONFIG, "cannot be parsed"),
         (["--key", "nothing"], ExitCode.CONFIG, "no such column"),
         (["--exclude", "nothing"], ExitCode.CONFIG, "no such column"),
         (["--exclude", "id"], ExitCode.CONFIG, "key"),

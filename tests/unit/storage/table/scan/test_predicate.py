@@ -167,7 +167,7 @@ def test_a_filter_that_does_not_fit_is_refused(text: str) -> None:
     ],
 )
 def test_text_that_is_no_filter_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequestError, match="cannot be understood"):
+    with pytest.raises(InvalidRequestError, match="cannot be parsed"):
         parse_predicate(text)
 
 
