@@ -2,6 +2,7 @@
 """What holds for every test."""
 
 import functools
+import gc
 import itertools
 import logging
 import os
@@ -81,6 +82,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     """Distribute tests in the order of collection when `-n` is given."""
     config.option.loadscopereorder = False
     return _ModuleScheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the garbage collector from what stays until the end.
+
+    Modules and items are 600,000 objects, which every full collection would visit
+    (docs/adr/tests/0005).
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

@@ -13,7 +13,6 @@ __all__ = [
     "case_files",
     "load_cases",
     "require_known_keys",
-    "unit_cases",
 ]
 
 CASES = pathlib.Path(__file__).parent / "cases"
@@ -119,22 +118,6 @@ def load_cases(path: pathlib.Path) -> list[dict[str, Any]]:
         )
     cases: list[dict[str, Any]] = document["cases"]
     return cases
-
-
-def unit_cases(file_name: str, function: str) -> list[dict[str, Any]]:
-    """The cases of one of our files that call a pure function and nothing else.
-
-    Raises:
-        UnknownKeyError: there is none.
-    """
-    found = [
-        case
-        for case in load_cases(CASES / file_name)
-        if [step.get("unit", {}).get("fn") for step in case["steps"]] == [function]
-    ]
-    if not found:
-        raise UnknownKeyError(f"no case of {file_name} calls {function}")
-    return found
 
 
 def require_known_keys(case: Mapping[str, Any]) -> None:

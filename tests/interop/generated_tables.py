@@ -11,7 +11,7 @@ import functools
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from storage.format.metadata.schema_changes import (
@@ -178,7 +178,7 @@ class Case:
         keys: primary key; empty on append tables.
         partitions: partition keys.
         options: table options.
-        steps: writes, schema changes and deletions in order.
+        generate_steps: gives the steps, once.
         dimensions: the value that each of `DIMENSIONS` took, `-` where it does not apply.
     """
 
@@ -187,8 +187,13 @@ class Case:
     keys: tuple[str, ...]
     partitions: tuple[str, ...]
     options: Mapping[str, str]
-    steps: tuple[Step, ...]
+    generate_steps: Callable[[], Iterator[Step]] = dataclasses.field(compare=False)
     dimensions: Mapping[str, str]
+
+    @functools.cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """Writes, schema changes and deletions in order; most runs need those of few cases."""
+        return tuple(self.generate_steps())
 
     @property
     def name(self) -> str:
@@ -320,7 +325,7 @@ class _Builder:
             keys=keys,
             partitions=self._partitions,
             options=options,
-            steps=tuple(self._turns(turns) if turns else self._steps()),
+            generate_steps=functools.partial(self._turns, turns) if turns else self._steps,
             dimensions={**dealt, "types": "; ".join(self._types)},
         )
 

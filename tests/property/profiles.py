@@ -10,7 +10,7 @@ _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 _BASE = settings(deadline=None, print_blob=True, suppress_health_check=_SLOW)
 
 
-def profile(short: int = 50, long: int = 1000) -> settings:
+def profile(short: int = 30, long: int = 1000) -> settings:
     """The settings for property tests, with so many examples in the profile of these names.
 
     Raises:

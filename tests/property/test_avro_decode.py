@@ -22,6 +22,7 @@ from ingest.decode.events import Target, Toast
 from ingest.decode.registry.client import RegisteredSchema
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type
+from tests.property.profiles import profile
 from tests.unit.ingest.avro_events import (
     Schemas,
     Writer,
@@ -193,7 +194,7 @@ def shown(result):
     }
 
 
-@settings(max_examples=40, deadline=None)
+@profile(short=25, long=400)
 @given(cases(), st.booleans(), st.sampled_from(Toast), st.integers(1, 40))
 def test_decoding_in_step_equals_the_reference_path(case, evolvable, toast, chunk):
     fields, columns, events, damage = case

@@ -143,7 +143,7 @@ def assert_paths_agree(table, options, evolvable, values):
 
 
 @pytest.mark.parametrize("type_", TYPES, ids=str)
-@profile(short=8, long=100)
+@profile(short=5, long=100)
 @given(data=st.data())
 def test_without_schema_block(type_, data):
     table = schema(("id", "BIGINT"), ("v", type_))
@@ -155,7 +155,7 @@ def test_without_schema_block(type_, data):
 @pytest.mark.parametrize(
     "field", BLOCK_FIELDS, ids=lambda field: field.get("name") or field["type"]
 )
-@profile(short=8, long=50)
+@profile(short=5, long=50)
 @given(data=st.data())
 def test_with_schema_block(field, data):
     block = connect_block(connect_field("id", "int64"), field)

@@ -150,7 +150,7 @@ def assert_paths_agree(name, table, options, values):
 
 
 @pytest.mark.parametrize("type_", TYPES, ids=str)
-@profile(short=6, long=50)
+@profile(short=4, long=50)
 @given(data=st.data())
 def test_values_of_every_type(type_, data):
     table = schema(("id", "BIGINT"), ("v", type_))
@@ -161,7 +161,7 @@ def test_values_of_every_type(type_, data):
 
 
 @pytest.mark.parametrize("name", DIALECT_NAMES)
-@profile(short=25, long=200)
+@profile(short=15, long=200)
 @given(data=st.data())
 def test_messages_of_every_dialect(name, data):
     key = () if name == "json" and data.draw(st.booleans()) else ("id",)

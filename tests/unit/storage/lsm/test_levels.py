@@ -7,23 +7,7 @@ from hypothesis import strategies as st
 
 from storage.errors import CorruptDataError, InternalError
 from storage.lsm.levels import Levels, SortedRun, sections
-from tests.conformance.cases import unit_cases
 from tests.unit.storage.file_metas import file_meta, key_of, ranges
-
-
-@pytest.mark.parametrize(
-    "case", unit_cases("lsm.yaml", "interval_partition"), ids=lambda case: case["id"]
-)
-def test_files_are_cut_into_sections_as_the_cases_say(case):
-    files = [file_meta(0, *pair) for pair in case["steps"][0]["unit"]["files_min_max"]]
-    found = sections(files, key_of)
-    expect = case["expect"]
-    if "sections" in expect:
-        flat = [sorted(pair for run in section for pair in ranges(run.files)) for section in found]
-        assert flat == expect["sections"]
-    else:
-        runs = [sorted(ranges(run.files) for run in section) for section in found]
-        assert runs == [sorted(section) for section in expect["sections_runs"]]
 
 
 def test_level_0_is_newest_first_and_upper_levels_are_ordered_by_key():

@@ -47,13 +47,6 @@ def test_a_sequence_column_ends_as_the_largest(tmp_path: pathlib.Path) -> None:
     assert rows_of(table) == [(1, 3, 9, "new")]
 
 
-def test_rows_that_are_taken_back_stay_visible(tmp_path: pathlib.Path) -> None:
-    table = aggregated(tmp_path, {"fields.a.aggregate-function": "sum"})
-    write(table, 1, [("+I", 1, 5, 1, "x")])
-    write(table, 2, [("-D", 1, 5, 1, "x")])
-    assert rows_of(table) == [(1, 0, None, None)]
-
-
 def test_remove_record_on_delete(tmp_path: pathlib.Path) -> None:
     options = {
         "aggregation.remove-record-on-delete": "true",
@@ -108,24 +101,6 @@ def test_a_table_that_counted_is_read_as_the_sum_that_it_holds(tmp_path: pathlib
         rows_of(counted)
     repaired = counted.alter([SetOption("fields.a.aggregate-function", "sum")])
     assert rows_of(repaired) == [(1, 2, 1, "x")]
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"fields.a.aggregate-function": "guess"}, "unsupported aggregation: guess"),
-        ({"fields.c.aggregate-function": "sum"}, "sum"),
-        (
-            {"aggregation.remove-record-on-delete": "true", "fields.a.ignore-retract": "true"},
-            "have conflicting behavior",
-        ),
-    ],
-)
-def test_what_contradicts_itself_is_refused_at_creation(
-    tmp_path: pathlib.Path, options: dict[str, str], match: str
-) -> None:
-    with pytest.raises(InvalidOptionError, match=match):
-        aggregated(tmp_path, options)
 
 
 def first_row_batch(*rows: tuple[int, int, str]) -> tuple[pa.RecordBatch, np.ndarray[Any, Any]]:

@@ -64,13 +64,6 @@ def test_the_largest_sequence_wins_wherever_rows_meet(
     assert [row[1] for row in rows_of(table)] == [winner]
 
 
-def test_a_delete_needs_a_large_sequence_too(tmp_path: pathlib.Path) -> None:
-    table = sequenced(tmp_path)
-    write(table, 1, [("+I", 1, "a", 5, 0), ("+I", 2, "b", 5, 0)], compaction=False)
-    write(table, 2, [("-D", 1, "x", 4, 0), ("-D", 2, "x", 5, 0)], compaction=False)
-    assert rows_of(table) == [(1, "a", 5, 0)]
-
-
 def test_sequence_columns_are_read_though_nobody_asks_for_them(tmp_path: pathlib.Path) -> None:
     table = sequenced(tmp_path)
     write(table, 1, [("+I", 1, "new", 5, 0)], compaction=False)
@@ -84,25 +77,9 @@ def test_sequence_columns_are_read_though_nobody_asks_for_them(tmp_path: pathlib
     [
         ({"sequence.field": "nope"}, "'nope' can not be found in table schema"),
         ({"sequence.field": "s,s"}, "'s' is defined repeatedly"),
-        (
-            {"sequence.field": "s", "merge-engine": "first-row"},
-            "Do not support use sequence field on FIRST_ROW merge engine",
-        ),
-        (
-            {
-                "sequence.field": "s",
-                "merge-engine": "aggregation",
-                "fields.s.aggregate-function": "sum",
-            },
-            "Should not define aggregation on sequence field: 's'",
-        ),
         ({"rowkind.field": "nope"}, "Rowkind field: 'nope' can not be found"),
         ({"rowkind.field": "s"}, "only support string type"),
         ({"fields.nope.aggregate-function": "sum"}, "Field nope can not be found"),
-        (
-            {"merge-engine": "first-row", "changelog-producer": "input"},
-            "Only support 'none' and 'lookup' changelog-producer",
-        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_creation(
@@ -110,16 +87,6 @@ def test_what_makes_no_sense_is_refused_at_creation(
 ) -> None:
     with pytest.raises(InvalidOptionError, match=match):
         make_table(tmp_path, columns=COLUMNS, options=options)
-
-
-def test_a_sequence_needs_the_partition_in_the_key(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(InvalidOptionError, match="cross partition"):
-        make_table(
-            tmp_path,
-            columns=COLUMNS,
-            partitions=("t",),
-            options={"bucket": "-1", "sequence.field": "s"},
-        )
 
 
 def test_altered_options_are_checked_as_new_ones(tmp_path: pathlib.Path) -> None:

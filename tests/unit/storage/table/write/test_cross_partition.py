@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.clock import ManualClock
@@ -21,6 +21,7 @@ from storage.table.table import FileStoreTable
 from storage.table.write.cross_partition import CrossPartitionBuckets, MovedRow
 from storage.testing.invariants import check_table
 from tests.changelog_kit import changes_of
+from tests.property.profiles import profile
 from tests.table_kit import data_files, make_table, prepared, reopened, rows_batch, rows_of, write
 
 DAY_MS = 86_400_000
@@ -194,7 +195,7 @@ def test_buckets_fill_up_and_are_filled_again_after_moves(tmp_path: pathlib.Path
     assert len(rows_of(table)) == 7
 
 
-@settings(max_examples=25, deadline=None)
+@profile(short=12, long=200)
 @given(
     st.lists(
         st.lists(
