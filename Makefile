@@ -24,7 +24,7 @@ install = $(BIN)/uv pip install --quiet --python $(1)/bin/python $(2) || $(PIP) 
 # subprocesses of tests (daemons, Spark's Python workers) must not compile the sources each time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup peers check format test-tools test test-all bench bench-peers soak fuzz drills dashboards screenshots demo quickstart docs image-tools image-check image-root sbom helm-tools helm-check clean
+.PHONY: help setup peers check format test-tools test test-all bench bench-peers soak fuzz drills dashboards screenshots demo broker quickstart docs image-tools image-check image-root sbom helm-tools helm-check clean
 
 help: ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -134,6 +134,9 @@ quickstart: setup ## the README's commands in a fresh environment, against a rea
 
 demo: setup ## 100k Debezium events through the whole pipeline, on this machine, in two minutes
 	$(BIN)/lakeward demo
+
+broker: setup ## Kafka at 127.0.0.1:9092 with the topics of a demo shop, until Ctrl-C; needs no Docker
+	$(BIN)/python -m tests.e2e.shop_broker
 
 image-tools: $(IMAGE_TOOLS)/.ready
 

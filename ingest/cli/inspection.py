@@ -335,5 +335,6 @@ def _print_rows(arguments: Arguments, columns: list[str], rows: Iterator[list[An
     table_rows = list(rows)
     print(aligned(columns, table_rows))
     limited = arguments.limit and len(table_rows) == arguments.limit
-    print(f"({len(table_rows)} rows{', possibly more: see --limit' if limited else ''})")
+    count = "1 row" if len(table_rows) == 1 else f"{len(table_rows)} rows"
+    print(f"({count}{', possibly more: see --limit' if limited else ''})")
     return 0

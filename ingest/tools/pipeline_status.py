@@ -239,12 +239,7 @@ def status_text(status: Mapping[str, Any]) -> str:
     if daemon is None:
         lines.append("no daemon answers; what follows is from the warehouse")
     else:
-        lag = daemon["lag_records"]
-        lines.append(
-            f"daemon {daemon['state']}, up {daemon['uptime_s']:.0f} s"
-            + ("" if lag is None else f", lag {lag}")
-        )
-        lines += [f"  not ready: {reason}" for reason in daemon["not_ready"]]
+        lines += _daemon_lines(daemon)
     owner = status.get("owner")
     if owner is not None and not owner["left"]:
         lines.append(
@@ -256,7 +251,7 @@ def status_text(status: Mapping[str, Any]) -> str:
     rows = [
         [
             name,
-            f["state"],
+            f["state"] if daemon is not None or f["state"] != "running" else "",
             f["snapshot"],
             _time(f["committed_ms"]),
             _seconds(f.get("freshness_s")),
@@ -265,8 +260,9 @@ def status_text(status: Mapping[str, Any]) -> str:
         for name, f in status["tables"].items()
     ]
     if rows:
-        head = ["table", "state", "snapshot", "committed", "freshness", "missed"]
-        lines += ["", aligned(head, rows)]
+        head = ["table", "state", "snapshot", "committed", "freshness", "missed records"]
+        shown = len(head) if any(row[-1] != "" for row in rows) else -1
+        lines += ["", aligned(head[:shown], [row[:shown] for row in rows])]
     for name, facts in status["tables"].items():
         if facts["state"] == "parked":
             when = f" at {human_time(facts['parked_ms'])}" if "parked_ms" in facts else ""
@@ -280,6 +276,20 @@ def status_text(status: Mapping[str, Any]) -> str:
             for request in status["requests"]
         ]
     return "\n".join(lines)
+
+
+def _daemon_lines(daemon: Mapping[str, Any]) -> list[str]:
+    lag, last = daemon["lag_records"], daemon["last_batch"]
+    lines = [
+        f"daemon {daemon['state']}, up {daemon['uptime_s']:.0f} s"
+        + ("" if lag is None else f", lag {lag:,} records")
+    ]
+    if last is not None:
+        lines.append(
+            f"last batch {last['outcome']}: {last['events']:,} records, {last['rows']:,} rows "
+            f"in {last['duration_s']:.1f} s, ended {_time(_epoch_ms(last['ended_at']))}"
+        )
+    return lines + [f"  not ready: {reason}" for reason in daemon["not_ready"]]
 
 
 def _epoch_ms(moment: str | None) -> int | None:

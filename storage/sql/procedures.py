@@ -48,7 +48,7 @@ REFUSED: Mapping[str, str] = {
     "remove_unexisting_manifests": "it makes lost manifests look like removed rows; roll back "
     "to a snapshot whose files are there: rollback_to",
     "repair_earliest_snapshot": "the hint of the earliest snapshot is repaired when it is "
-    "wrong; `lakeward repair` does it for a table",
+    "wrong; `lakeward table repair` does it for a table",
     "compact_manifest": "manifests are merged by commits, as the options manifest.* say",
     "compact_chain_table": "chain tables are not supported",
     "merge_branch": "branches become main by fast_forward",

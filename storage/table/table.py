@@ -99,7 +99,9 @@ class FileStoreTable(TableOperations):
         root = path.rstrip("/")
         schema = SchemaStore(file_io, TableLayout(root, branch=branch or MAIN_BRANCH)).latest()
         if schema is None:
-            raise NotFoundError("there is no table here", path=root, branch=branch or MAIN_BRANCH)
+            raise NotFoundError(
+                "the directory has no schema", path=root, branch=branch or MAIN_BRANCH
+            )
         table = FileStoreTable.at(
             root, schema, file_io, clock or SystemClock(), ids or RandomIds(), branch or MAIN_BRANCH
         )

@@ -32,7 +32,7 @@ from tests.free_ports import free_port
 VERSION = "4.1.0"
 ARTIFACT = ("org.apache.kafka", "kafka_2.13", VERSION)
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "kafka"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>lakeward</groupId><artifactId>test-kafka</artifactId><version>1</version><dependencies>
@@ -127,14 +127,14 @@ def run_tool(command: list[str], cwd: Path) -> None:
 
 
 @contextlib.contextmanager
-def jvm_broker() -> Iterator[str]:
-    """A single KRaft node of our own."""
+def jvm_broker(port: int | None = None) -> Iterator[str]:
+    """A single KRaft node of our own, at this port or a free one."""
     if shutil.which("java") is None:
         raise PartUnavailableError("no java on the path")
     classpath = f"{kafka_jars()}/*"
     with tempfile.TemporaryDirectory(prefix="lakeward-kafka-") as folder:
         root = Path(folder)
-        port = free_port()
+        port = port or free_port()
         properties = root / "server.properties"
         properties.write_text(
             PROPERTIES.format(port=port, controller=free_port(), logs=root / "logs")

@@ -2,8 +2,7 @@
 """A newcomer's way: the README's commands in a fresh environment, with a real broker.
 
 The wheel is built from these sources and installed with the locked packages, as the image does; the
-commands run as they stand there, but for the addresses of the broker and of the warehouse, and the
-name of the table, whose database is another one in the generated events.
+commands run as they stand there, but for the address of the broker.
 """
 
 import os
@@ -85,9 +84,7 @@ class Newcomer:
             )
 
     def _here(self, command):
-        ours = {"/data/warehouse": str(self.directory / "lake"), "inventory.customers": TABLE}
-        words = [ours.get(word, word) for word in command]
-        return [str(self._venv / "bin" / words[0]), *words[1:]]
+        return [str(self._venv / "bin" / command[0]), *command[1:]]
 
 
 def page(port, path):
@@ -113,8 +110,7 @@ def test_from_pip_install_to_the_status_page(kafka_broker, tmp_path):
     stream = ShopStream(kafka_broker, seed=21)
     stream.snapshot(1_200)
     stream.changes(3_000)
-    config = config.replace("kafka:9092", kafka_broker)
-    config = config.replace("/data/warehouse", str(tmp_path / "lake"))
+    config = config.replace("127.0.0.1:9092", kafka_broker)
     (tmp_path / "shop.yaml").write_text(config, encoding="utf-8")
     newcomer = Newcomer(tmp_path, port := free_port())
     newcomer.install()

@@ -20,9 +20,9 @@ GUIDE = ROOT / "docs" / "guides" / "debezium-connectors.md"
 CHART = "kubernetes-values.yaml"
 PIPELINES = sorted(path.name for path in EXAMPLES.glob("*.yaml") if path.name != CHART)
 WITHOUT_ROWS = {
-    "debezium-avro.yaml": "tests/e2e/test_real_avro.py: needs a registry",
-    "kafka.yaml": "tests/e2e/test_example_connectors.py: needs a broker",
-    "s3.yaml": "tests/e2e/test_compose_stack.py: needs a store",
+    "debezium-avro.yaml": "tests/e2e/test_examples.py: needs a registry",
+    "kafka.yaml": "tests/e2e/test_examples.py: needs a broker",
+    "s3.yaml": "tests/e2e/test_examples.py: needs a store",
 }
 """Examples that run against real parts only, and where."""
 

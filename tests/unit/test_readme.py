@@ -90,10 +90,18 @@ def test_table_types(tmp_path, monkeypatch):
     assert pictures.to_arrow(columns=["name"]).to_pylist() == [{"name": "a.png"}]
 
 
-def test_a_filtered_read_of_a_table(tmp_path, monkeypatch):
-    example(tmp_path, monkeypatch, "tables-from-python.md")
+def test_a_table_of_the_readmes_pipeline_is_read(tmp_path, monkeypatch):
+    catalog = FileSystemCatalog(str(tmp_path / "lake"), file_io=LocalFileIO(durable=False))
+    catalog.create_database("shop")
+    session = SqlSession(catalog)
+    made = "(id BIGINT, sku STRING, amount DECIMAL(14, 2), PRIMARY KEY (id) NOT ENFORCED)"
+    fill = "INSERT INTO shop.orders VALUES (1, 'a', 4), (2, 'b', 8)"
+    list(session.execute(f"CREATE TABLE shop.orders {made}; {fill}"))
     orders = example(tmp_path, monkeypatch, "README.md")["orders"]
-    assert orders.scan("price > 5", ["id"]).to_arrow().to_pylist() == [{"id": 2}]
+    assert orders.scan("amount > 5", ["id"]).to_arrow().to_pylist() == [{"id": 2}]
+    query = re.search(r'lakeward sql .* -e "(.*?)"', README.read_text(encoding="utf-8"))[1]
+    [result] = session.execute(query)
+    assert result.rows.num_rows == 2
 
 
 def test_tables_for_others_over_arrow(tmp_path, monkeypatch, capsys):

@@ -168,9 +168,11 @@ def _ingest(config: Path, clock: Clock) -> int:
             return
         reports.append(report)
         rate = report.events / max(report.duration_s, 1e-3)
+        count = len(report.snapshots)
+        tables = "1 table, " if count == 1 else f"{count} tables,"
         print(
             f"  batch {report.batch_id}: {report.events:>7,} records → {report.rows:>7,} rows in "
-            f"{len(report.snapshots)} tables, {report.duration_s:5.1f} s, {rate:>9,.0f} records/s",
+            f"{tables} {report.duration_s:5.1f} s, {rate:>9,.0f} records/s",
             flush=True,
         )
 
@@ -243,20 +245,21 @@ def _show_inside(table: FileStoreTable) -> None:
 
 def _show_next(directory: Path) -> None:
     warehouse = directory / "warehouse"
+    command = "lakeward" if shutil.which("lakeward") else sys.argv[0]  # not on the PATH: as called
     print(
         f"""\
   Look around:
-    lakeward table show {warehouse} {DATABASE}.orders
-    lakeward table scan {warehouse} {DATABASE}.orders --filter "paid = false" --limit 5
-    lakeward table files {warehouse} {DATABASE}.customers
+    {command} table show {warehouse} {DATABASE}.orders
+    {command} table scan {warehouse} {DATABASE}.orders --filter "paid = false" --limit 5
+    {command} table files {warehouse} {DATABASE}.customers
 
-  With Kafka it is the same, three lines in shop.yaml:
+  With Kafka it is the same, three lines in shop.yaml and a warehouse of its own:
     source: {{ type: kafka, bootstrap.servers: localhost:9092, topics.pattern: 'shop\\..*' }}
-    sink: {{ warehouse: {warehouse} }}
+    sink: {{ warehouse: lake }}
     pipeline: {{ name: shop }}
 
-    lakeward validate -c shop.yaml --check
-    lakeward run -c shop.yaml
+    {command} validate -c shop.yaml --check
+    {command} run -c shop.yaml
 
   The events take most of the space; remove everything with: rm -r {directory}"""
     )
