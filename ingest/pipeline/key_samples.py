@@ -150,6 +150,8 @@ def _places(
     raw: RawBatch, change: ChangeBatch, chosen: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
     offsets = change.rows.column(OFFSET_COLUMN).to_numpy()[chosen]
+    if isinstance(raw.offsets, range):  # an array of it takes 0.8 us a record
+        return offsets - raw.offsets.start
     return np.searchsorted(np.array(raw.offsets, np.int64), offsets)
 
 
