@@ -15,6 +15,7 @@ from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
 from storage.table.iceberg import iceberg_figures
 from storage.table.table import FileStoreTable
+from tests.crash.deaths import forget_caches
 from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import make_table, reopened, rows_of, write
 from tests.unit.storage.table.iceberg.naive_reader import rows
@@ -255,6 +256,7 @@ def _check_after_death(directory: pathlib.Path, catalog: RestCatalog, at: int, m
         _story(reopened(table, file_io=store))
     assert store.crashed
     _unlinked(catalog)
+    forget_caches()
     survivor = reopened(table)
     held = catalog.tables.get("db.t")
     if held is not None and held["current-snapshot-id"] != -1:
