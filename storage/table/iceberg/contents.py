@@ -112,13 +112,13 @@ class Contents:
                 continue
             was = {
                 meta.data_file_name: meta.cardinality
-                for file in prior
-                for meta in file.deletion_vectors or ()
+                for index in prior
+                for meta in index.deletion_vectors or ()
             }
             directory = table.data_path(*bucket, "")
-            for file in after:
-                path = index_path(table, *bucket, file)
-                for meta in file.deletion_vectors or ():
+            for index in after:
+                path = index_path(table, *bucket, index)
+                for meta in index.deletion_vectors or ():
                     name, deleted = meta.data_file_name, meta.cardinality
                     # a vector never deletes fewer rows than before
                     if was.pop(name, None) != deleted or deleted is None or name in names:
