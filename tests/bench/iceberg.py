@@ -57,7 +57,9 @@ CHANGES = 1_000
 """Rows of one commit."""
 
 _FIRST = 20_000
-_ROWS_OF_FILE = 32
+_ROWS_OF_FILE = 85
+"""Of a keyed table: what a row group of the target size holds."""
+
 _BATCHES = 10
 """Micro-batches of an ingestion."""
 
@@ -82,14 +84,13 @@ def filled(directory: pathlib.Path, files: int, *, keyed: bool) -> FileStoreTabl
         keys=("k",) if keyed else (),
         options=KEYED if keyed else APPENDED,
     )
-    rng = np.random.default_rng(7)
     identifier = 0
     while (count := _count(table)) < files:
         identifier += 1
         with table.new_write("bench") as writer:
-            if keyed:
-                keys = rng.permutation(files * _ROWS_OF_FILE * identifier)
-                writer.write(batch(keys, keyed))
+            if keyed:  # in the order of the keys, so that later rounds add files
+                first = (identifier - 1) * files * _ROWS_OF_FILE
+                writer.write(batch(np.arange(first, first + files * _ROWS_OF_FILE), keyed))
                 writer.compact(full=True)
                 messages = list(writer.prepare_commit())
             else:

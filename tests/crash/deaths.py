@@ -35,6 +35,7 @@ from storage.io.local import LocalFileIO
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
 from storage.table.commit.index_files import clear_index_cache
 from storage.table.commit.live_files import clear_live_cache
+from storage.table.iceberg.twin import clear_iceberg_cache
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table
 from tests.changelog_kit import read_snapshot_changelog
@@ -94,6 +95,7 @@ def forget_caches() -> None:
     clear_live_cache()
     clear_manifest_cache()
     clear_index_cache()
+    clear_iceberg_cache()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -371,6 +371,9 @@ class History:
         for name in list(self.known):
             if int(name) > target if name.isdigit() else self._is_gone(name):
                 del self.known[name]
+        latest = self.table.latest_snapshot()
+        if latest is not None and latest.schema_id != self.table.schema.id:
+            self.write()  # columns that were changed since are visible with the next commit
 
     def _is_gone(self, tag: str) -> bool:
         return not self.table.file_io.exists(self.table.layout.tag_file(tag))

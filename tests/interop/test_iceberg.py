@@ -156,6 +156,39 @@ def test_spark_sees_our_rows(
                 _check_in_spark(history, spark, settings)
 
 
+PLAIN_PLANS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Small tables are read faster without compiled plans."""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_spark_sees_our_rows_at_every_commit(
+    name: str, seed: int, spark: SparkPeer, tmp_path: pathlib.Path
+) -> None:
+    """By the metadata file: the newest state after every step, and an earlier one."""
+    history = History(BY_NAME[name], 100 + seed, tmp_path)
+    for _ in range(8):
+        history.step()
+        if history.table.latest_snapshot() is None:
+            continue
+        place, references = place_of(history.table, ""), history.references()
+        asked: list[tuple[dict[str, str], str]] = [({}, references[0])]
+        for one in references[1:2]:
+            option = {"snapshot-id": one} if one.isdigit() else {"tag": one}
+            if one.isdigit() and history.rng.random() < 0.5:
+                option = {"as-of-timestamp": str(history.times[one])}
+            asked.append((option, one))
+        for option, reference in asked:
+            view = {"t": (f"file://{place.metadata}", option)}
+            found = spark.query("SELECT * FROM t", iceberg=view, settings=PLAIN_PLANS)
+            expected = history.known[reference]
+            assert rows_of(found, expected) == rows_as_read(expected, "spark"), (place, option)
+
+
 # ---------------------------------------------------------------------------------- ClickHouse
 
 

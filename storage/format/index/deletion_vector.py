@@ -6,10 +6,11 @@ the 32-bit form, a `BitMap64` in the 64-bit form of `deletion-vectors.bitmap64`;
 hold both. Source: FORMAT.md §9.2. Knows nothing of tables or stores.
 """
 
+import functools
 import itertools
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pyroaring
@@ -23,6 +24,10 @@ FILE_VERSION = b"\x01"
 
 _MAGIC_32 = struct.pack(">i", 1581511376)
 _MAGIC_64 = struct.pack("<i", 1681511377)
+_ONE_PART = struct.pack("<qi", 1, 0)
+"""Of a 64-bit bitmap without positions beyond 32 bits: number of parts, key of the part."""
+
+_SIZE = struct.Struct(">i")
 _WORD = 4
 _LARGEST_32 = 0x7FFF_FFFF - 1
 """Java's bound of positions in the 32-bit form."""
@@ -113,19 +118,56 @@ def decode(data: bytes, path: str = "", offset: int = 0, *, length: int | None =
         CorruptDataError: too short, an unknown magic number, a size other than recorded, a wrong
             checksum, or no bitmap.
     """
-
-    def corrupt(problem: str, expected: object, actual: object) -> CorruptDataError:
-        return CorruptDataError(
-            f"a deletion vector is damaged: {problem}",
-            path=path,
-            offset=offset,
-            expected=expected,
-            found=actual,
+    corrupt = functools.partial(_corrupt, path, offset)
+    content, wide = _content(data, corrupt, length)
+    try:
+        return (
+            _unpacked_64(content[_WORD:]) if wide else pyroaring.BitMap.deserialize(content[_WORD:])
         )
+    except (ValueError, struct.error) as error:
+        raise corrupt(
+            "no bitmap", expected="a portable Roaring bitmap", actual=str(error)
+        ) from error
 
+
+def encoded_64(data: bytes, path: str = "", offset: int = 0, *, length: int | None = None) -> bytes:
+    """The same vector in the 64-bit form; its bitmap is not decoded.
+
+    Args:
+        data: as for `decode`.
+        path: as for `decode`.
+        offset: as for `decode`.
+        length: as for `decode`.
+
+    Raises:
+        CorruptDataError: as `decode`, except for what only the bitmap shows.
+    """
+    content, wide = _content(data, functools.partial(_corrupt, path, offset), length)
+    if wide:
+        return data[: len(content) + 2 * _WORD]
+    content = b"".join((_MAGIC_64, _ONE_PART, content[_WORD:]))
+    return b"".join((_SIZE.pack(len(content)), content, struct.pack(">I", zlib.crc32(content))))
+
+
+def _corrupt(
+    path: str, offset: int, problem: str, *, expected: object, actual: object
+) -> CorruptDataError:
+    return CorruptDataError(
+        f"a deletion vector is damaged: {problem}",
+        path=path,
+        offset=offset,
+        expected=expected,
+        found=actual,
+    )
+
+
+def _content(
+    data: bytes, corrupt: Callable[..., CorruptDataError], length: int | None
+) -> tuple[bytes, bool]:
+    """Magic number and bitmap of a vector, whose checksum is right; whether it is 64-bit."""
     if len(data) < 3 * _WORD:
         raise corrupt("it is cut short", expected="at least 12 bytes", actual=len(data))
-    (size,) = struct.unpack_from(">i", data)
+    (size,) = _SIZE.unpack_from(data)
     magic = data[_WORD : 2 * _WORD]
     if magic not in (_MAGIC_32, _MAGIC_64):
         expected = f"{_MAGIC_32.hex()} or {_MAGIC_64.hex()}"
@@ -142,14 +184,7 @@ def decode(data: bytes, path: str = "", offset: int = 0, *, length: int | None =
         raise corrupt(
             "wrong checksum", expected=f"{checksum:08x}", actual=f"{zlib.crc32(content):08x}"
         )
-    try:
-        return (
-            _unpacked_64(content[_WORD:]) if wide else pyroaring.BitMap.deserialize(content[_WORD:])
-        )
-    except (ValueError, struct.error) as error:
-        raise corrupt(
-            "no bitmap", expected="a portable Roaring bitmap", actual=str(error)
-        ) from error
+    return content, wide
 
 
 def _unpacked_64(data: bytes) -> pyroaring.BitMap64:

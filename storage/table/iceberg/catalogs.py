@@ -178,6 +178,27 @@ def rest_properties(options: Mapping[str, str]) -> dict[str, str]:
     return properties
 
 
+def _granted(client: RestClient, properties: Mapping[str, str]) -> str:
+    """A token for OAuth2 client credentials: `identity:secret`, or the secret alone."""
+    first, colon, rest = properties["credential"].partition(":")
+    fields = {
+        "grant_type": "client_credentials",
+        "scope": properties.get("scope", "catalog"),
+        "client_secret": rest if colon else first,
+        **({"client_id": first} if colon else {}),
+    }
+    url = properties.get("oauth2-server-uri", f"{properties['uri'].rstrip('/')}/v1/oauth/tokens")
+    try:
+        return str(client.form(url, fields)["access_token"])
+    except (InvalidRequestError, NotFoundError, KeyError) as error:
+        raise InvalidRequestError(
+            "the Iceberg catalog grants no token",
+            detail=str(error),
+            hint=f"check `{REST_PREFIX}credential`, `scope` and `oauth2-server-uri`",
+            url=url,
+        ) from error
+
+
 def _connected(properties: Mapping[str, str]) -> RestClient:
     """A client with the token and the prefix that the server returns."""
     headers = {
@@ -192,15 +213,7 @@ def _connected(properties: Mapping[str, str]) -> RestClient:
 
     token = properties.get("token", "")
     if "credential" in properties and not token:
-        identity, _, secret = properties["credential"].rpartition(":")
-        fields = {
-            "grant_type": "client_credentials",
-            "scope": properties.get("scope", "catalog"),
-            "client_secret": secret,
-            **({"client_id": identity} if identity else {}),
-        }
-        url = properties.get("oauth2-server-uri", f"{uri.rstrip('/')}/v1/oauth/tokens")
-        token = str(client("").form(url, fields).get("access_token", ""))
+        token = _granted(client(""), properties)
     warehouse = properties.get("warehouse")
     config = client(token).get("config", {"warehouse": warehouse} if warehouse else None)
     settings = {**config.get("defaults", {}), **properties, **config.get("overrides", {})}

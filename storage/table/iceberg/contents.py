@@ -4,6 +4,7 @@
 Source: SEMANTICS.md §E. Files are named by path, as Iceberg does.
 """
 
+import collections
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -18,13 +19,13 @@ from storage.format.metadata.file_meta import (
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.row.binary_row import decode_row
-from storage.table.commit.index_files import index_files
-from storage.table.commit.live_files import delta_entries, live_state
+from storage.table.commit.index_files import index_files, index_path
+from storage.table.commit.live_files import BucketId, delta_entries, live_state
 from storage.table.core import TableCore
 from storage.table.iceberg.manifests import DATA, DELETES
 from storage.table.iceberg.puffin import Blob
 from storage.table.iceberg.types import bound, partition_value
-from storage.table.read.deletion_vectors import DeletionFile, bucket_vectors
+from storage.table.read.deletion_vectors import DeletionFile, located
 
 _FORMAT = "parquet"
 
@@ -87,8 +88,6 @@ class Contents:
     ) -> tuple[dict[str, DeletionFile], set[str]]:
         """Changes of the deletion vectors from one snapshot to a later one.
 
-        Only index files that changed, and those of the buckets of new files, are read.
-
         Args:
             before: None: there were none.
             added: files that became visible.
@@ -100,24 +99,32 @@ class Contents:
         table = self._table
         old = index_files(table, before, IndexType.DELETION_VECTORS)
         new = index_files(table, snapshot, IndexType.DELETION_VECTORS)
-        buckets = {(file.entry.partition, file.entry.bucket) for file in added}
+        visible = collections.defaultdict[BucketId, set[str]](set)
+        for file in added:
+            bucket = (file.entry.partition, file.entry.bucket)
+            visible[bucket].add(file.entry.file.file_name)
         vectors: dict[str, DeletionFile] = {}
         stale = set[str]()
         for bucket in old.keys() | new.keys():
-            prior = {file.file_name: file for file in old.get(bucket, ())}
-            after = {file.file_name: file for file in new.get(bucket, ())}
-            if prior.keys() == after.keys() and bucket not in buckets:
+            prior, after = old.get(bucket, ()), new.get(bucket, ())
+            names = visible.get(bucket, set())
+            if prior == after and not names:
                 continue
-            fresh = [file for name, file in after.items() if name not in prior or bucket in buckets]
-            removed = [file for name, file in prior.items() if name not in after]
-            vectors |= {
-                table.data_path(*bucket, name): vector
-                for name, vector in bucket_vectors(table, bucket, fresh).items()
+            was = {
+                meta.data_file_name: meta.cardinality
+                for index in prior
+                for meta in index.deletion_vectors or ()
             }
-            stale.update(
-                table.data_path(*bucket, name) for name in bucket_vectors(table, bucket, removed)
-            )
-        return vectors, stale - vectors.keys()
+            directory = table.data_path(*bucket, "")
+            for index in after:
+                path = index_path(table, *bucket, index)
+                for meta in index.deletion_vectors or ():
+                    name, deleted = meta.data_file_name, meta.cardinality
+                    # a vector never deletes fewer rows than before
+                    if was.pop(name, None) != deleted or deleted is None or name in names:
+                        vectors[directory + name] = located(path, meta)
+            stale.update(directory + name for name in was)
+        return vectors, stale
 
     @staticmethod
     def _of(entries: Iterable[ManifestEntry], kind: FileKind) -> Iterator[ManifestEntry]:

@@ -50,10 +50,20 @@ _HELD: LruCache[str, _Held] = LruCache(_CACHED_ENTRIES, weigh=len)
 """Entries of manifests by path."""
 
 
+def clear_manifests() -> None:
+    """Drop every cached manifest of this process."""
+    _HELD.clear()
+
+
 def entry_name(entry: Entry) -> str:
     """The data file that an entry is about: itself, or the one whose rows it deletes."""
     file = entry["data_file"]
     return str(file.get("referenced_data_file") or file["file_path"])
+
+
+def _existing(entry: Entry) -> Entry:
+    """The entry in a later manifest."""
+    return entry if entry["status"] == EXISTING else {**entry, "status": EXISTING}
 
 
 class ManifestReader:
@@ -169,7 +179,7 @@ class SnapshotManifests:
                 result.append(manifest)
                 continue
             entries = [
-                self._removed(entry) if name in removed else {**entry, "status": EXISTING}
+                self._removed(entry) if name in removed else _existing(entry)
                 for name, entry in live.items()
             ]
             result += self.write(entries, manifest["content"])
@@ -190,9 +200,7 @@ class SnapshotManifests:
         if len(small) < least:
             return manifests
         entries = [
-            {**entry, "status": EXISTING}
-            for manifest in small
-            for entry in self._reader.live(manifest).values()
+            _existing(entry) for manifest in small for entry in self._reader.live(manifest).values()
         ]
         paths = {manifest["manifest_path"] for manifest in small}
         rest = [manifest for manifest in manifests if manifest["manifest_path"] not in paths]
@@ -209,20 +217,26 @@ class SnapshotManifests:
         data = self._format.encode(entries, content)
         path = self.write_file(data)
         _HELD.put(path, _Held(list(entries)))
-        live = [entry["sequence_number"] for entry in entries if entry["status"] != DELETED]
+        files, rows = [0, 0, 0], [0, 0, 0]
+        oldest = self.sequence
+        for entry in entries:
+            status = entry["status"]
+            files[status] += 1
+            rows[status] += entry["data_file"]["record_count"]
+            if status != DELETED and entry["sequence_number"] < oldest:
+                oldest = entry["sequence_number"]
         manifest: Manifest = {
             "manifest_path": path,
             "manifest_length": len(data),
             "partition_spec_id": 0,
             "content": content,
             "sequence_number": self.sequence,
-            "min_sequence_number": min(live, default=self.sequence),
+            "min_sequence_number": oldest,
             "added_snapshot_id": self._snapshot.id,
         }
         for name, status in (("added", ADDED), ("existing", EXISTING), ("deleted", DELETED)):
-            rows = [e["data_file"]["record_count"] for e in entries if e["status"] == status]
-            manifest[f"{name}_files_count"] = len(rows)
-            manifest[f"{name}_rows_count"] = sum(rows)
+            manifest[f"{name}_files_count"] = files[status]
+            manifest[f"{name}_rows_count"] = rows[status]
         if content == DATA:
             # base of the row ids that readers assign to files without; ours all have their own
             manifest["first_row_id"] = min(

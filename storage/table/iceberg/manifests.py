@@ -28,7 +28,7 @@ _FAST = 1
 """Level of compression: manifests are short-lived."""
 
 _BYTES = "bytes"
-"""Member of an entry: its data file as Avro bytes."""
+"""Member of an entry: its data file as Avro bytes; of a manifest in a list: itself."""
 
 
 def _field(name: str, type_: Any, field_id: int, *, optional: bool = False) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class ManifestFormat:
         schema: Mapping[str, Any],
         spec: Mapping[str, Any],
     ) -> None:
-        self._file, self._entry = _parsed_entry(json.dumps(partition), version)
+        self._file, self._partition, self._text = _parsed_entry(json.dumps(partition), version)
         self._metadata = {
             "schema": json.dumps(schema),
             "schema-id": str(schema["schema-id"]),
@@ -158,9 +158,6 @@ class ManifestFormat:
             entries: in this order.
             content: `DATA` or `DELETES`.
         """
-        output = io.BytesIO()
-        metadata = {**self._metadata, "content": "deletes" if content == DELETES else "data"}
-        fastavro.writer(output, self._entry, [], codec=_CODEC, metadata=metadata, sync_marker=_SYNC)
         heads: dict[tuple[int, ...], bytes] = {}
         parts: list[bytes] = []
         for entry in entries:
@@ -173,38 +170,94 @@ class ManifestFormat:
             head = heads.get(numbers)
             if head is None:
                 present = b"\x02"
-                head = heads[numbers] = present.join(_long(number) for number in numbers)
-            if _BYTES not in entry:
-                file = io.BytesIO()
-                fastavro.schemaless_writer(file, self._file, entry["data_file"])
-                entry[_BYTES] = file.getvalue()
-            parts += (head, entry[_BYTES])
-        if entries:
-            deflate = zlib.compressobj(_FAST, zlib.DEFLATED, -zlib.MAX_WBITS)
-            block = deflate.compress(b"".join(parts)) + deflate.flush()
-            output.write(b"".join((_long(len(entries)), _long(len(block)), block, _SYNC)))
-        return output.getvalue()
+                head = heads[numbers] = present.join(map(_long, numbers))
+            data = entry.get(_BYTES)
+            if data is None:
+                data = entry[_BYTES] = self._encoded(entry["data_file"])
+            parts += (head, data)
+        metadata = {**self._metadata, "content": "deletes" if content == DELETES else "data"}
+        return _container(self._text, metadata, parts, len(entries))
+
+    def _encoded(self, file: Mapping[str, Any]) -> bytes:
+        """A data file; deletion vectors, which come by the thousand, without the library."""
+        if file["content"] == DATA or "content_offset" not in file:
+            return _written(self._file, file)
+        absent = b"\x00"
+        maps_order_and_row_id = 6 * absent
+        return b"".join(
+            (
+                _long(file["content"]),
+                _text(file["file_path"]),
+                _text(file["file_format"]),
+                _written(self._partition, file["partition"]) if file["partition"] else b"",
+                _long(file["record_count"]),
+                _long(file["file_size_in_bytes"]),
+                maps_order_and_row_id,
+                b"\x02",
+                _text(file["referenced_data_file"]),
+                b"\x02",
+                _long(file["content_offset"]),
+                b"\x02",
+                _long(file["content_size_in_bytes"]),
+            )
+        )
+
+
+def _written(schema: Any, record: Mapping[str, Any]) -> bytes:
+    output = io.BytesIO()
+    fastavro.schemaless_writer(output, schema, record)
+    return output.getvalue()
+
+
+def _container(
+    schema_text: str, metadata: Mapping[str, str], parts: Sequence[bytes], count: int
+) -> bytes:
+    """An Avro file of encoded records, which are one block."""
+    header = {"avro.schema": schema_text, "avro.codec": _CODEC, **metadata}
+    output = [b"Obj\x01", _long(len(header))]
+    for key, value in header.items():
+        output += (_text(key), _text(value))
+    output += (b"\x00", _SYNC)
+    if count:
+        deflate = zlib.compressobj(_FAST, zlib.DEFLATED, -zlib.MAX_WBITS)
+        block = deflate.compress(b"".join(parts)) + deflate.flush()
+        output += (_long(count), _long(len(block)), block, _SYNC)
+    return b"".join(output)
 
 
 @functools.lru_cache(256)
-def _parsed_entry(partition: str, version: int) -> tuple[Any, Any]:
-    """Schemas of data files and entries, of a partition tuple as JSON."""
-    file = _file_schema(json.loads(partition), version)
-    parsed = fastavro.parse_schema(file)
-    return parsed, fastavro.parse_schema(_entry_schema(file))
+def _parsed_entry(partition: str, version: int) -> tuple[Any, Any, str]:
+    """Schemas of data files, of a partition tuple given as JSON, and, as text, of entries."""
+    fields = json.loads(partition)
+    file = _file_schema(fields, version)
+    text = json.dumps(_entry_schema(file))
+    tuple_ = {"type": "record", "name": "r102", "fields": fields}
+    return fastavro.parse_schema(file), fastavro.parse_schema(tuple_), text
 
 
 @functools.cache
-def _parsed_list(version: int) -> Any:
-    return fastavro.parse_schema(_list_schema(version))
+def _parsed_list(version: int) -> tuple[Any, str]:
+    """Schema of the records of a manifest list, and its text."""
+    schema = _list_schema(version)
+    return fastavro.parse_schema(schema), json.dumps(schema)
 
 
 _SYNC = b"lakeward manifest"[:16]
 
 
+def _text(value: str) -> bytes:
+    """A text as Avro writes it."""
+    data = value.encode()
+    return _long(len(data)) + data
+
+
 def _long(value: int) -> bytes:
     """A number as Avro writes it."""
     value = (value << 1) ^ (value >> 63)
+    if value < 128:
+        return bytes((value,))
+    if value < 16_384:
+        return bytes((value & 127 | 128, value >> 7))
     output = bytearray()
     while value > 127:
         output.append(value & 127 | 128)
@@ -214,7 +267,7 @@ def _long(value: int) -> bytes:
 
 
 def encode_list(
-    manifests: Iterable[Mapping[str, Any]],
+    manifests: Iterable[dict[str, Any]],
     *,
     version: int,
     snapshot_id: int,
@@ -231,9 +284,14 @@ def encode_list(
     }
     if version >= 3:
         metadata["first-row-id"] = str(first_row_id)
-    output = io.BytesIO()
-    fastavro.writer(output, _parsed_list(version), manifests, codec=_CODEC, metadata=metadata)
-    return output.getvalue()
+    schema, text = _parsed_list(version)
+    parts = []
+    for manifest in manifests:
+        data = manifest.get(_BYTES)
+        if data is None:
+            data = manifest[_BYTES] = _written(schema, manifest)
+        parts.append(data)
+    return _container(text, metadata, parts, len(parts))
 
 
 def decode(data: bytes) -> list[dict[str, Any]]:

@@ -2,12 +2,10 @@
 """Puffin files of deletion vectors. Source: Iceberg's Puffin specification."""
 
 import dataclasses
-import json
 import struct
 from collections.abc import Iterable
 
-from storage.format.files.row_selection import Bitmap
-from storage.format.index.deletion_vector import encode
+import msgspec
 
 _MAGIC = b"PFA1"
 _ROW_POSITION = 2_147_483_545
@@ -31,19 +29,19 @@ class Blob:
     cardinality: int
 
 
-def encode_puffin(vectors: Iterable[tuple[str, Bitmap]]) -> tuple[bytes, list[Blob]]:
+def encode_puffin(vectors: Iterable[tuple[str, bytes, int]]) -> tuple[bytes, list[Blob]]:
     """A Puffin file with one `deletion-vector-v1` per data file.
 
     Args:
-        vectors: paths of data files with the positions deleted in them.
+        vectors: paths of data files, their deletion vectors in the 64-bit form, and how many rows
+            these delete.
     """
     parts, blobs, offset = [_MAGIC], [], len(_MAGIC)
-    for path, bitmap in vectors:
-        part = encode(bitmap, bitmap64=True)
-        blobs.append(Blob(path, offset, len(part), len(bitmap)))
+    for path, part, cardinality in vectors:
+        blobs.append(Blob(path, offset, len(part), cardinality))
         parts.append(part)
         offset += len(part)
-    footer = json.dumps({"blobs": [_described(blob) for blob in blobs]}).encode()
+    footer = msgspec.json.encode({"blobs": [_described(blob) for blob in blobs]})
     no_flags = 0
     end = struct.pack("<ii", len(footer), no_flags)
     return b"".join([*parts, _MAGIC, footer, end, _MAGIC]), blobs

@@ -32,6 +32,7 @@ from typing import Any
 import msgspec
 
 from storage.errors import CommitConflictError, CorruptDataError, NotFoundError
+from storage.format.index.deletion_vector import decode as decode_vector
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.metadata.tag import list_tags
@@ -45,6 +46,7 @@ from storage.table.iceberg.entries import (
     Manifest,
     ManifestReader,
     SnapshotManifests,
+    clear_manifests,
     entry_name,
     totals,
 )
@@ -62,7 +64,7 @@ from storage.table.iceberg.types import (
     iceberg_schema,
     partition_spec,
 )
-from storage.table.read.deletion_vectors import DeletionFile, load_vectors
+from storage.table.read.deletion_vectors import DeletionFile, load_encoded
 from storage.table.retention.reachability import branch_names
 
 _LOG = logging.getLogger(__name__)
@@ -121,6 +123,13 @@ class _Version:
     document: _Document
     manifests: list[Manifest]
     files: list[str] = dataclasses.field(default_factory=list)
+
+
+def clear_iceberg_cache() -> None:
+    """Drop what this process caches of manifests and schemas; for tests and memory emergencies."""
+    clear_manifests()
+    _LISTS.clear()
+    _SCHEMAS.clear()
 
 
 class IcebergTwin:
@@ -463,8 +472,10 @@ class IcebergTwin:
         files: Mapping[str, Mapping[str, Any]],
     ) -> Iterator[Entry]:
         """Write one Puffin file; yields its entries."""
-        loaded = load_vectors(self._table.file_io, fresh)
-        content, blobs = encode_puffin(sorted(loaded.items()))
+        loaded = load_encoded(self._table.file_io, fresh)
+        content, blobs = encode_puffin(
+            (path, data, _cardinality(fresh[path], data)) for path, data in sorted(loaded.items())
+        )
         path = f"{self.directory}/dv-{self._table.ids.uuid()}.puffin"
         self._write(version, path, content)
         for blob in blobs:
@@ -704,6 +715,11 @@ class IcebergTwin:
 
     def _path(self, version: int) -> str:
         return f"{self.directory}/v{version}.metadata.json"
+
+
+def _cardinality(vector: DeletionFile, data: bytes) -> int:
+    """Deleted rows of a vector, which some writers do not record."""
+    return len(decode_vector(data)) if vector.cardinality is None else vector.cardinality
 
 
 def _mark(snapshot: Snapshot) -> str:

@@ -8,7 +8,7 @@ buckets have any number of index files, and a change rewrites those it touches.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,14 @@ import pyroaring
 
 from storage.errors import CorruptDataError
 from storage.format.files.row_selection import Bitmap, Except
-from storage.format.index.deletion_vector import bin_bytes, decode, in_form, roll, widened
+from storage.format.index.deletion_vector import (
+    bin_bytes,
+    decode,
+    encoded_64,
+    in_form,
+    roll,
+    widened,
+)
 from storage.format.metadata.file_meta import (
     DataFileMeta,
     DeletionVectorMeta,
@@ -89,11 +96,12 @@ def bucket_vectors(
                     offset=vector.offset,
                     file=vector.data_file_name,
                 )
-            vectors[vector.data_file_name] = _located(path, vector)
+            vectors[vector.data_file_name] = located(path, vector)
     return vectors
 
 
-def _located(path: str, vector: DeletionVectorMeta) -> DeletionFile:
+def located(path: str, vector: DeletionVectorMeta) -> DeletionFile:
+    """A vector in the index file at a path."""
     return DeletionFile(path, vector.offset, vector.length, vector.cardinality)
 
 
@@ -107,7 +115,24 @@ def load_vectors(file_io: FileIO, files: Mapping[str, DeletionFile]) -> dict[str
         FileNotFoundError: an index file is missing, as after expiry.
         CorruptDataError: a vector is damaged, or holds another number of rows than recorded.
     """
-    loaded: dict[str, Bitmap] = {}
+    return {
+        name: _checked(decode(data, file.path, file.offset, length=file.length), file)
+        for name, file, data in _stored(file_io, files)
+    }
+
+
+def load_encoded(file_io: FileIO, files: Mapping[str, DeletionFile]) -> dict[str, bytes]:
+    """The same vectors in the 64-bit form; bitmaps are not decoded."""
+    return {
+        name: encoded_64(data, file.path, file.offset, length=file.length)
+        for name, file, data in _stored(file_io, files)
+    }
+
+
+def _stored(
+    file_io: FileIO, files: Mapping[str, DeletionFile]
+) -> Iterator[tuple[str, DeletionFile, bytes]]:
+    """Vectors as they are stored, perhaps with some bytes more; each index file is read once."""
     ordered = sorted(files.items(), key=lambda item: (item[1].path, item[1].offset))
     for path, group in itertools.groupby(ordered, key=lambda item: item[1].path):
         items = list(group)
@@ -119,8 +144,7 @@ def load_vectors(file_io: FileIO, files: Mapping[str, DeletionFile]) -> dict[str
                 size = bin_bytes(file.length)
                 at = file.offset - start
                 data = _read(source, file.offset, size) if whole is None else whole[at : at + size]
-                loaded[name] = _checked(decode(data, path, file.offset, length=file.length), file)
-    return loaded
+                yield name, file, data
 
 
 def _read(source: pa.NativeFile, offset: int, size: int) -> bytes:
@@ -293,7 +317,7 @@ class BucketVectors:
         file = self._files[name]
         path = index_path(self._table, *self._bucket, file)
         files = {
-            vector.data_file_name: _located(path, vector)
+            vector.data_file_name: located(path, vector)
             for vector in file.deletion_vectors or ()
             if vector.data_file_name not in self._changed_files
         }

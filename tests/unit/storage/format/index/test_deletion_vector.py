@@ -13,6 +13,7 @@ from storage.format.index.deletion_vector import (
     decode,
     encode,
     encode_file,
+    encoded_64,
     in_form,
     recorded_length,
     roll,
@@ -52,6 +53,15 @@ def test_a_vector_may_be_followed_by_others():
     assert decode(data + b"rest", length=recorded_length(data)) == NARROW
     assert bin_bytes(recorded_length(data)) >= len(data)
     assert bin_bytes(recorded_length(encode(WIDE))) >= len(encode(WIDE))
+
+
+@pytest.mark.parametrize("form", [pyroaring.BitMap, pyroaring.BitMap64])
+def test_a_vector_is_framed_in_the_64_bit_form(form):
+    stored = encode(form([0, 3, 70_000]))
+    framed = encoded_64(stored + b"more", length=recorded_length(stored))
+    assert framed == encode(pyroaring.BitMap64([0, 3, 70_000]))
+    with pytest.raises(CorruptDataError, match="checksum"):
+        encoded_64(damaged(stored, 14, stored[14] ^ 1))
 
 
 def test_forms_are_changed_without_loss():

@@ -50,6 +50,9 @@ class RestCatalog:
         before: called with method and path before a request is carried out.
         after: the same, before it is answered.
         token: that requests must carry; "": none.
+        credential: identity and secret of an OAuth2 client, for which there are tokens; None: there
+            are none.
+        scopes: of the tokens that were asked for.
     """
 
     def __init__(self) -> None:
@@ -60,7 +63,19 @@ class RestCatalog:
         self.before: Callable[[str, str], None] = lambda _method, _path: None
         self.after: Callable[[str, str], None] = lambda _method, _path: None
         self.token = ""
+        self.credential: tuple[str, str] | None = None
+        self.scopes: list[str] = []
         self.lock = threading.Lock()
+
+    def grant(self, form: dict[str, str]) -> dict[str, Any]:
+        """A token for a client's credentials (RFC 6749, 4.4), in place of the last one."""
+        if form["grant_type"] != "client_credentials":
+            raise RefusedError(400, "unsupported_grant_type")
+        if (form.get("client_id"), form.get("client_secret")) != self.credential:
+            raise RefusedError(401, "invalid_client")
+        self.scopes.append(form["scope"])
+        self.token = f"token {len(self.scopes)}"
+        return {"access_token": self.token, "token_type": "bearer", "expires_in": 3600}
 
     def answer(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Carry out one request."""
@@ -190,16 +205,22 @@ def rest_catalog() -> Iterator[RestCatalog]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def _handle(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            asks_token = self.path.endswith("/oauth/tokens") and catalog.credential is not None
             found: dict[str, Any] = {}
             status = 200
             with catalog.lock:
                 catalog.requests.append((self.command, self.path))
                 try:
-                    if catalog.token and self.headers["Authorization"] != f"Bearer {catalog.token}":
+                    if asks_token:
+                        found = catalog.grant(dict(urllib.parse.parse_qsl(body.decode())))
+                    elif (
+                        catalog.token and self.headers["Authorization"] != f"Bearer {catalog.token}"
+                    ):
                         raise RefusedError(401, "no token")
-                    catalog.before(self.command, self.path)
-                    found = catalog.answer(self.command, self.path, json.loads(body or b"{}"))
-                    catalog.after(self.command, self.path)
+                    if not asks_token:
+                        catalog.before(self.command, self.path)
+                        found = catalog.answer(self.command, self.path, json.loads(body or b"{}"))
+                        catalog.after(self.command, self.path)
                 except RefusedError as error:
                     status = error.status
                     found = {"error": {"message": str(error), "code": status}}

@@ -15,6 +15,7 @@ from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
 from storage.table.iceberg import iceberg_figures
 from storage.table.table import FileStoreTable
+from tests.crash.deaths import forget_caches
 from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import make_table, reopened, rows_of, write
 from tests.unit.storage.table.iceberg.naive_reader import rows
@@ -82,6 +83,40 @@ def test_names_and_token_are_those_of_the_options(tmp_path, catalog):
     table = make_table(tmp_path, options=named)
     fill(table, 1)
     assert shown(catalog, name="lake.things") == rows_of(table)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_client_credentials_get_a_token_and_the_next_once_it_expired(tmp_path, catalog, elsewhere):
+    catalog.credential, catalog.token = ("lakeward", "a:b c&d"), "of others"
+    rest = {"credential": "lakeward:a:b c&d", "scope": "lake write"}
+    if elsewhere:
+        rest["oauth2-server-uri"] = f"{catalog.uri}/own/oauth/tokens"
+    given = {f"metadata.iceberg.rest.{key}": value for key, value in rest.items()}
+    table = make_table(tmp_path, options=options(catalog, **given))
+    fill(table, 2)
+    check(table, catalog)
+    assert catalog.scopes == ["lake write"]  # one token for all requests
+    catalog.token = "expired meanwhile"
+    fill(table, 1, first=3)
+    check(table, catalog)
+    assert catalog.scopes == ["lake write"] * 2
+    asked = {path for method, path in catalog.requests if path.endswith("/oauth/tokens")}
+    assert asked == {"/own/oauth/tokens" if elsewhere else "/v1/oauth/tokens"}
+
+
+def test_a_wrong_secret_is_an_error_and_fails_no_commit(tmp_path, catalog, caplog):
+    catalog.credential, catalog.token = ("lakeward", "right"), "of others"
+    wrong = options(catalog, **{"metadata.iceberg.rest.credential": "lakeward:wrong"})
+    table = make_table(tmp_path, options=wrong)
+    fill(table, 1)
+    assert "not published" in caplog.text
+    assert not catalog.tables
+    with pytest.raises(InvalidRequestError, match="credential") as failure:
+        table.sync_iceberg()
+    assert "wrong" not in str(failure.value)  # the secret
+    catalog.credential = ("lakeward", "wrong")
+    assert table.sync_iceberg() == 0
+    check(table, catalog)
 
 
 def test_schemas_tags_expiry_and_rollback_are_followed(tmp_path, catalog):
@@ -255,6 +290,7 @@ def _check_after_death(directory: pathlib.Path, catalog: RestCatalog, at: int, m
         _story(reopened(table, file_io=store))
     assert store.crashed
     _unlinked(catalog)
+    forget_caches()
     survivor = reopened(table)
     held = catalog.tables.get("db.t")
     if held is not None and held["current-snapshot-id"] != -1:

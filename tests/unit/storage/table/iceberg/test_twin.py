@@ -15,6 +15,7 @@ from storage.format.metadata.schema_changes import AddColumn, RemoveOption, SetO
 from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
 from storage.table.table import FileStoreTable
+from tests.crash.deaths import forget_caches
 from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import make_table, reopened, rows_of, write
 from tests.unit.storage.table.iceberg.naive_reader import (
@@ -395,6 +396,7 @@ def _check_after_death(directory: pathlib.Path, fault: Fault) -> None:
     store = FaultyFileIO(LocalFileIO(durable=False), fault)
     with pytest.raises(SimulatedCrash):
         _story(reopened(table, file_io=store))
+    forget_caches()
     survivor = reopened(table)
     hint = pathlib.Path(table.layout.root) / "metadata" / "version-hint.text"
     if hint.exists():
