@@ -74,6 +74,10 @@ class CountingFileIO(ForwardingFileIO):
     delete = _timed("delete", "delete", outcome=_result_label)
     delete_many = _timed("delete_many", "delete")
 
+    def local_path(self, path: str) -> str | None:
+        """See `FileIO`."""
+        return self.inner.local_path(path)
+
     def read_many(self, paths: Sequence[str]) -> Iterator[bytes]:
         """See `FileIO`; each file counts, with the time since the one before."""
         contents = self.inner.read_many(paths)

@@ -65,6 +65,10 @@ class FileIO(abc.ABC):
     def open_input(self, path: str) -> pa.NativeFile:
         """A seekable `pyarrow.NativeFile` for reading (context manager)."""
 
+    def local_path(self, path: str) -> str | None:
+        """The path at which programs of this machine open a file; None: there is none."""
+        return None
+
     @abc.abstractmethod
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A binary sink; leaving the context makes the file durable, an exception removes it.

@@ -54,6 +54,10 @@ class LocalFileIO(FileIO):
         with _translated("open", path):
             return pa.OSFile(path, "rb")
 
+    def local_path(self, path: str) -> str:
+        """See `FileIO`."""
+        return os.path.abspath(path)
+
     @contextlib.contextmanager
     def open_output(self, path: str) -> Iterator[Any]:
         """See `FileIO`; the sink is a `pyarrow.NativeFile`."""

@@ -18,6 +18,7 @@ from sqlglot import exp
 from storage.errors import NotFoundError
 from storage.format.types.types import RowKind
 from storage.sql import engine
+from storage.sql.assigning import assignments
 from storage.sql.errors import locate, refuse
 from storage.sql.inserting import column_of, insert, target_table
 from storage.sql.nodes import DropPartition, Truncate
@@ -95,10 +96,10 @@ def update(session: "SqlSession", node: exp.Update) -> int:
     _refuse_clauses(node, "from_", "order", "limit", "returning")
     table = target_table(session, node.this)
     name = node.this.alias_or_name
-    assignments = _assignments(table, node, name)
-    require_updatable(table, assignments)
-    action = RowAction(RowKind.UPDATE_AFTER, frozenset(assignments))
-    return _change(session, node, table, node.args.get("where"), [action], assignments).row_count
+    values = assignments(table, node, name)
+    require_updatable(table, values)
+    action = RowAction(RowKind.UPDATE_AFTER, frozenset(values))
+    return _change(session, node, table, node.args.get("where"), [action], values).row_count
 
 
 def _change(
@@ -107,48 +108,18 @@ def _change(
     table: FileStoreTable,
     where: exp.Where | None,
     actions: Sequence[RowAction],
-    assignments: Mapping[str, exp.Expr],
+    values: Mapping[str, exp.Expr],
 ) -> ChangeResult:
     """DELETE or UPDATE of the rows for which a condition is true."""
     name = node.this.alias_or_name
     query = exp.select(
         exp.column(ROW, quoted=True),
         exp.alias_(exp.cast(exp.Literal.number(0), "INT"), ACTION, quoted=True),
-        *(
-            _named(unqualified(value, node.this), f"0.{column}")
-            for column, value in assignments.items()
-        ),
+        *(_named(unqualified(value, node.this), f"0.{column}") for column, value in values.items()),
     ).from_(_target_node(name))
     if where is not None:
         query = query.where(unqualified(where.this, node.this))
     return _run(session, node, table, query, actions)
-
-
-def _assignments(table: FileStoreTable, node: exp.Update, name: str) -> dict[str, exp.Expr]:
-    """Columns and values of SET."""
-    assignments = dict(_assignment(table, item, name) for item in node.expressions)
-    if len(assignments) < len(node.expressions):
-        refuse("a column is set twice", node)
-    return assignments
-
-
-def _assignment(table: FileStoreTable, node: exp.Expr, name: str) -> tuple[str, exp.Expr]:
-    """Column and value of `column = value`."""
-    if not isinstance(node, exp.EQ) or not isinstance(node.this, exp.Column):
-        refuse("SET takes column = value", node)
-    column = node.this
-    if column.table and column.table.lower() != name.lower():
-        refuse(
-            "fields of a row cannot be set one by one",
-            node,
-            hint=f"set the whole row: {column.table} = named_struct(…)",
-        )
-    if isinstance(node.expression, exp.Column) and node.expression.name.upper() == "DEFAULT":
-        refuse("DEFAULT is not supported here", node, hint="write the value itself")
-    for aggregate in node.expression.find_all(exp.AggFunc):
-        if aggregate.find_ancestor(exp.Query, exp.Window) is None:
-            refuse("aggregates are not allowed here", aggregate, hint="write (SELECT … FROM …)")
-    return column_of(table, column), node.expression
 
 
 def _named(value: exp.Expr, name: str) -> exp.Alias:
@@ -293,7 +264,7 @@ def _clause(
         if any(isinstance(item, exp.Star) for item in then.expressions):
             values = _all_columns(table, source, source_columns, then)
         else:
-            values = _assignments(table, then, target)
+            values = assignments(table, then, target)
     elif isinstance(then, exp.Insert):
         row_kind = RowKind.INSERT
         values = _inserted(table, source, source_columns, then, when)
@@ -561,7 +532,7 @@ def _run(
 
     def change(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         ready, _ = plan(rows)
-        connection = engine.connect(time_zone(session))
+        connection = engine.connect(time_zone(session), ready.relations)
         reader = engine.run(connection, ready.text, ready.relations, node, ready.columns, session)
         for batch in reader:
             yield from _by_clause(batch, actions)

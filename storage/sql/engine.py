@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DuckDB as the query engine: isolated in its process, without files, network or extensions."""
+"""DuckDB as the query engine: isolated in its process, without network, extensions or files.
+
+Data files of tables that a query aggregates are the exception: DuckDB may open exactly the planned
+ones (`storage.sql.duckdb_files`), in an instance of their own.
+"""
 
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from storage.errors import LakewardError
+from storage.errors import CorruptDataError, LakewardError
+from storage.sql.duckdb_files import view_of
 from storage.sql.errors import SqlError, position, suggestion
+from storage.table.scan.engine_scan import EngineScan
 
 _SAFE = {
-    "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
@@ -27,15 +32,20 @@ _MISSING_COLUMN = re.compile(
 )
 _MISSING_FUNCTION = re.compile(r"Function with name ([\w.]+) does not exist")
 _SUGGESTED = re.compile(r'Did you mean "([^"]+)"|Candidate bindings: (.+)')
+_UNDECODABLE = re.compile(
+    "TProtocolException|Failed to read file|Out of buffer|Parquet (file|reader)|[Cc]orrupt"
+)
+"""Errors of DuckDB's Parquet reader on pages whose checksum is right and whose header is not."""
 _ROWS_PER_BATCH = 65_536
 _MOST_INSTANCES = 4
-_INSTANCES: dict[tuple[int, str | None], duckdb.DuckDBPyConnection] = {}
-"""By process and zone."""
+_INSTANCES: dict[tuple[int, str | None, tuple[str, ...]], duckdb.DuckDBPyConnection] = {}
+"""By process, zone and files."""
 _STARTING = threading.Lock()
 _HUGEINT = pa.decimal128(38, 0)
 
 Relations = Mapping[str, Any]
-"""By name in the query: objects with Arrow's stream interface."""
+"""By name in the query: objects with Arrow's stream interface, of which an `EngineScan` may leave
+files to DuckDB."""
 
 
 class Watcher(Protocol):
@@ -74,7 +84,7 @@ class _Source:
         try:
             for batch in self._rows.to_batches():
                 self._on_rows(batch.num_rows)
-                yield batch
+                yield _without_offsets(batch)
         except GeneratorExit:  # the query ended before the rows
             raise
         except BaseException as error:
@@ -82,26 +92,48 @@ class _Source:
             raise
 
 
-def connect(time_zone: str | None = None) -> duckdb.DuckDBPyConnection:
-    """A connection that reaches nothing but what is registered in it.
+def _without_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows; DuckDB refuses rows within rows that are slices of longer arrays."""
+    columns = [
+        pa.concat_arrays([column, column.slice(0, 0)]) if _has_rows_in_rows(column.type) else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
-    Connections of a zone share an instance of DuckDB, which takes 20 ms to start, and nothing else:
-    what is registered in one is not visible in another. A forked process starts its own.
+
+def _has_rows_in_rows(type_: pa.DataType) -> bool:
+    children = [type_.field(i).type for i in range(type_.num_fields)]
+    return any(pa.types.is_nested(child) for child in children)
+
+
+def connect(
+    time_zone: str | None = None, relations: Relations | None = None
+) -> duckdb.DuckDBPyConnection:
+    """A connection that reaches nothing but what is registered in it, and files of its relations.
+
+    Connections of a zone and the same files share an instance of DuckDB, which takes 20 ms to
+    start, and nothing else: what is registered in one is not visible in another. A forked process
+    starts its own.
 
     Args:
         time_zone: of texts of instants; None: the machine's.
+        relations: of the query.
     """
-    key = (os.getpid(), time_zone)
+    scans = (rows for rows in (relations or {}).values() if isinstance(rows, EngineScan))
+    files = tuple(sorted({path for scan in scans for path in scan.files}))
+    key = (os.getpid(), time_zone, files)
     with _STARTING:
         if key not in _INSTANCES:
             if len(_INSTANCES) >= _MOST_INSTANCES:
                 _INSTANCES.clear()  # those in use live as long as their connections
-            _INSTANCES[key] = _start(time_zone)
+            _INSTANCES[key] = _start(time_zone, files)
         return _INSTANCES[key].cursor()
 
 
-def _start(time_zone: str | None) -> duckdb.DuckDBPyConnection:
+def _start(time_zone: str | None, files: Sequence[str]) -> duckdb.DuckDBPyConnection:
     instance = duckdb.connect(config=dict(_SAFE))
+    instance.execute("SET allowed_paths = ?", [list(files)])
+    instance.execute("SET enable_external_access = false")
     if time_zone is not None:
         try:
             instance.execute("SET GLOBAL TimeZone = ?", [time_zone])
@@ -123,7 +155,7 @@ def run(
     """The rows of a query; closes the connection at the end of the rows.
 
     Args:
-        connection: as of `connect`; closed by the reader.
+        connection: as of `connect` with these relations; closed by the reader.
         text: in DuckDB's SQL.
         relations: its tables by name.
         tree: of the statement, for the places of errors.
@@ -136,14 +168,16 @@ def run(
     """
     failed: list[BaseException] = []
     on_rows = _unwatched if watcher is None else watcher.count_rows
+    running = _Running(connection)
     if watcher is not None:
-        watcher.watch(connection)
+        watcher.watch(running)
     try:
-        for name, rows in relations.items():
-            connection.register(name, _Source(rows, failed, on_rows))
+        running.verify(relations)
+        _register(connection, relations, failed, on_rows)
         reader = connection.sql(text).to_arrow_reader(_ROWS_PER_BATCH)
     except duckdb.Error as error:
         connection.close()
+        _look_for_files(relations, failed)
         raise _refused(error, failed, tree, columns) from error
     except BaseException:
         connection.close()
@@ -156,6 +190,7 @@ def run(
                 yield batch if batch.schema == schema else batch.cast(schema)
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             # Arrow's stream raises DuckDB's later errors as an OSError
+            _look_for_files(relations, failed)
             raise _refused(error, failed, tree) from error
         finally:
             connection.close()
@@ -174,14 +209,58 @@ def explained(
 ) -> list[str]:
     """The plan of a query, as lines; arguments and errors as of `run`."""
     try:
-        for name, rows in relations.items():
-            connection.register(name, _Source(rows, [], _unwatched))
+        _register(connection, relations, [], _unwatched)
         result = connection.execute(f"EXPLAIN {text}").fetchall()
     except duckdb.Error as error:
         raise _refused(error, [], tree, columns) from error
     finally:
         connection.close()
     return str(result[0][-1]).splitlines()
+
+
+class _Running:
+    """What a client may interrupt: the verification of files, then DuckDB."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._stopped = threading.Event()
+
+    def interrupt(self) -> None:
+        self._stopped.set()
+        self._connection.interrupt()
+
+    def verify(self, relations: Relations) -> None:
+        for rows in relations.values():
+            if isinstance(rows, EngineScan):
+                rows.verify(self._stopped.is_set)
+        if self._stopped.is_set():
+            raise SqlError("the statement was cancelled")
+
+
+def _register(
+    connection: duckdb.DuckDBPyConnection,
+    relations: Relations,
+    failed: list[BaseException],
+    on_rows: Callable[[int], None],
+) -> None:
+    for name, rows in relations.items():
+        if not (isinstance(rows, EngineScan) and rows.files):
+            connection.register(name, _Source(rows, failed, on_rows))
+            continue
+        rest = f"{name}_rest"
+        if not rows.complete:
+            connection.register(rest, _Source(rows, failed, on_rows))
+        connection.execute(f"CREATE TEMP VIEW {name} AS {view_of(rows, rest)}")
+
+
+def _look_for_files(relations: Relations, failed: list[BaseException]) -> None:
+    """Name a file that went missing while DuckDB read it as the cause of its error."""
+    try:
+        for rows in relations.values():
+            if isinstance(rows, EngineScan):
+                rows.look_for_files()
+    except (LakewardError, OSError) as error:
+        failed.append(error)
 
 
 def _plain(field: pa.Field) -> pa.Field:
@@ -197,6 +276,8 @@ def _refused(
         return failed[0]
     text = str(error)
     message, _, rest = text.partition("\n")
+    if _UNDECODABLE.search(message):
+        return CorruptDataError("a data file cannot be decoded", detail=message)
     if isinstance(error, duckdb.InterruptException) or text.startswith("INTERRUPT Error"):
         return SqlError("the statement was cancelled")
     for pattern, what in ((_MISSING_COLUMN, "column"), (_MISSING_FUNCTION, "function")):

@@ -77,7 +77,7 @@ def time_zone(session: "SqlSession") -> str | None:
 def run_query(session: "SqlSession", node: exp.Query) -> pa.RecordBatchReader:
     """See `SqlSession.query`."""
     plan = plan_query(session, node)
-    connection = engine.connect(time_zone(session))
+    connection = engine.connect(time_zone(session), plan.relations)
     return engine.run(connection, plan.text, plan.relations, node, plan.columns, session)
 
 
@@ -317,7 +317,7 @@ def _replacement(
         predicate = filter_of(scope, name, schema, others, besides)
     key = f"relation_{next(numbers)}"
     try:
-        plan.relations[key] = rows_of(relation, columns, predicate)
+        plan.relations[key] = rows_of(relation, columns, predicate, all_rows=_aggregates(scope))
     except LakewardError as error:
         raise locate(error, source) from error
     plan.scans.append((source.sql(dialect=Lakeward), columns, predicate))
@@ -329,6 +329,12 @@ def _replacement(
         pivots=source.args.get("pivots"),
         laterals=source.args.get("laterals"),
     )
+
+
+def _aggregates(scope: Scope) -> bool:
+    """Whether a SELECT has no result before it has read all rows of its tables."""
+    grouped = scope.expression.args.get("group") is not None
+    return grouped or next(iter(scope.find_all(exp.AggFunc)), None) is not None
 
 
 def _view(

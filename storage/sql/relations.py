@@ -17,6 +17,7 @@ from storage.catalog.catalog import BRANCH_MARK, Catalog, split_branch
 from storage.catalog.system_tables import CATALOG_TABLES, catalog_system_table
 from storage.errors import InvalidOptionError, NotFoundError
 from storage.options.options import TABLE_OPTIONS, find_option
+from storage.sql.duckdb_files import duckdb_type
 from storage.sql.errors import locate, refuse, suggestion
 from storage.sql.nodes import table_options
 from storage.sql.parse.words import text_of
@@ -196,15 +197,26 @@ def columns_of(relation: Any) -> pa.Schema | None:
 
 
 def rows_of(
-    relation: Any, columns: list[str] | None = None, predicate: Predicate | None = None
+    relation: Any,
+    columns: list[str] | None = None,
+    predicate: Predicate | None = None,
+    *,
+    all_rows: bool = False,
 ) -> Any:
     """The rows of a relation as an object with Arrow's stream interface.
 
     It can be read any number of times; rows that do not satisfy the predicate may be among them,
     and an empty list of columns yields one arbitrary column.
+
+    Args:
+        all_rows: whether the query needs all of them before it has a result. Then it pays that
+            DuckDB reads files itself (`EngineScan.files`), whose checksums are verified before.
     """
     if isinstance(relation, FileStoreTable):
-        return EngineScan(relation, columns, predicate)
+        scan = EngineScan(relation, columns, predicate)
+        if all_rows and all(duckdb_type(field.type) for field in scan.fields):
+            scan.hand_over()
+        return scan
     schema = columns_of(relation)
     if columns == [] and schema is not None:
         columns = [narrowest(schema)]

@@ -141,7 +141,7 @@ def explain(session: "SqlSession", node: nodes.Explain) -> pa.Table:
     for name, columns, predicate in plan.scans:
         lines.append(f"{name}: columns {'all' if columns is None else ', '.join(columns)}")
         lines.append(f"  pushed filter: {'none' if predicate is None else _condition(predicate)}")
-    connection = engine.connect(time_zone(session))
+    connection = engine.connect(time_zone(session), plan.relations)
     lines.append("== Physical plan ==")
     lines += engine.explained(connection, plan.text, plan.relations, node.this, plan.columns)
     return _rows({"plan": lines})

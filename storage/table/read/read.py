@@ -29,6 +29,8 @@ import pyarrow.compute as pc
 
 from storage.format.files.column_mapping import keeps_values
 from storage.format.files.data_file import read_key_values, read_rows
+from storage.format.files.file_formats import format_of
+from storage.format.files.parquet.in_place import readable_in_place
 from storage.format.files.parquet.parquet import ColumnRange, RowGroupFilter
 from storage.format.files.row_selection import RowSelection
 from storage.format.metadata.file_meta import DataFileMeta
@@ -60,6 +62,9 @@ _POLL_S = 0.1
 """How often a reader whose queue is full checks whether the consumer has stopped."""
 
 _BATCH_ROWS = (1_024, 131_072)
+_WILDCARDS = frozenset("*?[")
+"""Engines take a path with these for a pattern."""
+
 _WITH_ROW_GROUP_RANGES = frozenset(
     {
         *(TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT),
@@ -188,6 +193,49 @@ class TableRead:
                 rows = self._finish(batch, inserts=inserts)
                 if rows.num_rows:
                     yield rows
+
+    def in_place(self, split: Split) -> list[str] | None:
+        """Paths of files whose rows are those of a split as they are stored.
+
+        Returns:
+            None where rows must be merged, left out or converted, or are not in local Parquet
+            files; a filter may still be needed.
+
+        Raises:
+            CorruptDataError: a file is damaged.
+            FileNotFoundError: a file is missing.
+        """
+        if not split.raw or split.fallback or split.deletion_vectors:
+            return None
+        paths = [self._in_place(split, file) for file in split.files]
+        return None if None in paths else [path for path in paths if path]
+
+    def _in_place(self, split: Split, file: DataFileMeta) -> str | None:
+        table, stored_path = self._table, self._path(split, file)
+        path = table.file_io.local_path(stored_path)
+        if path is None or set(path) & _WILDCARDS or format_of(path) != "parquet":
+            return None
+        if (table.key_of is not None and file.delete_row_count != 0) or file.write_cols is not None:
+            return None
+        if not self._columns or self._defaults.keys() & set(self._columns):
+            return None
+        stored = {field.id: field for field in table.schemas.read(file.schema_id).fields}
+        fields = [table.schema.field(name) for name in self._columns]
+        for field in fields:
+            old = stored.get(field.id)
+            if old is None or old.name != field.name or not keeps_values(old.type, field.type):
+                return None
+        if self._index.narrowed(None, stored_path, file) is not None:
+            return None
+        ready = readable_in_place(
+            table.file_io,
+            stored_path,
+            fields,
+            file_size=file.file_size,
+            row_count=file.row_count,
+            keep_row_group=self._row_groups(file, self._raw_push.conditions),
+        )
+        return path if ready else None
 
     def to_table(self, plan: Plan | Sequence[Split | ChangeSplit]) -> pa.Table:
         """All rows of some splits, splits in order; several splits are read at once."""

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of a table for an engine that filters and projects again, so reads can be cheaper.
 
-Three savings: conditions prune files and row groups, and are not evaluated row by row; strings
+Four savings: conditions prune files and row groups, and are not evaluated row by row; strings
 that files store with small dictionaries are returned as dictionaries (a GROUP BY over five strings
-then takes a third of the CPU time); and where rows are only counted, the count comes from the
-manifests, without opening data files that have no deletes or other versions of their rows.
+then takes a third of the CPU time); where rows are only counted, the count comes from the
+manifests, without opening data files that have no deletes or other versions of their rows; and
+files whose rows are those of the table as they are stored can be left to the engine's own reader.
 """
 
-from collections.abc import Iterator, Sequence
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from storage.format.files.file_formats import format_of
+from storage.format.files.parquet.in_place import verify_pages
 from storage.format.files.parquet.parquet import small_dictionaries
 from storage.format.metadata.file_meta import DataFileMeta
 from storage.format.types.default_values import read_defaults
-from storage.format.types.types import AtomicType, TypeRoot
+from storage.format.types.types import AtomicType, DataField, TypeRoot
 from storage.table.read.missing_files import explain_missing_files
 from storage.table.read.read import TableRead
 from storage.table.scan.predicate import Predicate, both
@@ -33,11 +36,18 @@ _TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _WORTH_A_LOOK = 100_000
 """Rows from which it pays to check in a file whether its strings are dictionary-encoded."""
 
+_WORTH_HANDING_OVER = 500_000
+"""Rows from which an engine's reader of files pays for the instance that it needs."""
+
 
 class EngineScan(RowScan):
     """Rows that are planned and not read yet; a superset of those that match the predicate.
 
     Arguments and errors as of `RowScan`, and of `RowScan.plan`.
+
+    Attributes:
+        files: local Parquet files with rows of the table as they are stored, which the engine
+            reads after `hand_over`; batches have the other rows.
     """
 
     _dictionaries: frozenset[str] = frozenset()
@@ -49,10 +59,22 @@ class EngineScan(RowScan):
         predicate: Predicate | None = None,
     ) -> None:
         super().__init__(table, columns, predicate)
+        self.files: tuple[str, ...] = ()
+        self._snapshot_id = 0
         self._planned = self.plan()
         texts = self._texts()
         if texts:
             self._dictionaries = self._small_text_columns(texts, self._planned)
+
+    @property
+    def fields(self) -> list[DataField]:
+        """The selected columns."""
+        return [self._tables[0].schema.field(name) for name in self._columns]
+
+    @property
+    def complete(self) -> bool:
+        """Whether `files` have all rows."""
+        return bool(self.files) and not self._planned
 
     @property
     def schema(self) -> pa.Schema:
@@ -71,6 +93,46 @@ class EngineScan(RowScan):
         for rows in counts:
             if rows:
                 yield pa.RecordBatch.from_arrays([pa.nulls(rows)], schema=ROWS)
+
+    def hand_over(self) -> None:
+        """Leave `files` to the engine, where they are large enough for that.
+
+        Raises: as `verify`.
+        """
+        splits = self._planned or ()
+        states = [split for split in splits if isinstance(split, Split) and split.raw]
+        if not self._columns or sum(s.row_count for s in states) < _WORTH_HANDING_OVER:
+            return
+        reader, files, rest = self._reader(), list[str](), list[Split | ChangeSplit]()
+        self._snapshot_id = states[0].snapshot_id
+        with explain_missing_files(self._tables[0], self._snapshot_id):
+            for split in splits:
+                paths = reader.in_place(split) if isinstance(split, Split) else None
+                if paths is None:
+                    rest.append(split)
+                else:
+                    files += paths
+        self.files, self._planned = tuple(files), rest
+
+    def verify(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Verify the checksums of `files`, which the engine's reader does not.
+
+        Args:
+            stopped: whether to end early.
+
+        Raises:
+            CorruptDataError: a file is damaged, or is missing from the newest snapshot.
+            NotFoundError: a file is missing, because the snapshot has expired.
+            FileNotFoundError: a file of an older snapshot is missing.
+        """
+        with explain_missing_files(self._tables[0], self._snapshot_id):
+            verify_pages(self.files, self._columns, stopped)
+
+    def look_for_files(self) -> None:
+        """Say why a file is missing, if one is. Raises: as `verify`."""
+        with explain_missing_files(self._tables[0], self._snapshot_id):
+            for path in self.files:
+                pathlib.Path(path).stat()
 
     def _rows(self, split: Split | ChangeSplit) -> Iterator[pa.RecordBatch]:
         fallback = isinstance(split, Split) and split.fallback

@@ -26,6 +26,8 @@ _ELEMENT_TYPE, _ELEMENT_TYPE_LENGTH, _ELEMENT_CONVERTED, _ELEMENT_LOGICAL = 1, 2
 _GROUP_COLUMNS = 1
 _CHUNK_METADATA = 3
 _COLUMN_TYPE = 1
+_PAGE_SIZE, _PAGE_CHECKSUM = 3, 4
+_UNSIGNED = 0xFFFFFFFF
 
 # Types of the compact protocol.
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = (
@@ -76,6 +78,17 @@ def int96_as_bytes(footer: bytes) -> bytes:
             changed.append(index)
     _set_column_types(file, changed, _FIXED)
     return _serialized(file)
+
+
+def page_header(data: bytes, position: int) -> tuple[int, int, int | None]:
+    """Where the page behind a header begins, its stored size [bytes], and its CRC-32 if it has one.
+
+    Raises:
+        ValueError, LookupError, TypeError: these are no bytes of a page header.
+    """
+    header, start = _read_struct(data, position)
+    checksum = header.get(_PAGE_CHECKSUM)
+    return start, header.fields[_PAGE_SIZE][1], None if checksum is None else checksum & _UNSIGNED
 
 
 def _leaves(file: _Struct) -> list[_Struct]:

@@ -79,6 +79,11 @@ class ColumnRange:
     null_count: int | None
     row_count: int
 
+    @property
+    def bounded(self) -> bool:
+        """Whether every value lies between bounds that Python can hold."""
+        return self.minimum is not None or self.null_count == self.row_count
+
 
 RowGroupFilter = Callable[[Mapping[str, ColumnRange]], bool]
 """Whether a row group may hold a matching row, given the ranges by column name in the file."""
@@ -93,7 +98,7 @@ def wanted_runs(
     for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)
         overlaps = selection is None or not selection.empty(position, group.num_rows)
-        if overlaps and (keep is None or keep(_ranges(group))):
+        if overlaps and (keep is None or keep(ranges_of(group))):
             if not run:
                 run_start = position
             run.append(index)
@@ -145,7 +150,7 @@ def _stored_bytes(group: pq.RowGroupMetaData, columns: Collection[str]) -> int:
     )
 
 
-def _ranges(group: pq.RowGroupMetaData) -> dict[str, ColumnRange]:
+def ranges_of(group: pq.RowGroupMetaData) -> dict[str, ColumnRange]:
     """Ranges of the columns that are not nested and whose statistics have a Python form."""
     ranges = {}
     for i in range(group.num_columns):
