@@ -46,7 +46,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="conformance-") as scratch:
         warehouse = (arguments.warehouse or pathlib.Path(scratch)).resolve()
         for topic, case in cases:
-            topics[topic].append(run_case(case, warehouse))
+            directory = warehouse / str(case["id"])
+            directory.mkdir(parents=True, exist_ok=True)
+            topics[topic].append(run_case(case, directory))
     width = max(map(len, topics))
     for topic, reports in sorted(topics.items()):
         counts = collections.Counter(report.status for report in reports)
