@@ -57,22 +57,24 @@ def _run(session: "SqlSession", statement: "Statement") -> "Result":
         return session.run(statement)
     results: list[Any] = []
     errors: list[BaseException] = []
+    finished = threading.Event()  # an interrupted join() of a thread marks it as ended
 
     def work() -> None:
         try:
             results.append(session.run(statement))
         except BaseException as error:  # noqa: BLE001 - raised again in the other thread
             errors.append(error)
+        finally:
+            finished.set()
 
-    worker = threading.Thread(target=work, daemon=True, name="query")
-    worker.start()
+    threading.Thread(target=work, daemon=True, name="query").start()
     try:
-        while worker.is_alive():
-            worker.join(0.05)
+        while not finished.wait(0.05):
+            pass
     except KeyboardInterrupt:
-        while worker.is_alive():
+        while not finished.is_set():
             session.interrupt()
-            worker.join(0.1)
+            finished.wait(0.1)
         raise
     if errors:
         raise errors[0]

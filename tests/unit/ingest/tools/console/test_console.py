@@ -6,8 +6,10 @@ import os
 import pathlib
 import pty
 import select
+import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -178,6 +180,17 @@ def test_following_prints_changes_with_their_kinds(session) -> None:
         code, (document,) = followed(refused)
         assert code == 78
         assert "can be followed" in document["error"]
+
+
+def test_ctrl_c_ends_the_query_itself(session) -> None:
+    tables = ", ".join(f"t AS t{number}" for number in range(24))
+    interrupt = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    interrupt.start()
+    code, _ = shown(session, f"SELECT max(t0.v || t23.v) FROM {tables} WHERE t0.k + t23.k > t9.k")
+    interrupt.join()
+    assert code == 130
+    assert "query" not in {thread.name for thread in threading.enumerate()}
+    assert shown(session, "SELECT count(*) AS c FROM t")[0] == 0
 
 
 def test_the_console_in_a_terminal(session, tmp_path: pathlib.Path) -> None:
