@@ -104,8 +104,8 @@ def _verify(path: str, columns: frozenset[str], stopped: Callable[[], bool]) -> 
     with decoding(path, _EXPECTED), pathlib.Path(path).open("rb") as file:
         status = os.fstat(file.fileno())
         state = (path, status.st_mtime_ns, status.st_size)
-        left = {name for name in columns if (*state, name) not in _VERIFIED}
-        if not left:
+        unverified = {name for name in columns if (*state, name) not in _VERIFIED}
+        if not unverified:
             return
         metadata = pq.read_metadata(file)
         for number in range(metadata.num_row_groups):
@@ -113,10 +113,10 @@ def _verify(path: str, columns: frozenset[str], stopped: Callable[[], bool]) -> 
             for chunk in map(group.column, range(group.num_columns)):
                 if stopped():
                     return
-                if chunk.path_in_schema.partition(".")[0] in left:
+                if chunk.path_in_schema.partition(".")[0] in unverified:
                     file.seek(chunk.dictionary_page_offset or chunk.data_page_offset)
                     _verify_chunk(file.read(chunk.total_compressed_size), path)
-    for name in left:
+    for name in unverified:
         _VERIFIED.put((*state, name), True)
 
 
