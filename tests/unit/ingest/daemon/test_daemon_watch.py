@@ -116,7 +116,7 @@ def test_a_batch_without_end_is_given_up_also_while_a_request_waits_for_it(
 ):
     files.ask("pause_stream", {}, now_ms=clock.now_ms())
     query = Query()
-    daemon._begun(1)
+    daemon._on_batch_begin(1)
     with pytest.raises(GivenUpError, match=r"batch\.timeout"):
         watch(daemon, query, Sink(clock, busy=True))
     assert not query.isActive
@@ -139,13 +139,13 @@ def test_a_lost_stream_is_not_waited_for_either(daemon, clock, files):
 
 
 def test_a_batch_that_follows_a_quiet_hour_has_all_its_time(daemon, clock, hard_ends):
-    daemon._begun(1)
-    daemon._finished(BatchReport(batch_id=1, identifier=5, outcome="committed", duration_s=0.5))
+    daemon._on_batch_begin(1)
+    daemon._on_batch_end(BatchReport(batch_id=1, identifier=5, outcome="committed", duration_s=0.5))
     clock.sleep(3600)
     daemon._sink = Sink(clock, busy=True)  # it has the lock, and has not said yet that it begins
     daemon._check_batch_time()
     assert daemon._given_up is None
-    daemon._begun(2)
+    daemon._on_batch_begin(2)
     clock.sleep(29)
     daemon._check_batch_time()
     assert daemon._given_up is None

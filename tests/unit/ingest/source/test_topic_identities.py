@@ -62,10 +62,10 @@ def test_no_partition_keeps_an_offset_of_the_old_topic(tmp_path):
     source = KafkaSource(settings, ManualClock(), TopicIdentities(tmp_path))
     source._ids, source._frozen = {"t": "new"}, True
     source._pairs = (("t", "0"), ("t", "1"))
-    source._marks = {("t", "0"): (0, 500)}
+    source._watermarks = {("t", "0"): (0, 500)}
     moved = source.latest(start)
     assert moved == {"t": {"0": 99, "1": 0, "2": 0}}
-    source._marks |= {("t", "1"): (0, 80), ("t", "2"): (0, 90)}
+    source._watermarks |= {("t", "1"): (0, 80), ("t", "2"): (0, 90)}
     source._pairs += (("t", "2"),)
     assert source.latest(moved) == {"t": {"0": 500, "1": 80, "2": 90}}
     assert source.plan(moved, {"t": {"0": 99, "1": 80, "2": 90}}) == [
