@@ -219,7 +219,18 @@ def test_the_console_in_a_terminal(session, tmp_path: pathlib.Path) -> None:
         assert console.wait(20) == 0
     os.close(primary)
     assert "WHERE k = 3;" in (tmp_path / "state/lakeward/sql_history").read_text()
-    assert cpu_s <= 2 * FIRST_PROMPT_S  # other processes run beside a test
+    # on slow or busy machines the libraries alone take longer than the goal
+    assert cpu_s <= max(FIRST_PROMPT_S, 1.8 * _libraries_cpu_s())
+
+
+def _libraries_cpu_s() -> float:
+    before = os.times()
+    libraries = "import pyarrow.compute, prompt_toolkit, sqlglot"
+    subprocess.run([sys.executable, "-c", libraries], check=True)
+    after = os.times()
+    return (after.children_user - before.children_user) + (
+        after.children_system - before.children_system
+    )
 
 
 class _Terminal:
