@@ -300,7 +300,8 @@ def test_any_split_reads_each_line_once(tmp_path_factory, lengths, parallelism, 
     end = source.latest(start)
     whole = [SourceRange("t", 0, 0, end["t"]["0"], ("t.1.jsonl",))]
     pieces = [
-        source._cut_position(whole[0], at) for at in range(1, end["t"]["0"], max(1, sum(lengths) // 7))
+        source._cut_position(whole[0], at)
+        for at in range(1, end["t"]["0"], max(1, sum(lengths) // 7))
     ]
     borders = sorted({0, *pieces, end["t"]["0"]})
     values = []
