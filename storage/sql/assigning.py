@@ -24,7 +24,7 @@ class _Assignment:
     value: exp.Expr
 
     @property
-    def inner(self) -> "_Assignment":
+    def remainder(self) -> "_Assignment":
         return _Assignment(self.path[1:], self.value)
 
 
@@ -41,7 +41,7 @@ def assignments(table: FileStoreTable, node: exp.Update, name: str) -> dict[str,
     for item in node.expressions:
         assignment = _assignment(item, name)
         column = column_of(table, exp.Column(this=assignment.path[0]))
-        groups.setdefault(column, []).append(assignment.inner)
+        groups.setdefault(column, []).append(assignment.remainder)
     return {
         column: _value(
             exp.column(column, table=name, quoted=True),
@@ -80,9 +80,9 @@ def _value(
         if len(group) > 1:
             refuse("a column is set twice", node)
         return group[0].value
-    first = group[0].path[0]
+    step_name = group[0].path[0]
     if not isinstance(type_, RowType):
-        refuse("only rows have fields that can be set", first, name=first.name)
+        refuse("only rows have fields that can be set", step_name, name=step_name.name)
     names = [field.name for field in type_.fields]
     by_name: dict[str, list[_Assignment]] = {}
     for assignment in group:
@@ -91,7 +91,7 @@ def _value(
         if match is None:
             hint = suggestion(step.name, names, f"the row has {', '.join(names)}")
             refuse("there is no such field", step, hint=hint, name=step.name)
-        by_name.setdefault(match, []).append(assignment.inner)
+        by_name.setdefault(match, []).append(assignment.remainder)
     fields = []
     for field in type_.fields:
         part: exp.Expr = exp.Dot(

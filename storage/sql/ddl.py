@@ -219,10 +219,10 @@ def query_fields(session: "SqlSession", query: exp.Query) -> list[DataField]:
 
 
 def _keys(
-    node: nodes.CreateTable, given: Mapping[str, str]
+    node: nodes.CreateTable, clause_options: Mapping[str, str]
 ) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:
     """Options without those that define keys, primary key, partition keys."""
-    options = dict(given)
+    options = dict(clause_options)
     check_options(node.args["options"], node)
     keys = []
     for clause, option in (("primary_key", _PRIMARY_KEY), ("partition", _PARTITION)):
@@ -253,8 +253,8 @@ def alter_table(session: "SqlSession", node: nodes.AlterTable) -> None:
     """ALTER TABLE: all its changes in one new version of the schema, or none."""
     catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
     if node.args.get("rename"):
-        new = new_identifier(session, node)
-        catalog.rename_table(identifier, new, ignore_if_missing=node.args.get("exists", False))
+        new_name = new_identifier(session, node)
+        catalog.rename_table(identifier, new_name, ignore_if_missing=node.args.get("exists", False))
         return
     if node.args.get("exists") and not catalog.exists(identifier):
         return
@@ -333,11 +333,11 @@ def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
         comment=node.args.get("comment"),
         options=dict(node.args["options"]),
     )
-    if not (node.args["replace"] and _replaced(catalog, identifier, view)):
+    if not (node.args["replace"] and _replace_view(catalog, identifier, view)):
         catalog.create_view(identifier, view, ignore_if_exists=node.args["exists"])
 
 
-def _replaced(catalog: Catalog, identifier: str, view: View) -> bool:
+def _replace_view(catalog: Catalog, identifier: str, view: View) -> bool:
     """Replace an existing view, which stays if this fails."""
     try:
         catalog.alter_view(identifier, view)
@@ -406,6 +406,6 @@ def complete_text(session: "SqlSession", text: str, *, own_catalog: bool = False
         elif not table.db:
             database = session.database.replace("`", "``")
             edits.append((place, place, f"`{database}`."))
-    for start, end, new in sorted(edits, reverse=True):
-        text = text[:start] + new + text[end:]
+    for start, end, replacement in sorted(edits, reverse=True):
+        text = text[:start] + replacement + text[end:]
     return text

@@ -62,7 +62,7 @@ class Statement:
     text: str
     line: int
     _tokens: Sequence[Token]
-    _all: str
+    _full_text: str
 
     def parse(self) -> exp.Expression:
         """The tree of the statement.
@@ -72,9 +72,9 @@ class Statement:
         """
         parser = StatementParser(dialect=Lakeward())
         try:
-            (tree,) = parser.parse(list(self._tokens), self._all)
+            (tree,) = parser.parse(list(self._tokens), self._full_text)
         except ParseError as error:
-            raise _refused(error) from error
+            raise _located_error(error) from error
         except RecursionError as error:
             raise SqlError("the statement is nested too deeply", line=self.line) from error
         if not isinstance(tree, exp.Expression):
@@ -118,7 +118,7 @@ def parse_query(text: str) -> exp.Query:
     return queries[0]
 
 
-def _refused(error: ParseError) -> SqlError:
+def _located_error(error: ParseError) -> SqlError:
     facts: Mapping[str, Any] = error.errors[0] if error.errors else {}
     message = _TOKEN.sub("", str(facts.get("description") or error))
     message = _MISSING.sub(lambda match: f"{match[1].upper()} is not complete", message)

@@ -56,7 +56,7 @@ _SOURCE = "$source"
 
 _MOST_SOURCE_ROWS = 1_000_000
 
-_GIVEN = "_LAKEWARD_GIVEN"
+_IN_SOURCE = "_LAKEWARD_IN_SOURCE"
 """Column that only rows of the source have."""
 
 _USER = "sql"
@@ -115,14 +115,14 @@ def _change(
     query = exp.select(
         exp.column(ROW, quoted=True),
         exp.alias_(exp.cast(exp.Literal.number(0), "INT"), ACTION, quoted=True),
-        *(_named(unqualified(value, node.this), f"0.{column}") for column, value in values.items()),
+        *(_alias(unqualified(value, node.this), f"0.{column}") for column, value in values.items()),
     ).from_(_target_node(name))
     if where is not None:
         query = query.where(unqualified(where.this, node.this))
     return _run(session, node, table, query, actions)
 
 
-def _named(value: exp.Expr, name: str) -> exp.Alias:
+def _alias(value: exp.Expr, name: str) -> exp.Alias:
     """A value under a name; also of a query, which sqlglot would name as a table."""
     return exp.Alias(this=value, alias=exp.to_identifier(name, quoted=True))
 
@@ -239,7 +239,7 @@ class _SourceRows:
         rows = self.take()
         if rows is None:
             return None
-        names = (_named(value.copy(), name) for name, value in self._keys.items())
+        names = (_alias(value.copy(), name) for name, value in self._keys.items())
         query = exp.select(*names).from_(_source_node(self._source))
         key_rows = query_rows(self._session, query, rows)
         return partners_of(key_rows, table.schema.arrow_schema)
@@ -256,24 +256,24 @@ def _clause(
     if not when.args.get("matched"):
         by_source = bool(when.args.get("source"))
         kind = When.NOT_MATCHED_BY_SOURCE if by_source else When.NOT_MATCHED
-    then, condition = when.args["then"], when.args.get("condition")
+    action, condition = when.args["then"], when.args.get("condition")
     row_kind, values = RowKind.DELETE, {}
     target = node.this.alias_or_name
-    if isinstance(then, exp.Update):
+    if isinstance(action, exp.Update):
         row_kind = RowKind.UPDATE_AFTER
-        if any(isinstance(item, exp.Star) for item in then.expressions):
-            values = _all_columns(table, source, source_columns, then)
+        if any(isinstance(item, exp.Star) for item in action.expressions):
+            values = _all_columns(table, source, source_columns, action)
         else:
-            values = assignments(table, then, target)
-    elif isinstance(then, exp.Insert):
+            values = assignments(table, action, target)
+    elif isinstance(action, exp.Insert):
         row_kind = RowKind.INSERT
-        values = _inserted(table, source, source_columns, then, when)
-    elif str(then.name).upper() != "DELETE":
+        values = _inserted_values(table, source, source_columns, action, when)
+    elif str(action.name).upper() != "DELETE":
         refuse("WHEN … THEN takes UPDATE, DELETE or INSERT", when)
     sides = {target.lower(), source.alias_or_name.lower()}
     side = {When.NOT_MATCHED: source.alias_or_name, When.NOT_MATCHED_BY_SOURCE: target}.get(kind)
 
-    def own(part: exp.Expr) -> exp.Expr:
+    def resolve(part: exp.Expr) -> exp.Expr:
         if side is None:
             return unqualified(part, node.this, source)
         absent_sides = sides - {side.lower()}
@@ -289,8 +289,8 @@ def _clause(
     return _Clause(
         kind,
         RowAction(row_kind, frozenset(values)),
-        None if condition is None else own(condition),
-        {name: own(value) for name, value in values.items()},
+        None if condition is None else resolve(condition),
+        {name: resolve(value) for name, value in values.items()},
     )
 
 
@@ -299,13 +299,13 @@ def _all_columns(
 ) -> dict[str, exp.Expr]:
     """`*`: every column of the table from the column of the source with its name."""
     by_fold = {name.lower(): name for name in source_columns}
-    missing = [name for name in table.schema.field_names if name.lower() not in by_fold]
-    if missing:
+    absent = [name for name in table.schema.field_names if name.lower() not in by_fold]
+    if absent:
         refuse(
             "the source lacks columns of the table",
             node,
             hint=f"name the columns to set; the source has {', '.join(source_columns)}",
-            name=missing[0],
+            name=absent[0],
         )
     return {
         name: exp.column(by_fold[name.lower()], table=source.alias_or_name, quoted=True)
@@ -313,19 +313,19 @@ def _all_columns(
     }
 
 
-def _inserted(
+def _inserted_values(
     table: FileStoreTable,
     source: exp.Expr,
     source_columns: Sequence[str],
-    then: exp.Insert,
+    insertion: exp.Insert,
     when: exp.When,
 ) -> dict[str, exp.Expr]:
-    if isinstance(then.this, exp.Star):
-        return _all_columns(table, source, source_columns, then)
+    if isinstance(insertion.this, exp.Star):
+        return _all_columns(table, source, source_columns, insertion)
     names = table.schema.field_names
-    if then.this is not None:
-        names = tuple(column_of(table, column) for column in then.this.expressions)
-    values = then.expression.expressions if then.expression is not None else []
+    if insertion.this is not None:
+        names = tuple(column_of(table, column) for column in insertion.this.expressions)
+    values = insertion.expression.expressions if insertion.expression is not None else []
     if len(values) != len(names):
         refuse(
             f"{len(values)} values given, {len(names)} expected",
@@ -353,19 +353,19 @@ def _merge_query(
     condition = unqualified(node.args["on"], node.this, source)
     words = {identifier.name.lower() for identifier in node.find_all(exp.Identifier)}
     fields = [ROW, *(field for field in table.schema.field_names if field.lower() in words)]
-    inner = exp.select(*(exp.column(field, quoted=True) for field in fields)).from_(
+    target_rows = exp.select(*(exp.column(field, quoted=True) for field in fields)).from_(
         _target_node(target)
     )
     side = "FULL"
     if When.NOT_MATCHED_BY_SOURCE not in whens:
         side = "LEFT" if When.NOT_MATCHED in whens else "INNER"
         for part in split_target_only(condition, target):
-            inner = inner.where(part)
-    marked = exp.select("*", exp.alias_(exp.true(), _GIVEN, quoted=True)).from_(rows.copy())
-    joined = exp.select().from_(marked.subquery(name))
-    joined = joined.join(inner.subquery(target), on=condition, join_type=side)
+            target_rows = target_rows.where(part)
+    marked = exp.select("*", exp.alias_(exp.true(), _IN_SOURCE, quoted=True)).from_(rows.copy())
+    join = exp.select().from_(marked.subquery(name))
+    join = join.join(target_rows.subquery(target), on=condition, join_type=side)
     in_target = _is_there(exp.column(ROW, table=target, quoted=True))
-    in_source = _is_there(exp.column(_GIVEN, table=name, quoted=True))
+    in_source = _is_there(exp.column(_IN_SOURCE, table=name, quoted=True))
     populations = {
         When.MATCHED: exp.and_(in_target, in_source),
         When.NOT_MATCHED: exp.and_(exp.not_(in_target), in_source),
@@ -376,12 +376,12 @@ def _merge_query(
     for index, clause in enumerate(clauses):
         matches = exp.EQ(this=number.copy(), expression=exp.Literal.number(index))
         for column, value in clause.values.items():
-            chosen = exp.Case().when(matches.copy(), value)
-            values.append(_named(chosen, f"{index}.{column}"))
+            case = exp.Case().when(matches.copy(), value)
+            values.append(_alias(case, f"{index}.{column}"))
     acting = _is_there(number.copy())
     if When.MATCHED in whens:
         acting = exp.or_(acting, populations[When.MATCHED].copy())
-    return joined.select(
+    return join.select(
         exp.column(ROW, table=target, quoted=True),
         exp.alias_(number, ACTION, quoted=True),
         *values,
@@ -392,12 +392,12 @@ def _clause_number(clauses: Sequence[_Clause], populations: Mapping[When, exp.Ex
     """The number of the first clause that applies to a pair of rows; null: none."""
     case = exp.Case()
     for when, population in populations.items():
-        chosen = exp.Case()
+        choice = exp.Case()
         for index, clause in enumerate(clauses):
             if clause.when is when:
-                chosen = chosen.when(clause.condition or exp.true(), exp.Literal.number(index))
-        if chosen.args.get("ifs"):
-            case = case.when(population.copy(), chosen)
+                choice = choice.when(clause.condition or exp.true(), exp.Literal.number(index))
+        if choice.args.get("ifs"):
+            case = case.when(population.copy(), choice)
     return exp.cast(case, "INT")
 
 
@@ -456,9 +456,9 @@ def _count(table: Any, partitions: Sequence[Mapping[str, Any]]) -> int:
         rows = Or(tuple(And(tuple(map(_equal, partition.items()))) for partition in partitions))
         batches = table.to_batches(rows if partitions else None, columns)
         return sum(batch.num_rows for batch in batches)
-    chosen, scan, count = chosen_partitions(table, partitions), table.scan(columns=columns), 0
+    accepts, scan, count = chosen_partitions(table, partitions), table.scan(columns=columns), 0
     for split in scan.plan():
-        if isinstance(split, ChangeSplit) or not chosen(split.partition):
+        if isinstance(split, ChangeSplit) or not accepts(split.partition):
             continue
         total = split.live_row_count
         count += sum(batch.num_rows for batch in scan.read(split)) if total is None else total
@@ -531,9 +531,9 @@ def _run(
         return plan_query(inside, select), relation
 
     def change(rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        ready, _ = plan(rows)
-        connection = engine.connect(time_zone(session), ready.relations)
-        reader = engine.run(connection, ready.text, ready.relations, node, ready.columns, session)
+        query, _ = plan(rows)
+        connection = engine.connect(time_zone(session), query.relations)
+        reader = engine.run(connection, query.text, query.relations, node, query.columns, session)
         for batch in reader:
             yield from _by_clause(batch, actions)
 

@@ -70,12 +70,12 @@ def duckdb_type(type_: DataType) -> str | None:
             return None
 
 
-def view_of(scan: EngineScan, rest: str) -> str:
+def view_of(scan: EngineScan, remainder: str) -> str:
     """A query for the rows of a scan.
 
     Args:
         scan: with files.
-        rest: name of a relation with the rows that are not in `scan.files`, if there are any.
+        remainder: name of a relation with the rows that are not in `scan.files`, if there are any.
     """
     files = ", ".join("'" + path.replace("'", "''") + "'" for path in scan.files)
     columns = ", ".join(map(_column, scan.fields))
@@ -83,7 +83,7 @@ def view_of(scan: EngineScan, rest: str) -> str:
     if scan.complete:
         return text
     names = ", ".join(_quoted(field.name) for field in scan.fields)
-    return f"{text} UNION ALL SELECT {names} FROM {_quoted(rest)}"
+    return f"{text} UNION ALL SELECT {names} FROM {_quoted(remainder)}"
 
 
 def _column(field: DataField) -> str:

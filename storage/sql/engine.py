@@ -51,7 +51,7 @@ files to DuckDB."""
 class Watcher(Protocol):
     """A client that may interrupt a query, and shows its progress."""
 
-    def watch(self, running: Any) -> None:
+    def watch(self, statement: Any) -> None:
         """Take the connection that runs a query; None: it has ended."""
 
     def count_rows(self, rows: int) -> None:
@@ -66,10 +66,10 @@ class _Source:
     """Rows for DuckDB; keeps the error that reading them raised."""
 
     def __init__(
-        self, rows: Any, failed: list[BaseException], on_rows: Callable[[int], None]
+        self, rows: Any, failures: list[BaseException], on_rows: Callable[[int], None]
     ) -> None:
         self._rows = rows
-        self._failed = failed
+        self._failures = failures
         self._on_rows = on_rows
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -88,7 +88,7 @@ class _Source:
         except GeneratorExit:  # the query ended before the rows
             raise
         except BaseException as error:
-            self._failed.append(error)
+            self._failures.append(error)
             raise
 
 
@@ -166,19 +166,19 @@ def run(
         SqlError: DuckDB refuses the query.
         LakewardError: as of reading the tables.
     """
-    failed: list[BaseException] = []
+    failures: list[BaseException] = []
     on_rows = _unwatched if watcher is None else watcher.count_rows
-    running = _Running(connection)
+    statement = _RunningStatement(connection)
     if watcher is not None:
-        watcher.watch(running)
+        watcher.watch(statement)
     try:
-        running.verify(relations)
-        _register(connection, relations, failed, on_rows)
+        statement.verify(relations)
+        _register(connection, relations, failures, on_rows)
         reader = connection.sql(text).to_arrow_reader(_ROWS_PER_BATCH)
     except duckdb.Error as error:
         connection.close()
-        _look_for_files(relations, failed)
-        raise _refused(error, failed, tree, columns) from error
+        _look_for_files(relations, failures)
+        raise _error_of(error, failures, tree, columns) from error
     except BaseException:
         connection.close()
         raise
@@ -190,8 +190,8 @@ def run(
                 yield batch if batch.schema == schema else batch.cast(schema)
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             # Arrow's stream raises DuckDB's later errors as an OSError
-            _look_for_files(relations, failed)
-            raise _refused(error, failed, tree) from error
+            _look_for_files(relations, failures)
+            raise _error_of(error, failures, tree) from error
         finally:
             connection.close()
             if watcher is not None:
@@ -212,55 +212,55 @@ def explained(
         _register(connection, relations, [], _unwatched)
         result = connection.execute(f"EXPLAIN {text}").fetchall()
     except duckdb.Error as error:
-        raise _refused(error, [], tree, columns) from error
+        raise _error_of(error, [], tree, columns) from error
     finally:
         connection.close()
     return str(result[0][-1]).splitlines()
 
 
-class _Running:
+class _RunningStatement:
     """What a client may interrupt: the verification of files, then DuckDB."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
-        self._stopped = threading.Event()
+        self._stop = threading.Event()
 
     def interrupt(self) -> None:
-        self._stopped.set()
+        self._stop.set()
         self._connection.interrupt()
 
     def verify(self, relations: Relations) -> None:
         for rows in relations.values():
             if isinstance(rows, EngineScan):
-                rows.verify(self._stopped.is_set)
-        if self._stopped.is_set():
+                rows.verify(self._stop.is_set)
+        if self._stop.is_set():
             raise SqlError("the statement was cancelled")
 
 
 def _register(
     connection: duckdb.DuckDBPyConnection,
     relations: Relations,
-    failed: list[BaseException],
+    failures: list[BaseException],
     on_rows: Callable[[int], None],
 ) -> None:
     for name, rows in relations.items():
         if not (isinstance(rows, EngineScan) and rows.files):
-            connection.register(name, _Source(rows, failed, on_rows))
+            connection.register(name, _Source(rows, failures, on_rows))
             continue
-        rest = f"{name}_rest"
+        remainder = f"{name}_rest"
         if not rows.complete:
-            connection.register(rest, _Source(rows, failed, on_rows))
-        connection.execute(f"CREATE TEMP VIEW {name} AS {view_of(rows, rest)}")
+            connection.register(remainder, _Source(rows, failures, on_rows))
+        connection.execute(f"CREATE TEMP VIEW {name} AS {view_of(rows, remainder)}")
 
 
-def _look_for_files(relations: Relations, failed: list[BaseException]) -> None:
+def _look_for_files(relations: Relations, failures: list[BaseException]) -> None:
     """Name a file that went missing while DuckDB read it as the cause of its error."""
     try:
         for rows in relations.values():
             if isinstance(rows, EngineScan):
                 rows.look_for_files()
     except (LakewardError, OSError) as error:
-        failed.append(error)
+        failures.append(error)
 
 
 def _plain(field: pa.Field) -> pa.Field:
@@ -268,12 +268,12 @@ def _plain(field: pa.Field) -> pa.Field:
     return field.with_type(pa.int64()) if field.type == _HUGEINT else field
 
 
-def _refused(
-    error: Exception, failed: list[BaseException], tree: exp.Expr, columns: Collection[str] = ()
+def _error_of(
+    error: Exception, failures: list[BaseException], tree: exp.Expr, columns: Collection[str] = ()
 ) -> BaseException:
     """The error to raise: that of the scan that failed, else DuckDB's, reworded."""
-    if failed:
-        return failed[0]
+    if failures:
+        return failures[0]
     text = str(error)
     message, _, rest = text.partition("\n")
     if _UNDECODABLE.search(message):
@@ -283,7 +283,7 @@ def _refused(
     for pattern, what in ((_MISSING_COLUMN, "column"), (_MISSING_FUNCTION, "function")):
         match = pattern.search(text)
         if match:
-            return _missing(what, match[1], text, tree, columns)
+            return _missing_name_error(what, match[1], text, tree, columns)
     kind, _, plain = message.partition(": ")
     del rest
     return SqlError(
@@ -291,7 +291,7 @@ def _refused(
     )
 
 
-def _missing(
+def _missing_name_error(
     what: str, name: str, text: str, tree: exp.Expr, columns: Collection[str]
 ) -> LakewardError:
     node = next(

@@ -65,8 +65,8 @@ def refuse(
     raise SqlError(message, hint=hint, **context, **position(node))
 
 
-def suggestion(word: str, known: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6) -> str:
+def suggestion(word: str, names: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6) -> str:
     """A hint that names the closest of the known words; else `otherwise`."""
-    by_fold = {name.lower(): name for name in known}
+    by_fold = {name.lower(): name for name in names}
     matches = difflib.get_close_matches(word.lower(), by_fold, n=1, cutoff=cutoff)
     return f"did you mean {by_fold[matches[0]]}?" if matches else otherwise

@@ -20,19 +20,19 @@ Conditions = Sequence[exp.Expr]
 _LIMITING = ("limit", "offset", "qualify", "sample", "connect", "match", "windows")
 
 
-def inherited(scopes: Sequence[Scope], given: Conditions) -> Mapping[int, Conditions]:
+def inherited(scopes: Sequence[Scope], result_conditions: Conditions) -> Mapping[int, Conditions]:
     """The conditions that each SELECT of a statement inherits from those around it.
 
     Args:
         scopes: of the statement, inner ones first.
-        given: conditions on the result of the statement, by the names of its columns.
+        result_conditions: conditions on the result of the statement, by the names of its columns.
 
     Returns:
         By the id of the SELECT: conditions on the tables that it reads.
     """
     by_select: dict[int, list[exp.Expr]] = {}
     users = Counter(id(source) for scope in scopes for source in _derived(scope).values())
-    by_scope = {id(scopes[-1]): list(given)} if scopes else {}
+    by_scope = {id(scopes[-1]): list(result_conditions)} if scopes else {}
     for scope in reversed(scopes):
         outer = by_scope.get(id(scope), [])
         if isinstance(scope.expression, exp.SetOperation):
@@ -41,11 +41,11 @@ def inherited(scopes: Sequence[Scope], given: Conditions) -> Mapping[int, Condit
             continue
         if not isinstance(scope.expression, exp.Select):
             continue
-        inner = by_select[id(scope.expression)] = list(below(scope.expression, outer))
+        inner = by_select[id(scope.expression)] = list(pushed_below(scope.expression, outer))
         for name, source in _derived(scope).items():
             holders = list(_holders(scope.selected_sources[name][0]))
-            changed = any(node.args.get("pivots") or node.args.get("sample") for node in holders)
-            if users[id(source)] > 1 or source.is_udtf or changed:
+            reshapes = any(node.args.get("pivots") or node.args.get("sample") for node in holders)
+            if users[id(source)] > 1 or source.is_udtf or reshapes:
                 continue
             conditions = conditions_on(scope, name, inner)
             by_scope.setdefault(id(source), []).extend(_named_as(source, holders, conditions))
@@ -76,7 +76,7 @@ def conditions_on(scope: Scope, name: str, inherited: Conditions) -> list[exp.Ex
     return conditions
 
 
-def below(select: exp.Select, conditions: Conditions) -> Iterator[exp.Expr]:
+def pushed_below(select: exp.Select, conditions: Conditions) -> Iterator[exp.Expr]:
     """Conditions on the result of a SELECT as conditions on the tables that it reads."""
     if not conditions or _is_limiting(select):
         return
@@ -105,7 +105,8 @@ def positions(
     if outputs is None or len(outputs) != len(names):
         return []
     by_name = {
-        new.lower(): exp.column(old, quoted=True) for new, old in zip(names, outputs, strict=True)
+        new_name.lower(): exp.column(old_name, quoted=True)
+        for new_name, old_name in zip(names, outputs, strict=True)
     }
     return [
         _renamed(condition, by_name)
@@ -130,8 +131,8 @@ def _leftmost(query: exp.Expr) -> exp.Expr:
 
 def _sides(scope: Scope, conditions: Conditions) -> Iterator[list[exp.Expr]]:
     """Conditions on the result of UNION and its like, as conditions on each of its sides."""
-    whole = not any(scope.expression.args.get(key) for key in (*_LIMITING, "by_name"))
-    names = _output_names(_leftmost(scope.expression)) if whole else None
+    reaches_sides = not any(scope.expression.args.get(key) for key in (*_LIMITING, "by_name"))
+    names = _output_names(_leftmost(scope.expression)) if reaches_sides else None
     for place, branch in enumerate(scope.set_operation_scopes):
         if names is None:
             yield []

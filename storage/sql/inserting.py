@@ -41,7 +41,7 @@ def insert(session: "SqlSession", node: exp.Insert) -> int:
     static = _static_partition(session, table, partition)
     names, batches = _source_rows(session, table, node, static)
 
-    def whole() -> Iterator[pa.RecordBatch]:
+    def full_rows() -> Iterator[pa.RecordBatch]:
         for batch in batches:
             zeros = pa.array(np.zeros(batch.num_rows, np.int64))
             columns = dict(zip(names, batch.columns, strict=True))
@@ -49,19 +49,19 @@ def insert(session: "SqlSession", node: exp.Insert) -> int:
             yield pa.RecordBatch.from_pydict(columns)
 
     if not node.args.get("overwrite"):
-        return _rows_of(table.append_rows(whole()))
+        return _rows_of(table.append_rows(full_rows()))
     mode = session.options.get(_OVERWRITE_MODE)
     if mode is not None:
         table = table.with_options({_DYNAMIC: "true" if mode.lower() == "dynamic" else "false"})
     if table.schema.partition_keys and table.options.dynamic_partition_overwrite:
-        return _rows_of(table.overwrite_rows(whole()))
+        return _rows_of(table.overwrite_rows(full_rows()))
     values = {name: value.as_py() for name, value in static.items()}
-    return _rows_of(table.overwrite_rows(whole(), partition=values))
+    return _rows_of(table.overwrite_rows(full_rows(), partition=values))
 
 
-def _rows_of(given: int | tuple[int, object]) -> int:
+def _rows_of(result: int | tuple[int, object]) -> int:
     """How many rows were written; tables without snapshots return nothing else."""
-    return given if isinstance(given, int) else given[0]
+    return result if isinstance(result, int) else result[0]
 
 
 def _static_partition(
@@ -128,7 +128,7 @@ def _source_rows(
 
 
 def _value_rows(
-    session: "SqlSession", values: exp.Values, wanted: pa.Schema
+    session: "SqlSession", values: exp.Values, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Rows of VALUES: all at once where types agree, else one by one to name the wrong row."""
     rows = [
@@ -136,7 +136,7 @@ def _value_rows(
         for item in values.expressions
     ]
     for row in rows:
-        _require_width(row, len(row.expressions), wanted)
+        _require_width(row, len(row.expressions), schema)
     alike = all(map(_alike, zip(*(row.expressions for row in rows), strict=True)))
     row_count = 0
     for group in [rows] if alike else [[row] for row in rows]:
@@ -144,11 +144,11 @@ def _value_rows(
             expressions=[row.copy() for row in group],
             alias=exp.TableAlias(
                 this=exp.to_identifier("v"),
-                columns=[exp.to_identifier(f"c{place}") for place in range(len(wanted))],
+                columns=[exp.to_identifier(f"c{place}") for place in range(len(schema))],
             ),
         )
         reader = session.query(exp.select("*").from_(source))
-        for batch in _fitted(session, reader, wanted, row_count + 1):
+        for batch in _fitted(session, reader, schema, row_count + 1):
             row_count += batch.num_rows
             yield batch
 
@@ -159,29 +159,29 @@ def _alike(column: Iterable[exp.Expr]) -> bool:
     return len({isinstance(value, exp.Literal) and bool(value.is_string) for value in values}) < 2
 
 
-def _require_width(node: exp.Expr, count: int, wanted: pa.Schema) -> None:
-    if count != len(wanted):
+def _require_width(node: exp.Expr, count: int, schema: pa.Schema) -> None:
+    if count != len(schema):
         refuse(
-            f"{count} columns given, {len(wanted)} expected",
+            f"{count} columns given, {len(schema)} expected",
             node,
-            hint=f"give {', '.join(wanted.names)}, or name the columns: INSERT INTO t (…)",
+            hint=f"give {', '.join(schema.names)}, or name the columns: INSERT INTO t (…)",
         )
 
 
 def _fitted(
     session: "SqlSession",
     batches: Iterable[pa.RecordBatch],
-    wanted: pa.Schema,
+    schema: pa.Schema,
     first_row: int = 1,
 ) -> Iterator[pa.RecordBatch]:
     """Rows in the types of the table; local times and instants convert in the session's zone."""
     zone: str | None = None
     for batch in batches:
-        if zone is None and _zoned(batch.schema) != _zoned(wanted):
+        if zone is None and _zoned(batch.schema) != _zoned(schema):
             setting = exp.Literal.string("TimeZone")
             current = exp.Anonymous(this="current_setting", expressions=[setting])
             zone = time_zone(session) or str(constant(session, current))
-        yield fit_columns(batch, wanted, first_row=first_row, zone=zone)
+        yield fit_columns(batch, schema, first_row=first_row, zone=zone)
         first_row += batch.num_rows
 
 

@@ -92,8 +92,8 @@ def alter(session: SqlSession, node: nodes.AlterMaterializedTable) -> int | None
     if suspended == definition.suspended:
         what = "suspended" if suspended else "refreshed by the clock"
         refuse(f"the materialized table is {what} already", node, table=identifier)
-    changed = dataclasses.replace(definition, suspended=suspended)
-    options = {**dict(node.args.get("options") or ()), **changed.options()}
+    changed_definition = dataclasses.replace(definition, suspended=suspended)
+    options = {**dict(node.args.get("options") or ()), **changed_definition.options()}
     table.alter(_set(table, options))
     return None
 
@@ -117,11 +117,11 @@ def refresh(
         As of the query and of overwriting; the table stays as it was.
     """
     query = parse_query(MaterializedTable.from_schema(table.schema).query)
-    unknown = sorted(set(partition or {}) - set(table.schema.partition_keys))
-    if unknown:
+    extra = sorted(set(partition or {}) - set(table.schema.partition_keys))
+    if extra:
         keys = ", ".join(table.schema.partition_keys) or "nothing"
         refuse(
-            "no such partition column", hint=f"the table is partitioned by {keys}", name=unknown[0]
+            "no such partition column", hint=f"the table is partitioned by {keys}", name=extra[0]
         )
     if partition:
         query = _restricted(query, partition)
@@ -160,11 +160,11 @@ def refresh_due(catalog: Catalog, identifier: str, now_ms: int | None = None) ->
     ends = definition.periods(last_ms, now_ms)
     if not ends:
         return None
-    chosen = [definition.partition(table.schema, end) for end in ends]
-    if last_ms is None or not chosen[0]:
-        chosen = [{}]
+    periods = [definition.partition(table.schema, end) for end in ends]
+    if last_ms is None or not periods[0]:
+        periods = [{}]
     session = SqlSession(catalog, database=identifier.partition(".")[0])
-    unique = [values for index, values in enumerate(chosen) if values not in chosen[:index]]
+    unique = [values for index, values in enumerate(periods) if values not in periods[:index]]
     return sum(refresh(session, table, values) for values in unique)
 
 
@@ -185,8 +185,8 @@ def _new_query(
     session: SqlSession, table: "FileStoreTable", node: nodes.AlterMaterializedTable
 ) -> list[SchemaChange]:
     """Changes for a new query: its first columns are those of the table, others are new."""
-    fields, old = query_fields(session, node.args["query"]), table.schema.fields
-    for field, column in zip(fields, old, strict=False):
+    fields, old_fields = query_fields(session, node.args["query"]), table.schema.fields
+    for field, column in zip(fields, old_fields, strict=False):
         if field.name != column.name or type_name(field.type).removesuffix(
             " NOT NULL"
         ) != type_name(column.type).removesuffix(" NOT NULL"):
@@ -198,13 +198,13 @@ def _new_query(
                 type=type_name(column.type),
                 found=f"{field.name} {type_name(field.type)}",
             )
-    if len(fields) < len(old):
-        refuse("the new query lacks a column", node, name=old[len(fields)].name)
-    added: list[SchemaChange] = [
-        AddColumn((field.name,), field.type, None) for field in fields[len(old) :]
+    if len(fields) < len(old_fields):
+        refuse("the new query lacks a column", node, name=old_fields[len(fields)].name)
+    additions: list[SchemaChange] = [
+        AddColumn((field.name,), field.type, None) for field in fields[len(old_fields) :]
     ]
     text = complete_text(session, node.args["query_text"], own_catalog=True)
-    return [*added, SetOption("materialized-table.definition-query", text)]
+    return [*additions, SetOption("materialized-table.definition-query", text)]
 
 
 def _set(table: "FileStoreTable", options: Mapping[str, str]) -> list[SchemaChange]:

@@ -84,8 +84,8 @@ def call(session: "SqlSession", node: CallProcedure) -> pa.Table:
         procedure = find_procedure(node.args["name"])
     except (NotFoundError, UnsupportedFeatureError) as error:
         raise locate(error, node) from error
-    bound = procedure.bind(session, node, node.args.get("arguments") or ())
-    rows = procedure.run(bound)
+    invocation = procedure.bind(session, node, node.args.get("arguments") or ())
+    rows = procedure.run(invocation)
     return result_rows(result=["Success"]) if rows is None else rows
 
 

@@ -88,7 +88,7 @@ def filter_of(
     scope: Scope,
     name: str,
     schema: pa.Schema,
-    others: list[set[str]],
+    siblings: list[set[str]],
     inherited: Sequence[exp.Expr] = (),
 ) -> Predicate | None:
     """The conditions of WHERE on one table of a SELECT.
@@ -97,13 +97,13 @@ def filter_of(
         scope: of the SELECT.
         name: of the table in it.
         schema: of the table.
-        others: lower-cased column names of the other tables; an empty set where unknown.
+        siblings: lower-cased column names of the other tables; an empty set where unknown.
         inherited: further conditions (`storage.sql.inherited`).
     """
     select = scope.expression
     where = select.args.get("where") if isinstance(select, exp.Select) else None
     conditions = [*(() if where is None else conjuncts(where.this)), *inherited]
-    all_known = all(others)
+    complete = all(siblings)
     by_fold = {column.lower(): column for column in schema.names}
 
     def column_of(node: exp.Expr) -> str | None:
@@ -112,14 +112,14 @@ def filter_of(
         column = by_fold.get(node.name.lower())
         if node.table:
             return column if node.table.lower() == name.lower() else None
-        unique = all_known and not any(node.name.lower() in columns for columns in others)
+        unique = complete and not any(node.name.lower() in columns for columns in siblings)
         return column if unique else None
 
-    outer = _may_be_null(select, name)
+    nullable = _may_be_null(select, name)
     parts = []
     for part in conditions:
         predicate = predicate_of(part, column_of, schema)
-        if predicate is not None and (not outer or _rejects_null(predicate)):
+        if predicate is not None and (not nullable or _rejects_null(predicate)):
             parts.append(predicate)
     return And(tuple(parts)) if len(parts) > 1 else (parts[0] if parts else None)
 
@@ -155,7 +155,7 @@ def predicate_of(node: exp.Expr, column_of: ColumnOf, schema: pa.Schema) -> Pred
 def _converted(  # noqa: C901 - one line per kind of condition
     node: exp.Expr, column_of: ColumnOf, schema: pa.Schema
 ) -> Predicate:
-    def inner(part: exp.Expr) -> Predicate:
+    def convert(part: exp.Expr) -> Predicate:
         return _converted(part.unnest(), column_of, schema)
 
     def column(part: exp.Expr) -> str:
@@ -166,11 +166,11 @@ def _converted(  # noqa: C901 - one line per kind of condition
 
     match node:
         case exp.And():
-            return And((inner(node.this), inner(node.expression)))
+            return And((convert(node.this), convert(node.expression)))
         case exp.Or():
-            return Or((inner(node.this), inner(node.expression)))
+            return Or((convert(node.this), convert(node.expression)))
         case exp.Not():
-            return Not(inner(node.this))
+            return Not(convert(node.this))
         case exp.Is(expression=exp.Null()):
             return IsNull(column(node.this))
         case exp.In() if node.expressions and not node.args.get("query"):

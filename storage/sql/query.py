@@ -159,7 +159,7 @@ def _expanded(
     plan: Plan,
     numbers: Any,
     depth: int,
-    given: Conditions = (),
+    result_conditions: Conditions = (),
     names: Sequence[str] = (),
 ) -> exp.Query:
     if depth > _MOST_VIEWS:
@@ -185,8 +185,8 @@ def _expanded(
         for scope in scopes
     ]
     stars = [star for tables in relations[-1:] for star in map(_columns_in_order, tables.values())]
-    conditions = inherited(scopes, positions(tree, names, given, *stars[:1]))
-    replaced: list[tuple[exp.Table, exp.Expr]] = []
+    conditions = inherited(scopes, positions(tree, names, result_conditions, *stars[:1]))
+    replacements: list[tuple[exp.Table, exp.Expr]] = []
     selects: list[tuple[exp.Select, TypeOf]] = []
     for scope, tables in zip(scopes, relations, strict=True):
         columns = {name: _known_columns(relation) for name, relation in tables.items()}
@@ -195,15 +195,15 @@ def _expanded(
             assert isinstance(source, exp.Table)
             siblings = [columns.get(alias, set()) for alias in scope.sources if alias != name]
             extra = conditions.get(id(scope.expression), ())
-            new = _replacement(
+            replacement = _replacement(
                 session, tree, scope, name, relation, siblings, extra, plan, numbers, depth
             )
-            replaced.append((source, new))
+            replacements.append((source, replacement))
         _strip_databases(scope)
         if isinstance(scope.expression, exp.Select):
             selects.append((scope.expression, _type_of(tables)))
-    for source, new in replaced:
-        source.replace(new)
+    for source, replacement in replacements:
+        source.replace(replacement)
     _refuse_leftovers(tree, plan)
     for select, type_of in selects:
         adapt_casts(select, type_of)
@@ -294,8 +294,8 @@ def _replacement(
     scope: Scope,
     name: str,
     relation: Any,
-    others: list[set[str]],
-    besides: Conditions,
+    siblings: list[set[str]],
+    inherited_conditions: Conditions,
     plan: Plan,
     numbers: Any,
     depth: int,
@@ -306,7 +306,7 @@ def _replacement(
         this=exp.to_identifier(source.name, quoted=True)
     )
     if is_view(relation):
-        conditions = conditions_on(scope, name, besides)
+        conditions = conditions_on(scope, name, inherited_conditions)
         return _view(session, source, relation, plan, numbers, depth, conditions)
     schema = columns_of(relation)
     columns, predicate = None, None
@@ -314,7 +314,7 @@ def _replacement(
         _refuse_alike(schema, source)
         plan.columns.update(schema.names)
         columns = used_columns(tree, schema, name, scope.expression)
-        predicate = filter_of(scope, name, schema, others, besides)
+        predicate = filter_of(scope, name, schema, siblings, inherited_conditions)
     key = f"relation_{next(numbers)}"
     try:
         plan.relations[key] = rows_of(relation, columns, predicate, all_rows=_aggregates(scope))
@@ -344,7 +344,7 @@ def _view(
     plan: Plan,
     numbers: Any,
     depth: int,
-    given: Conditions,
+    result_conditions: Conditions,
 ) -> exp.Expr:
     """The query of a view in place of its name; its names resolve in the view's database."""
     inside = copy.copy(session)
@@ -357,8 +357,8 @@ def _view(
     ]
     names = [column.name for column in columns]
     query = parse_query(view.query)
-    inner = _expanded(inside, query, plan, numbers, depth + 1, given, names)
-    subquery = inner.subquery(alias=exp.TableAlias(this=name.copy(), columns=columns), copy=False)
+    body = _expanded(inside, query, plan, numbers, depth + 1, result_conditions, names)
+    subquery = body.subquery(alias=exp.TableAlias(this=name.copy(), columns=columns), copy=False)
     subquery.set("joins", source.args.get("joins"))
     return subquery
 

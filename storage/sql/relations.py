@@ -81,8 +81,10 @@ def resolve(session: "SqlSession", node: exp.Table) -> Any:
             hint = suggestion(
                 branch, branches, f"there are main{''.join(f', {name}' for name in branches)}"
             )
-            missing = NotFoundError("there is no such branch", hint=hint, table=base, branch=branch)
-            raise locate(missing, node) from error
+            no_branch = NotFoundError(
+                "there is no such branch", hint=hint, table=base, branch=branch
+            )
+            raise locate(no_branch, node) from error
         raise locate(_not_found(error, catalog, database, base), node) from error
     if options:
         table = table.with_options(options)

@@ -61,7 +61,7 @@ class SqlSession:
         self.options: dict[str, str] = {}
         self.rows_read = 0
         self.relations: Mapping[str, Any] = {}
-        self._running: Any = None
+        self._running_statement: Any = None
 
     @property
     def catalog(self) -> Catalog:
@@ -120,8 +120,8 @@ class SqlSession:
         for kind, (module, function) in _RUNNERS.items():
             if isinstance(node, kind):
                 # a module is imported with its first statement, so that the console starts fast
-                run = getattr(importlib.import_module(f"storage.sql.{module}"), function)
-                result = run(self, node)
+                execute = getattr(importlib.import_module(f"storage.sql.{module}"), function)
+                result = execute(self, node)
                 if isinstance(result, pa.Table):
                     return Result(rows=result)
                 return Result(affected=int(result or 0))
@@ -186,9 +186,9 @@ class SqlSession:
         """`database.table` of a name; without a database it is the current one."""
         return f"{node.db or self.database}.{node.name}"
 
-    def watch(self, running: Any) -> None:
+    def watch(self, statement: Any) -> None:
         """Set the connection that `interrupt` stops; None: nothing runs."""
-        self._running = running
+        self._running_statement = statement
 
     def count_rows(self, rows: int) -> None:
         """Count rows that were read of a table."""
@@ -196,9 +196,9 @@ class SqlSession:
 
     def interrupt(self) -> None:
         """Cancel the query that runs, from another thread."""
-        running = self._running
-        if running is not None:
-            running.interrupt()
+        statement = self._running_statement
+        if statement is not None:
+            statement.interrupt()
 
 
 _RUNNERS: Mapping[type[exp.Expression], tuple[str, str]] = {

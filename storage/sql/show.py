@@ -48,20 +48,20 @@ def show(session: "SqlSession", node: nodes.Show) -> pa.Table:
     kind, of = node.args["kind"], node.this
     match kind:
         case "catalogs":
-            return _named("catalog_name", sorted(session.catalogs), node)
+            return _names("catalog_name", sorted(session.catalogs), node)
         case "current catalog":
             return _rows({"current_catalog_name": [session.catalog_name]})
         case "current database":
             return _rows({"current_database_name": [session.database]})
         case "databases" | "schemas" | "namespaces":
             catalog = session.named_catalog(of.db) if of is not None else session.catalog
-            return _named("database_name", catalog.list_databases(), node)
+            return _names("database_name", catalog.list_databases(), node)
         case "tables" | "views" | "materialized tables":
-            return _named(f"{kind.split()[-1][:-1]}_name", _objects(session, node), node)
+            return _names(f"{kind.split()[-1][:-1]}_name", _objects(session, node), node)
         case "procedures":
             from storage.sql.procedures import PROCEDURES
 
-            return _named("procedure_name", sorted(f"sys.{name}" for name in PROCEDURES), node)
+            return _names("procedure_name", sorted(f"sys.{name}" for name in PROCEDURES), node)
         case "create catalog":
             return _rows({"create_catalog": [_create_catalog(session, of.name)]})
         case "create database":
@@ -84,7 +84,7 @@ def _of_table(session: "SqlSession", kind: str, node: nodes.Show) -> pa.Table:
             schema = _schema(relation, node.this)
             return _rows({"create_table": [_create_table(_quoted(session, node.this), schema)]})
         case "columns":
-            return _named("column_name", [name for name, *_ in _columns(relation)], node)
+            return _names("column_name", [name for name, *_ in _columns(relation)], node)
         case "partitions":
             return _partitions(relation, node)
         case _:
@@ -130,7 +130,7 @@ def describe(session: "SqlSession", node: nodes.Describe) -> pa.Table:
             raise locate(error, node.this)
     described = _described(rows)
     if node.args.get("extended"):
-        return pa.concat_tables([described, _described(_extended(target))])
+        return pa.concat_tables([described, _described(_table_facts(target))])
     return described
 
 
@@ -178,7 +178,7 @@ def _pairs(facts: Mapping[str, str]) -> pa.Table:
     return _rows({"key": list(facts), "value": list(facts.values())})
 
 
-def _named(column: str, names: Iterable[str], node: nodes.Show) -> pa.Table:
+def _names(column: str, names: Iterable[str], node: nodes.Show) -> pa.Table:
     pattern = node.args.get("like")
     matches = _matcher(pattern) if pattern is not None else lambda _name: True
     return _rows({column: [name for name in names if matches(name)]})
@@ -212,8 +212,8 @@ def _objects(session: "SqlSession", node: nodes.Show) -> list[str]:
     return [name.removeprefix(f"{database}.") for name in tables]
 
 
-def _schema(found: Any, node: exp.Table) -> TableSchema:
-    schema = getattr(found, "schema", None)
+def _schema(relation: Any, node: exp.Table) -> TableSchema:
+    schema = getattr(relation, "schema", None)
     if not isinstance(schema, TableSchema):
         refuse("this is a system table", node, hint="DESCRIBE shows its columns")
     return schema
@@ -223,15 +223,15 @@ Column = tuple[str, str, str, str | None, str | None, str | None]
 """Name, type, whether null is allowed, key, default, comment."""
 
 
-def _columns(found: Any) -> list[Column]:
-    if isinstance(found, SystemTable | CatalogTable):
-        return _arrow_columns(rows_of(found).schema)
-    if is_view(found):
+def _columns(relation: Any) -> list[Column]:
+    if isinstance(relation, SystemTable | CatalogTable):
+        return _arrow_columns(rows_of(relation).schema)
+    if is_view(relation):
         return [
             (field.name, type_name(field.type), "true", None, None, field.description)
-            for field in found.fields
+            for field in relation.fields
         ]
-    schema: TableSchema = found.schema
+    schema: TableSchema = relation.schema
     keys = dict.fromkeys(schema.primary_keys, "PRIMARY KEY")
     for name in schema.partition_keys:
         keys[name] = f"{keys[name]}, PARTITION" if name in keys else "PARTITION"
@@ -260,8 +260,8 @@ def _described(rows: Sequence[Column]) -> pa.Table:
     return _rows({name: [row[number] for row in rows] for number, name in enumerate(names)})
 
 
-def _extended(found: Any) -> list[Column]:
-    schema = getattr(found, "schema", None)
+def _table_facts(relation: Any) -> list[Column]:
+    schema = getattr(relation, "schema", None)
     if not isinstance(schema, TableSchema):
         return []
     facts = {
@@ -269,20 +269,20 @@ def _extended(found: Any) -> list[Column]:
         "# primary key": ", ".join(schema.primary_keys),
         "# partitioned by": ", ".join(schema.partition_keys),
         "# schema id": str(schema.id),
-        "# location": found.layout.root,
+        "# location": relation.layout.root,
         **{f"# option {key}": text for key, text in sorted(shown_options(schema.options).items())},
     }
     return [(name, value, "", None, None, None) for name, value in facts.items() if value]
 
 
-def _partitions(found: Any, node: nodes.Show) -> pa.Table:
-    schema = _schema(found, node.this)
+def _partitions(relation: Any, node: nodes.Show) -> pa.Table:
+    schema = _schema(relation, node.this)
     if not schema.partition_keys:
         refuse("the table is not partitioned", node.this, table=node.this.name)
-    if isinstance(found, FormatTable):
-        rows = found.partition_names()
+    if isinstance(relation, FormatTable):
+        rows = relation.partition_names()
     else:
-        rows = system_table(found, "partitions").column("partition").to_pylist()
+        rows = system_table(relation, "partitions").column("partition").to_pylist()
     partition = node.args.get("partition") or {}
     names = []
     for row in rows:

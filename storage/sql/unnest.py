@@ -23,47 +23,49 @@ def without_unnests(select: exp.Select, type_of: TypeOf) -> None:
         if unnest.parent_select is not select or len(unnest.expressions) != 1:
             continue
         alias = unnest.args.get("alias")
-        inner = _elements(unnest.expressions[0], type_of, spread=True)
+        elements = _elements(unnest.expressions[0], type_of, spread=True)
         position = unnest.args.get("offset")
         if position:
             number = _indexes(unnest.expressions[0])
-            inner = inner.select(exp.alias_(number, "ordinality", quoted=True), copy=False)
+            elements = elements.select(exp.alias_(number, "ordinality", quoted=True), copy=False)
         columns = list(alias.args.get("columns") or ()) if alias is not None else []
         if isinstance(position, exp.Identifier):
             columns.append(position)
-        new = _aliased(inner, alias, columns)
-        (place if isinstance(place, exp.Lateral) else unnest).replace(new)
+        replacement = _aliased(elements, alias, columns)
+        (place if isinstance(place, exp.Lateral) else unnest).replace(replacement)
 
 
 def without_laterals(select: exp.Select, type_of: TypeOf) -> None:
     """Rewrite LATERAL VIEW as joins."""
     laterals = select.args.get("laterals") or []
-    remaining = []
+    other_laterals = []
     for lateral in laterals:
         function = lateral.this
         if not isinstance(function, exp.Explode | exp.Posexplode | exp.Inline):
-            remaining.append(lateral)
+            other_laterals.append(lateral)
             continue
         array = function.this
-        inner = _elements(array, type_of, spread=isinstance(function, exp.Inline))
+        elements = _elements(array, type_of, spread=isinstance(function, exp.Inline))
         if isinstance(function, exp.Posexplode):
             index = exp.Sub(this=_indexes(array), expression=exp.Literal.number(1))
-            inner.set("expressions", [exp.alias_(index, "pos", quoted=True), *inner.expressions])
+            elements.set(
+                "expressions", [exp.alias_(index, "pos", quoted=True), *elements.expressions]
+            )
         alias = lateral.args.get("alias")
         columns = list(alias.args.get("columns") or ()) if alias is not None else []
         if not columns and not isinstance(function, exp.Inline):
             columns = [exp.to_identifier(name) for name in _names(function, array, type_of)]
-        join = exp.Join(this=_aliased(inner, alias, columns))
-        outer = bool(lateral.args.get("outer")) or isinstance(
+        join = exp.Join(this=_aliased(elements, alias, columns))
+        keeps_empty = bool(lateral.args.get("outer")) or isinstance(
             function, exp.ExplodeOuter | exp.PosexplodeOuter
         )
-        if outer:
+        if keeps_empty:
             join.set("side", "LEFT")
             join.set("on", exp.true())
         else:
             join.set("kind", "CROSS")
         select.append("joins", join)
-    select.set("laterals", remaining)
+    select.set("laterals", other_laterals)
 
 
 def _names(function: exp.Expr, array: exp.Expr, type_of: TypeOf) -> list[str]:
@@ -105,9 +107,11 @@ def _indexes(array: exp.Expr) -> exp.Expr:
     )
 
 
-def _aliased(inner: exp.Select, alias: exp.Expr | None, columns: list[exp.Identifier]) -> exp.Expr:
+def _aliased(
+    elements: exp.Select, alias: exp.Expr | None, columns: list[exp.Identifier]
+) -> exp.Expr:
     name = alias.this if alias is not None else None
-    subquery = exp.Subquery(this=inner)
+    subquery = exp.Subquery(this=elements)
     if name is not None or columns:
         subquery.set(
             "alias",

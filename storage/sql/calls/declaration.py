@@ -89,18 +89,20 @@ class Procedure:
         self,
         session: "SqlSession",
         node: exp.Expr,
-        given: Sequence[tuple[str | None, exp.Expr]],
+        expressions: Sequence[tuple[str | None, exp.Expr]],
     ) -> Call:
         """The arguments of a CALL.
 
         Raises:
             SqlError: one is unknown, missing, given twice, or of another type.
         """
-        places = self._places(session, [expression for name, expression in given if name is None])
+        places = self._places(
+            session, [expression for name, expression in expressions if name is None]
+        )
         values: dict[str, Any] = {}
         nodes: dict[str, exp.Expr] = {}
-        for place, (name, expression) in enumerate(given):
-            argument = self._named(name, expression) if name is not None else None
+        for place, (name, expression) in enumerate(expressions):
+            argument = self._argument_named(name, expression) if name is not None else None
             if argument is None:
                 if place >= len(places):
                     refuse(
@@ -108,7 +110,7 @@ class Procedure:
                         expression,
                         hint=f"the arguments are {self.signature}",
                     )
-                argument = self._named(places[place], expression)
+                argument = self._argument_named(places[place], expression)
             if argument.name in nodes:
                 refuse("an argument is given twice", expression, argument=argument.name)
             nodes[argument.name] = expression
@@ -130,13 +132,13 @@ class Procedure:
             for item in self.arguments
         )
 
-    def _places(self, session: "SqlSession", given: Sequence[exp.Expr]) -> Sequence[str]:
+    def _places(self, session: "SqlSession", values: Sequence[exp.Expr]) -> Sequence[str]:
         names: Sequence[str] | None = None
         if self.by_place is not None:
-            names = self.by_place([literal_value(session, node) for node in given])
+            names = self.by_place([literal_value(session, node) for node in values])
         return [argument.name for argument in self.arguments] if names is None else names
 
-    def _named(self, name: str, node: exp.Expr) -> Argument:
+    def _argument_named(self, name: str, node: exp.Expr) -> Argument:
         arguments: dict[str, Argument] = {}
         for argument in self.arguments:
             arguments |= {_folded(alias): argument for alias in (argument.name, *argument.aliases)}
@@ -158,12 +160,12 @@ def procedure(
     Arguments are the attributes of `Procedure`.
     """
 
-    def declare(run: Callable[[Call], pa.Table | None]) -> Procedure:
+    def declare(function: Callable[[Call], pa.Table | None]) -> Procedure:
         return Procedure(
-            name=run.__name__,
-            about=" ".join((run.__doc__ or "").split()),
+            name=function.__name__,
+            about=" ".join((function.__doc__ or "").split()),
             arguments=arguments,
-            run=run,
+            run=function,
             aliases=aliases,
             by_place=by_place,
         )

@@ -376,11 +376,11 @@ def merge_into(call: Call) -> pa.Table:
         ("not_matched_by_source", "WHEN NOT MATCHED BY SOURCE"),
     ):
         condition, setting = call[f"{prefix}_upsert_condition"], call[f"{prefix}_upsert_setting"]
-        removed = call[f"{prefix}_delete_condition"]
+        delete_condition = call[f"{prefix}_delete_condition"]
         if setting is not None:
             text += f" {when}{_and(condition)} THEN UPDATE SET {setting}"
-        if removed is not None:
-            text += f" {when}{_and(removed)} THEN DELETE"
+        if delete_condition is not None:
+            text += f" {when}{_and(delete_condition)} THEN DELETE"
     values = call["not_matched_insert_values"]
     if values is not None:
         row = "*" if values.strip() == "*" else f"VALUES ({values})"

@@ -54,21 +54,21 @@ def replace_tag(call: Call) -> None:
 def create_tag_from_timestamp(call: Call) -> pa.Table:
     """Makes a tag of the first snapshot committed at or after a time."""
     table, time = called_table(call), call["timestamp"]
-    first = next((item for item in _snapshots(table) if item.time_ms >= time), None)
-    return _tagged(call, table, first, f"no snapshot was committed at or after {time}")
+    snapshot = next((item for item in _snapshots(table) if item.time_ms >= time), None)
+    return _tag(call, table, snapshot, f"no snapshot was committed at or after {time}")
 
 
 @procedure(TABLE, _TAG, _WATERMARK, _RETAINED)
 def create_tag_from_watermark(call: Call) -> pa.Table:
     """Makes a tag of the first snapshot that has reached a watermark."""
     table, target = called_table(call), call["watermark"]
-    first = next((item for item in _snapshots(table) if (item.watermark or -1) >= target), None)
-    return _tagged(call, table, first, f"no snapshot has reached the watermark {target}")
+    snapshot = next((item for item in _snapshots(table) if (item.watermark or -1) >= target), None)
+    return _tag(call, table, snapshot, f"no snapshot has reached the watermark {target}")
 
 
-def _tagged(call: Call, table: FileStoreTable, snapshot: Snapshot | None, missing: str) -> pa.Table:
+def _tag(call: Call, table: FileStoreTable, snapshot: Snapshot | None, message: str) -> pa.Table:
     if snapshot is None:
-        raise NotFoundError(missing, table=call.text("table"))
+        raise NotFoundError(message, table=call.text("table"))
     table.create_tag(call.text("tag"), snapshot.id, time_retained_ms=call["time_retained"])
     return result_rows(
         tagName=[call.text("tag")],

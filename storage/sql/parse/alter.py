@@ -73,7 +73,7 @@ class AlterParser(Words):
         if self.take("RESET") or self.take("UNSET"):
             self.take("TBLPROPERTIES")
             self.exists()
-            return {"reset": tuple(self.within(self.option_key))}
+            return {"reset": tuple(self.list_of(self.option_key))}
         raise self.fail("SET, RESET or RENAME TO")
 
     def _materialized(self, table: exp.Table) -> nodes.AlterMaterializedTable:
@@ -123,18 +123,18 @@ class AlterParser(Words):
         if not (self.take("COLUMN") or self.take("COLUMNS")) and self._match(
             TokenType.L_PAREN, advance=False
         ):
-            names = self.within(self.path)
+            names = self.list_of(self.path)
         else:
             if_exists |= self.exists()
             has_list = self._match(TokenType.L_PAREN, advance=False)
-            names = self.within(self.path) if has_list else [self.path()]
+            names = self.list_of(self.path) if has_list else [self.path()]
             while self._match(TokenType.COMMA):
                 names.append(self.path())
         return {"changes": tuple(map(DropColumn, names)), "if_column_exists": if_exists}
 
     def _changes(self) -> dict[str, Any]:
         if self.take("ADD"):
-            return {"changes": self._columns(_added)}
+            return {"changes": self._columns(_additions)}
         if self.take("MODIFY"):
             return {"changes": self._columns(_modified)}
         if self.at("RENAME", "TO"):
@@ -145,7 +145,7 @@ class AlterParser(Words):
             self.need("TO")
             return {"changes": (RenameColumn(name, self.name("the new name").name),)}
         if self.take("ALTER") or self.take("CHANGE"):
-            return {"changes": self._altered_column(changed=self._prev.text.upper() == "CHANGE")}
+            return {"changes": self._altered_column(redefine=self._prev.text.upper() == "CHANGE")}
         return self._properties()
 
     def _columns(
@@ -157,24 +157,24 @@ class AlterParser(Words):
             raise self.fail("a column", hint="watermarks belong to a streaming job")
         if not self.take("COLUMNS"):
             self.take("COLUMN")
-        self.exists(wanted=False)
+        self.exists(affirmative=False)
         if self._match(TokenType.L_PAREN, advance=False):
-            columns = self.within(lambda: self.column(nested=True))
+            columns = self.list_of(lambda: self.column(nested=True))
         else:
             columns = [self.column(nested=True)]
             while self._match(TokenType.COMMA):
                 columns.append(self.column(nested=True))
         return tuple(change for column in columns for change in changes_of(column))
 
-    def _altered_column(self, *, changed: bool) -> tuple[SchemaChange, ...]:
+    def _altered_column(self, *, redefine: bool) -> tuple[SchemaChange, ...]:
         """Spark's `ALTER COLUMN c …`, Hive's `CHANGE COLUMN old new type …`."""
         self.take("COLUMN")
         name = self.path()
-        if changed and not self._at_alteration():
+        if redefine and not self._at_alteration():
             column = self.column()
-            (new,) = column.name
-            column = dataclasses.replace(column, name=(*name[:-1], new))
-            renamed = [] if new == name[-1] else [RenameColumn(name, new)]
+            (new_name,) = column.name
+            column = dataclasses.replace(column, name=(*name[:-1], new_name))
+            renamed = [] if new_name == name[-1] else [RenameColumn(name, new_name)]
             return (*renamed, *_modified(column))
         changes = self._alteration(name)
         while self._at_alteration():
@@ -204,12 +204,12 @@ class AlterParser(Words):
         raise self.fail("TYPE, COMMENT, FIRST, AFTER, SET NOT NULL, DROP NOT NULL or SET DEFAULT")
 
 
-def _added(column: nodes.ColumnDefinition) -> list[SchemaChange]:
+def _additions(column: nodes.ColumnDefinition) -> list[SchemaChange]:
     assert column.type is not None
-    added = AddColumn(
+    addition = AddColumn(
         column.name, column.type, column.comment, after=column.after, first=column.first
     )
-    return [added, *_default(column)]
+    return [addition, *_default(column)]
 
 
 def _modified(column: nodes.ColumnDefinition) -> list[SchemaChange]:

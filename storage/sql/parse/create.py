@@ -25,7 +25,7 @@ class CreateParser(Words):
                 hint="temporary objects are not supported: create the table or the view itself",
             )
         if self.take("CATALOG"):
-            exists = self.exists(wanted=False)
+            exists = self.exists(affirmative=False)
             name = self.name("the name of a catalog")
             options = self.options() if self.take("WITH") else ()
             return nodes.CreateCatalog(this=name, options=options, exists=exists)
@@ -55,13 +55,13 @@ class CreateParser(Words):
         for kind in ("TABLE", "VIEW", "MATERIALIZED TABLE"):
             if self.take(kind):
                 exists = self.exists()
-                dropped = nodes.DropObject(this=self.table(), kind=kind.lower(), exists=exists)
+                statement = nodes.DropObject(this=self.table(), kind=kind.lower(), exists=exists)
                 self.take("PURGE")
-                return dropped
+                return statement
         raise self.fail("TABLE, VIEW, DATABASE or CATALOG")
 
     def _database(self) -> nodes.CreateDatabase:
-        exists = self.exists(wanted=False)
+        exists = self.exists(affirmative=False)
         name = self.database()
         comment: str | None = None
         options: dict[str, str] = {}
@@ -81,10 +81,10 @@ class CreateParser(Words):
         return nodes.CreateDatabase(this=name, exists=exists, comment=comment, options=options)
 
     def _view(self, *, replace: bool) -> nodes.CreateView:
-        exists = self.exists(wanted=False)
+        exists = self.exists(affirmative=False)
         view: dict[str, Any] = {"this": self.table(), "exists": exists, "replace": replace}
         if self._match(TokenType.L_PAREN, advance=False):
-            columns = self.within(self._view_column)
+            columns = self.list_of(self._view_column)
             view["names"] = tuple(name for name, _ in columns)
             view["comments"] = tuple(comment for _, comment in columns)
         options: dict[str, str] = {}
@@ -106,7 +106,7 @@ class CreateParser(Words):
         # type names differ between Spark and Flink: later words tell the spelling
         words = {token.text.upper() for token in self._tokens[self._index :]}
         self._spark = bool(words & {"USING", "TBLPROPERTIES"})
-        exists = self.exists(wanted=False)
+        exists = self.exists(affirmative=False)
         parts: dict[str, Any] = {
             "this": self.table(),
             "kind": kind,
@@ -129,7 +129,7 @@ class CreateParser(Words):
 
     def _elements(self, parts: dict[str, Any]) -> None:
         columns = []
-        for element in self.within(self._element):
+        for element in self.list_of(self._element):
             if isinstance(element, nodes.ColumnDefinition):
                 columns.append(element)
             else:
@@ -142,7 +142,7 @@ class CreateParser(Words):
         if self.take("CONSTRAINT"):
             self.name("the name of a constraint")
         if self.take("PRIMARY", "KEY"):
-            names = tuple(self.within(lambda: self.name("a column").name))
+            names = tuple(self.list_of(lambda: self.name("a column").name))
             self.take("NOT", "ENFORCED")
             return names
         if self.at("WATERMARK") and self._next and self._next.text.upper() == "FOR":
@@ -202,13 +202,13 @@ class CreateParser(Words):
 
     def _layout_clause(self, parts: dict[str, Any]) -> bool:
         if self.take("PARTITIONED", "BY"):
-            columns = self.within(self._partition_column)
+            columns = self.list_of(self._partition_column)
             parts["partition"] = tuple(column.name[0] for column in columns)
             parts["columns"] += tuple(column for column in columns if column.type is not None)
             return True
         if self.take("CLUSTERED", "BY") or self.take("DISTRIBUTED", "BY"):
             self.take("HASH")
-            keys = self.within(lambda: self.name("a column").name)
+            keys = self.list_of(lambda: self.name("a column").name)
             parts["options"] |= {"bucket-key": ",".join(keys)}
         elif not self.take("DISTRIBUTED"):
             return False

@@ -21,8 +21,8 @@ _OTHER_WORDS = "CREATE ALTER DROP SHOW DESCRIBE DESC USE SET RESET EXPLAIN CALL 
 STATEMENT_WORDS = (*sorted(_PLAIN - {"("}), *_OTHER_WORDS.split(), "COMMENT")
 """First words of statements."""
 
-_SHOWN_OF_TABLE = ("CREATE TABLE", "CREATE VIEW", "COLUMNS", "PARTITIONS", "TBLPROPERTIES")
-_SHOWN = (
+_SHOW_OF_TABLE = ("CREATE TABLE", "CREATE VIEW", "COLUMNS", "PARTITIONS", "TBLPROPERTIES")
+_SHOW_OBJECTS = (
     *("CATALOGS", "DATABASES", "SCHEMAS", "NAMESPACES", "TABLES", "VIEWS", "PROCEDURES"),
     *("CURRENT CATALOG", "CURRENT DATABASE", "CREATE DATABASE", "CREATE CATALOG"),
     "MATERIALIZED TABLES",
@@ -46,12 +46,12 @@ class StatementParser(CreateParser, AlterParser):
             return self._parse_query_modifiers(exp.select("*").from_(self.table()))
         if word in _PLAIN or token.token_type is TokenType.L_PAREN:
             return super()._parse_statement()
-        read = _READERS.get(word)
-        if read is None:
+        parse = _READERS.get(word)
+        if parse is None:
             hint = suggestion(word, STATEMENT_WORDS, f"there are {', '.join(STATEMENT_WORDS)}")
             raise self.fail("a statement", hint=hint, token=token)
         self._advance()
-        return read(self)
+        return parse(self)
 
     def _parse_table_parts(
         self,
@@ -65,8 +65,8 @@ class StatementParser(CreateParser, AlterParser):
             self.hint(table)
         return table
 
-    def _parse_table(self, *arguments: Any, **named: Any) -> exp.Expr | None:
-        table = super()._parse_table(*arguments, **named)
+    def _parse_table(self, *arguments: Any, **options: Any) -> exp.Expr | None:
+        table = super()._parse_table(*arguments, **options)
         if isinstance(table, exp.Table) and self._match(TokenType.HINT, advance=False):
             self.hint(table)
         return table
@@ -74,10 +74,10 @@ class StatementParser(CreateParser, AlterParser):
     def show_statement(self) -> exp.Expression:
         """What follows SHOW."""
         self.take("EXTENDED")
-        for kind in _SHOWN_OF_TABLE:
+        for kind in _SHOW_OF_TABLE:
             if self.take(*kind.split()):
                 return self._show_of_table(kind.lower())
-        for kind in _SHOWN:
+        for kind in _SHOW_OBJECTS:
             if self.take(*kind.split()):
                 if kind.startswith("CREATE"):
                     target = self.database() if kind.endswith("DATABASE") else self.name()
@@ -86,7 +86,7 @@ class StatementParser(CreateParser, AlterParser):
                 return nodes.Show(kind=kind.lower(), this=of, like=self.like())
         if self.take("CREATE"):
             raise self.fail("TABLE, VIEW or DATABASE")
-        kinds = [*_SHOWN_OF_TABLE, *_SHOWN]
+        kinds = [*_SHOW_OF_TABLE, *_SHOW_OBJECTS]
         word = self._curr.text if self._curr else ""
         raise self.fail(
             "what to show", hint=suggestion(word, kinds, f"there are {', '.join(kinds)}")
@@ -99,7 +99,7 @@ class StatementParser(CreateParser, AlterParser):
         partition = self.partition() if self.take("PARTITION") else None
         like: str | None = None
         if kind == "tblproperties" and self._match(TokenType.L_PAREN, advance=False):
-            (like,) = self.within(self.option_key)
+            (like,) = self.list_of(self.option_key)
         return nodes.Show(kind=kind, this=table, partition=partition, like=like or self.like())
 
     def describe_statement(self) -> exp.Expression:
@@ -157,7 +157,7 @@ class StatementParser(CreateParser, AlterParser):
         parts = [self.name("sys and the name of a procedure")]
         while self._match(TokenType.DOT):
             parts.append(self.name("the name of a procedure"))
-        arguments = tuple(self.within(self._argument))
+        arguments = tuple(self.list_of(self._argument))
         path = exp.Dot.build(parts) if len(parts) > 1 else parts[0]
         names = [part.name for part in parts]
         name = names[-1].lower()
@@ -189,7 +189,7 @@ class StatementParser(CreateParser, AlterParser):
             columns = ()
         elif self.take("FOR", "COLUMNS"):
             wrapped = self._match(TokenType.L_PAREN, advance=False)
-            names = self.within(self.path) if wrapped else [self.path()]
+            names = self.list_of(self.path) if wrapped else [self.path()]
             while self._match(TokenType.COMMA):
                 names.append(self.path())
             columns = tuple(".".join(name) for name in names)

@@ -100,13 +100,13 @@ class Words(SparkParser):
         """The error for the current token."""
         token = token or self._curr
         text = token.text if token else ""
-        last = token or self._prev
-        column = last.col - (last.end - last.start) if last else 1
+        position = token or self._prev
+        column = position.col - (position.end - position.start) if position else 1
         return SqlError(
             f"expected {expected}",
             detail=f"found `{text}`" if text else "the statement ends here",
             hint=hint,
-            line=last.line if last else 1,
+            line=position.line if position else 1,
             column=max(1, column),
         )
 
@@ -139,9 +139,9 @@ class Words(SparkParser):
         if not self.take(*words):
             raise self.fail(" ".join(words))
 
-    def exists(self, *, wanted: bool = True) -> bool:
-        """Consume IF EXISTS, or where not `wanted` IF NOT EXISTS."""
-        return self.take("IF", "EXISTS") if wanted else self.take("IF", "NOT", "EXISTS")
+    def exists(self, *, affirmative: bool = True) -> bool:
+        """Consume IF EXISTS, or where not `affirmative` IF NOT EXISTS."""
+        return self.take("IF", "EXISTS") if affirmative else self.take("IF", "NOT", "EXISTS")
 
     def name(self, what: str = "a name") -> exp.Identifier:
         """One name, quoted or not."""
@@ -161,10 +161,10 @@ class Words(SparkParser):
 
     def database(self) -> exp.Table:
         """`[catalog.]database`, as a Table without a table's name."""
-        first = self.name("the name of a database")
+        name = self.name("the name of a database")
         if self._match(TokenType.DOT):
-            return exp.Table(db=self.name("the name of a database"), catalog=first)
-        return exp.Table(db=first)
+            return exp.Table(db=self.name("the name of a database"), catalog=name)
+        return exp.Table(db=name)
 
     def path(self) -> tuple[str, ...]:
         """`column[.field…]`."""
@@ -180,7 +180,7 @@ class Words(SparkParser):
             raise self.fail(what)
         return str(literal.this)
 
-    def within(self, item: Callable[[], _T]) -> list[_T]:
+    def list_of(self, item: Callable[[], _T]) -> list[_T]:
         """`(item, item …)`."""
         if not self._match(TokenType.L_PAREN):
             raise self.fail("(")
@@ -196,7 +196,7 @@ class Words(SparkParser):
 
     def options(self) -> OptionPairs:
         """`('key' = 'value', …)`; keys and values may stand without quotes, as in Spark."""
-        return tuple(self.within(self._option))
+        return tuple(self.list_of(self._option))
 
     def _option(self) -> tuple[str, str]:
         key = self.option_key()
@@ -240,7 +240,7 @@ class Words(SparkParser):
 
     def partition(self) -> dict[str, str | None]:
         """`PARTITION (column = value, …)`, after the word."""
-        return dict(self.within(self._partition_value))
+        return dict(self.list_of(self._partition_value))
 
     def _partition_value(self) -> tuple[str, str | None]:
         name = self.name("a partition column").name
