@@ -86,7 +86,7 @@ class ColumnNames:
     typed: Names = dataclasses.field(default_factory=dict)
     texts: Mapping[str, DataType] = dataclasses.field(default_factory=dict)
     dropped: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    heard: Mapping[str, tuple[str, int, int]] = dataclasses.field(default_factory=dict)
+    applied_ddl: Mapping[str, tuple[str, int, int]] = dataclasses.field(default_factory=dict)
     exact: bool = False
 
     @staticmethod
@@ -165,7 +165,7 @@ class ColumnNames:
             return None
         return matches[0] if sum(folded(spelling) == name for spelling in present) == 1 else None
 
-    def now(self, member: str, columns: Collection[str]) -> str:
+    def current_name(self, member: str, columns: Collection[str]) -> str:
         """Current name of a column that the table never had, if it was renamed before."""
         for column, earlier in self.former.items():
             if member in earlier and column not in columns:
@@ -180,7 +180,7 @@ class ColumnNames:
             TYPED_OPTION: _text(self.typed),
             TEXT_OPTION: _text(texts),
             DROPPED_OPTION: _text(self.dropped),
-            HEARD_OPTION: _text(self.heard),
+            HEARD_OPTION: _text(self.applied_ddl),
         }
 
     def renamed(self, old: str, new: str) -> "ColumnNames":
@@ -190,21 +190,23 @@ class ColumnNames:
         typed = {new if name == old else name: names for name, names in self.typed.items()}
         texts = {new if name == old else name: type_ for name, type_ in self.texts.items()}
         dropped = {name: why for name, why in self.dropped.items() if name != new}
-        return ColumnNames({**former, new: earlier}, typed, texts, dropped, self.heard, self.exact)
+        return ColumnNames(
+            {**former, new: earlier}, typed, texts, dropped, self.applied_ddl, self.exact
+        )
 
     def with_former(self, column: str, earlier: str) -> "ColumnNames":
         """After a column was renamed elsewhere."""
         previous = tuple(name for name in self.former.get(column, ()) if name != earlier)
         return dataclasses.replace(self, former={**self.former, column: (earlier, *previous)})
 
-    def with_heard(self, source: str, place: tuple[str, int, int]) -> "ColumnNames":
+    def with_applied(self, source: str, place: tuple[str, int, int]) -> "ColumnNames":
         """After a statement was applied."""
-        return dataclasses.replace(self, heard={**self.heard, source: place})
+        return dataclasses.replace(self, applied_ddl={**self.applied_ddl, source: place})
 
-    def has_heard(self, source: str, place: tuple[str, int, int]) -> bool:
+    def has_applied(self, source: str, place: tuple[str, int, int]) -> bool:
         """Whether a statement was already applied."""
-        last = self.heard.get(source)
-        return last is not None and last[:2] == place[:2] and last[2] >= place[2]
+        last_mark = self.applied_ddl.get(source)
+        return last_mark is not None and last_mark[:2] == place[:2] and last_mark[2] >= place[2]
 
     def without(self, column: str, reason: str) -> "ColumnNames":
         """After a column and its further types were dropped."""
@@ -213,7 +215,7 @@ class ColumnNames:
         texts = {name: type_ for name, type_ in self.texts.items() if name != column}
         removed = dict.fromkeys((column, *self.former.get(column, ())), reason)
         dropped = {**self.dropped, **removed}
-        return ColumnNames(former, typed, texts, dropped, self.heard, self.exact)
+        return ColumnNames(former, typed, texts, dropped, self.applied_ddl, self.exact)
 
     def without_former(self, column: str) -> "ColumnNames":
         """After the source dropped a column that the table keeps: its former names are free."""
@@ -269,13 +271,13 @@ def _parsed(texts: Sequence[str]) -> ColumnNames:
         return ColumnNames()
     try:
         parts = (orjson.loads(text) if text else {} for text in texts)
-        former, typed, changed, dropped, heard = parts
+        former, typed, changed, dropped, applied_ddl = parts
         return ColumnNames(
             {name: tuple(names) for name, names in former.items()},
             {name: tuple(names) for name, names in typed.items()},
             {name: parse_type(text) for name, text in changed.items()},
             dict(dropped),
-            {name: (topic, part, offset) for name, (topic, part, offset) in heard.items()},
+            {name: (topic, part, offset) for name, (topic, part, offset) in applied_ddl.items()},
         )
     except (ValueError, AttributeError, TypeError) as error:
         raise CorruptDataError("a table's column options cannot be read", value=texts) from error

@@ -21,7 +21,7 @@ import msgspec
 from ingest.decode.column_names import folded
 from ingest.decode.events import SourceTable, Target
 from ingest.decode.types.conversions import wire_type
-from ingest.decode.types.exact_numbers import held
+from ingest.decode.types.exact_numbers import is_exact_double
 from ingest.decode.types.semantic_types import Codec, Kind
 from ingest.decode.types.token_values import MEMBERS, NULL
 from storage.format.types.types import DataType
@@ -73,9 +73,9 @@ class RowPlan:
         key: indices of the primary key's columns.
         key_names: members of the primary key's columns.
         index: columns by their members' names.
-        known: names of the columns and of their members: these are not new in an event.
+        column_names: names of the columns and of their members: these are not new in an event.
         null_only: names beyond the columns that appear with null values only.
-        matched: (table, member, column) of columns whose members are spelt differently.
+        case_matches: (table, member, column) of columns whose members are spelt differently.
         decode_row: a row image to its struct.
         decode_key: only the key columns of a row image.
         getters: one per column: row struct to value.
@@ -94,11 +94,11 @@ class RowPlan:
         self.source = source
         self.columns = tuple(columns)
         self.index = {column.member: i for i, column in enumerate(columns)}
-        self.known = frozenset({*self.index, *(column.name for column in columns)})
+        self.column_names = frozenset({*self.index, *(column.name for column in columns)})
         self.key_names = tuple(key_names)
         self.key = tuple(self.index[name] for name in key_names)
         self.null_only = tuple(name for name in dict.fromkeys(null_only) if name not in self.index)
-        self.matched = frozenset(
+        self.case_matches = frozenset(
             (target.identifier, column.renamed, column.name)
             for column in columns
             if column.renamed and folded(column.renamed) == folded(column.name)
@@ -139,7 +139,7 @@ class RowPlan:
         for loose, get in self._numbers:
             token = bytes(get(row) or NULL)
             quoted = loose and token[:1] == b'"'
-            if token != NULL and not quoted and not held(token):
+            if token != NULL and not quoted and not is_exact_double(token):
                 return False
         return True
 

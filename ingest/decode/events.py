@@ -280,8 +280,8 @@ class DecodeResult:
         counts: records by fate: `op.c op.u op.d op.r op.t op.m tombstone heartbeat transaction
             schema_change notification signal unrouted`, and `pending` for row events withheld
             because of a delta. Every record is counted once or is in `bad`.
-        matched: (table, member of events, column) where rows were decoded from a member that is
-            spelt differently from the column.
+        case_matches: (table, member of events, column) where rows were decoded from a member whose
+            name differs from the column's.
         walked: records decoded by the compiled scan (`ingest.decode.json.layout`).
     """
 
@@ -289,5 +289,5 @@ class DecodeResult:
     bad: list[BadRecord]
     deltas: list[SchemaDelta]
     counts: dict[str, int]
-    matched: frozenset[tuple[str, str, str]] = frozenset()
+    case_matches: frozenset[tuple[str, str, str]] = frozenset()
     walked: int = 0

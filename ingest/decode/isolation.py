@@ -72,10 +72,10 @@ def isolated(
         halves = (range(middle), range(middle, len(raw)))
         return united([isolated(decode, attempt, raw.of(half)) for half in halves])
     excluded = set(failing)
-    rest = [at for at in range(len(raw)) if at not in excluded]
+    good_positions = [at for at in range(len(raw)) if at not in excluded]
     parts = [isolated(decode, attempt, raw.of([at])) for at in failing]
-    if rest:
-        parts.append(isolated(decode, attempt, raw.of(rest)))
+    if good_positions:
+        parts.append(isolated(decode, attempt, raw.of(good_positions)))
     return united(parts)
 
 
@@ -94,7 +94,7 @@ def guilty_rows(
     """
     reasons: dict[int, str] = {}
 
-    def tried(low: int, high: int) -> None:
+    def try_range(low: int, high: int) -> None:
         try:
             attempt(low, high)
         except Exception as cause:
@@ -109,12 +109,12 @@ def guilty_rows(
     if not blames_record(error):
         raise error
     try:
-        tried(0, 0)
+        try_range(0, 0)
     except _UnforeseenError:
         raise error from None
     if count == 1:
         return {0: reason_text(error)}
-    positions = failing_positions(tried, count, (_UnforeseenError,))
+    positions = failing_positions(try_range, count, (_UnforeseenError,))
     if not positions or len(positions) == count:
         raise error
     return {at: reasons[at] for at in positions}

@@ -389,7 +389,7 @@ class Outcome:
         self._rows: dict[Target, TargetRows] = {}
         self._by_id: dict[int, tuple[Target, TargetRows]] = {}
         """The same by id, which avoids hashing a schema of many columns."""
-        self._matched: set[tuple[str, str, str]] = set()
+        self._case_matches: set[tuple[str, str, str]] = set()
         self.walked = 0
         self._withheld: dict[int, tuple[Shape, list[int]]] = {}
 
@@ -400,8 +400,8 @@ class Outcome:
     def rows_of(self, plan: RowPlan) -> TargetRows:
         """The collector of a plan's rows, shared by all plans of one target."""
         target = plan.target
-        if plan.matched:
-            self._matched |= plan.matched
+        if plan.case_matches:
+            self._case_matches |= plan.case_matches
         entry = self._by_id.get(id(target))
         if entry is not None:
             return entry[1]
@@ -516,7 +516,7 @@ class Outcome:
             bad=sorted(self._bad, key=lambda record: record.offset),
             deltas=deltas,
             counts=dict(+self._counts),
-            matched=frozenset(self._matched),
+            case_matches=frozenset(self._case_matches),
             walked=self.walked,
         )
 
@@ -531,6 +531,8 @@ def united(results: Sequence[DecodeResult]) -> DecodeResult:
         bad=sorted((bad for result in results for bad in result.bad), key=lambda bad: bad.offset),
         deltas=[delta for result in results for delta in result.deltas],
         counts=dict(counts),
-        matched=frozenset[tuple[str, str, str]]().union(*(result.matched for result in results)),
+        case_matches=frozenset[tuple[str, str, str]]().union(
+            *(result.case_matches for result in results)
+        ),
         walked=sum(result.walked for result in results),
     )

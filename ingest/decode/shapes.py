@@ -589,12 +589,12 @@ class FreshShapes:
     def __init__(self, resolve: Resolver, topic: str) -> None:
         self._resolve = resolve
         self._topic = topic
-        self._seen: dict[int, Shape] = {}
+        self._by_id: dict[int, Shape] = {}
 
     def of(self, shape: Shape) -> Shape:
         """The shape, refreshed."""
-        if id(shape) not in self._seen:
-            self._seen[id(shape)] = shape  # kept alive, so that its id is not reused
+        if id(shape) not in self._by_id:
+            self._by_id[id(shape)] = shape  # kept alive, so that its id is not reused
             shape.refresh(self._resolve(shape.source, self._topic))
         return shape
 

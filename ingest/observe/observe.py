@@ -62,7 +62,7 @@ class Observer:
         self._shown = shown
         self._unfinished: int | None = None  # batch that began here and was not recorded
         self._again = False
-        self._matched: set[tuple[str, str, str]] = set()
+        self._case_matches: set[tuple[str, str, str]] = set()
         configured = settings.metrics
         self.metrics = Metrics(
             clock,
@@ -247,8 +247,8 @@ class Observer:
                 decision.outcome.value,
                 extra={"event": "schema_change", "table": table, "change": decision.text},
             )
-        for match in sorted(set(report.matched) - self._matched):
-            self._matched.add(match)
+        for match in sorted(set(report.case_matches) - self._case_matches):
+            self._case_matches.add(match)
             table, member, column = match
             _LOG.warning(
                 "a column of events is matched to a column with another spelling "

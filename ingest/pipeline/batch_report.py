@@ -216,7 +216,7 @@ class BatchReport:
         schema_verdicts: decisions on requested schema changes, as (table, verdict) pairs.
         parked: tables that this batch parked, as (table, reason) pairs.
         parked_bad: those of them that had too many bad records.
-        matched: (table, field of events, column) for columns matched to another letter case or
+        case_matches: (table, field of events, column) for columns matched to another letter case or
             normal form.
         dead_letters: copies of bad records acknowledged by the dead-letter topic.
         duration_s: whole batch on the driver [s].
@@ -265,7 +265,7 @@ class BatchReport:
     schema_verdicts: tuple[tuple[str, Verdict], ...] = ()
     parked: tuple[tuple[str, str], ...] = ()
     parked_bad: tuple[str, ...] = ()
-    matched: tuple[tuple[str, str, str], ...] = ()
+    case_matches: tuple[tuple[str, str, str], ...] = ()
     dead_letters: int = 0
     duration_s: float = 0.0
     phases: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -440,10 +440,10 @@ def summary(
             for topic, parts in report.span.items()
         },
         skipped_offsets=report.skipped,
-        matched=tuple(
+        case_matches=tuple(
             (name, member, column)
             for name, totals in sorted(report.tables.items())
-            for member, column in sorted(totals.matched)
+            for member, column in sorted(totals.case_matches)
             if name in commits
         ),
         duration_s=seconds,

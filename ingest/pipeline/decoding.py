@@ -215,7 +215,7 @@ class Decoding:
         counts = Counter(result.counts)
         counts.subtract(self._decoder.operation(raw.topic, record) for record in refused)
         bad = sorted([*result.bad, *refused], key=lambda record: record.offset)
-        return DecodeResult(changes, bad, deltas, dict(+counts), result.matched, result.walked)
+        return DecodeResult(changes, bad, deltas, dict(+counts), result.case_matches, result.walked)
 
     def operation(self, topic: str, record: BadRecord) -> str:
         """Return the name under which a record with rows was counted."""
@@ -227,7 +227,7 @@ class Decoding:
             return []
         statements: list[TableDdl] = []
         for event in schema_changes(raw, self._decoder.json_value):
-            place = self._routing.written(event.source)
+            place = self._routing.writable_destination(event.source)
             if place is not None:
                 statements.append(dataclasses.replace(event, target=place.table, owner=place.owner))
         return statements
@@ -245,7 +245,7 @@ class Decoding:
             return truncates
         for at in range(len(raw)):
             source = self._decoder.truncated(raw, at)
-            place = None if source is None else self._routing.written(source)
+            place = None if source is None else self._routing.writable_destination(source)
             if source is None or place is None:
                 continue
             target = self._resolve(source, raw.topic)
@@ -317,7 +317,7 @@ class Decoding:
     def _resolve(self, source: SourceTable, topic: str) -> Target | None:
         if source not in self._resolved:
             destination = self._routing.destination(source)
-            if destination is not None and not destination.own:
+            if destination is not None and not destination.is_own_table:
                 self._tables[source] = destination.table
             self._resolved[source] = self._planned(destination)
         self.sources.setdefault(source, set()).add(topic)
@@ -404,7 +404,7 @@ def _needed_by_deletes(schema: TableSchema) -> frozenset[str]:
 def _refused(destination: Destination) -> Target:
     """Return the target of rows that may not be written; without a table if that is Lakeward's."""
     return Target(
-        "" if destination.own else destination.table,
+        "" if destination.is_own_table else destination.table,
         None,
         evolvable=False,
         refusal=destination.refusal,
@@ -417,10 +417,10 @@ def _unowned(schema: TableSchema, destination: Destination) -> str:
 
     Several names may be replaced by one: only a table that names its source table takes one.
     """
-    if not destination.given or destination.owner or SOURCE_TABLE_OPTION in schema.options:
+    if not destination.original_name or destination.owner or SOURCE_TABLE_OPTION in schema.options:
         return ""
     return (
-        f"{destination.table} stands for {destination.given}, but the table was not made for it: "
+        f"{destination.table} stands for {destination.original_name}, but was not created for it: "
         f"set its option {SOURCE_TABLE_OPTION}, or send the source table elsewhere with `route`"
     )
 

@@ -209,9 +209,9 @@ class MapSide:
         ]
         for change in result.changes:
             self._take_changes(raw, change)
-        for table, member, column in result.matched:
+        for table, member, column in result.case_matches:
             if table in self.report.tables and self._plan.wants(table):
-                self.report.tables[table].matched.add((member, column))
+                self.report.tables[table].case_matches.add((member, column))
         if result.bad:
             self._take_bad(raw, result.bad)
 

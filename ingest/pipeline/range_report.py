@@ -161,7 +161,7 @@ class TableTotals:
     positions: StoredPositions = dataclasses.field(default_factory=dict)
     repeated: int = 0
     event_time_ms: int | None = None
-    matched: set[tuple[str, str]] = dataclasses.field(default_factory=set)
+    case_matches: set[tuple[str, str]] = dataclasses.field(default_factory=set)
 
     def add(self, rows: int, topic: str, min_ts_ms: int | None, max_ts_ms: int | None) -> None:
         """Count one decoded batch."""
@@ -172,7 +172,7 @@ class TableTotals:
         self.rows += other.rows
         self.topics |= other.topics
         self.repeated += other.repeated
-        self.matched |= other.matched
+        self.case_matches |= other.case_matches
         self.reached(other.event_time_ms)
         if other.positions:
             self.positions = merged_positions(self.positions, other.positions)

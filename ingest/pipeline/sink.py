@@ -51,7 +51,7 @@ from ingest.pipeline.quarantine.dead_letters import DeadLetters, copied
 from ingest.pipeline.range_report import RangeReport, TableTotals
 from ingest.pipeline.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
 from ingest.pipeline.truncates import cuts_of, refuse_truncates
-from ingest.schema.own_tables import HistoryEntry, history_rows, history_schema, noted
+from ingest.schema.own_tables import HistoryEntry, history_rows, history_schema, noted_changes
 from ingest.schema.schema_modes import Outcome, Verdict
 from ingest.schema.schema_modes import Verdict as SchemaVerdict
 from ingest.source.control import StopRequested
@@ -102,7 +102,7 @@ class HistoryWriter:
             return []
         entries: dict[tuple[str, int, str], HistoryEntry] = {}
         for name, options in self._book.options().items():
-            for entry in noted(name, options, self._stream):
+            for entry in noted_changes(name, options, self._stream):
                 if entry.batch > last_batch:
                     entries[name, entry.batch, entry.change] = entry
         for name, verdict in verdicts:
@@ -522,7 +522,7 @@ class MicroBatchSink:
                 tables=self._book.schema_ids(),
                 only=tuple(sorted(again)),
                 frozen=dict(frozen),
-                answers=self._book.schemas.answers_given(),
+                answers=self._book.schemas.current_answers(),
                 parked=tuple(sorted({*plan.parked, *parked})),
             )
             second, plan = self._written(frame, rerun)

@@ -98,7 +98,7 @@ def decided(
     if isinstance(decision.action, NewTable) and watermark is not None:
         reason = watermark_refused(decision.action.schema, watermark)
         if reason:
-            return decision.failed(reason)
+            return decision.as_refused(reason)
     return decision
 
 

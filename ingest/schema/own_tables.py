@@ -112,8 +112,8 @@ def _change_rows(
 
 
 def _array(type_: DataType, values: Sequence[object]) -> pa.Array:
-    stored = pa.int64() if type_ == _INSTANT else arrow_type(type_)
-    return pa.array(values, stored).cast(arrow_type(type_))
+    storage_type = pa.int64() if type_ == _INSTANT else arrow_type(type_)
+    return pa.array(values, storage_type).cast(arrow_type(type_))
 
 
 # --- the quarantine
@@ -232,7 +232,9 @@ def with_note(
         mode: of the pipeline.
         verdicts: of the changes made.
     """
-    earlier = [entry.verdict for entry in noted("", options, stream) if entry.batch == batch]
+    earlier = [
+        entry.verdict for entry in noted_changes("", options, stream) if entry.batch == batch
+    ]
     origins: dict[tuple[str, str, int, int], int] = {}
     rows = []
     for item in (*earlier, *verdicts):
@@ -243,7 +245,7 @@ def with_note(
     return orjson.dumps(note).decode()
 
 
-def noted(table: str, options: Mapping[str, str], stream: str) -> list[HistoryEntry]:
+def noted_changes(table: str, options: Mapping[str, str], stream: str) -> list[HistoryEntry]:
     """The changes of a stream that a table's options record."""
     text = options.get(CHANGES_OPTION)
     if not text:
@@ -305,11 +307,11 @@ def _difference(stored_schema: TableSchema, expected_schema: TableSchema) -> str
     owner = stored_schema.options.get(SOURCE_TABLE_OPTION)
     if owner is not None:
         return f"it is filled from source table {owner}"
-    purpose, expected = (
+    purpose, expected_purpose = (
         stored_schema.options.get(OWN_TABLE_OPTION),
         expected_schema.options[OWN_TABLE_OPTION],
     )
-    if purpose not in (None, expected):
+    if purpose not in (None, expected_purpose):
         return f"it is Lakeward's {purpose}"
     if stored_schema.primary_keys != expected_schema.primary_keys:
         return f"its primary key is ({', '.join(stored_schema.primary_keys)})"
@@ -327,7 +329,7 @@ def _root(type_: object) -> object:
     return type_.root if isinstance(type_, AtomicType) else type(type_)
 
 
-def marked(stored_schema: TableSchema, expected_schema: TableSchema) -> tuple[SetOption, ...]:
+def mark_changes(stored_schema: TableSchema, expected_schema: TableSchema) -> tuple[SetOption, ...]:
     """Changes that mark a table of an earlier version as Lakeward's own for every pipeline."""
     if OWN_TABLE_OPTION in stored_schema.options:
         return ()

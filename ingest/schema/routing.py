@@ -40,7 +40,7 @@ _VARYING = re.compile(r"[*+?{\[|^]|\\[dDwWsSbB]")
 _LONGEST = {"database": 213, "table": 255}
 """Longest names of file systems [bytes]; a database is created by a file with a longer name."""
 
-_CUT = 191
+_PREFIX_BYTES = 191
 """Prefix of a longer one that is retained [bytes], before its hash."""
 
 _SOURCE_FIELDS = ("source.server", "source.db", "source.schema", "source.table")
@@ -55,18 +55,18 @@ class Destination:
         owner: owner of a shared table; empty = the source table.
         shard: the column that distinguishes its rows from those of others.
         shard_value: its value.
-        given: the name that the source table or the rule gives, where it is replaced; else empty.
+        original_name: the name from the source table or the rule, where it is replaced; else empty.
         refusal: why nothing may be written there; "" = it may.
-        own: whether it is refused because the table is one of Lakeward's own.
+        is_own_table: whether it is refused because the table is one of Lakeward's own.
     """
 
     table: str
     owner: str = ""
     shard: Shard | None = None
     shard_value: str = ""
-    given: str = ""
+    original_name: str = ""
     refusal: str = ""
-    own: bool = False
+    is_own_table: bool = False
 
     @property
     def constants(self) -> tuple[tuple[str, str], ...]:
@@ -87,13 +87,13 @@ class Routing:
     Attributes:
         routes: in order.
         default_database: of targets and events that name none.
-        own: Lakeward's own tables, and their purposes.
+        own_tables: Lakeward's own tables, and their purposes.
         sanitize: whether names that the table format forbids are replaced.
     """
 
     routes: tuple[Route, ...] = ()
     default_database: str = "lakeward"
-    own: tuple[tuple[str, str], ...] = ()
+    own_tables: tuple[tuple[str, str], ...] = ()
     sanitize: bool = False
 
     def destination(self, source: SourceTable) -> Destination | None:
@@ -107,7 +107,7 @@ class Routing:
                 return self._destination_by(route, match, source)
         return None
 
-    def written(self, source: SourceTable) -> Destination | None:
+    def writable_destination(self, source: SourceTable) -> Destination | None:
         """Where rows of a source table are written; None = nowhere."""
         destination = self.destination(source)
         return None if destination is None or destination.refusal else destination
@@ -115,17 +115,17 @@ class Routing:
     def _destination_by(
         self, route: Route, match: re.Match[str], source: SourceTable
     ) -> Destination:
-        target = _filled(route.sink_table, match, source)
+        target = _expanded(route.sink_table, match, source)
         table = target
         if self.sanitize:  # a dot in one part of the address does not end the database's name
-            table = _filled(route.sink_table, match, source, _sanitized)
+            table = _expanded(route.sink_table, match, source, _sanitized)
         database, dot, name = table.partition(".")
         if not dot:
             database, name = self.default_database, table
         place = self._destination_named(source, database, name, target)
         owner = f"shared: {route.sink_table}" if route.shares else ""
         shard = route.shard
-        value = "" if shard is None else _filled(shard.value, match, source)
+        value = "" if shard is None else _expanded(shard.value, match, source)
         return dataclasses.replace(place, owner=owner, shard=shard, shard_value=value)
 
     def _destination_named(
@@ -135,10 +135,12 @@ class Routing:
         if self.sanitize:
             database, name = _sanitized(database, "database"), _sanitized(name)
         table = f"{database}.{name}"
-        replaced = requested_name if requested_name not in (table, name) else ""
+        original_name = requested_name if requested_name not in (table, name) else ""
         conflict = self._own_refused(source, table)
         refusal = conflict or _name_refused(source, database, name)
-        return Destination(table, given=replaced, refusal=refusal, own=bool(conflict))
+        return Destination(
+            table, original_name=original_name, refusal=refusal, is_own_table=bool(conflict)
+        )
 
     def _own_refused(self, source: SourceTable, table: str) -> str:
         purpose = self._purposes.get(folded(table))
@@ -151,7 +153,7 @@ class Routing:
 
     @functools.cached_property
     def _purposes(self) -> Mapping[str, str]:
-        return {folded(name): purpose for name, purpose in self.own}
+        return {folded(name): purpose for name, purpose in self.own_tables}
 
     @functools.cached_property
     def _patterns(self) -> tuple[re.Pattern[str], ...]:
@@ -197,18 +199,18 @@ class Routing:
         database, _, name = table.partition(".")
         purpose = self._purposes.get(folded(table))
         hint = "name another table"
-        refused = name_refused("database", database) or name_refused("table", name)
+        problem = name_refused("database", database) or name_refused("table", name)
         if purpose is not None:
-            refused = f"this is the name of a table of Lakeward's own ({purpose})"
-        elif refused:
+            problem = f"this is the name of a table of Lakeward's own ({purpose})"
+        elif problem:
             hint = f"{hint}; its name has no blanks at the ends and none of / \\ $ . :"
-        if refused:
+        if problem:
             raise InvalidOptionError(
-                refused, hint=hint, key=f"{key}.sink-table", value=route.sink_table
+                problem, hint=hint, key=f"{key}.sink-table", value=route.sink_table
             )
 
 
-def _filled(
+def _expanded(
     template: str,
     match: re.Match[str],
     source: SourceTable,
@@ -229,23 +231,23 @@ def _filled(
 def _sanitized(name: str, what: str = "table") -> str:
     """A name that the table format allows; one that it allows stays. See the module."""
     if name_refused(what, name):
-        inner = name.strip()
+        trimmed = name.strip()
         ends = len(name) - len(name.lstrip()), len(name) - len(name.rstrip())
-        padded = "_" * ends[0] + inner + "_" * ends[1] if inner else "_" * max(1, len(name))
+        padded = "_" * ends[0] + trimmed + "_" * ends[1] if trimmed else "_" * max(1, len(name))
         name = FORBIDDEN.sub("_", padded)
         name = f"{name}_" if what == "database" and name == SYSTEM_DATABASE else name
     raw = name.encode("utf-8", "surrogatepass")
     if len(raw) <= _LONGEST[what]:
         return name
     digest = hashlib.sha256(raw).hexdigest()[:8]
-    return f"{raw[:_CUT].decode('utf-8', 'ignore')}_{digest}"
+    return f"{raw[:_PREFIX_BYTES].decode('utf-8', 'ignore')}_{digest}"
 
 
 def _name_refused(source: SourceTable, database: str, name: str) -> str:
     for what, part in (("database", database), ("table", name)):
-        if refused := name_refused(what, part):
+        if problem := name_refused(what, part):
             return (
-                f"{refused} by the table format: `{part}`; set `sink.names.sanitize: true`, or "
+                f"{problem} by the table format: `{part}`; set `sink.names.sanitize: true`, or "
                 f"send source table {source.address} to another table with a rule of `route`"
             )
     return ""
@@ -292,31 +294,33 @@ def _check_sharing(route: Route, key: str) -> None:
 def _unreferenced(route: Route) -> str:
     """The pattern without the parts of the address that the name of the target contains."""
     pattern = route.source_table
-    used = {int(match.group(1)) for match in _REFERENCE.finditer(route.sink_table) if match[1]}
-    spans, opened, number = [], [], 0
+    group_numbers = {
+        int(match.group(1)) for match in _REFERENCE.finditer(route.sink_table) if match[1]
+    }
+    spans, open_groups, number = [], [], 0
     for at, char in enumerate(pattern):
         escaped = at > 0 and pattern[at - 1] == "\\"
         if char == "(" and not escaped:
             capturing = pattern[at + 1 : at + 2] != "?" or pattern[at + 1 : at + 4] == "?P<"
             number += capturing
-            opened.append((at, number if capturing else 0))
-        elif char == ")" and not escaped and opened:
-            start, group = opened.pop()
-            if group in used:
+            open_groups.append((at, number if capturing else 0))
+        elif char == ")" and not escaped and open_groups:
+            start, group = open_groups.pop()
+            if group in group_numbers:
                 spans.append((start, at + 1))
-    rest = pattern
+    pattern_rest = pattern
     for start, end in sorted(spans, reverse=True):
-        rest = rest[:start] + rest[end:]
+        pattern_rest = pattern_rest[:start] + pattern_rest[end:]
     names = {
         match.group(2) or "source.table"
         for match in _REFERENCE.finditer(route.sink_table)
         if not match[1]
     }
     if "source.table" in names:
-        rest = rest[: rest.rfind(".")] if "." in rest else ""
+        pattern_rest = pattern_rest[: pattern_rest.rfind(".")] if "." in pattern_rest else ""
         if "source.db" in names:
-            rest = ""
-    return rest
+            pattern_rest = ""
+    return pattern_rest
 
 
 def routing_of(settings: Settings) -> Routing:

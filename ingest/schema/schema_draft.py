@@ -68,7 +68,7 @@ class NewTable:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Refused:
+class Refusal:
     """Nothing can be done."""
 
     reason: str
@@ -89,7 +89,7 @@ class Decision:
         stop: the change for which the stream is to stop before anything is committed.
     """
 
-    action: NewTable | tuple[SchemaChange, ...] | Refused
+    action: NewTable | tuple[SchemaChange, ...] | Refusal
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
@@ -109,7 +109,7 @@ class Decision:
         text = "; ".join(dict.fromkeys(self.reasons))
         return text if len(text) <= _LONGEST_WHY else f"{text[: _LONGEST_WHY - 1]}…"
 
-    def failed(self, reason: str) -> "Decision":
+    def as_refused(self, reason: str) -> "Decision":
         """The decision after its action turned out to be impossible."""
         verdicts = tuple(
             dataclasses.replace(verdict, outcome=Outcome.REFUSED, reason=reason)
@@ -118,7 +118,7 @@ class Decision:
             for verdict in self.verdicts
         )
         return dataclasses.replace(
-            self, action=Refused(reason), reasons=(*self.reasons, reason), verdicts=verdicts
+            self, action=Refusal(reason), reasons=(*self.reasons, reason), verdicts=verdicts
         )
 
 
@@ -137,7 +137,7 @@ class Step:
             self.verdict = dataclasses.replace(self.verdict, new=type_name(type_))
 
 
-def same(names: ColumnNames) -> ColumnNames:
+def unchanged(names: ColumnNames) -> ColumnNames:
     """For steps that change no names."""
     return names
 
@@ -182,7 +182,7 @@ class Draft:
         self._names = ColumnNames.of(existing.options, exact=policy.exact_names)
         self._types: dict[str, DataType] = {f.name: f.type for f in existing.fields}
         self._key = {*existing.primary_keys, *existing.partition_keys}
-        self._called: dict[str, str] = {}
+        self._renames: dict[str, str] = {}
         """Names of columns of the existing schema after the renames of this draft."""
         self._steps: list[Step] = []
         self._step_of: dict[str, Step] = {}
@@ -202,7 +202,7 @@ class Draft:
                 ChangeKind.ADD_COLUMN, column, "", type_, ChangeOrigin("", "", -1, -1)
             )
             verdict = dataclasses.replace(verdict, reason="made by the pipeline")
-        self._steps.append(Step(change, verdict, same))
+        self._steps.append(Step(change, verdict, unchanged))
 
     # --- changes that row events request
 
@@ -231,36 +231,36 @@ class Draft:
     def _union(self, name: str, observed: DataType) -> DataType | None:
         """The type of a column that also holds values of another type; None = there is none."""
         step = self._step_of.get(name)
-        added = step is not None and isinstance(step.change, AddColumn)
-        return (guessed_union if added else union_type)(self._types[name], observed)
+        is_new = step is not None and isinstance(step.change, AddColumn)
+        return (guessed_union if is_new else union_type)(self._types[name], observed)
 
     def _slots(self, delta: SchemaDelta, field: ObservedField) -> tuple[str, ...]:
-        column = self._called.get(field.column, field.column)
+        column = self._renames.get(field.column, field.column)
         if column in self._types and column:
-            first: tuple[str, ...] = (column,)
+            first_slot: tuple[str, ...] = (column,)
         elif field.name in self._types and field.name not in self._names.further:
-            first = (field.name,)
+            first_slot = (field.name,)
         else:  # a name that is a former one since this draft
             names = {*self._existing.field_names} - {*delta.lacks}
-            present = {self._called.get(name, name) for name in names}
+            present = {self._renames.get(name, name) for name in names}
             present |= {observed.name for observed in delta.fields}
             return self._names.slots(field.name, self._types, present)
-        further = self._names.typed.get(first[0] if first else field.name, ())
-        return first + tuple(name for name in further if name in self._types)
+        further = self._names.typed.get(first_slot[0] if first_slot else field.name, ())
+        return first_slot + tuple(name for name in further if name in self._types)
 
     def _fix(self, field: ObservedField) -> None:
         self._fixed[field.name, type_name(nullable(field.type))] = None
 
     def _add(self, field: ObservedField, origin: ChangeOrigin) -> None:
         kind = ChangeKind.ADD_COLUMN
-        field = dataclasses.replace(field, name=self._names.now(field.name, self._types))
+        field = dataclasses.replace(field, name=self._names.current_name(field.name, self._types))
         if field.name in self._types:
             return  # another shape of the batch has just added it
         verdict = verdict_of(kind, field.name, "", type_name(field.type), origin)
-        dropped = self._names.dropped.get(self._spelt(field.name, self._names.dropped))
-        if dropped is not None:
+        why_dropped = self._names.dropped.get(self._spelt(field.name, self._names.dropped))
+        if why_dropped is not None:
             self._ignored[field.name] = None
-            self._record(verdict, Outcome.IGNORED, dropped)
+            self._record(verdict, Outcome.IGNORED, why_dropped)
             return
         decision = self._policy.decide(kind)
         if decision is PolicyDecision.STOP:
@@ -269,7 +269,7 @@ class Draft:
             self._ignored[field.name] = None
             self._record(verdict, Outcome.IGNORED, self._policy.why_kept(kind))
         elif self._is_free(field.name):
-            self._add_column(field.name, field.type, verdict, same)
+            self._add_column(field.name, field.type, verdict, unchanged)
         else:
             self._add_further(
                 field.name, field.name, field, verdict, "another column has that name"
@@ -321,13 +321,13 @@ class Draft:
             self._types[name] = union
         else:
             self._types[name] = union
-            self._step(Step(UpdateType(name, union), verdict, same), name)
+            self._step(Step(UpdateType(name, union), verdict, unchanged), name)
 
     def _kept_type(self, field: ObservedField, name: str, verdict: Verdict) -> None:
         """The column could be widened but may not be."""
         why = self._policy.why_kept(verdict.kind)
         handling = self._policy.incompatible
-        if handling is Incompatible.FAIL and self._policy.wanted is not None:
+        if handling is Incompatible.FAIL and self._policy.incompatible_rule is not None:
             self._record_stop(verdict, f"{why}; on.incompatible is fail")
         elif handling is Incompatible.TABLE:
             self._record_parked(verdict, why)
@@ -346,9 +346,9 @@ class Draft:
 
     def _incompatible(self, field: ObservedField, name: str, origin: ChangeOrigin) -> None:
         kind = ChangeKind.ALTER_COLUMN_TYPE
-        now, observed = self._types[name], field.type
-        verdict = verdict_of(kind, name, type_name(now), type_name(observed), origin)
-        why = f"{type_name(now)} cannot become {type_name(observed)}"
+        current, observed = self._types[name], field.type
+        verdict = verdict_of(kind, name, type_name(current), type_name(observed), origin)
+        why = f"{type_name(current)} cannot become {type_name(observed)}"
         decision, handling = self._policy.decide(kind), self._policy.incompatible
         if decision is PolicyDecision.STOP:
             self._record_stop(verdict, "schema.change.behavior is exception")
@@ -363,7 +363,7 @@ class Draft:
         elif handling in (Incompatible.NEW_COLUMN, Incompatible.STRING) and self._may_add():
             self._add_beside(field, name, verdict, why)
         elif handling is Incompatible.FAIL and (
-            decision is PolicyDecision.MAKE or self._policy.wanted
+            decision is PolicyDecision.MAKE or self._policy.incompatible_rule
         ):
             self._record_stop(verdict, why)
         else:
@@ -387,17 +387,17 @@ class Draft:
         verdict = dataclasses.replace(verdict, new=type_name(STRING))
         if is_text(earlier):  # the column is text already: values of the other type are added
             earlier = nullable(field.type)
-        changed = dataclasses.replace(STRING, nullable=self._types[name].nullable)
-        change: SchemaChange = UpdateType(name, changed)
-        self._types[name] = changed
+        text_type = dataclasses.replace(STRING, nullable=self._types[name].nullable)
+        change: SchemaChange = UpdateType(name, text_type)
+        self._types[name] = text_type
         self._names = self._names.with_text(name, earlier)
         self._step(Step(change, verdict, lambda names: names.with_text(name, earlier)), name)
 
     def _add_beside(self, field: ObservedField, name: str, verdict: Verdict, reason: str) -> None:
-        added = dataclasses.replace(
+        addition = dataclasses.replace(
             verdict, kind=ChangeKind.ADD_COLUMN, old="", new=type_name(field.type)
         )
-        self._add_further(name, name, field, added, reason)
+        self._add_further(name, name, field, addition, reason)
 
     # --- what the source's DDL says
 
@@ -405,9 +405,9 @@ class Draft:
         """Apply a statement of the source; one that was applied before changes nothing."""
         origin = ChangeOrigin(event.source.address, event.topic, event.partition, event.offset)
         mark = (event.topic, event.partition, event.offset)
-        if self._names.has_heard(origin.source, mark):
+        if self._names.has_applied(origin.source, mark):
             return
-        before = len(self._steps)
+        step_count = len(self._steps)
         if event.changes.swaps and self._swap(event, origin):
             return
         for old, new in event.changes.renamed:
@@ -416,15 +416,15 @@ class Draft:
             self.drop(spelt(name, self._types), origin, shared=bool(event.owner))
         for name in event.columns:
             self.restore(name)
-        if len(self._steps) > before:
-            self._change_names(lambda names: names.with_heard(origin.source, mark))
+        if len(self._steps) > step_count:
+            self._change_names(lambda names: names.with_applied(origin.source, mark))
 
     def skip_ddl(self, event: TableDdl) -> None:
         """Take a statement and all before it as applied, without applying them."""
         mark = (event.topic, event.partition, event.offset)
         address = event.source.address
-        if not self._names.has_heard(address, mark):
-            self._change_names(lambda names: names.with_heard(address, mark))
+        if not self._names.has_applied(address, mark):
+            self._change_names(lambda names: names.with_applied(address, mark))
 
     def _swap(self, event: TableDdl, origin: ChangeOrigin) -> bool:
         """Columns swap names: rows before and after the statement look the same."""
@@ -470,8 +470,8 @@ class Draft:
             self._record(verdict, Outcome.REFUSED, f"the table has a column {new} already")
         else:
             self._types = {new if n == old else n: t for n, t in self._types.items()}
-            self._called = {n: new if c == old else c for n, c in self._called.items()}
-            self._called.setdefault(old, new)
+            self._renames = {n: new if c == old else c for n, c in self._renames.items()}
+            self._renames.setdefault(old, new)
             self._key = {new if name == old else name for name in self._key}
             self._names = self._names.renamed(old, new)
             self._step(
@@ -500,7 +500,7 @@ class Draft:
             self._keep(name, verdict, "lenient keeps the column; new rows have null")
         else:
             for further in self._names.typed.get(name, ()):
-                self._drop(further, verdict, same)
+                self._drop(further, verdict, unchanged)
             self._drop(name, verdict, lambda names: names.without(name, why))
             self._names = self._names.without(name, why)
 
@@ -525,9 +525,9 @@ class Draft:
 
     def restore(self, name: str) -> None:
         """The source has a dropped column again: rows may contain it."""
-        dropped = self._spelt(name, self._names.dropped)
-        if dropped in self._names.dropped:
-            self._change_names(lambda names: names.with_column(dropped))
+        column = self._spelt(name, self._names.dropped)
+        if column in self._names.dropped:
+            self._change_names(lambda names: names.with_column(column))
 
     def _spelt(self, name: str, names: Iterable[str]) -> str:
         return name if self._names.exact else spelt(name, names)

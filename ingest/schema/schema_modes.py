@@ -31,7 +31,7 @@ __all__ = [
     "PolicyDecision",
     "Verdict",
     "change_policy",
-    "stopped",
+    "stop_error",
     "type_requests_of",
 ]
 
@@ -124,13 +124,13 @@ class ChangePolicy:
     Attributes:
         mode: of the pipeline.
         kinds: of changes that are applied if the mode allows.
-        wanted: how types that do not convert are handled; None = not set by the rules.
+        incompatible_rule: how types that do not convert are handled; None = not set by the rules.
         exact_names: whether a column that is spelt in another case is another column.
     """
 
     mode: Mode = Mode.LENIENT
     kinds: frozenset[ChangeKind] = frozenset(ChangeKind) - _DESTRUCTIVE
-    wanted: Incompatible | None = None
+    incompatible_rule: Incompatible | None = None
     exact_names: bool = False
 
     @staticmethod
@@ -152,18 +152,21 @@ class ChangePolicy:
         excluded = frozenset(ChangeKind(name) for name in exclude)
         handling = None if incompatible is None else Incompatible(incompatible)
         return ChangePolicy(
-            mode=behavior, kinds=included - excluded, wanted=handling, exact_names=exact_names
+            mode=behavior,
+            kinds=included - excluded,
+            incompatible_rule=handling,
+            exact_names=exact_names,
         )
 
     @property
     def incompatible(self) -> Incompatible:
         """Handling of a type that does not convert."""
-        return self.wanted or _DEFAULTS.get(self.mode, Incompatible.ROWS)
+        return self.incompatible_rule or _DEFAULTS.get(self.mode, Incompatible.ROWS)
 
     @property
     def takes_text(self) -> bool:
         """Whether a column becomes STRING because the source's did: nothing is lost by it."""
-        return self.wanted is None and self.mode in (Mode.EVOLVE, Mode.TRY_EVOLVE)
+        return self.incompatible_rule is None and self.mode in (Mode.EVOLVE, Mode.TRY_EVOLVE)
 
     def decide(self, kind: ChangeKind) -> PolicyDecision:
         """The decision on a change of that kind.
@@ -198,7 +201,7 @@ def change_policy(settings: Settings, table: str) -> ChangePolicy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answers:
-    """Of one table.
+    """Decisions on the source columns of one table.
 
     Attributes:
         ignored: columns of the source that are left out of rows.
@@ -217,7 +220,7 @@ class Answers:
 
 
 class AnswerBook:
-    """The answers of all tables."""
+    """The decisions for all tables."""
 
     def __init__(self) -> None:
         self._answers: dict[str, Answers] = {}
@@ -234,8 +237,8 @@ class AnswerBook:
         answers = Answers() if changed else self._answers.get(name, Answers())
         self._answers[name] = answers.and_also(ignored, fixed)
 
-    def given(self) -> dict[str, Answers]:
-        """All of them, for further runs of the same batch."""
+    def current(self) -> dict[str, Answers]:
+        """All answers, for further runs of the same batch."""
         return {name: answers for name, answers in self._answers.items() if answers}
 
     def lasting(self, options: Mapping[str, Mapping[str, str]]) -> dict[str, Answers]:
@@ -244,9 +247,9 @@ class AnswerBook:
         A dropped column may exist again, which each batch determines.
         """
         lasting: dict[str, Answers] = {}
-        for name, answers in self.given().items():
-            dropped = ColumnNames.of(options.get(name, {})).dropped
-            lasting[name] = Answers(answers.ignored.difference(dropped), answers.fixed)
+        for name, answers in self.current().items():
+            dropped_columns = ColumnNames.of(options.get(name, {})).dropped
+            lasting[name] = Answers(answers.ignored.difference(dropped_columns), answers.fixed)
         return {name: answers for name, answers in lasting.items() if answers}
 
 
@@ -265,7 +268,7 @@ class AppliedChanges:
     verdicts: tuple[tuple[str, Verdict], ...] = ()
 
 
-def stopped(table: str, verdict: Verdict) -> SchemaStopError:
+def stop_error(table: str, verdict: Verdict) -> SchemaStopError:
     """The error that ends the stream before anything of the batch is committed."""
     return SchemaStopError(
         "a schema change stops the stream",
@@ -285,4 +288,4 @@ def type_requests_of(policy: ChangePolicy) -> TypeRequests:
     Types that events declare are changes of the source's schema. A single deviating value of an
     event that declares none is a change only if the table's rules say so.
     """
-    return TypeRequests.DECLARED if policy.wanted is None else TypeRequests.ALL
+    return TypeRequests.DECLARED if policy.incompatible_rule is None else TypeRequests.ALL

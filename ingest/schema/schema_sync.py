@@ -33,7 +33,7 @@ from ingest.schema.schema_draft import (
     Decision,
     Draft,
     NewTable,
-    Refused,
+    Refusal,
     verdict_of,
 )
 from ingest.schema.schema_modes import (
@@ -77,7 +77,7 @@ from storage.table.bucket_mode import require_buckets
 __all__ = [
     "Decision",
     "NewTable",
-    "Refused",
+    "Refusal",
     "TableRules",
     "fixed_buckets",
     "moving_partitions",
@@ -161,27 +161,33 @@ class TableRules:
         options = {HIDDEN_OPTION: hidden_to_text(shape.hidden)} if shape.hidden else {}
         return options | ({KEY_OPTION: json.dumps(recipe, sort_keys=True)} if recipe else {})
 
-    def wanted(self, existing: TableSchema, deltas: Sequence[SchemaDelta]) -> ExpectedFields:
+    def expected_fields(
+        self, existing: TableSchema, deltas: Sequence[SchemaDelta]
+    ) -> ExpectedFields:
         """Translate deltas of an existing table, and add the columns of the pipeline."""
         if self.rule.empty:
             return ExpectedFields(tuple(deltas))
-        return TableRules(present_rule(self.rule, existing), self.zone)._expected(existing, deltas)
+        return TableRules(present_rule(self.rule, existing), self.zone)._translated(
+            existing, deltas
+        )
 
-    def _expected(self, existing: TableSchema, deltas: Sequence[SchemaDelta]) -> ExpectedFields:
+    def _translated(self, existing: TableSchema, deltas: Sequence[SchemaDelta]) -> ExpectedFields:
         previous = hidden_from_text(existing.options.get(HIDDEN_OPTION, ""))
         hidden, reasons = dict(previous), list[str]()
         table_deltas = tuple(
-            dataclasses.replace(delta, fields=self._shown(delta.fields, existing, hidden, reasons))
+            dataclasses.replace(
+                delta, fields=self._in_table(delta.fields, existing, hidden, reasons)
+            )
             for delta in deltas
         )
         changes: list[SchemaChange] = []
         if hidden != previous:
             changes.append(SetOption(HIDDEN_OPTION, hidden_to_text(hidden)))
-        missing = self._missing_columns(existing, hidden)
-        changes += [AddColumn(name, nullable(type_)) for name, type_ in missing]
+        missing_columns = self._missing_columns(existing, hidden)
+        changes += [AddColumn(name, nullable(type_)) for name, type_ in missing_columns]
         return ExpectedFields(table_deltas, tuple(changes), tuple(reasons))
 
-    def _shown(
+    def _in_table(
         self,
         fields: Sequence[ObservedField],
         existing: TableSchema,
@@ -189,20 +195,20 @@ class TableRules:
         reasons: list[str],
     ) -> tuple[ObservedField, ...]:
         """Fields as in the table; adds to `hidden_types`."""
-        needed = wanted_columns(self.rule)
+        needed_columns = wanted_columns(self.rule)
         columns: list[ObservedField] = []
         for field in fields:
             try:
-                stored = stored_type(self.rule, field.name, field.type)
+                stored_as = stored_type(self.rule, field.name, field.type)
             except InvalidRequestError as error:
                 reasons.append(f"column {field.name}: {error}")
                 continue
-            if stored is None and field.name not in needed:
+            if stored_as is None and field.name not in needed_columns:
                 continue
-            if stored is None or nullable(stored) != nullable(field.type):
+            if stored_as is None or nullable(stored_as) != nullable(field.type):
                 _hide(field, existing, hidden_types, reasons)
-            if stored is not None:
-                columns.append(dataclasses.replace(field, type=nullable(stored)))
+            if stored_as is not None:
+                columns.append(dataclasses.replace(field, type=nullable(stored_as)))
         return tuple(columns)
 
     def _missing_columns(
@@ -282,12 +288,12 @@ def reconcile(
         return Decision(())
     if ddl:  # with several shapes, the later ones are reported again when the table exists
         ordered = ordered[:1]
-    creation = _created(
+    creation = _creation_decision(
         ordered, policy, table_properties, primary_key, rules, appends, ordering, now_ms
     )
     creation = _aware(creation, policy, ddl, now_ms)
     outcome = Outcome.APPLIED if isinstance(creation.action, NewTable) else Outcome.REFUSED
-    verdict = _creation(creation.action, outcome, "; ".join(creation.reasons), ordered[0])
+    verdict = _creation_verdict(creation.action, outcome, "; ".join(creation.reasons), ordered[0])
     return dataclasses.replace(creation, verdicts=(verdict,))
 
 
@@ -316,20 +322,20 @@ def _aware(
     return dataclasses.replace(creation, action=NewTable(dataclasses.replace(schema, id=0)))
 
 
-def _creation(
-    action: NewTable | tuple[SchemaChange, ...] | Refused,
+def _creation_verdict(
+    action: NewTable | tuple[SchemaChange, ...] | Refusal,
     outcome: Outcome,
     reason: str,
-    first: SchemaDelta,
+    delta: SchemaDelta,
 ) -> Verdict:
-    columns = action.schema.fields if isinstance(action, NewTable) else first.fields
-    new = ", ".join(f"{column.name} {type_name(column.type)}" for column in columns)
-    verdict = verdict_of(ChangeKind.CREATE_TABLE, "", "", new, ChangeOrigin.of(first))
+    columns = action.schema.fields if isinstance(action, NewTable) else delta.fields
+    fields = ", ".join(f"{column.name} {type_name(column.type)}" for column in columns)
+    verdict = verdict_of(ChangeKind.CREATE_TABLE, "", "", fields, ChangeOrigin.of(delta))
     return dataclasses.replace(verdict, outcome=outcome, reason=reason)
 
 
-def _created(
-    ordered: Sequence[SchemaDelta],
+def _creation_decision(
+    deltas: Sequence[SchemaDelta],
     policy: ChangePolicy,
     table_properties: Mapping[str, str] | None,
     primary_key: Sequence[str],
@@ -341,27 +347,27 @@ def _created(
     if policy.decide(ChangeKind.CREATE_TABLE) is not PolicyDecision.MAKE:
         return _refusal(policy.why_kept(ChangeKind.CREATE_TABLE))
     if not policy.exact_names:
-        ordered = _spelt_alike(ordered)
-        names = {field.name for delta in ordered for field in delta.fields}
+        deltas = _spelt_alike(deltas)
+        names = {field.name for delta in deltas for field in delta.fields}
         primary_key = [spelt(name, names) for name in primary_key]
     options = {
         **_DEFAULT_OPTIONS,
         **(table_properties or {}),
-        SOURCE_TABLE_OPTION: _owner(ordered[0]),
+        SOURCE_TABLE_OPTION: _owner(deltas[0]),
     }
-    if appends and not (primary_key or ordered[0].primary_key) and "bucket-key" not in options:
+    if appends and not (primary_key or deltas[0].primary_key) and "bucket-key" not in options:
         options["bucket"] = "-1"
     positions: list[tuple[str, DataType]] = []
     if ordering == SOURCE:
-        reason = _unordered(ordered, options)
+        reason = _unordered(deltas, options)
         if reason:
             return _refusal(reason)
-        options |= position_options(ordered[0].position)
-        positions = position_columns(ordered[0].position)
+        options |= position_options(deltas[0].position)
+        positions = position_columns(deltas[0].position)
     if not policy.exact_names:
-        ordered, twins = _kept_apart(ordered, primary_key or ordered[0].primary_key)
+        deltas, twins = _distinct_names(deltas, primary_key or deltas[0].primary_key)
         options |= {key: text for key, text in twins.options().items() if text}
-    decision = _create(ordered, options, tuple(primary_key), rules, positions, now_ms, appends)
+    decision = _create(deltas, options, tuple(primary_key), rules, positions, now_ms, appends)
     if isinstance(decision.action, NewTable):
         reason = ordering_refused(decision.action.schema, ordering)
         return _refusal(reason) if reason else decision
@@ -373,18 +379,18 @@ def _spelt_alike(deltas: Sequence[SchemaDelta]) -> list[SchemaDelta]:
 
     Not where one shape has both: there they are two columns.
     """
-    apart = {
+    ambiguous = {
         folded(names[0])
         for delta in deltas
         for names in alike(field.name for field in delta.fields)
     }
-    first: dict[str, str] = {}
+    first_spelling: dict[str, str] = {}
     for delta in deltas:
         for field in delta.fields:
-            first.setdefault(folded(field.name), field.name)
+            first_spelling.setdefault(folded(field.name), field.name)
 
     def name(alias: str) -> str:
-        return alias if folded(alias) in apart else first.get(folded(alias), alias)
+        return alias if folded(alias) in ambiguous else first_spelling.get(folded(alias), alias)
 
     return [
         dataclasses.replace(
@@ -396,7 +402,7 @@ def _spelt_alike(deltas: Sequence[SchemaDelta]) -> list[SchemaDelta]:
     ]
 
 
-def _kept_apart(
+def _distinct_names(
     deltas: Sequence[SchemaDelta], key: Sequence[str]
 ) -> tuple[list[SchemaDelta], ColumnNames]:
     """Shapes in which columns that differ in case alone have names that engines distinguish.
@@ -407,19 +413,19 @@ def _kept_apart(
     names = ColumnNames()
     columns = dict.fromkeys((*key, *(field.name for delta in deltas for field in delta.fields)))
     targets: list[str] = []
-    called: dict[str, str] = {}
+    target_of: dict[str, str] = {}
     for name in columns:
-        called[name] = name
+        target_of[name] = name
         if folded(name) in map(folded, targets):
-            called[name] = free_name(name, [*columns, *targets])
-            names = names.with_further(name, called[name])
-        targets.append(called[name])
+            target_of[name] = free_name(name, [*columns, *targets])
+            names = names.with_further(name, target_of[name])
+        targets.append(target_of[name])
     if not names.typed:
         return list(deltas), names
     shapes = [
         dataclasses.replace(
             delta,
-            fields=tuple(dataclasses.replace(f, name=called[f.name]) for f in delta.fields),
+            fields=tuple(dataclasses.replace(f, name=target_of[f.name]) for f in delta.fields),
         )
         for delta in deltas
     ]
@@ -450,10 +456,10 @@ def _create(
     now_ms: int,
     appends: bool,
 ) -> Decision:
-    first = deltas[0]
-    own_deltas = [delta for delta in deltas if _owner(delta) == _owner(first)]
+    first_delta = deltas[0]
+    own_deltas = [delta for delta in deltas if _owner(delta) == _owner(first_delta)]
     reasons = _foreign(deltas, options[SOURCE_TABLE_OPTION])
-    key = primary_key or first.primary_key
+    key = primary_key or first_delta.primary_key
     other_keys = {delta.primary_key for delta in own_deltas} - {key}
     if other_keys and not primary_key:
         keys = " and ".join(sorted(", ".join(key_columns) for key_columns in {key, *other_keys}))
@@ -462,7 +468,7 @@ def _create(
     for delta in own_deltas:
         for field in delta.fields:
             reasons += _unite(columns, field.name, nullable(field.type))
-    columns |= dict.fromkeys((name for name, _ in first.constants), STRING)
+    columns |= dict.fromkeys((name for name, _ in first_delta.constants), STRING)
     columns |= dict(transform_columns)
     try:
         shape = rules.shape(list(columns.items()), key)
@@ -498,7 +504,7 @@ def _unwritable(schema: TableSchema, appends: bool) -> str:
 
 
 def _refusal(reason: str) -> Decision:
-    return Decision(Refused(reason), (reason,))
+    return Decision(Refusal(reason), (reason,))
 
 
 def _owner(delta: SchemaDelta) -> str:
@@ -532,7 +538,7 @@ def _change(
     owner = existing.options.get(SOURCE_TABLE_OPTION, _owner(deltas[0]) if deltas else "")
     own_deltas = [delta for delta in deltas if is_owner(existing, delta.source, delta.owner)]
     reasons = _foreign([delta for delta in deltas if delta not in own_deltas], owner)
-    target = rules.wanted(existing, own_deltas)
+    target = rules.expected_fields(existing, own_deltas)
     reasons += [*target.reasons, *([reserved] if reserved else [])]
     draft = Draft(existing, policy)
     for event in ddl:
@@ -548,5 +554,5 @@ def _change(
     reasons += decision.reasons
     action = decision.action
     if not action and reasons:
-        action = Refused("; ".join(reasons))
+        action = Refusal("; ".join(reasons))
     return dataclasses.replace(decision, action=action, reasons=tuple(reasons))

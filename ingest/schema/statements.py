@@ -50,7 +50,7 @@ class DdlLog:
         self._read_once = False
         self._events: dict[SourceTable, dict[tuple[str, int, int], TableDdl]] = {}
         self._backlog_ends: dict[tuple[str, int], int] = {}
-        self._last: dict[tuple[str, int], int] = {}
+        self._last_offsets: dict[tuple[str, int], int] = {}
 
     def read(self) -> None:
         """Read new statements of the topic.
@@ -62,7 +62,9 @@ class DdlLog:
             self.take(schema_changes(raw, self._value))
         if not self._read_once:
             self._read_once = True
-            self._backlog_ends = {position: offset + 1 for position, offset in self._last.items()}
+            self._backlog_ends = {
+                position: offset + 1 for position, offset in self._last_offsets.items()
+            }
 
     def close(self) -> None:
         """Release the client."""
@@ -73,7 +75,9 @@ class DdlLog:
         for event in events:
             position = (event.topic, event.partition, event.offset)
             self._events.setdefault(event.source, {})[position] = event
-            self._last[position[:2]] = max(event.offset, self._last.get(position[:2], 0))
+            self._last_offsets[position[:2]] = max(
+                event.offset, self._last_offsets.get(position[:2], 0)
+            )
 
     def began_at(self, position: tuple[str, int]) -> int:
         """The offset at which a topic and partition ended when it was read first."""
@@ -186,7 +190,7 @@ class Statements:
         return statements
 
     def _counts(self, event: TableDdl, options: Mapping[str, str] | None) -> bool:
-        if options is None or event.source.address in ColumnNames.of(options).heard:
+        if options is None or event.source.address in ColumnNames.of(options).applied_ddl:
             return True
         position = (event.topic, event.partition)
         if position not in self._since and self._log is not None:

@@ -17,7 +17,7 @@ from ingest.decode.schema_change_events import TableDdl
 from ingest.errors import blames_record
 from ingest.schema.new_tables import decided, log_notes
 from ingest.schema.own_tables import CHANGES_OPTION, with_note
-from ingest.schema.schema_modes import AnswerBook, Answers, AppliedChanges, Outcome, stopped
+from ingest.schema.schema_modes import AnswerBook, Answers, AppliedChanges, Outcome, stop_error
 from ingest.schema.schema_sync import Decision, NewTable, Refused
 from ingest.schema.statements import Statements
 from ingest.source.position.ordered_tables import EPOCHS_OPTION, added_epochs
@@ -94,7 +94,7 @@ class SchemaApplier:
         for name in sorted(decisions):
             stop = decisions[name].stop
             if stop is not None:
-                raise stopped(name, stop)
+                raise stop_error(name, stop)
         return self._all_done(
             {name: self._apply(name, decisions[name], batch) for name in sorted(decisions)}
         )
@@ -114,9 +114,9 @@ class SchemaApplier:
             ),
         )
 
-    def answers_given(self) -> dict[str, Answers]:
+    def current_answers(self) -> dict[str, Answers]:
         """Decisions about shapes that no schema covers, by table."""
-        return self._answers.given()
+        return self._answers.current()
 
     def lasting_answers(self) -> dict[str, Answers]:
         """Decisions that hold for the next batch, too."""
@@ -155,14 +155,14 @@ class SchemaApplier:
             return decision, self._carried_out(name, decision, batch)
         except InvalidRequestError as error:
             _LOG.warning("table refused", extra={"table": name, "reason": str(error)})
-            return decision.failed(str(error)), ()
+            return decision.as_refused(str(error)), ()
         except (CorruptDataError, NotFoundError) as error:
             return dataclasses.replace(decision, parked=reason_of(error)), ()
         except Exception as error:
             if not blames_record(error):
                 raise
             _LOG.exception("unexpected error in a schema change", extra={"table": name})
-            return decision.failed(reason_text(error)), ()
+            return decision.as_refused(reason_text(error)), ()
 
     def _carried_out(self, name: str, decision: Decision, batch: int) -> tuple[str, ...]:
         verdicts = [verdict for verdict in decision.verdicts if verdict.outcome is Outcome.APPLIED]

@@ -17,7 +17,7 @@ from ingest.config.settings import Settings
 from ingest.schema.event_time import watermark_of
 from ingest.schema.own_tables import (
     history_schema,
-    marked,
+    mark_changes,
     missing_columns,
     quarantine_schema,
     require_own_table,
@@ -136,7 +136,10 @@ class TableRegistry:
             self._create(self.quarantine, schema)
         table = self.catalog.table(self.quarantine)
         require_own_table(self.quarantine, table.schema, schema)
-        edits: list[SchemaChange] = [*missing_columns(table.schema), *marked(table.schema, schema)]
+        edits: list[SchemaChange] = [
+            *missing_columns(table.schema),
+            *mark_changes(table.schema, schema),
+        ]
         if edits:
             table.alter(edits)
 
@@ -146,7 +149,7 @@ class TableRegistry:
             return
         table, schema = self.catalog.table(self.history), history_schema(self._clock.now_ms())
         require_own_table(self.history, table.schema, schema)
-        if edits := marked(table.schema, schema):
+        if edits := mark_changes(table.schema, schema):
             table.alter(edits)
 
     def _create(self, name: str, schema: TableSchema) -> None:

@@ -423,7 +423,7 @@ def decoded(
             tables=book.schema_ids(),
             parked=tuple(sorted(book.parking.parked())),
             frozen=dict(frozen),
-            answers=book.schemas.answers_given() if run else book.schemas.lasting_answers(),
+            answers=book.schemas.current_answers() if run else book.schemas.lasting_answers(),
             unwritable=tuple(unwritable),
         )
         decoding.use(plan)

@@ -33,7 +33,7 @@ from storage.format.avro.columns import Leaf, ListNode, MapNode, Node, RowNode
 from storage.format.avro.schema import INTEGERS, kind_of, nullable, width_of
 from storage.format.types.types import ArrayType, AtomicType, MapType, RowType, TypeRoot
 
-_ANY = AtomicType(TypeRoot.BIGINT)
+_PLACEHOLDER_TYPE = AtomicType(TypeRoot.BIGINT)
 """Nodes name a Paimon type for the reader of data files; it is ignored here."""
 
 _SIGN_BIT = np.uint64(1)
@@ -66,11 +66,13 @@ class NodeMaker:
                     row.children[field["name"]] = self.node(field["type"])
             return row
         if kind == "array":
-            return ListNode(index, ArrayType(_ANY), self.node(inner["items"]))
+            return ListNode(index, ArrayType(_PLACEHOLDER_TYPE), self.node(inner["items"]))
         if kind == "map":
             key, value = self.node("string"), self.node(inner["values"])
-            return MapNode(index, MapType(_ANY, _ANY), key, value)
-        return Leaf(index, "int" if kind == "enum" else kind, "", _ANY, width_of(inner))
+            return MapNode(index, MapType(_PLACEHOLDER_TYPE, _PLACEHOLDER_TYPE), key, value)
+        return Leaf(
+            index, "int" if kind == "enum" else kind, "", _PLACEHOLDER_TYPE, width_of(inner)
+        )
 
 
 # --- natural types

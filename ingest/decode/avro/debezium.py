@@ -40,7 +40,7 @@ from ingest.decode.avro.writer_schemas import (
     usual_subject,
 )
 from ingest.decode.decode_plan import RowPlan
-from ingest.decode.dialects.recognition import said_of_text
+from ingest.decode.dialects.recognition import text_format_hint
 from ingest.decode.events import DecodeResult, EventRefusedError, Resolver, SourceTable
 from ingest.decode.json.debezium_json import ENVELOPE_MEMBERS, DebeziumJson, truncated_table
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
@@ -264,7 +264,7 @@ _CHUNK_BYTES = 64 << 20
 """Of events decoded in step: they are joined, and addressed by eight-byte offsets."""
 
 _DELETE, _UPDATE = ord("d"), ord("u")
-_NONE = np.zeros(0, np.int64)
+_NO_POSITIONS = np.zeros(0, np.int64)
 _ROW_OPS = np.zeros(256, np.bool_)
 _ROW_OPS[list(b"cru")] = True
 
@@ -372,8 +372,8 @@ class _Decoding:
             self._chunk(start, min(start + _CHUNK, len(self._raw)))
         results = [self._as_json(self._undecoded)]
         results.append(self._as_json(self._refused_waiting(results[0])))
-        noted = [dataclasses.replace(result, bad=[]) for result in results]
-        return united([self._outcome.finish(), *noted])
+        without_bad = [dataclasses.replace(result, bad=[]) for result in results]
+        return united([self._outcome.finish(), *without_bad])
 
     def _value(self, at: int) -> bytes:
         value = self._raw.values[at]
@@ -441,7 +441,7 @@ class _Decoding:
             try:
                 header_id = None if self._headers else framing.header_id(self._raw, at, Part.VALUE)
                 if header_id is None:
-                    text = f"{refused}{said_of_text(self._raw.values[at])}"
+                    text = f"{refused}{text_format_hint(self._raw.values[at])}"
                     self._outcome.refuse(at, EventRefusedError(refused.error_class, text))
                 else:
                     self._undecoded.append(_Group(self._writer(header_id), 0, [at]))
@@ -566,7 +566,7 @@ class _Decoding:
         letters = ops.tobytes().decode("ascii")
         offsets = self._outcome.offsets(group.places)
         self._outcome.rows_of(plan).add_columns(
-            columns, letters, offsets, _ends(stamps), _NONE, unavailable
+            columns, letters, offsets, _ends(stamps), _NO_POSITIONS, unavailable
         )
         for op in sorted(set(letters)):
             self._outcome.count(f"op.{op}", letters.count(op))

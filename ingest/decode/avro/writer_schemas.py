@@ -29,7 +29,7 @@ import msgspec
 from ingest.decode.avro.connect_schema import AvroSchema, SchemaTextError, parse_schema
 from ingest.decode.avro.lanes import EnvelopeLanes
 from ingest.decode.avro.values import AvroValueError, ValueReader, reader_of, to_json
-from ingest.decode.dialects.recognition import said_of_text
+from ingest.decode.dialects.recognition import text_format_hint
 from ingest.decode.events import BadRecord, EventRefusedError, SourceTable
 from ingest.decode.json.schema_block import SchemaBlock, parse_block
 from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId, UnknownSchemaError
@@ -339,7 +339,7 @@ class AvroRecords:
         try:
             writer, begin = self._writer(raw, at, content, part)
         except FramingError as error:
-            hint = said_of_text(content) if part is Part.VALUE else ""
+            hint = text_format_hint(content) if part is Part.VALUE else ""
             raise EventRefusedError("avro", f"{error}{hint}") from None
         return writer.as_json(content, begin)
 

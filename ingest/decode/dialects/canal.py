@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ingest.decode.dialects.recognition import said_of
+from ingest.decode.dialects.recognition import format_hint
 from ingest.decode.events import EventRefusedError, SourceTable
 from ingest.decode.json.envelopes import (
     EPOCH,
@@ -148,11 +148,11 @@ def _images(
 def _column(name: str, type_: str | int) -> TypedColumn:
     if not isinstance(type_, str):
         column_type = jdbc_type(type_)
-        return TypedColumn(name, column_type, bounded=False, seen=lambda _: column_type)
+        return TypedColumn(name, column_type, bounded=False, observed_type=lambda _: column_type)
     declaration = mysql_type(type_)
     if declaration.is_open:
         infer = functools.partial(seen_type, declaration.type)
-        return TypedColumn(name, declaration.type, bounded=False, seen=infer)
+        return TypedColumn(name, declaration.type, bounded=False, observed_type=infer)
     if not declaration.members:
         return TypedColumn(name, declaration.type)
     kind = Kind.MEMBERS if declaration.several else Kind.MEMBER
@@ -170,7 +170,7 @@ def _control(message: _Message, value: bytes) -> str:
         return "transaction"
     if message.type == "QUERY" and not message.data:
         return "notification"
-    hint = said_of(value, _FORMAT)
+    hint = format_hint(value, _FORMAT)
     raise EventRefusedError("envelope", f"type {message.type[:40]} is not a row change{hint}")
 
 

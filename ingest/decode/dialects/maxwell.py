@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ingest.decode.dialects.recognition import said_of
+from ingest.decode.dialects.recognition import format_hint
 from ingest.decode.events import EventRefusedError
 from ingest.decode.json.envelopes import (
     EPOCH,
@@ -117,7 +117,7 @@ def _control(type_: str, value: bytes) -> str:
         return "notification"
     if type_.startswith(_DDL):
         return "schema_change"
-    hint = said_of(value, _FORMAT)
+    hint = format_hint(value, _FORMAT)
     raise EventRefusedError("envelope", f"type {type_[:40]} is not a row change{hint}")
 
 

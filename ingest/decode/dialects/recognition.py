@@ -20,31 +20,31 @@ _RECORD_MEMBERS = frozenset(
 )
 _FRAME_BYTES = 5
 _TEXT_CONTROLS = b"\t\n\r"
-_SHOWN = 4_096
+_INSPECTED_BYTES = 4_096
 
 MONGODB = "an event of Debezium's MongoDB connector, which is not supported"
 _FLAT = ("__op", "__deleted", "__table", "__source_ts_ms", "__lsn")
 
 
-def said_of(value: bytes | None, used: str = "") -> str:
+def format_hint(value: bytes | None, format_name: str = "") -> str:
     """What a record looks like and what to do about it, to be put after an error's text.
 
     Args:
         value: of the record.
-        used: the format in use.
+        format_name: the format in use.
 
     Returns:
         Text that begins with `; `; empty when nothing is known of it, or the format reads it.
     """
     what, format_ = looks_like(value)
-    if not what or (format_ and format_ == used):
+    if not what or (format_ and format_ == format_name):
         return ""
     return f"; it looks like {what}" + (f": set source.format: {format_}" if format_ else "")
 
 
-def said_of_text(value: bytes | None) -> str:
-    """As `said_of`, of a record that should be binary and may be JSON."""
-    return said_of(value) or "; it is JSON" if value is not None and value[:1] == b"{" else ""
+def text_format_hint(value: bytes | None) -> str:
+    """As `format_hint`, of a record that should be binary and may be JSON."""
+    return format_hint(value) or "; it is JSON" if value is not None and value[:1] == b"{" else ""
 
 
 def looks_like(value: bytes | None) -> tuple[str, str]:
@@ -86,7 +86,7 @@ def _framed(value: bytes) -> tuple[str, str]:
 
 
 def _binary(value: bytes) -> bool:
-    start = value[:_SHOWN].lstrip()
+    start = value[:_INSPECTED_BYTES].lstrip()
     if start[:1] in (b"{", b"[", b'"'):
         return False  # text, though it may have characters that JSON does not allow
     return any(byte < 0x20 and byte not in _TEXT_CONTROLS for byte in start)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 import pyarrow as pa
 
-from ingest.decode.dialects.recognition import said_of
+from ingest.decode.dialects.recognition import format_hint
 from ingest.decode.events import EventRefusedError, SourceTable
 from ingest.decode.json.envelopes import BlockMessages, Event, Image
 from ingest.decode.json.layout import Anatomy
@@ -320,7 +320,7 @@ def _envelope(payload: bytes) -> _Envelope | _OddEnvelope | None:
         except msgspec.ValidationError:
             continue
         except PARSE_ERRORS as error:
-            raise EventRefusedError("json", f"{error}{said_of(payload)}") from None
+            raise EventRefusedError("json", f"{error}{format_hint(payload)}") from None
     return None
 
 
@@ -421,7 +421,7 @@ def _names_tables(members: Tokens) -> bool:
 
 
 def _why_unknown(members: Tokens, payload: bytes) -> str:
-    hint = said_of(payload, "debezium-json")
+    hint = format_hint(payload, "debezium-json")
     if "specversion" in members:
         return "a CloudEvents message; set the connector's converter to plain JSON"
     if "op" not in members:

@@ -633,7 +633,7 @@ def _lacking(plan: RowPlan, names: "set[str] | Tokens") -> list[str]:
     ]
 
 
-def _recognises(plan: RowPlan | None, event: Event, known_plan: RowPlan | None = None) -> bool:
+def _recognises(plan: RowPlan | None, event: Event, table_plan: RowPlan | None = None) -> bool:
     """Whether a plan that yields no rows has all of an event's columns.
 
     Args:
@@ -650,11 +650,11 @@ def _recognises(plan: RowPlan | None, event: Event, known_plan: RowPlan | None =
     befores = [image.before for image in event.images if image.op == "u" and image.before]
     if decode_all(plan.decode_row, befores)[1]:
         return False
-    if known_plan is None:
+    if table_plan is None:
         return True
     new = [
         get
         for column, get in zip(plan.columns, plan.getters, strict=True)
-        if column.member not in known_plan.known
+        if column.member not in table_plan.column_names
     ]
     return any(is_value(get(row)) for row in rows for get in new)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from ingest.decode.dialects.recognition import said_of
+from ingest.decode.dialects.recognition import format_hint
 from ingest.decode.events import EventRefusedError, SourceTable
 from ingest.decode.json.layout import Anatomy
 from ingest.decode.json.loose_shapes import LooseShape
@@ -298,10 +298,10 @@ def parse(decode: Callable[[bytes], _T], value: bytes, what: str, format_: str =
     try:
         return decode(value)
     except msgspec.ValidationError as error:
-        hint = said_of(value, format_) if format_ else ""
+        hint = format_hint(value, format_) if format_ else ""
         raise EventRefusedError("envelope", f"not {what}: {error}{hint}") from None
     except PARSE_ERRORS as error:
-        hint = said_of(value, format_) if format_ else ""
+        hint = format_hint(value, format_) if format_ else ""
         raise EventRefusedError("json", f"{error}{hint}") from None
 
 

@@ -80,7 +80,7 @@ class TypedColumn:
         name: of the column.
         type: nullable.
         bounded: whether its length and precision are known rather than assumed.
-        seen: of an open type: the type that a value's JSON text requires; None = not open.
+        observed_type: of an open type: the type that a value's JSON text requires; None = not open.
         kind: MEMBER or MEMBERS where values are numbers of `members`.
         members: of an ENUM or SET.
     """
@@ -88,7 +88,7 @@ class TypedColumn:
     name: str
     type: DataType
     bounded: bool = True
-    seen: Callable[[bytes], DataType] | None = None
+    observed_type: Callable[[bytes], DataType] | None = None
     kind: Kind = Kind.TEXT
     members: tuple[str, ...] = ()
 
@@ -116,8 +116,10 @@ class LooseShape(Shape):
         block = None if types is None else SchemaBlock(b"", "", (), ())
         super().__init__(source, block, facts, primary_keys)
         self._all_text = all_text
-        self.has_open_types = any(column.seen for column in types or ())
-        self._seen = {column.name: column.seen for column in types or () if column.seen}
+        self.has_open_types = any(column.observed_type for column in types or ())
+        self._observed_type_of = {
+            column.name: column.observed_type for column in types or () if column.observed_type
+        }
         self._fields = [
             (
                 column.name,
@@ -148,13 +150,13 @@ class LooseShape(Shape):
         """See `Shape.learn_widths`."""
         for name, type_ in self._missing.items():
             token = tokens.get(name, NULL)
-            if token != NULL and name in self._seen:
+            if token != NULL and name in self._observed_type_of:
                 self._missing[name] = self._wider(name, type_, token) or type_
 
     def learn_types(self, tokens: Tokens, placeholder: Placeholder) -> bool:
         """See `Shape.learn_types`: values of open types may require wider columns."""
         plan, target = self.plan, self.target
-        if not self._seen or plan is None or target is None or not target.evolvable:
+        if not self._observed_type_of or plan is None or target is None or not target.evolvable:
             return super().learn_types(tokens, placeholder)
         fixed_names = {name for name, _ in target.fixed}
         changed = False
@@ -163,7 +165,7 @@ class LooseShape(Shape):
             keeps = (
                 number in plan.key or name in fixed_names or self._facts.mapping.keeps(column.type)
             )
-            if token == NULL or name not in self._seen or keeps:
+            if token == NULL or name not in self._observed_type_of or keeps:
                 continue
             if self._takes(column.name, column.type, token, placeholder):
                 continue
@@ -175,7 +177,9 @@ class LooseShape(Shape):
 
     def _wider(self, name: str, type_: DataType, token: bytes) -> DataType | None:
         try:
-            return union_type(type_, mapped_type(self._seen[name](token), self._facts.mapping))
+            return union_type(
+                type_, mapped_type(self._observed_type_of[name](token), self._facts.mapping)
+            )
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
 

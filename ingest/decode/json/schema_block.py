@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ingest.decode.dialects.recognition import said_of
+from ingest.decode.dialects.recognition import format_hint
 from ingest.decode.events import EventRefusedError
 from ingest.decode.types.token_values import PARSE_ERRORS
 
@@ -154,9 +154,9 @@ class TopicState:
             return self._cached_block(parts), parts.payload, parts.prefix
         except msgspec.ValidationError as error:
             why = f"the member schema is no schema block of Connect: {error}"
-            raise EventRefusedError("envelope", why + said_of(value)) from None
+            raise EventRefusedError("envelope", why + format_hint(value)) from None
         except PARSE_ERRORS as error:
-            raise EventRefusedError("json", f"{error}{said_of(value)}") from None
+            raise EventRefusedError("json", f"{error}{format_hint(value)}") from None
 
     def _cached_block(self, parts: SplitMessage) -> SchemaBlock | None:
         if parts.block is None:

@@ -287,7 +287,7 @@ class SchemaRegistry:
         until = self._clock.monotonic_s() + self._settings.retry_for_s
         delay_s = _FIRST_DELAY_S
         while True:
-            missing, failures = False, []
+            not_found, failures = False, []
             for url in self._settings.urls:
                 try:
                     answer = self._requested(url, path)
@@ -297,10 +297,10 @@ class SchemaRegistry:
                 if answer.status in _PASSING:
                     failures.append(f"{url}: {_described(answer)}")
                 elif answer.error_code in _KNOWN_MISSES and answer.status == _NOT_FOUND:
-                    missing = True
+                    not_found = True
                 else:
                     return self._body(answer, url)
-            if missing and not failures:
+            if not_found and not failures:
                 return None
             if self._clock.monotonic_s() + delay_s > until:
                 raise RetryableError(

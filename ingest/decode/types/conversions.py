@@ -138,7 +138,7 @@ _LOOSE = (
 def scanned_as(codec: Codec) -> Wire:
     """How the compiled scan reads a column's values; `convert` accepts arrays of all but tokens."""
     arrow = codec.arrow
-    if codec.kind is Kind.DECIMAL_BYTES and codec.scale <= _WHOLE.precision:
+    if codec.kind is Kind.DECIMAL_BYTES and codec.scale <= _INTEGER_TYPE.precision:
         return Wire.BASE64 if pa.types.is_decimal(arrow) else Wire.TOKEN
     if codec.kind in (Kind.DECIMAL_NUMBER, Kind.DECIMAL_PLAIN) and not codec.unsigned:
         return Wire.NUMBER if pa.types.is_decimal(arrow) else Wire.TOKEN
@@ -274,7 +274,7 @@ def _base64_url(codec: Codec, values: Sequence[Any]) -> pa.Array:
 
 # --- decimals
 
-_WHOLE = pa.decimal128(38, 0)
+_INTEGER_TYPE = pa.decimal128(38, 0)
 
 
 def _decimal_type(codec: Codec) -> pa.Decimal128Type | None:
@@ -285,12 +285,12 @@ def _decimal_type(codec: Codec) -> pa.Decimal128Type | None:
 
 def _decimal_bytes(codec: Codec, values: Sequence[Any]) -> pa.Array:
     if pa.types.is_integer(codec.arrow):
-        return decimals_from_bytes(values, codec.scale, _WHOLE).cast(codec.arrow)
+        return decimals_from_bytes(values, codec.scale, _INTEGER_TYPE).cast(codec.arrow)
     target = _decimal_type(codec)
     if target is None:
         texts = [None if v is None else unscaled_digits(v, codec.scale) for v in values]
         return _limited_text(codec, pa.array(texts, pa.string()))
-    if codec.scale > _WHOLE.precision:
+    if codec.scale > _INTEGER_TYPE.precision:
         texts = [None if v is None else whole_digits(v, codec.scale) for v in values]
         return decimals_from_text(pa.array(texts, pa.string()), target)
     return decimals_from_bytes(values, codec.scale, target)
@@ -309,7 +309,7 @@ def _decimal_plain(codec: Codec, values: Sequence[Any]) -> pa.Array:
     if codec.unsigned and pa.types.is_decimal(codec.arrow):
         tokens = [None if token is None else unsigned_digits(token) for token in tokens]
     if pa.types.is_integer(codec.arrow):
-        return decimals_from_text(pa.array(tokens, pa.string()), _WHOLE).cast(codec.arrow)
+        return decimals_from_text(pa.array(tokens, pa.string()), _INTEGER_TYPE).cast(codec.arrow)
     if _decimal_type(codec) is None:
         texts = [None if t is None else plain_digits(decimal.Decimal(t.decode())) for t in tokens]
         return _limited_text(codec, pa.array(texts, pa.string()))

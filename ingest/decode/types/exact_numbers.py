@@ -79,13 +79,13 @@ def exact_numbers(
     return exact_floats(texts, arrow, content)
 
 
-def exact_floats(texts: pa.Array, arrow: pa.DataType, listed: bytes = b"") -> pa.Array:
+def exact_floats(texts: pa.Array, arrow: pa.DataType, comma_separated: bytes = b"") -> pa.Array:
     """The same from texts.
 
     Args:
         texts: of the numbers.
         arrow: type of the column.
-        listed: the texts with commas between them, where that is known.
+        comma_separated: the texts with commas between them, where that is known.
     """
     doubles = texts.cast(pa.float64())
     floats = doubles if arrow == pa.float64() else doubles.cast(arrow, safe=False)
@@ -96,14 +96,15 @@ def exact_floats(texts: pa.Array, arrow: pa.DataType, listed: bytes = b"") -> pa
     if _longest(texts) <= _SURE[arrow] and not powers:
         return floats
     require(every(pc.is_finite(floats)), "out of range")
-    if listed and not floats.null_count and listed == _listed(floats):
+    if comma_separated and not floats.null_count and comma_separated == _joined_texts(floats):
         return floats
     long = pc.greater(pc.binary_length(texts), _SURE[arrow])
     if powers:
         long = pc.or_(long, pc.match_substring(texts, "e", ignore_case=True))
-    sent, shortest = texts.filter(long), _shortest(floats.filter(long))
+    long_texts, shortest = texts.filter(long), _shortest(floats.filter(long))
     require(
-        every(pc.equal(sent, shortest)) or every(pc.equal(_digits(sent), _digits(shortest))),
+        every(pc.equal(long_texts, shortest))
+        or every(pc.equal(_digits(long_texts), _digits(shortest))),
         "more digits than the column has",
     )
     return floats
@@ -116,16 +117,16 @@ def _longest(texts: pa.Array) -> int:
 
 def _shortest(floats: pa.Array) -> pa.Array:
     """The shortest texts of finite numbers."""
-    return _split_list(_listed(floats)) if len(floats) else pa.array([], pa.string())
+    return _split_list(_joined_texts(floats)) if len(floats) else pa.array([], pa.string())
 
 
-def _listed(floats: pa.Array) -> bytes:
+def _joined_texts(floats: pa.Array) -> bytes:
     """The same with commas between them; orjson writes them faster than Arrow."""
     return orjson.dumps(floats.to_numpy(zero_copy_only=False), option=_NUMPY)[1:-1]
 
 
-def _split_list(listed: bytes) -> pa.Array:
-    return pc.split_pattern(pa.array([listed], pa.string()), ",").values
+def _split_list(comma_separated: bytes) -> pa.Array:
+    return pc.split_pattern(pa.array([comma_separated], pa.string()), ",").values
 
 
 def _digits(texts: pa.Array) -> pa.Array:
@@ -147,26 +148,26 @@ def holds(text: str, number: float, *, single: bool = False) -> bool:
         single: whether the column is FLOAT.
     """
     try:
-        sent = decimal.Decimal(text)
+        exact = decimal.Decimal(text)
     except decimal.DecimalException:  # the exponent is out of range
         return False
-    if sent in (decimal.Decimal(repr(number)), decimal.Decimal(number)):
+    if exact in (decimal.Decimal(repr(number)), decimal.Decimal(number)):
         return True
-    if single and sent == decimal.Decimal(np.format_float_scientific(np.float32(number))):
+    if single and exact == decimal.Decimal(np.format_float_scientific(np.float32(number))):
         return True
-    return _printed_by_java(text, sent, number)
+    return _printed_by_java(text, exact, number)
 
 
-def _printed_by_java(text: str, sent: decimal.Decimal, number: float) -> bool:
+def _printed_by_java(text: str, exact: decimal.Decimal, number: float) -> bool:
     exponent = text.partition("E")[2]
     power_of_two = abs(math.frexp(number)[0]) == 0.5
     if not exponent or exponent[0] == "+" or (exponent[0] == "-" and not power_of_two):
         return False
-    places = min(len(sent.as_tuple().digits), _MAX_PRINTED) - 1
-    return sent == decimal.Decimal(f"{number:.{places}e}")
+    places = min(len(exact.as_tuple().digits), _MAX_PRINTED) - 1
+    return exact == decimal.Decimal(f"{number:.{places}e}")
 
 
-def held(token: bytes) -> bool:
+def is_exact_double(token: bytes) -> bool:
     """Whether a token is a number that a DOUBLE holds exactly."""
     if not _is_number(token):
         return False
@@ -193,7 +194,7 @@ def number_type(token: bytes) -> DataType:
             digits <= _MAX_PRECISION and -(2**63) <= int(token) < 2**63
         )
         return BIGINT if small else _decimal(max(digits, _INTEGER_DIGITS), 0) or _WIDEST
-    if held(token):
+    if is_exact_double(token):
         return DOUBLE
     return _exact_decimal(token) or DOUBLE
 

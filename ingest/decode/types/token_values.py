@@ -77,7 +77,7 @@ PARSE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoders of msgspec raise."""
 
 _INTEGER = re.compile(rb"-?\d{1,100}")
-_SHOWN = 60
+_MAX_SHOWN = 60
 _KINDS = {
     b'"': "the string",
     b"{": "the object",
@@ -86,7 +86,7 @@ _KINDS = {
     b"f": "the boolean",
     b"n": "the",
 }
-_SHOWN_BITS = 400
+_MAX_SHOWN_BITS = 400
 
 
 class ValueRefusedError(ValueError):
@@ -109,16 +109,16 @@ def refusal(expected: str) -> ValueRefusedError:
 def shown_value(token: bytes) -> str:
     """A value's JSON kind and the begin of its text, for messages."""
     kind = _KINDS.get(token[:1], "the number")
-    rest = "…" if len(token) > _SHOWN else ""
-    return f"{kind} {token[:_SHOWN].decode('utf-8', 'backslashreplace')}{rest}"
+    rest = "…" if len(token) > _MAX_SHOWN else ""
+    return f"{kind} {token[:_MAX_SHOWN].decode('utf-8', 'backslashreplace')}{rest}"
 
 
 def short_number(number: object) -> str:
     """A number's text, not all of it where it is long."""
-    if isinstance(number, int) and number.bit_length() > _SHOWN_BITS:
+    if isinstance(number, int) and number.bit_length() > _MAX_SHOWN_BITS:
         return f"a number of {number.bit_length()} bits"
     text = str(number)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def string_of(token: bytes, expected: str) -> str:

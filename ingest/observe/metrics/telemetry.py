@@ -93,7 +93,7 @@ def count_work(into: Instruments, report: BatchReport) -> None:
         into.add("tables_parked_for_bad_records_total", 1, table)
     for table, verdict in report.schema_verdicts:
         into.add("schema_changes_total", 1, table, verdict.kind.value, verdict.outcome.value)
-    for table, _, _ in report.matched:
+    for table, _, _ in report.case_matches:
         into.add("table_columns_matched_total", 1, table)
     _count_commits(into, report)
 

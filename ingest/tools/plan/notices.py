@@ -255,12 +255,12 @@ def _names(plan_facts: PlanFacts) -> Iterator[Notice]:
     """Names that are replaced, and those that not every reader distinguishes."""
     places = [p for p in plan_facts.played.destinations.values() if p is not None and not p.refusal]
     for place in places:
-        if place.given:
+        if place.original_name:
             yield Notice(
                 "name_replaced",
                 False,
                 place.table,
-                f"stands for {place.given}, a name that the table format forbids "
+                f"stands for {place.original_name}, a name that the table format forbids "
                 "(`sink.names.sanitize`)",
             )
     for names in alike(sorted(place.table for place in places)):
@@ -284,7 +284,7 @@ def _names(plan_facts: PlanFacts) -> Iterator[Notice]:
                 "leave one out with `columns.exclude`, or set `source.names.case: insensitive` "
                 "before the table is made",
             )
-    for table, member, column in sorted(plan_facts.played.matched):
+    for table, member, column in sorted(plan_facts.played.case_matches):
         yield Notice(
             "column_matched",
             False,

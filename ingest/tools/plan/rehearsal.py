@@ -49,7 +49,7 @@ class Rehearsal:
         decoded: of every raw batch, with the schemas as they would be.
         stop: why the stream would stop; "" = it does not.
         own: why it would not start: tables of others that have the names of Lakeward's own.
-        matched: (table, member of events, column) where the two are spelled differently.
+        case_matches: (table, member of events, column) where the two are spelled differently.
     """
 
     sources: Mapping[SourceTable, frozenset[str]]
@@ -62,7 +62,7 @@ class Rehearsal:
     decoded: Sequence[Decoded]
     stop: str = ""
     own: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    matched: frozenset[tuple[str, str, str]] = frozenset()
+    case_matches: frozenset[tuple[str, str, str]] = frozenset()
 
 
 def rehearse(
@@ -132,8 +132,8 @@ class _Stage:
             decoded=decoded,
             stop=stop,
             own=self._foreign(),
-            matched=frozenset[tuple[str, str, str]]().union(
-                *(result.matched for _, result in decoded)
+            case_matches=frozenset[tuple[str, str, str]]().union(
+                *(result.case_matches for _, result in decoded)
             ),
         )
 
@@ -147,7 +147,7 @@ class _Stage:
             time_ms=self._clock.now_ms(),
             tables=self._book.schema_ids(),
             frozen=dict(frozen),
-            answers=self._book.schemas.answers_given(),
+            answers=self._book.schemas.current_answers(),
         )
         self._decoding.use(plan)
         decoded: list[Decoded] = []
@@ -164,7 +164,7 @@ class _Stage:
         """Copy existing tables into the scratch warehouse; whether there were any."""
         new = False
         for source in sources:
-            place = routing_of(self._settings).written(source)
+            place = routing_of(self._settings).writable_destination(source)
             if place is None or place.table in self._checked_tables:
                 continue
             name = place.table

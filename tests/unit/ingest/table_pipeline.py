@@ -59,7 +59,7 @@ class TablePipeline:
                 time_ms=1_700_000_000_000 + self.batches,
                 tables=self.book.schema_ids(),
                 frozen=frozen,
-                answers=self.book.schemas.answers_given()
+                answers=self.book.schemas.current_answers()
                 if run
                 else self.book.schemas.lasting_answers(),
                 write_only=self.book.write_only(),

@@ -157,7 +157,7 @@ def test_one_batch_that_changes_the_case_makes_one_column_with_all_values(tmp_pa
     )
     assert [(*row.values(),) for row in lake.rows()] == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
     assert lake.columns() == ("id", "NAME")
-    assert report.matched == ((TABLE, "Name", "NAME"), (TABLE, "name", "NAME"))
+    assert report.case_matches == ((TABLE, "Name", "NAME"), (TABLE, "name", "NAME"))
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -175,8 +175,8 @@ def test_the_key_too_and_deletes_and_later_batches_and_processes(tmp_path, kind)
         {"ID": 3, "NAME": "c"},
         {"ID": 4, "NAME": "d"},
     ]
-    assert report.matched == ((TABLE, "id", "ID"), (TABLE, "name", "NAME"))
-    assert lake.take({"ID": 5, "NAME": "e"}).matched == ()
+    assert report.case_matches == ((TABLE, "id", "ID"), (TABLE, "name", "NAME"))
+    assert lake.take({"ID": 5, "NAME": "e"}).case_matches == ()
 
 
 @pytest.mark.parametrize("kind", ["bare", "block", "ogg"])
@@ -274,7 +274,7 @@ def test_normal_forms_of_one_name_are_one_column(tmp_path, kind):
     lake.take({"id": 1, NFC: "a"}, {"id": 2, NFD: "b"})
     report = lake.take({"id": 3, NFD.upper(): "c"})
     assert lake.rows() == [{"id": 1, NFC: "a"}, {"id": 2, NFC: "b"}, {"id": 3, NFC: "c"}]
-    assert report.matched == ((TABLE, NFD.upper(), NFC),)
+    assert report.case_matches == ((TABLE, NFD.upper(), NFC),)
 
 
 @pytest.mark.parametrize("kind", ["bare", "block", "canal", "upsert"])
@@ -290,7 +290,7 @@ def test_exact_names_are_columns_of_their_own(tmp_path, kind):
         [4, "d"],
         [5, "e"],
     ]
-    assert report.matched == ()
+    assert report.case_matches == ()
 
 
 def test_a_table_of_others_takes_the_columns_as_it_spells_them(tmp_path):
@@ -393,7 +393,7 @@ def test_every_way_of_decoding_finds_the_column():
     ways = EveryWay(fields, rows, schema(("id", "BIGINT"), ("NAME", "STRING"), key=("id",)))
     for way, result in ways.all().items():
         assert stored(result, "NAME") == ["a", None, "c"], way
-        assert result.matched == {("shop.orders", "name", "NAME")}, way
+        assert result.case_matches == {("shop.orders", "name", "NAME")}, way
 
 
 def test_names_are_alike_by_case_and_normal_form_alone():

@@ -247,5 +247,5 @@ def test_what_was_matched_is_kept_where_records_are_decoded_apart():
         return DecodeResult([], [], [], {"op.c": 1}, matched, walked=1)
 
     found = isolated(decode, decode, raw)
-    assert found.matched == {("shop.orders", "a", "x"), ("shop.orders", "b", "x")}
+    assert found.case_matches == {("shop.orders", "a", "x"), ("shop.orders", "b", "x")}
     assert (found.counts, found.walked) == ({"op.c": 2}, 2)

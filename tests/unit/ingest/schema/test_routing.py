@@ -134,19 +134,19 @@ def test_no_source_table_becomes_one_of_our_own(database, table, routes):
     if routes and not database:
         routes = (Route(source_table=".*", sink_table="<>"),)
     for sanitize in (False, True):
-        routing = Routing(routes, own=OWN, sanitize=sanitize)
+        routing = Routing(routes, own_tables=OWN, sanitize=sanitize)
         place = routing.destination(source)
-        assert place.own
+        assert place.is_own_table
         assert f"send source table {source.address} to another table" in place.refusal
-        assert routing.written(source) is None
+        assert routing.writable_destination(source) is None
     elsewhere = Route(source_table=source.address.replace(".", r"\."), sink_table="ods.theirs")
-    routed = Routing((elsewhere, *routes), own=OWN).written(source)
-    assert (routed.table, routed.own) == ("ods.theirs", False)
+    routed = Routing((elsewhere, *routes), own_tables=OWN).writable_destination(source)
+    assert (routed.table, routed.is_own_table) == ("ods.theirs", False)
 
 
 def test_names_beside_our_own_are_anybodys():
     for database, table in (("lakeward", "lakeward"), ("_quarantine", "t"), ("ops", "_bad")):
-        place = Routing(own=OWN).written(SourceTable(database, "", table))
+        place = Routing(own_tables=OWN).writable_destination(SourceTable(database, "", table))
         assert place == Destination(f"{database}.{table}")
 
 
@@ -170,30 +170,34 @@ def test_forbidden_names_are_refused_or_replaced(database, table, replaced):
         refused = Routing(routes).destination(source)
         assert "`sink.names.sanitize: true`" in refused.refusal
         assert "`route`" in refused.refusal
-        assert not refused.own
-        assert Routing(routes).written(source) is None
-        place = Routing(routes, sanitize=True).written(source)
-        assert (place.table, place.given) == (replaced, f"{database}.{table}")
+        assert not refused.is_own_table
+        assert Routing(routes).writable_destination(source) is None
+        place = Routing(routes, sanitize=True).writable_destination(source)
+        assert (place.table, place.original_name) == (replaced, f"{database}.{table}")
 
 
 def test_names_that_are_too_long_for_file_systems_are_cut_and_stay_apart():
     longs = ["x" * 300, "x" * 299 + "y", "\N{SNOWMAN}" * 100, "fits" * 60]
     tables = [
-        Routing(sanitize=True).written(SourceTable("shop", "", name)).table.partition(".")[2]
+        Routing(sanitize=True)
+        .writable_destination(SourceTable("shop", "", name))
+        .table.partition(".")[2]
         for name in longs
     ]
     assert len(set(tables)) == 4
     assert [len(name.encode()) for name in tables[:2]] == [200, 200]
     assert all(len(name.encode()) <= 255 for name in tables)
     assert tables[3] == longs[3], "a name that the format allows stays"
-    (again,) = {Routing(sanitize=True).written(SourceTable("shop", "", longs[0])).table}
+    (again,) = {
+        Routing(sanitize=True).writable_destination(SourceTable("shop", "", longs[0])).table
+    }
     assert again == f"shop.{tables[0]}", "the same each time"
 
 
 def test_groups_of_a_rule_may_bring_the_dot_between_database_and_table():
     route = Route(source_table=r"srv\.(.*)", sink_table="$1", keys_are_unique=True)
     source = SourceTable("shop", "", "a$b.c", "srv")
-    assert Routing((route,), sanitize=True).written(source).table == "shop.a_b_c"
+    assert Routing((route,), sanitize=True).writable_destination(source).table == "shop.a_b_c"
 
 
 @pytest.mark.parametrize(
@@ -211,7 +215,7 @@ def test_groups_of_a_rule_may_bring_the_dot_between_database_and_table():
 def test_rules_that_name_a_table_that_cannot_be_written_are_refused(sink, message):
     route = Route(source_table="shop.a.b", sink_table=sink)
     with pytest.raises(InvalidOptionError, match=message) as caught:
-        Routing((INVENTORY, route), own=OWN).check()
+        Routing((INVENTORY, route), own_tables=OWN).check()
     assert "route[1].sink-table" in str(caught.value)
 
 

@@ -14,7 +14,7 @@ from ingest.schema.schema_modes import (
     Outcome,
     PolicyDecision,
 )
-from ingest.schema.schema_sync import NewTable, Refused, reconcile
+from ingest.schema.schema_sync import NewTable, Refusal, reconcile
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, evolve
 from storage.format.types.type_text import parse_type, type_name
@@ -39,7 +39,7 @@ def policy(mode="lenient", incompatible=None, include=(), exclude=()):
 
 
 def columns_after(table, decision):
-    if isinstance(decision.action, Refused) or not decision.action:
+    if isinstance(decision.action, Refusal) or not decision.action:
         return {field.name: type_name(field.type) for field in table.fields}
     return {field.name: type_name(field.type) for field in evolve(table, decision.action, 0).fields}
 
@@ -157,7 +157,7 @@ def test_a_missing_table_is_made_in_every_mode_unless_excluded(mode):
     assert isinstance(made.action, NewTable)
     assert outcomes(made) == [("create.table", "", "applied")]
     refused = reconcile(None, [delta], policy=policy(mode, exclude=["create.table"]), now_ms=0)
-    assert isinstance(refused.action, Refused)
+    assert isinstance(refused.action, Refusal)
     assert outcomes(refused) == [("create.table", "", "refused")]
 
 

@@ -136,7 +136,7 @@ class World:
             done = self.book.schemas.apply(result.deltas, now_ms=0, batch=identifier, ddl=events)
             verdicts += done.verdicts
             events = ()
-            self.answers = self.book.schemas.answers_given()
+            self.answers = self.book.schemas.current_answers()
         else:
             raise AssertionError("does not settle")
         if crash:

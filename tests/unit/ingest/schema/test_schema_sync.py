@@ -5,7 +5,7 @@ import pytest
 
 from ingest.decode.events import ObservedField, SchemaDelta, SourceTable
 from ingest.decode.types.widening import union_type
-from ingest.schema.schema_sync import Decision, NewTable, Refused, reconcile
+from ingest.schema.schema_sync import Decision, NewTable, Refusal, reconcile
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, UpdateType, evolve
 from storage.format.types.type_text import parse_type
@@ -77,7 +77,7 @@ def test_deltas_of_several_tasks_are_united_in_any_order():
 )
 def test_tables_that_cannot_be_made_are_refused(deltas):
     decision = reconcile(None, deltas, now_ms=0)
-    assert isinstance(decision.action, Refused)
+    assert isinstance(decision.action, Refusal)
     assert not decision.complete
 
 
@@ -88,7 +88,7 @@ def test_second_source_table_does_not_get_in():
     assert decision.action.schema.field_names == ("id",)
     assert not decision.complete
     again = reconcile(decision.action.schema, both[1:], now_ms=0)
-    assert isinstance(again.action, Refused)
+    assert isinstance(again.action, Refusal)
 
 
 def test_add_and_widen_then_nothing_left():
@@ -120,7 +120,7 @@ def test_incompatible_column_does_not_hold_up_the_others():
     assert decision.action == (AddColumn("extra", parse_type("INT")),)
     assert not decision.complete
     alone = reconcile(table, [delta(n="STRING")], now_ms=0)
-    assert isinstance(alone.action, Refused)
+    assert isinstance(alone.action, Refusal)
     assert "column n" in alone.action.reason
 
 
