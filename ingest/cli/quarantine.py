@@ -86,21 +86,21 @@ def _since_ms(text: str) -> int:
 
 
 def _rows(arguments: Arguments, choice: "Choice", columns: list[str] | None = None) -> "pa.Table":
-    from ingest.pipeline.quarantine.quarantine_choice import chosen
+    from ingest.pipeline.quarantine.quarantine_choice import read_quarantine
     from ingest.state.table_cache import Warehouse, catalog_of
 
     settings = resolved(arguments).settings
     table = catalog_of(Warehouse.of(settings.sink)).table(settings.bad_records.table)
-    return chosen(table, choice, columns)
+    return read_quarantine(table, choice, columns)
 
 
 @command("ls", CONFIGURATION, _FILTERS, JSON, into=quarantine)
 def ls(arguments: Arguments) -> int:
     """Count bad records by topic, table, error class and state."""
-    from ingest.pipeline.quarantine.quarantine_choice import GROUP_COLUMNS, counted
+    from ingest.pipeline.quarantine.quarantine_choice import GROUP_COLUMNS, count_groups
 
     columns = ["topic", "target", "error_class", "state", "ingested_at", "error"]
-    groups = counted(_rows(arguments, _choice(arguments), columns))
+    groups = count_groups(_rows(arguments, _choice(arguments), columns))
     rows = rows_of(groups)
     if not arguments.json:
         rows = [[*row[:5], _moment(row[5]), _moment(row[6]), row[7]] for row in rows]
@@ -182,7 +182,7 @@ def _record(row: dict[str, Any], *, whole: bool) -> str:
         facts.append(("headers", row["headers"]))
     lines = [f"{name:<12} {value}" for name, value in facts]
     for part in ("key", "value"):
-        kind, text = record_text(row[part], whole=whole)
+        kind, text = record_text(row[part], in_full=whole)
         size = "" if row[part] is None else f", {len(row[part])} bytes"
         lines.append(f"{part:<12} {kind}{size}")
         lines += [f"  {line}" for line in text.splitlines()]

@@ -117,7 +117,7 @@ def _run_configured(arguments: Arguments, config: "Resolved") -> int:
         once=arguments.once,
         reread=None if "-" in arguments.config else reread,
         take_over=arguments.take_over,
-        shown=lambda: config.lines,
+        settings_lines=lambda: config.lines,
         starting=starting,
     )
 

@@ -45,7 +45,7 @@ class DailyWindow:
             raise ValueError(expected)
         return DailyWindow(start, end, zone)
 
-    def opened(self, now_ms: int) -> datetime.date | None:
+    def window_date(self, now_ms: int) -> datetime.date | None:
         """Return the start date of the window that contains a time [epoch ms]; None: closed.
 
         A change to or from daylight saving time makes one window longer or shorter.

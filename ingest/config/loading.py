@@ -16,10 +16,10 @@ import yaml
 
 from ingest.config.choices import BARE_ROW_FORMATS, checked_mapping
 from ingest.config.compaction_mode import check_compaction
-from ingest.config.locations import KeyPositions, Mistakes, named
+from ingest.config.locations import KeyPositions, Mistakes, add_key
 from ingest.config.registry_settings import avro_settings
 from ingest.config.rule_settings import Route, Shard, TableRule
-from ingest.config.setting import HIDDEN, Setting, build, fields_declared, redact_properties
+from ingest.config.setting import REDACTED, Setting, build, fields_declared, redact_properties
 from ingest.config.settings import (
     NOT_YET,
     QUARANTINE_NAME,
@@ -30,11 +30,11 @@ from ingest.config.settings import (
 )
 from ingest.config.settings_sources import (
     ENVIRONMENT_PREFIX,
-    Given,
+    RawValue,
+    display_text,
     flatten,
     interpolate,
     read_document,
-    shown,
 )
 from ingest.config.source_settings import (
     FileSourceSettings,
@@ -171,7 +171,7 @@ def _values(raw: object, where: str, rows: Sequence[Setting]) -> dict[str, Any]:
                 hint = suggestion(key, by_key)
                 raise InvalidOptionError("unknown setting", key=f"{where}.{key}", hint=hint)
             values[key] = parse_setting(row, entry.value, f"{where}.{key}")
-    for key in required if not mistakes.found else ():
+    for key in required if not mistakes.errors else ():
         with mistakes():
             if key not in entries:
                 raise InvalidOptionError(
@@ -238,7 +238,7 @@ def shown_value(row: Setting, value: object) -> str:
         redact = row.secret or redact_properties
         return ", ".join(f"{k}={v}" for k, v in redact(texts).items())
     if row.secret is not None:
-        return HIDDEN
+        return REDACTED
     parts = value if isinstance(value, (list, tuple)) else (value,)
     return redact_properties({row.key: ", ".join(_shown_scalar(item) for item in parts)})[row.key]
 
@@ -246,7 +246,7 @@ def shown_value(row: Setting, value: object) -> str:
 def _shown_scalar(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return _CREDENTIALS.sub(f"://{HIDDEN}@", shown(value))
+    return _CREDENTIALS.sub(f"://{REDACTED}@", display_text(value))
 
 
 _Rule = TypeVar("_Rule")
@@ -321,9 +321,9 @@ def _read(
     environ: Mapping[str, str],
     places: KeyPositions,
     mistakes: Mistakes,
-) -> tuple[dict[str, Given], list[object], list[object]]:
+) -> tuple[dict[str, RawValue], list[object], list[object]]:
     """Read raw values by key, and raw rules of `tables` and `route`."""
-    entries: dict[str, Given] = {}
+    entries: dict[str, RawValue] = {}
     rules: list[object] = []
     routes: list[object] = []
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
@@ -355,19 +355,19 @@ def _parse_rules(
     return rules
 
 
-def _merge(target: dict[str, Given], newer: Mapping[str, Given], mistakes: Mistakes) -> None:
+def _merge(target: dict[str, RawValue], newer: Mapping[str, RawValue], mistakes: Mistakes) -> None:
     """Add newer entries; entries of map settings are merged name by name."""
     for key, entry in newer.items():
         owner = key if key in _BY_KEY else _map_of(key)
         if owner is None:
-            mistakes.found.append(_unknown(key))
+            mistakes.errors.append(_unknown(key))
             continue
         if owner != key:  # one name inside a map, such as sink.table.properties.bucket
-            entry = Given({key[len(owner) + 1 :]: entry.value}, entry.origin)
+            entry = RawValue({key[len(owner) + 1 :]: entry.value}, entry.origin)
         previous = target.get(owner)
         if previous is not None and isinstance(previous.value, Mapping):
             if isinstance(entry.value, Mapping):
-                entry = Given({**previous.value, **entry.value}, entry.origin)
+                entry = RawValue({**previous.value, **entry.value}, entry.origin)
             elif entry.value is None:
                 continue
         target[owner] = entry
@@ -377,10 +377,10 @@ def _map_of(key: str) -> str | None:
     return next((name for name in _MAPS if key.startswith(name + ".")), None)
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
+def _from_environment(environ: Mapping[str, str]) -> dict[str, RawValue]:
     """Read variables: `LAKEWARD__A__B_C=v` is `a.b.c: v`."""
     by_name = {re.sub(r"[.-]", "_", row.key): row.key for row in SETTINGS}
-    entries: dict[str, Given] = {}
+    entries: dict[str, RawValue] = {}
     for variable, value in sorted(environ.items()):
         if not variable.startswith(ENVIRONMENT_PREFIX):
             continue
@@ -393,7 +393,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
         raw: object = value
         if _BY_KEY[key].kind.mapping:
             raw = _yaml_value(value, variable)
-        entries[key] = Given(raw, "environment")
+        entries[key] = RawValue(raw, "environment")
     return entries
 
 
@@ -418,11 +418,11 @@ def _unknown(key: str) -> InvalidRequestError:
     )
 
 
-def _parse_all(raw_values: Mapping[str, Given], mistakes: Mistakes) -> dict[str, Any]:
+def _parse_all(raw_values: Mapping[str, RawValue], mistakes: Mistakes) -> dict[str, Any]:
     values: dict[str, Any] = {}
     missing = [row.key for row in SETTINGS if row.required and row.key not in raw_values]
     if missing:
-        mistakes.found.append(
+        mistakes.errors.append(
             InvalidOptionError(
                 "a required setting is missing",
                 hint="set " + " and ".join(f"`{key}`" for key in missing),
@@ -436,7 +436,7 @@ def _parse_all(raw_values: Mapping[str, Given], mistakes: Mistakes) -> dict[str,
     return values
 
 
-def _value_of(row: Setting, entry: Given) -> Any:
+def _value_of(row: Setting, entry: RawValue) -> Any:
     value = parse_setting(row, entry.value, row.key)
     if row.kind.mapping and isinstance(row.default, Mapping):
         value = {**row.default, **value}
@@ -455,7 +455,7 @@ def _build(
     properties = dict(values["sink.table.properties"])
     if retain_s is not None:
         properties.setdefault("snapshot.time-retained", f"{int(retain_s * 1000)} ms")
-    with named("sink.warehouse", below="sink.options"):
+    with add_key("sink.warehouse", below="sink.options"):
         warehouse = resolve_file_io(values["sink.warehouse"], values["sink.options"])[1]
     source = with_topic(
         _source(values, given_keys, parallelism), values["source.debezium.schema.change.topic"]
@@ -533,7 +533,7 @@ def _source(
         "parallelism": values["spark.parallelism"]
         or parallelism(values["spark.master"], values["spark.conf"]),
     }
-    with named("source", _SOURCE_FACTS):
+    with add_key("source", _SOURCE_FACTS):
         if kind == "kafka":
             return build(KafkaSourceSettings, given_keys, **limits)
         path = values["source.path"]
@@ -554,7 +554,7 @@ def _lines(setting: str, name: str) -> str:
 
 
 def _shown_lines(
-    raw_values: Mapping[str, Given], settings: Settings
+    raw_values: Mapping[str, RawValue], settings: Settings
 ) -> Iterator[tuple[str, str, str]]:
     """Yield (key, redacted value, origin) in the order of the reference."""
     derived = {

@@ -92,7 +92,7 @@ class KeyPositions:
 
 
 @contextlib.contextmanager
-def named(key: str, facts: Mapping[str, str] | None = None, below: str = "") -> Iterator[None]:
+def add_key(key: str, facts: Mapping[str, str] | None = None, below: str = "") -> Iterator[None]:
     """Add the key of the setting to errors of the body.
 
     Args:
@@ -118,7 +118,7 @@ class Mistakes:
     """Collects mistakes, to report all of them at once."""
 
     def __init__(self) -> None:
-        self.found: list[LakewardError] = []
+        self.errors: list[LakewardError] = []
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
@@ -126,7 +126,7 @@ class Mistakes:
         try:
             yield
         except LakewardError as error:
-            self.found += mistakes_of(error)
+            self.errors += mistakes_of(error)
 
     def check(self) -> None:
         """Raise what was collected.
@@ -134,10 +134,10 @@ class Mistakes:
         Raises:
             LakewardError: the mistake; `SeveralMistakesError` if there are several.
         """
-        if len(self.found) == 1:
-            raise self.found[0]
-        if self.found:
-            raise _several(self.found)
+        if len(self.errors) == 1:
+            raise self.errors[0]
+        if self.errors:
+            raise _several(self.errors)
 
 
 def _several(mistakes: Sequence[LakewardError]) -> SeveralMistakesError:

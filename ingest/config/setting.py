@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T", bound="DataclassInstance")
 
-HIDDEN = "********"
+REDACTED = "********"
 
 _SECRET = re.compile(
     r"password|secret|token|\.pem|credential|jaas|basic\.auth|sasl\.oauthbearer\.config", re.I
@@ -172,17 +172,17 @@ def _redacted(row: Setting | None, value: Any) -> Any:
 
 def hide(value: object) -> str:
     """Redact a secret completely."""
-    return HIDDEN
+    return REDACTED
 
 
 def hide_values(values: Mapping[str, str]) -> dict[str, str]:
     """Redact the values of a map."""
-    return dict.fromkeys(values, HIDDEN)
+    return dict.fromkeys(values, REDACTED)
 
 
 def redact_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Redact client properties whose names are those of secrets."""
-    return {name: HIDDEN if _SECRET.search(name) else text for name, text in properties.items()}
+    return {name: REDACTED if _SECRET.search(name) else text for name, text in properties.items()}
 
 
 def redact_urls(urls: Iterable[str]) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ class Interpolated(str):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Given:
+class RawValue:
     """A raw value and its origin (`file`, `environment`, `flag`)."""
 
     value: Any
@@ -212,14 +212,14 @@ def _catalog_options(value: object, key: str, options: dict[str, str]) -> None:
         raise InvalidOptionError("a catalog option is not a string", key=key, value=value)
 
 
-def shown(value: object) -> str:
+def display_text(value: object) -> str:
     """Format a raw value for messages: references stay references."""
     return value.template if isinstance(value, Interpolated) else str(value)
 
 
 def flatten(
     document: Mapping[str, Any], maps: Sequence[str], origin: str, prefix: str = ""
-) -> dict[str, Given]:
+) -> dict[str, RawValue]:
     """Flatten nested sections to dotted keys; `a: {b.c: 1}` and `a.b.c: 1` are equal.
 
     Args:
@@ -231,7 +231,7 @@ def flatten(
     Raises:
         InvalidOptionError: one key is given in two spellings.
     """
-    flat: dict[str, Given] = {}
+    flat: dict[str, RawValue] = {}
     for name, value in document.items():
         key = _join(prefix, str(name))
         if isinstance(value, Mapping) and key not in maps and not _inside(key, maps):
@@ -239,7 +239,7 @@ def flatten(
         elif value is None and key not in maps:
             inner = {}
         else:
-            inner = {key: Given(value, origin)}
+            inner = {key: RawValue(value, origin)}
         for inner_key, entry in inner.items():
             if inner_key in flat:
                 raise InvalidOptionError("duplicate setting", key=inner_key)

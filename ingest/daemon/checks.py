@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ingest.config.locations import named
+from ingest.config.locations import add_key
 from ingest.config.registry_settings import SchemaRegistrySettings
 from ingest.config.setting_values import MetricsSettings, SinkSettings
 from ingest.config.settings import Settings
@@ -138,7 +138,7 @@ def _table_options(settings: Settings) -> str:
 def _refuse_unwritable(where: str, properties: Mapping[str, str]) -> None:
     """Refuse options that the stream cannot write, with the key that sets them."""
     options = TableOptions.from_strings(properties)
-    with named(where, {"option": f"{where}.{{}}"}):
+    with add_key(where, {"option": f"{where}.{{}}"}):
         for option in properties:
             _refuse_misspelt(option)
         require_writable(options)

@@ -53,7 +53,7 @@ from ingest.daemon.spark_start import (
 )
 from ingest.errors import ExitCode, GivenUpError, exit_code_of, kind_of
 from ingest.logs import set_levels
-from ingest.observe.observe import Observer, ShownSettings
+from ingest.observe.observe import Observer, SettingsLines
 from ingest.pipeline.batch_report import BatchReport, Unfinished
 from ingest.pipeline.quarantine.dead_letters import DeadLetters
 from ingest.pipeline.sink import MicroBatchSink
@@ -175,7 +175,7 @@ class Daemon:
         clock: Clock | None = None,
         reread: Callable[[], Settings] | None = None,
         take_over: bool = False,
-        shown: ShownSettings | None = None,
+        shown: SettingsLines | None = None,
         starting: SparkStart | None = None,
     ) -> None:
         self._settings = settings
@@ -275,7 +275,7 @@ class Daemon:
         """Set the waits of topics for source and metrics."""
         feeds = {name: progress.offsets for name, progress in self._book.progresses().items()}
         system_tables = {self._book.quarantine, self._book.history}
-        behind = self._book.parking.behind
+        behind = self._book.parking.catching_up
         waits = {} if behind else topic_waits(self._settings, feeds, system_tables)
         if waits != self._waits:
             write_topic_waits(self._checkpoint, waits)
@@ -313,7 +313,7 @@ class Daemon:
             waiting=self._wait_for_owner,
         )
         try:
-            if not self._retrier.done(acquire):
+            if not self._retrier.succeed(acquire):
                 return State.STOP
         except StreamHeldError:
             if self._stop.is_set():
@@ -333,7 +333,7 @@ class Daemon:
         self._draining.set()
 
     def _prepare(self) -> State:
-        if not self._retrier.done(self._open_stream):
+        if not self._retrier.succeed(self._open_stream):
             return State.STOP
         self._start = self._start or SparkStart(self._settings, self._given_session)
         session = self._start.session(self._stop)
@@ -483,7 +483,7 @@ class Daemon:
                 self._observer.beat()
                 self._maintenance.beat()
                 self._check_batch_time()
-                self._retrier.running(busy=self._sink.busy)
+                self._retrier.note_running(busy=self._sink.busy)
                 if self._lease.lost is not None or self._given_up is not None:
                     end_query(self._query)
                     break
@@ -542,9 +542,9 @@ class Daemon:
 
     def _note_caught_up(self) -> None:
         """Resumed tables have caught up as soon as that is recorded, also without new records."""
-        if self._book.parking.behind:
+        if self._book.parking.catching_up:
             self._position.release_passed_floors()
-            if not self._book.parking.behind:
+            if not self._book.parking.catching_up:
                 self._observer.tables(self._book)
                 self._set_topic_waits()
 

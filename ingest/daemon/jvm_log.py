@@ -28,7 +28,7 @@ RAW_LOGGER = "spark.stderr"
 _LOG = logging.getLogger(__name__)
 
 _CONFIGURATION = Path(__file__).with_name("log4j2.properties")
-_GIVEN = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
+_LOG4J_FILES = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
 _QUIET_S = 0.3
 """Lines that bypassed logging are one record until no line has come for so long [s]."""
 
@@ -39,7 +39,7 @@ _LEVELS = logging.getLevelNamesMapping()
 _NORMAL = re.compile(
     r"WARNING: Using incubator modules: |Picked up (?:_?JAVA|JDK)\w*_OPTIONS: |NOTE: Picked up JDK"
 )
-_FIXED = ("ts", "level", "logger", "msg")
+_OWN_FIELDS = ("ts", "level", "logger", "msg")
 _PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 """Of a frame in a Python trace that a message of Java carries."""
 
@@ -95,7 +95,9 @@ def log_options(options: str, environ: Mapping[str, str], *, driver: bool) -> st
         driver: whether they are for the driver's JVM, not for executors'.
     """
     directory = environ.get("SPARK_CONF_DIR")
-    has_configuration = directory and any((Path(directory) / name).exists() for name in _GIVEN)
+    has_configuration = directory and any(
+        (Path(directory) / name).exists() for name in _LOG4J_FILES
+    )
     if has_configuration or any("log4j" in option for option in java_words(options)):
         return options
     added = f"-Dlog4j2.configurationFile={_CONFIGURATION.as_uri()}"
@@ -183,7 +185,7 @@ class _Lines:
                 self.flush()
             return
         self.flush()
-        info = {name: value for name, value in fields.items() if name not in _FIXED}
+        info = {name: value for name, value in fields.items() if name not in _OWN_FIELDS}
         if place := _PLACE.findall(str(fields["msg"])):
             info["at"] = "{}:{} {}".format(*place[-1])
         level = _LEVELS.get(str(fields.get("level", "")).upper(), logging.WARNING)

@@ -33,7 +33,7 @@ from storage.errors import (
 _FINAL = frozenset({ExitCode.DATA, ExitCode.ACCESS, ExitCode.CONFIG})
 """Failures that a retry cannot fix: an operator must act."""
 
-_OURS = re.compile(r"\b(?:storage|changelog|ingest)(?:\.\w+)*\.(_?[A-Z]\w*Error): (.+)")
+_OWN_ERROR = re.compile(r"\b(?:storage|changelog|ingest)(?:\.\w+)*\.(_?[A-Z]\w*Error): (.+)")
 _FULL = re.compile(r"(?:No space left on device|Disk quota exceeded)([^\n]*)")
 _FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PATH = re.compile(r"path=`([^`]+)`|: ['\"]([^'\"\\]+)")
@@ -66,7 +66,7 @@ def error_in(text: str) -> LakewardError | None:
     full = _FULL.search(text)
     if full is not None:
         return _disk_full(full[0])
-    matches = _OURS.findall(text)
+    matches = _OWN_ERROR.findall(text)
     if not matches:
         return _memory(text)
     name, message = matches[-1]

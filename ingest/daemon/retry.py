@@ -48,9 +48,9 @@ class RetryPolicy:
     def progressed(self) -> None:
         """A batch was finished: earlier failures do not count any more."""
         self._unexplained = 0
-        self.answered()
+        self.end_outage()
 
-    def answered(self) -> None:
+    def end_outage(self) -> None:
         """The outage is over: the next one has a time limit of its own."""
         self._row = 0
         self.waiting_since_s = None
@@ -65,11 +65,11 @@ class RetryPolicy:
         if busy or self._idle_since_s is None:
             self._idle_since_s = None if busy else now_s
         elif self.waiting_since_s is not None and now_s - self._idle_since_s >= CALM_S:
-            self.answered()
+            self.end_outage()
             return True
         return False
 
-    def after(self, failure: BaseException) -> float | None:
+    def delay_after(self, failure: BaseException) -> float | None:
         """How long to wait before the next attempt [s]; None = give up."""
         if is_final(failure):
             return None
@@ -113,12 +113,12 @@ class Retrier:
         self.policy.progressed()
         self._observer.waiting(None)
 
-    def running(self, *, busy: bool) -> None:
+    def note_running(self, *, busy: bool) -> None:
         """The query runs, with a batch or without one."""
         if self.policy.calm(busy=busy):
             self._observer.recovered()
 
-    def done(self, step: Callable[[], None]) -> bool:
+    def succeed(self, step: Callable[[], None]) -> bool:
         """Do something that may meet an outage, until it succeeds; False = stop requested.
 
         Raises:
@@ -135,7 +135,7 @@ class Retrier:
             else:
                 self._observer.waiting(None)
                 if failed:
-                    self.policy.answered()
+                    self.policy.end_outage()
                     self._observer.recovered()
                 return True
         return False
@@ -147,7 +147,7 @@ class Retrier:
             LakewardError: the failure, when there is to be none.
         """
         error = as_error(failure)
-        wait_s = None if self._once else self.policy.after(error)
+        wait_s = None if self._once else self.policy.delay_after(error)
         if wait_s is None and error is failure:
             raise error
         if wait_s is None:

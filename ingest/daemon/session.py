@@ -29,7 +29,7 @@ from storage.errors import RetryableError
 ARCHIVE = "classes.jsa"
 PREFIX = "spark-"
 _INSTALLED = Path(pyspark.__file__).parent
-_GIVEN = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit")
+_CDS_WORDS = ("-Xshare", "SharedArchiveFile", "ArchiveClassesAtExit")
 
 
 @functools.cache
@@ -79,7 +79,9 @@ def archive_options(home: Path, options: str) -> str:
         options: of the JVM; its own archive options take precedence.
     """
     archive = home / ARCHIVE
-    has_archive_option = any(word in option for option in java_words(options) for word in _GIVEN)
+    has_archive_option = any(
+        word in option for option in java_words(options) for word in _CDS_WORDS
+    )
     if has_archive_option or not archive.exists():
         return options
     # a rejected archive is not worth a log line
@@ -104,11 +106,11 @@ packages for others (0.2 CPU s); not if the program does not exist. It has no ot
 _STACK = "-Xss16m"
 """stop() during a running action overflows the default stack (SPARK.md §9)."""
 
-_YOUNG = "-XX:InitialHeapSize=96m -XX:MaxNewSize=64m"
+_SMALL_HEAP = "-XX:InitialHeapSize=96m -XX:MaxNewSize=64m"
 """Rows bypass the heap (docs/adr/ingest/0039), and other objects die young; a heap with an initial
 size by the machine's memory would be touched from end to end nevertheless."""
 
-JAVA_DEFAULTS = f"{_STACK} -XX:+UseParallelGC -XX:TieredStopAtLevel=1 {_YOUNG}"
+JAVA_DEFAULTS = f"{_STACK} -XX:+UseParallelGC -XX:TieredStopAtLevel=1 {_SMALL_HEAP}"
 """Options of the driver's JVM, if the settings have none."""
 
 _OUTPUT_TIMEOUT_S = 5.0

@@ -94,7 +94,7 @@ class DaemonSignals:
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGHUP, *_STOPPING):
-            before = signal.signal(number, _ignored)
+            before = signal.signal(number, _ignore)
             self._previous_handlers.setdefault(number, before)
 
     def stop(self) -> None:
@@ -125,7 +125,7 @@ class DaemonSignals:
         while True:
             ready, _, _ = select.select([self._reader], [], [], self._left_s())
             if not ready:
-                self._late()
+                self._grace_expired()
                 continue
             numbers = self._reader.recv(64)
             if not numbers:
@@ -146,7 +146,7 @@ class DaemonSignals:
         limit_s = self._grace_s() + (ABANDON_S if self._given_up else 0.0)
         return max(0.0, self._stopping_since_s + limit_s - time.monotonic())
 
-    def _late(self) -> None:
+    def _grace_expired(self) -> None:
         if self._given_up:
             _LOG.error("aborting the batch took too long: exiting", extra={"event": "abort"})
             self._end(int(ExitCode.RETRY))
@@ -184,6 +184,6 @@ def end_process_in(seconds: float, code: int) -> None:
     timer.start()
 
 
-def _ignored(number: int, frame: FrameType | None) -> None:
+def _ignore(number: int, frame: FrameType | None) -> None:
     """The interpreter has written the number to the socket."""
     del number, frame

@@ -41,7 +41,7 @@ LAG_POLL_S = 15.0
 """Interval of polls of the source's offsets [s]; one cheap request per partition."""
 
 
-ShownSettings = Callable[[], Sequence[tuple[str, str, str]]]
+SettingsLines = Callable[[], Sequence[tuple[str, str, str]]]
 """Returns the settings in force: key, redacted value, origin."""
 
 
@@ -51,17 +51,17 @@ class Observer:
     Args:
         settings: settings of the pipeline.
         clock: clock.
-        shown: returns the settings in force with their origins; None = set by a program.
+        settings_lines: returns the settings in force with their origins; None = set by a program.
     """
 
     def __init__(
-        self, settings: Settings, clock: Clock, shown: ShownSettings | None = None
+        self, settings: Settings, clock: Clock, settings_lines: SettingsLines | None = None
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._shown = shown
+        self._settings_lines = settings_lines
         self._unfinished: int | None = None  # batch that began here and was not recorded
-        self._again = False
+        self._is_retry = False
         self._case_matches: set[tuple[str, str, str]] = set()
         configured = settings.metrics
         self.metrics = Metrics(
@@ -132,8 +132,8 @@ class Observer:
 
     def _show_settings(self) -> None:
         settings = self._settings
-        if self._shown is not None:
-            lines = self._shown()
+        if self._settings_lines is not None:
+            lines = self._settings_lines()
         else:
             lines = [(key, text, "program") for key, text in _flat(settings.redacted())]
         self.board.set_settings(lines, settings.pipeline.trigger_interval_s)
@@ -200,14 +200,14 @@ class Observer:
 
     def batch_started(self, batch_id: int) -> None:
         """Report the start of a batch."""
-        self._again = batch_id == self._unfinished
+        self._is_retry = batch_id == self._unfinished
         self._unfinished = batch_id
         self.board.batch_started(batch_id)
         self.metrics.batch_started()
 
     def batch(self, report: BatchReport) -> None:
         """Report that a batch is committed in all its tables."""
-        self.metrics.record(report, again=self._again)
+        self.metrics.record(report, again=self._is_retry)
         self._unfinished = None
         self.board.record(report)
         self._alerts.batch(report)
@@ -270,7 +270,9 @@ class Observer:
         """Report which tables are running, parked, or catching up."""
         parked = book.parking.parked()
         states: dict[str, str] = dict.fromkeys(book.progresses(), "running")
-        states |= dict.fromkeys(book.parking.behind, "behind") | dict.fromkeys(parked, "parked")
+        states |= dict.fromkeys(book.parking.catching_up, "behind") | dict.fromkeys(
+            parked, "parked"
+        )
         self.metrics.set_table_states(states)
         feeds = {name: tuple(progress.offsets) for name, progress in book.progresses().items()}
         self.metrics.set_feeds(feeds)

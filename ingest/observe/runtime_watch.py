@@ -129,8 +129,8 @@ class RuntimeWatch:
         self._lock = threading.Lock()
         self._spark: SparkSession | None = None
         self._query: StreamingQuery | None = None
-        self._seen: tuple[str, str] = ("", "")
-        self._counted: dict[str, float] = {}
+        self._last_progress: tuple[str, str] = ("", "")
+        self._counter_totals: dict[str, float] = {}
         self._closing = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="runtime", daemon=True)
@@ -258,19 +258,19 @@ class RuntimeWatch:
             return
         for progress in query.recentProgress:
             at = (progress["runId"], progress["timestamp"])
-            if at[0] == self._seen[0] and at[1] <= self._seen[1]:
+            if at[0] == self._last_progress[0] and at[1] <= self._last_progress[1]:
                 continue
-            self._seen = at
+            self._last_progress = at
             for step, spent_ms in progress["durationMs"].items():
                 self._into.add("query_step_seconds_total", max(0, spent_ms) / 1000, step)
 
     def _raise_to(self, name: str, value: float, *labels: str) -> None:
         """Raise a counter to a total that is counted elsewhere."""
         key = "/".join((name, *labels))
-        before = self._counted.get(key, 0.0)
+        before = self._counter_totals.get(key, 0.0)
         if value > before:
             self._into.add(name, value - before, *labels)
-            self._counted[key] = value
+            self._counter_totals[key] = value
 
 
 def java_version(spark: SparkSession) -> str:

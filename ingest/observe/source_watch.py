@@ -31,15 +31,15 @@ class _Partition:
     high: int = 0
     committed: int | None = None
     polled_s: float | None = None
-    seen: "deque[tuple[float, int]]" = dataclasses.field(
+    high_times: "deque[tuple[float, int]]" = dataclasses.field(
         default_factory=lambda: deque(maxlen=_WAITING_MEMORY)
     )
 
     def polled(self, now_s: float, low: int, high: int) -> None:
         self.low = low
         self.polled_s = now_s
-        if not self.seen or high > self.high:
-            self.seen.append((now_s, high))
+        if not self.high_times or high > self.high:
+            self.high_times.append((now_s, high))
         self.high = high
         self._forget()
 
@@ -49,17 +49,17 @@ class _Partition:
 
     def _forget(self) -> None:
         if self.committed is not None:
-            while self.seen and self.seen[0][1] <= self.committed:
-                self.seen.popleft()
+            while self.high_times and self.high_times[0][1] <= self.committed:
+                self.high_times.popleft()
 
     @property
     def lag(self) -> int:
         return max(0, self.high - (self.low if self.committed is None else self.committed))
 
     def waiting_s(self, now_s: float) -> float:
-        if self.lag == 0 or not self.seen:
+        if self.lag == 0 or not self.high_times:
             return 0.0
-        return max(0.0, now_s - self.seen[0][0])
+        return max(0.0, now_s - self.high_times[0][0])
 
     @property
     def headroom(self) -> float:
@@ -130,7 +130,7 @@ class SourceWatch:
         with self._lock:
             return {key: partition.lag for key, partition in self._fresh().items()}
 
-    def behind(self) -> set[str] | None:
+    def late_topics(self) -> set[str] | None:
         """Return topics with late records, or with partitions that have long been silent.
 
         Records within the configured delay are not late.

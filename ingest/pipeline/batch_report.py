@@ -50,7 +50,7 @@ class JobOutcome:
         return (*self.report.unwritable, *results)
 
 
-def used(reports: Iterable[RangeReport], results: Iterable[BucketResult]) -> TaskUse:
+def task_use(reports: Iterable[RangeReport], results: Iterable[BucketResult]) -> TaskUse:
     """Sum the calls of the tasks of one job to store and registry."""
     total = TaskUse()
     for use in (*(report.use for report in reports), *(result.use for result in results)):
@@ -58,7 +58,7 @@ def used(reports: Iterable[RangeReport], results: Iterable[BucketResult]) -> Tas
     return total
 
 
-def without(outcome: JobOutcome, tables: Collection[str]) -> JobOutcome:
+def without_tables(outcome: JobOutcome, tables: Collection[str]) -> JobOutcome:
     """The outcome without the work of some tables."""
     if not tables:
         return outcome
@@ -69,28 +69,28 @@ def without(outcome: JobOutcome, tables: Collection[str]) -> JobOutcome:
     return JobOutcome(report, results, outcome.use)
 
 
-def replaced(first: JobOutcome, again: JobOutcome, tables: Collection[str]) -> JobOutcome:
+def with_rerun(outcome: JobOutcome, rerun: JobOutcome, tables: Collection[str]) -> JobOutcome:
     """The first run's outcome with the work of `tables`, the quarantine among them, of the second.
 
     Raises:
         InternalError: the two did not read the same offsets.
     """
-    if again.report.span != first.report.span:
+    if rerun.report.span != outcome.report.span:
         raise InternalError("a second run of a batch read other offsets")
-    results = tuple(result for result in first.results if result.table not in tables)
+    results = tuple(result for result in outcome.results if result.table not in tables)
     report = dataclasses.replace(
-        first.report,
-        deltas=list(again.report.deltas),
-        bad=again.report.bad,
-        bad_records=again.report.bad_records,
+        outcome.report,
+        deltas=list(rerun.report.deltas),
+        bad=rerun.report.bad,
+        bad_records=rerun.report.bad_records,
     )
     report.tables = {
-        name: totals for name, totals in first.report.tables.items() if name not in tables
-    } | again.report.tables
-    report.keys.add(again.report.keys)
-    failures = {n: e for n, e in first.report.failures.items() if n not in tables}
-    report.failures = failures | again.report.failures
-    return JobOutcome(report, results + again.results, first.use.plus(again.use))
+        name: totals for name, totals in outcome.report.tables.items() if name not in tables
+    } | rerun.report.tables
+    report.keys.add(rerun.report.keys)
+    failures = {n: e for n, e in outcome.report.failures.items() if n not in tables}
+    report.failures = failures | rerun.report.failures
+    return JobOutcome(report, results + rerun.results, outcome.use.plus(rerun.use))
 
 
 class Unfinished:
@@ -110,18 +110,18 @@ class Unfinished:
     def committing(self, identifier: int, outcome: JobOutcome, tables: Collection[str]) -> None:
         """Record tables that are about to commit, for the first time or in another attempt."""
         if identifier != self._identifier:
-            self.finished()
+            self.clear()
             self._identifier = identifier
         for name in tables:
             self._results[name] = tuple(r for r in outcome.results if r.table == name)
             self._totals[name] = outcome.report.tables.get(name, TableTotals())
             self._commits.pop(name, None)
 
-    def committed(self, name: str, done: CommitResult, seconds: float) -> None:
+    def committed(self, name: str, result: CommitResult, seconds: float) -> None:
         """Record the commit of a table; thread-safe."""
-        self._commits[name] = (done, seconds)
+        self._commits[name] = (result, seconds)
 
-    def finished(self) -> None:
+    def clear(self) -> None:
         """Forget the batch, which is finished and reported."""
         self._identifier, self._results, self._totals, self._commits = None, {}, {}, {}
 
@@ -153,7 +153,7 @@ def _appended(result: BucketResult) -> BucketResult:
 
 
 @dataclasses.dataclass(slots=True)
-class Written:
+class FileTotals:
     """Files of one type.
 
     Attributes:
@@ -241,7 +241,7 @@ class BatchReport:
     sorted_runs: Mapping[str, int] = dataclasses.field(default_factory=dict)
     compactions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     compactions_dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    written: Mapping[tuple[str, str], Written] = dataclasses.field(default_factory=dict)
+    written: Mapping[tuple[str, str], FileTotals] = dataclasses.field(default_factory=dict)
     bucket_skew: Mapping[str, float] = dataclasses.field(default_factory=dict)
     slowest_s: float = 0.0
     use: TaskUse = dataclasses.field(default_factory=TaskUse)
@@ -306,12 +306,14 @@ class CompactionFigures:
     """
 
     def __init__(self, commits: Mapping[str, tuple[CommitResult, float]]) -> None:
-        self._lost = {name for name, (result, _) in commits.items() if result.compaction_dropped}
+        self._conflicts = {
+            name for name, (result, _) in commits.items() if result.compaction_dropped
+        }
         self.done: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
         self.read: Counter[str] = Counter()
-        self.written: dict[tuple[str, str], Written] = {}
+        self.written: dict[tuple[str, str], FileTotals] = {}
         self.changelog: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
 
@@ -320,8 +322,8 @@ class CompactionFigures:
         for message in result.messages:
             self._add(result.table, message)
         if any(not message.compact.empty for message in result.messages):
-            before = self.seconds.get(result.table, 0.0)
-            self.seconds[result.table] = before + result.finish_seconds
+            previous_s = self.seconds.get(result.table, 0.0)
+            self.seconds[result.table] = previous_s + result.finish_seconds
 
     def _add(self, name: str, message: CommitMessage) -> None:
         compact = message.compact
@@ -330,12 +332,12 @@ class CompactionFigures:
         self._appended(name, "changelog", (file.file_size for file in changelog))
         self._appended(name, "index", (file.file_size for file in message.data.new_index_files))
         if not compact.empty:
-            conflict = name in self._lost
+            conflict = name in self._conflicts
             (self.dropped if conflict else self.done)[name] += 1
             if not conflict:
                 inputs = {file.file_name for file in compact.compact_before}
-                written = (f for f in compact.compact_after if f.file_name not in inputs)
-                self.bytes[name] += sum(file.file_size for file in written)
+                outputs_added = (f for f in compact.compact_after if f.file_name not in inputs)
+                self.bytes[name] += sum(file.file_size for file in outputs_added)
                 outputs = {file.file_name for file in compact.compact_after}
                 merged = (f for f in compact.compact_before if f.file_name not in outputs)
                 self.read[name] += sum(file.file_size for file in merged)
@@ -345,7 +347,7 @@ class CompactionFigures:
 
     def _appended(self, name: str, kind: str, sizes: Iterable[int]) -> None:
         for size in sizes:
-            self.written.setdefault((name, kind), Written()).add(size)
+            self.written.setdefault((name, kind), FileTotals()).add(size)
 
 
 def bucket_skew(results: Iterable[BucketResult]) -> dict[str, float]:
@@ -409,8 +411,8 @@ def summary(
         rows_by_table=rows,
         counts=report.counts,
         bad_by_topic=report.bad,
-        bad_by_table=report.bad_records.kept,
-        bad_skipped=report.bad_records.skipped,
+        bad_by_table=report.bad_records.quarantined,
+        bad_skipped=report.bad_records.dropped,
         snapshots=snapshots,
         replayed=tuple(sorted(plan.skip)),
         sorted_runs=runs,
@@ -452,12 +454,12 @@ def summary(
     )
 
 
-def _retries(done: CommitResult) -> int:
+def _retries(result: CommitResult) -> int:
     """Count attempts that lost a race, those of discarded compactions included."""
     snapshots = [
-        id_ for id_ in (done.append_snapshot_id, done.compact_snapshot_id) if id_ is not None
+        id_ for id_ in (result.append_snapshot_id, result.compact_snapshot_id) if id_ is not None
     ]
-    return max(0, done.attempts - len(snapshots))
+    return max(0, result.attempts - len(snapshots))
 
 
 def _task_seconds(outcome: JobOutcome) -> dict[str, float]:

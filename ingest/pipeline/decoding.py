@@ -93,8 +93,8 @@ def with_constants(change: ChangeBatch, schema: TableSchema) -> ChangeBatch:
     at = rows.schema.get_field_index(VALUE_KIND)
     fields = [*arrow, *(rows.schema.field(i) for i in range(at, rows.num_columns))]
     arrays += rows.columns[at:]
-    whole = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-    return dataclasses.replace(change, rows=whole, constants=())
+    batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    return dataclasses.replace(change, rows=batch, constants=())
 
 
 def _repeated(value: str, count: int, type_: pa.DataType) -> pa.Array:
@@ -131,7 +131,7 @@ class Decoding:
         self._resolved: dict[SourceTable, Target | None] = {}
         self._targets: dict[str, Target] = {}
         self._transforms: dict[str, TableTransform] = {}
-        self._known: dict[tuple[str, int], TableTransform] = {}
+        self._transform_of: dict[tuple[str, int], TableTransform] = {}
         self._routing = routing_of(settings)
         self._tables: dict[SourceTable, str] = {}
         self.feeds: dict[str, set[str]] = {}
@@ -169,52 +169,52 @@ class Decoding:
         Raises:
             Exception: an error that is no record's (`ingest.errors.blames_record`).
         """
-        return isolated(self._whole, self._attempt, raw)
+        return isolated(self._decode_all, self._attempt, raw)
 
     def _attempt(self, raw: RawBatch) -> None:
         restore = None if self.positions is None else self.positions.memory()
-        self._whole(raw)
+        self._decode_all(raw)
         if restore is not None:
             restore()
 
-    def _whole(self, raw: RawBatch) -> DecodeResult:
+    def _decode_all(self, raw: RawBatch) -> DecodeResult:
         """Decode all records, or none."""
         restore = None if self.positions is None else self.positions.memory()
         try:
-            return self._decoded(raw)
+            return self._decode(raw)
         except Exception:
             if restore is not None:
                 restore()
             self._decoder = self._new_decoder()  # it may have learned from part of the records
             raise
 
-    def _decoded(self, raw: RawBatch) -> DecodeResult:
+    def _decode(self, raw: RawBatch) -> DecodeResult:
         result = self._decoder.decode(raw)
         if result.deltas and self._by_source:
             result = dataclasses.replace(result, deltas=self._with_kinds(raw, result.deltas))
         changes: list[ChangeBatch] = []
-        refused: list[BadRecord] = []
+        refused_records: list[BadRecord] = []
         requests: list[SchemaDelta] = []
         for change in result.changes:
-            rest: ChangeBatch | None = change
+            good_rows: ChangeBatch | None = change
             if self._decoder.key_is_row and (key := self._key_of_source(change.target)):
                 options, exact = self._options_of(change.target), self.settings.events.exact_names
                 names = ColumnNames.of(options, exact=exact)
                 columns_of = self._decoder.key_columns
-                rest, records = without_foreign_keys(raw, change, key, columns_of, names)
-                refused += records
-            if rest is not None and change.target in self._transforms:
-                requests += self._owed(raw, rest)
-                rest, records = self._transformed(raw, rest)
-                refused += records
-            if rest is not None:
-                changes.append(rest)
+                good_rows, records = without_foreign_keys(raw, change, key, columns_of, names)
+                refused_records += records
+            if good_rows is not None and change.target in self._transforms:
+                requests += self._owed(raw, good_rows)
+                good_rows, records = self._transformed(raw, good_rows)
+                refused_records += records
+            if good_rows is not None:
+                changes.append(good_rows)
         deltas = [*result.deltas, *requests]
-        if not refused:
+        if not refused_records:
             return dataclasses.replace(result, changes=changes, deltas=deltas)
         counts = Counter(result.counts)
-        counts.subtract(self._decoder.operation(raw.topic, record) for record in refused)
-        bad = sorted([*result.bad, *refused], key=lambda record: record.offset)
+        counts.subtract(self._decoder.operation(raw.topic, record) for record in refused_records)
+        bad = sorted([*result.bad, *refused_records], key=lambda record: record.offset)
         return DecodeResult(changes, bad, deltas, dict(+counts), result.case_matches, result.walked)
 
     def operation(self, topic: str, record: BadRecord) -> str:
@@ -285,7 +285,7 @@ class Decoding:
     ) -> tuple[ChangeBatch | None, list[BadRecord]]:
         """Add columns that do not come from events, and drop bad rows."""
         transform = self._transforms[change.target]
-        change = self._placed(raw, change)
+        change = self._with_positions(raw, change)
         if change.constants:
             change = with_constants(change, transform.decode_schema)
         return transform.apply(raw, change, 0 if self._plan is None else self._plan.time_ms)
@@ -308,11 +308,13 @@ class Decoding:
             result.append(dataclasses.replace(delta, position=kind))
         return result
 
-    def _placed(self, raw: RawBatch, change: ChangeBatch) -> ChangeBatch:
+    def _with_positions(self, raw: RawBatch, change: ChangeBatch) -> ChangeBatch:
         """Add the columns of positions, if the table has them."""
         if self.positions is None:
             return change
-        return self.positions.placed(raw, change, self._transforms[change.target].decode_schema)
+        return self.positions.with_positions(
+            raw, change, self._transforms[change.target].decode_schema
+        )
 
     def _resolve(self, source: SourceTable, topic: str) -> Target | None:
         if source not in self._resolved:
@@ -331,10 +333,10 @@ class Decoding:
         return Toast.FAIL if toast is Toast.KEEP and aggregates else toast
 
     def _transform(self, name: str, schema: TableSchema) -> TableTransform:
-        transform = self._known.get((name, schema.id))
+        transform = self._transform_of.get((name, schema.id))
         if transform is None:
             rule, zone = transform_rule(self.settings, name), self.settings.sink.time_zone
-            transform = self._known[name, schema.id] = TableTransform.of(rule, schema, zone)
+            transform = self._transform_of[name, schema.id] = TableTransform.of(rule, schema, zone)
         return transform
 
     def _planned(self, destination: Destination | None) -> Target | None:
@@ -343,7 +345,7 @@ class Decoding:
         if destination is None or destination.table in self._plan.parked:
             return None
         if destination.refusal:
-            return _refused(destination)
+            return _refusing_target(destination)
         name = destination.table
         schema_id = self._plan.schema_id(name)
         answers = self._plan.answers.get(name, Answers())
@@ -366,13 +368,13 @@ class Decoding:
             schema = schema_of(self._warehouse, name, schema_id)
             transform = self._transform(name, schema)
             kind, ordering = position_kind(schema), self.settings.events.ordering
-            hidden = [name for name, _ in target.constants]
-            hidden += POSITION_COLUMNS if kind is not None else ()
+            hidden_columns = [name for name, _ in target.constants]
+            hidden_columns += POSITION_COLUMNS if kind is not None else ()
             metadata = () if kind is None else wanted_metadata(kind)
             unowned = _unowned(schema, destination)
             target = dataclasses.replace(
                 target,
-                schema=source_part(transform.decode_schema, hidden),
+                schema=source_part(transform.decode_schema, hidden_columns),
                 refusal=unowned
                 or constants_refused(schema, target)
                 or ordering_refused(schema, ordering)
@@ -397,11 +399,11 @@ def _needed_by_deletes(schema: TableSchema) -> frozenset[str]:
     subtracts = any(key.endswith(_BY_VALUES) for key in schema.options)
     if subtracts or options.merge_engine in ("aggregation", "first-row"):
         return frozenset(schema.field_names)
-    ordered = (*options.sequence_field, *filter(None, [options.rowkind_field]))
-    return frozenset(ordered)
+    order_columns = (*options.sequence_field, *filter(None, [options.rowkind_field]))
+    return frozenset(order_columns)
 
 
-def _refused(destination: Destination) -> Target:
+def _refusing_target(destination: Destination) -> Target:
     """Return the target of rows that may not be written; without a table if that is Lakeward's."""
     return Target(
         "" if destination.is_own_table else destination.table,

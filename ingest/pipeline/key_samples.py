@@ -27,7 +27,7 @@ from storage.format.types.types import VALUE_KIND, RowKind
 _SAMPLE = 50
 """Hashed keys per raw batch: half a percent of the time of decoding it."""
 
-_LEAST, _MOST, _ALL = 32, 1_024, 200_000
+_MIN_KEYS, _MAX_KEYS, _MAX_KEYS_OF_ALL = 32, 1_024, 200_000
 """Remembered keys: minimum and maximum per topic, and of all topics; about 100 bytes each."""
 
 _TOPICS = 5_000
@@ -65,13 +65,13 @@ class KeySamples:
         places: partition of each sampled key by its hash, by topic.
         bars: largest remembered hash by topic, once there are enough.
         violations: (hash, partition, other partition), by topic.
-        moved: key updates by topic.
+        updates_by_topic: key updates.
     """
 
     places: dict[str, dict[int, int]] = dataclasses.field(default_factory=dict)
     bars: dict[str, int] = dataclasses.field(default_factory=dict)
     violations: dict[str, set[tuple[int, int, int]]] = dataclasses.field(default_factory=dict)
-    moved: dict[str, KeyUpdates] = dataclasses.field(default_factory=dict)
+    updates_by_topic: dict[str, KeyUpdates] = dataclasses.field(default_factory=dict)
 
     def sample(self, raw: RawBatch) -> None:
         """Sample the keys of some records."""
@@ -81,7 +81,7 @@ class KeySamples:
             sample = {_hash(key): raw.partition for key in keys if key}
             self._take(raw.topic, sample)
 
-    def _take(self, topic: str, found: Mapping[int, int]) -> None:
+    def _take(self, topic: str, sample: Mapping[int, int]) -> None:
         places = self.places.get(topic)
         if places is None:
             if len(self.places) >= _TOPICS:
@@ -89,12 +89,12 @@ class KeySamples:
             places = self.places[topic] = {}
         bar = self.bars.get(topic)
         if bar is not None:
-            found = {key: found[key] for key in found if key <= bar}
-        for key in places.keys() & found.keys():
-            if places[key] != found[key]:
-                self.violations.setdefault(topic, set()).add((key, places[key], found[key]))
-        places.update(found)
-        limit = min(_MOST, max(_LEAST, _ALL // len(self.places)))
+            sample = {key: sample[key] for key in sample if key <= bar}
+        for key in places.keys() & sample.keys():
+            if places[key] != sample[key]:
+                self.violations.setdefault(topic, set()).add((key, places[key], sample[key]))
+        places.update(sample)
+        limit = min(_MAX_KEYS, max(_MIN_KEYS, _MAX_KEYS_OF_ALL // len(self.places)))
         if len(places) > 2 * limit:
             smallest = heapq.nsmallest(limit, places)
             self.places[topic] = {key: places[key] for key in smallest}
@@ -115,7 +115,7 @@ class KeySamples:
                 self._created(raw, created.tolist())
 
     def _of(self, topic: str) -> KeyUpdates:
-        return self.moved.setdefault(topic, KeyUpdates())
+        return self.updates_by_topic.setdefault(topic, KeyUpdates())
 
     def _deleted(self, raw: RawBatch, places: Iterable[int]) -> None:
         for at in places:
@@ -139,17 +139,17 @@ class KeySamples:
             self._take(topic, places)
         for topic, violations in other.violations.items():
             self.violations.setdefault(topic, set()).update(violations)
-        for topic, moved in other.moved.items():
+        for topic, topic_updates in other.updates_by_topic.items():
             updates = self._of(topic)
-            updates.deleted |= moved.deleted
-            updates.created |= moved.created
-            updates.full |= moved.full
+            updates.deleted |= topic_updates.deleted
+            updates.created |= topic_updates.created
+            updates.full |= topic_updates.full
 
 
 def _places(
-    raw: RawBatch, change: ChangeBatch, chosen: npt.NDArray[np.bool_]
+    raw: RawBatch, change: ChangeBatch, mask: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.int64]:
-    offsets = change.rows.column(OFFSET_COLUMN).to_numpy()[chosen]
+    offsets = change.rows.column(OFFSET_COLUMN).to_numpy()[mask]
     if isinstance(raw.offsets, range):  # an array of it takes 0.8 us a record
         return offsets - raw.offsets.start
     return np.searchsorted(np.array(raw.offsets, np.int64), offsets)
@@ -163,7 +163,7 @@ class KeyTracker:
     """
 
     def __init__(self) -> None:
-        self._seen = KeySamples()
+        self._samples = KeySamples()
         self.moving: set[str] = set()
 
     def take(
@@ -175,12 +175,14 @@ class KeyTracker:
             New violations by topic: (hash of the key, partition, other partition); and by topic the
             number of key updates whose other half is not in the batch.
         """
-        self._seen.add(KeySamples(samples.places, violations=samples.violations))
-        violations, self._seen.violations = self._seen.violations, {}
+        self._samples.add(KeySamples(samples.places, violations=samples.violations))
+        violations, self._samples.violations = self._samples.violations, {}
         split = {
-            topic: len(moved.deleted - moved.created)
-            for topic, moved in samples.moved.items()
-            if topic in self.moving and not moved.full and moved.deleted - moved.created
+            topic: len(updates.deleted - updates.created)
+            for topic, updates in samples.updates_by_topic.items()
+            if topic in self.moving and not updates.full and updates.deleted - updates.created
         }
-        self.moving |= {topic for topic, moved in samples.moved.items() if moved.deleted}
+        self.moving |= {
+            topic for topic, updates in samples.updates_by_topic.items() if updates.deleted
+        }
         return violations, split

@@ -86,13 +86,13 @@ def map_task(
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(PLAN_PROPERTY)
     plan = BatchPlan.from_property(text)
-    begun = TaskUse.now()
+    use_before = TaskUse.now()
     with ChunkFile(plan.chunk_folder) as file:
         side = MapSide(decoding_of(options["pipeline"]), plan, file)
         for piece in ranges:
             yield from side.read(piece, open_range(piece, source))
     side.note_positions()
-    side.report.use = begun.until_now()
+    side.report.use = use_before.until_now()
     yield encode_report(side.report)
 
 
@@ -122,25 +122,25 @@ class MapSide:
 
     def read(self, piece: SourceRange, batches: Iterable[RawBatch]) -> Iterator[pa.RecordBatch]:
         """Decode one range and split it into chunks."""
-        started = time.perf_counter()
+        start_s = time.perf_counter()
         self.report.ranges.append((piece.topic, piece.partition, piece.start, piece.end))
         for raw in batches:
             self._count(raw)
             decoding = time.perf_counter()
-            self.report.spent("consume", decoding - started)
+            self.report.spent("consume", decoding - start_s)
             result = self._decoding.decode(raw)
             self._look(raw, result)
             self._note_truncates(raw, result)
-            yield from self._emptied(piece, raw)
+            yield from self._truncation_deletes(piece, raw)
             self._take(raw, result)
             self.report.ddl += [e for e in self._decoding.ddl(raw) if self._plan.wants(e.target)]
             self.report.met(self._decoding.feeds)
             self.report.spent("decode", time.perf_counter() - decoding)
             if self._gathered_bytes >= GATHER_BYTES:
-                yield from self._cut(piece)
-            started = time.perf_counter()
-        self.report.spent("consume", time.perf_counter() - started)
-        yield from self._cut(piece)
+                yield from self._emit_chunks(piece)
+            start_s = time.perf_counter()
+        self.report.spent("consume", time.perf_counter() - start_s)
+        yield from self._emit_chunks(piece)
 
     def note_positions(self) -> None:
         """Report the positions after the last range."""
@@ -165,17 +165,19 @@ class MapSide:
             if self._plan.wants(event.table) and event.offset >= floor:
                 self.report.truncates.append(event)
 
-    def _emptied(self, piece: SourceRange, raw: RawBatch) -> Iterator[pa.RecordBatch]:
+    def _truncation_deletes(self, piece: SourceRange, raw: RawBatch) -> Iterator[pa.RecordBatch]:
         """Yield deletes of the rows of tables that are truncated at one of these records.
 
         In chunks of their own: what follows begins at a larger offset, so it comes after them.
         """
-        for name, cut in sorted(self._plan.cuts.items()):
-            if not (self._plan.wants(name) and cut.is_at(raw.topic, raw.partition, raw.offsets)):
+        for name, truncation in sorted(self._plan.truncations.items()):
+            if not (
+                self._plan.wants(name) and truncation.is_at(raw.topic, raw.partition, raw.offsets)
+            ):
                 continue
-            yield from self._cut(piece)
+            yield from self._emit_chunks(piece)
             table = table_of(self._warehouse, name, self._plan.tables[name])
-            yield from self._deleted(piece, raw.topic, name, deletes_of(table, cut))
+            yield from self._deleted(piece, raw.topic, name, deletes_of(table, truncation))
 
     def _deleted(
         self, piece: SourceRange, topic: str, name: str, deletes: Iterable[pa.RecordBatch]
@@ -186,10 +188,10 @@ class MapSide:
             for rows in deletes:
                 self._gather(name, rows)
                 if self._gathered_bytes >= GATHER_BYTES:
-                    yield from self._cut(piece)
+                    yield from self._emit_chunks(piece)
         except TABLE_FAULTS as error:
             self.report.failures[name] = error
-        yield from self._cut(piece)
+        yield from self._emit_chunks(piece)
 
     def _count(self, raw: RawBatch) -> None:
         self.report.records[raw.topic] += len(raw)
@@ -234,18 +236,18 @@ class MapSide:
         errors = self._plan.unwritable_in(table, raw.topic, raw.partition)
         if not errors:
             return rows
-        refused = np.intersect1d(rows.column(OFFSET_COLUMN).to_numpy(), [*errors]).tolist()
-        if not refused:
+        refused_offsets = np.intersect1d(rows.column(OFFSET_COLUMN).to_numpy(), [*errors]).tolist()
+        if not refused_offsets:
             return rows
-        places = [bisect.bisect_left(raw.offsets, offset) for offset in refused]
+        places = [bisect.bisect_left(raw.offsets, offset) for offset in refused_offsets]
         records = [
             bad_record(raw, at, ERROR_CLASS, errors[offset], table)
-            for at, offset in zip(places, refused, strict=True)
+            for at, offset in zip(places, refused_offsets, strict=True)
         ]
         counts = self.report.counts[raw.topic]
         counts.subtract(self._decoding.operation(raw.topic, record) for record in records)
         self._take_bad(raw, records)
-        mask = pc.is_in(rows.column(OFFSET_COLUMN), value_set=pa.array(refused, pa.int64()))
+        mask = pc.is_in(rows.column(OFFSET_COLUMN), value_set=pa.array(refused_offsets, pa.int64()))
         return rows.filter(pc.invert(mask))
 
     def _watermark(self, table: str) -> str | None:
@@ -255,7 +257,7 @@ class MapSide:
         return self._watermarks[table]
 
     def _take_bad(self, raw: RawBatch, records: Sequence[BadRecord]) -> None:
-        records = self._counted_bad(raw, records)
+        records = self._count_bad(raw, records)
         if not records or not self._plan.wants(self._quarantine):
             return
         rows = quarantine_rows(
@@ -273,7 +275,7 @@ class MapSide:
         totals.add(rows.num_rows, raw.topic, None, None)
         self._gather(self._quarantine, rows)
 
-    def _counted_bad(self, raw: RawBatch, records: Sequence[BadRecord]) -> list[BadRecord]:
+    def _count_bad(self, raw: RawBatch, records: Sequence[BadRecord]) -> list[BadRecord]:
         """Return the records that go to quarantine."""
         plan, counts = self._plan, self.report.bad_records
         place = (raw.topic, raw.partition)
@@ -282,8 +284,8 @@ class MapSide:
             target = record.target
             if target in plan.parked:
                 continue
-            counted = target and record.error_class != TABLE_NAME  # no table is there to park
-            if counted and record.offset >= plan.floor(target, *place):
+            is_counted = target and record.error_class != TABLE_NAME  # no table is there to park
+            if is_counted and record.offset >= plan.floor(target, *place):
                 counts.find(*place, record)
             if record.offset < plan.bad_floor(self._quarantine, target, *place):
                 continue
@@ -297,18 +299,18 @@ class MapSide:
         self._gathered.setdefault(table, []).append(rows)
         self._gathered_bytes += rows.nbytes
 
-    def _cut(self, piece: SourceRange) -> Iterator[pa.RecordBatch]:
+    def _emit_chunks(self, piece: SourceRange) -> Iterator[pa.RecordBatch]:
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
         for name in sorted(gathered):
             schema_id = self._plan.schema_id(name)
             if schema_id is None:
                 continue
-            started = time.perf_counter()
+            start_s = time.perf_counter()
             table = table_of(self._warehouse, name, schema_id)
             rows = joined_rows(gathered.pop(name))
             parts, unwritable = split_or_blame(rows, table, name, piece.topic, piece.partition)
             self.report.unwritable += unwritable
-            self.report.spent("sort", time.perf_counter() - started)
+            self.report.spent("sort", time.perf_counter() - start_s)
             source = (piece.topic, piece.partition)
             for chunk in chunks(parts, name, schema_id, *source, self._file):
                 yield encode_chunk(chunk)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ingest.pipeline.truncates import Cut
+from ingest.pipeline.truncates import TruncationPoint
 from ingest.schema.schema_modes import Answers
 from ingest.source.ranges import floor_of
 from storage.errors import InternalError
@@ -73,7 +73,7 @@ class BatchPlan:
             `ordering: source` (`ingest.source.position`).
         answers: decisions on fields that the schema of a table does not cover, by table.
         write_only: tables whose writers override their option `write-only` (`compaction`).
-        cuts: truncation points of this run.
+        truncations: truncation points of this run.
         unwritable: records whose rows an earlier run of the batch could not write.
         chunk_folder: directory for rows of large chunks; "" if chunks carry them (`chunk_folder`).
     """
@@ -93,16 +93,16 @@ class BatchPlan:
     positions: Mapping[str, Positions] = dataclasses.field(default_factory=dict)
     answers: Mapping[str, Answers] = dataclasses.field(default_factory=dict)
     write_only: Mapping[str, bool] = dataclasses.field(default_factory=dict)
-    cuts: Mapping[str, Cut] = dataclasses.field(default_factory=dict)
+    truncations: Mapping[str, TruncationPoint] = dataclasses.field(default_factory=dict)
     unwritable: tuple[Unwritable, ...] = ()
     chunk_folder: str = ""
 
     def floor(self, table: str, topic: str, partition: int) -> int:
         """Return the offset below which a table's rows of a source partition are dropped."""
         floor = floor_of(self.floors, table).get(topic, {}).get(str(partition), 0)
-        cut = self.cuts.get(table)
-        if cut is not None and (cut.topic, cut.partition) == (topic, partition):
-            floor = max(floor, cut.offset)
+        point = self.truncations.get(table)
+        if point is not None and (point.topic, point.partition) == (topic, partition):
+            floor = max(floor, point.offset)
         return floor
 
     def bad_floor(self, quarantine: str, target: str, topic: str, partition: int) -> int:

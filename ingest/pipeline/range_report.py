@@ -96,45 +96,45 @@ class BadCounts:
     """Bad records of a run of a batch, by target table; every run counts all of them again.
 
     Attributes:
-        found: bad records by table and error class, to which the limits of the table apply. Those
-            with an unknown table are not counted.
-        kept: those, and records with an unknown table (`""`), that go to the quarantine table.
-        skipped: those that the rule of the table drops.
-        first: topic, partition, offset and error of the first bad record, by table.
+        failures: bad records by table and error class, to which the limits of the table apply;
+            without those of an unknown table.
+        quarantined: those, and those of an unknown table (`""`), that go to the quarantine table.
+        dropped: those that the rule of the table drops.
+        examples: topic, partition, offset and error of the first bad record, by table.
     """
 
-    found: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
-    kept: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
-    skipped: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
-    first: dict[str, Example] = dataclasses.field(default_factory=dict)
+    failures: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
+    quarantined: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
+    dropped: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
+    examples: dict[str, Example] = dataclasses.field(default_factory=dict)
 
     def find(self, topic: str, partition: int, record: BadRecord) -> None:
-        """Count one in `found`."""
-        _count(self.found, record)
+        """Count one in `failures`."""
+        _count(self.failures, record)
         self._exemplify(record.target, (topic, partition, record.offset, record.error[:_TEXT]))
 
     def keep(self, record: BadRecord) -> None:
-        """Count one in `kept`."""
-        _count(self.kept, record)
+        """Count one in `quarantined`."""
+        _count(self.quarantined, record)
 
     def skip(self, record: BadRecord) -> None:
-        """Count one in `skipped`."""
-        _count(self.skipped, record)
+        """Count one in `dropped`."""
+        _count(self.dropped, record)
 
     def add(self, other: "BadCounts") -> None:
         """Add another task's."""
         for totals, counts in (
-            (self.found, other.found),
-            (self.kept, other.kept),
-            (self.skipped, other.skipped),
+            (self.failures, other.failures),
+            (self.quarantined, other.quarantined),
+            (self.dropped, other.dropped),
         ):
             for table, classes in counts.items():
                 totals.setdefault(table, Counter()).update(classes)
-        for table, example in other.first.items():
+        for table, example in other.examples.items():
             self._exemplify(table, example)
 
     def _exemplify(self, table: str, example: Example) -> None:
-        self.first[table] = min(example, self.first.get(table, example))
+        self.examples[table] = min(example, self.examples.get(table, example))
 
 
 def _count(counts: dict[str, Counter[str]], record: BadRecord) -> None:

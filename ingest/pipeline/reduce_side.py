@@ -100,19 +100,19 @@ def _reduce_task(
     if not by_bucket:
         return
     plan = BatchPlan.from_property(text)
-    begun = TaskUse.now()
+    use_before = TaskUse.now()
     result: BucketResult | None = None
-    before: LookupCounters | None = None
+    counters_before: LookupCounters | None = None
     for bucket in sorted(by_bucket):
         if result is not None:
             yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
-        if before is None and _looks_up(warehouse, plan, bucket[0]):
-            before = process_store().counters()
+        if counters_before is None and _looks_up(warehouse, plan, bucket[0]):
+            counters_before = process_store().counters()
         result = reduced(warehouse, plan, bucket[0], by_bucket.pop(bucket))
-    if before is not None and result is not None:
-        result = dataclasses.replace(result, lookup=LookupUse.since(before))
+    if counters_before is not None and result is not None:
+        result = dataclasses.replace(result, lookup=LookupUse.since(counters_before))
     if result is not None:
-        result = dataclasses.replace(result, use=begun.until_now())
+        result = dataclasses.replace(result, use=use_before.until_now())
     yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
 
 
@@ -163,10 +163,10 @@ def _unwritable(
     def attempt(low: int, high: int) -> None:
         subset: list[Chunk] = []
         for chunk, batch, end in zip(ordered, batches, ends, strict=True):
-            first = end - batch.num_rows
-            start, stop = max(low, first), min(high, end)
+            first_row = end - batch.num_rows
+            start, stop = max(low, first_row), min(high, end)
             if start < stop or (low == high and not subset):
-                part = batch.slice(start - first if start < stop else 0, max(0, stop - start))
+                part = batch.slice(start - first_row if start < stop else 0, max(0, stop - start))
                 subset.append(dataclasses.replace(chunk, payload=ipc_bytes(part)))
         reduce_chunks(warehouse, plan, subset)
 
@@ -195,24 +195,26 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
         plan: the run.
         chunks: of one (table, partition, bucket), in any order.
     """
-    started = time.perf_counter()
+    start_s = time.perf_counter()
     ordered = sorted(chunks, key=lambda chunk: chunk.order)
-    first = ordered[0]
-    schema_id = plan.schema_id(first.table)
+    first_chunk = ordered[0]
+    schema_id = plan.schema_id(first_chunk.table)
     if schema_id is None:
-        raise InternalError("a chunk of an unplanned table", table=first.table)
-    table = writable(table_of(warehouse, first.table, schema_id), plan, first.table)
+        raise InternalError("a chunk of an unplanned table", table=first_chunk.table)
+    table = writable(table_of(warehouse, first_chunk.table, schema_id), plan, first_chunk.table)
     rows: Counter[str] = Counter()
     batches: list[pa.RecordBatch] = []
-    with _writer(table, first) as writer:
+    with _writer(table, first_chunk) as writer:
         for chunk in ordered:
             if chunk.schema_id != schema_id:
                 raise InternalError(
-                    "a chunk of another schema", table=first.table, schema=chunk.schema_id
+                    "a chunk of another schema", table=first_chunk.table, schema=chunk.schema_id
                 )
             batches.append(ipc_batch(chunk.payload).drop_columns([OFFSET_COLUMN]))
-        whole = restored(batches, table, _partition_of(first, table), _bucket_of(first))
-        for batch in whole.rows:
+        all_rows = restored(
+            batches, table, _partition_of(first_chunk, table), _bucket_of(first_chunk)
+        )
+        for batch in all_rows.rows:
             _count_kinds(batch, rows)
             writer.write(batch)
         finishing = time.perf_counter()
@@ -220,14 +222,14 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
         finish_seconds = time.perf_counter() - finishing
         runs = writer.sorted_run_count if isinstance(writer, MergeTreeWriter) else 0
     return BucketResult(
-        table=first.table,
+        table=first_chunk.table,
         messages=tuple(messages) if isinstance(messages, list) else (messages,),
         rows=dict(rows),
         sorted_runs=runs,
-        seconds=time.perf_counter() - started,
+        seconds=time.perf_counter() - start_s,
         finish_seconds=finish_seconds,
-        values_kept=whole.values,
-        values_lost=whole.lost,
+        values_kept=all_rows.values,
+        values_lost=all_rows.lost,
     )
 
 

@@ -68,11 +68,11 @@ class Moves:
         for row, delete in zip(self.rows.tolist(), self.deletes.tolist(), strict=True):
             if row not in lacks:
                 continue
-            last = delete - 1
-            while last >= 0 and group[last] == group[delete] and self.retracts[last]:
-                last -= 1
-            if last >= 0 and group[last] == group[delete]:
-                origin, key = source[last], groups[last]
+            previous = delete - 1
+            while previous >= 0 and group[previous] == group[delete] and self.retracts[previous]:
+                previous -= 1
+            if previous >= 0 and group[previous] == group[delete]:
+                origin, key = source[previous], groups[previous]
             else:
                 origin, key = -1, group[delete]
             takers = (source == row) & (group == group[row])
@@ -83,14 +83,14 @@ class Moves:
         """Return deletes of old keys that repeat the previous delete."""
         mask = np.zeros(len(group), bool)
         for delete in self.deletes.tolist():
-            before = delete - 1
+            previous = delete - 1
             mask[delete] = (
-                before >= 0 and group[before] == group[delete] and bool(self.retracts[before])
+                previous >= 0 and group[previous] == group[delete] and bool(self.retracts[previous])
             )
         return mask
 
 
-def taken_moves(rows: pa.RecordBatch, marks: pa.Array) -> tuple[pa.Array, Moves]:
+def extract_moves(rows: pa.RecordBatch, marks: pa.Array) -> tuple[pa.Array, Moves]:
     """Extract the moves from the marks.
 
     Args:
@@ -99,11 +99,11 @@ def taken_moves(rows: pa.RecordBatch, marks: pa.Array) -> tuple[pa.Array, Moves]
     """
     ids = pc.list_flatten(marks).to_numpy()
     parents = pc.list_parent_indices(marks).to_numpy()
-    moved = parents[ids == MOVED].astype(np.int64)
+    move_rows = parents[ids == MOVED].astype(np.int64)
     retracts = np.isin(rows.column(VALUE_KIND).to_numpy(), _RETRACTS)
-    if not len(moved):
-        return marks, Moves(moved, moved, retracts)
-    if moved[0] == 0 or not retracts[moved - 1].all():
+    if not len(move_rows):
+        return marks, Moves(move_rows, move_rows, retracts)
+    if move_rows[0] == 0 or not retracts[move_rows - 1].all():
         raise InternalError("a moved row without the delete of its old key")
     mask = ids != MOVED
     counts = np.bincount(parents[mask], minlength=len(marks))
@@ -111,7 +111,7 @@ def taken_moves(rows: pa.RecordBatch, marks: pa.Array) -> tuple[pa.Array, Moves]
     values = pa.array(ids[mask].astype(np.int32))
     return (
         pa.ListArray.from_arrays(offsets, values, mask=pa.array(counts == 0)),
-        Moves(moved, moved - 1, retracts),
+        Moves(move_rows, move_rows - 1, retracts),
     )
 
 
@@ -151,7 +151,7 @@ def restored(
     rows = rows.drop_columns([UNAVAILABLE_COLUMN])
     if marks.null_count == len(marks):
         return Restored([rows])
-    marks, moves = taken_moves(rows, marks)
+    marks, moves = extract_moves(rows, marks)
     if table.options.merge_engine == "partial-update":  # null keeps what is there
         marks = _held_marks(marks)
         if marks is None:
@@ -203,14 +203,14 @@ class _Restoring:
         self._starts = starts
         counts = np.diff(np.r_[starts, rows.num_rows])
         self.group = np.repeat(np.arange(len(starts)), counts)
-        self._marked = pc.list_parent_indices(marks).to_numpy()
+        self._marked_rows = pc.list_parent_indices(marks).to_numpy()
         self._ids = _ids(marks)
 
     def run(self, table: FileStoreTable, partition: bytes | None, bucket: int | None) -> Restored:
         fields = {field.id: field.name for field in table.schema.fields}
         sources = {
             fields[number]: self._moves.redirected(
-                self._sources(number), self.group, self._marked[self._ids == number]
+                self._sources(number), self.group, self._marked_rows[self._ids == number]
             )
             for number in np.unique(self._ids).tolist()
             if number != HELD_ONLY
@@ -222,18 +222,18 @@ class _Restoring:
             groups.append(self.group[holders < 0])
         older = _Older.of(self, np.unique(np.concatenate(groups)), table, partition, bucket)
         numbers = np.arange(self._rows.num_rows)
-        live = np.ones(len(numbers), bool) if holders is None else self._held(holders, older)
+        live = np.ones(len(numbers), bool) if holders is None else self._applicable(holders, older)
         rows, values, misses = self._rows, 0, 0
         live &= ~self._moves.needless(self.group)
         for name, (source, group) in sources.items():
-            indices, missing = older.fill(source, group)
+            indices, misses_mask = older.fill(source, group)
             at = rows.schema.get_field_index(name)
-            column = older.after(rows.column(at), name)
-            indices = np.where(missing, numbers, indices)
+            column = older.appended_to(rows.column(at), name)
+            indices = np.where(misses_mask, numbers, indices)
             rows = rows.set_column(at, rows.schema.field(at), column.take(pa.array(indices)))
             lacking = (source != numbers) & live
-            misses += int((missing & lacking).sum())
-            values += int((~missing & lacking).sum())
+            misses += int((misses_mask & lacking).sum())
+            values += int((~misses_mask & lacking).sum())
         if not live.all():
             rows = rows.filter(pa.array(live))
         return Restored([rows], values, misses)
@@ -247,28 +247,28 @@ class _Restoring:
         if not mask.any():
             return None
         candidates = np.arange(self._rows.num_rows)
-        candidates[self._marked[mask]] = -1
-        last = np.maximum.accumulate(candidates)
-        return np.where(last >= self._starts[self.group], last, -1)
+        candidates[self._marked_rows[mask]] = -1
+        last_holder = np.maximum.accumulate(candidates)
+        return np.where(last_holder >= self._starts[self.group], last_holder, -1)
 
-    def _held(self, holders: _Numbers, older: "_Older") -> npt.NDArray[np.bool_]:
+    def _applicable(self, holders: _Numbers, older: "_Older") -> npt.NDArray[np.bool_]:
         """Return rows that apply to any row, or whose key has a row at that point."""
         kinds = self._rows.column(VALUE_KIND).to_numpy()
         retracts = np.isin(kinds, [kind.value for kind in RowKind if kind.retracts])
-        free = holders == np.arange(len(holders))
+        always = holders == np.arange(len(holders))
         in_batch = (holders >= 0) & ~retracts[holders]
-        mask: npt.NDArray[np.bool_] = free | in_batch | ((holders < 0) & older.has(self.group))
+        mask: npt.NDArray[np.bool_] = always | in_batch | ((holders < 0) & older.has(self.group))
         return mask
 
     def _sources(self, number: int) -> _Numbers:
         """Return for each row the row of its key with a value; -1: none in this batch."""
         count = self._rows.num_rows
-        marked = np.zeros(count, bool)
-        marked[self._marked[self._ids == number]] = True
-        marked[self._moves.rows] = False  # they get the value
-        candidates = np.where(marked, -1, np.arange(count))
-        last = np.maximum.accumulate(candidates)
-        return np.where(last >= self._starts[self.group], last, -1)
+        lacks_value = np.zeros(count, bool)
+        lacks_value[self._marked_rows[self._ids == number]] = True
+        lacks_value[self._moves.rows] = False  # they get the value
+        candidates = np.where(lacks_value, -1, np.arange(count))
+        last_source = np.maximum.accumulate(candidates)
+        return np.where(last_source >= self._starts[self.group], last_source, -1)
 
     def keys_of(self, groups: _Numbers) -> pa.RecordBatch:
         """Return the key columns of groups."""
@@ -282,12 +282,12 @@ class _Older:
     Attributes:
         groups: numbers, ascending.
         rows: one per group.
-        first: number of rows of the batch; stored rows are counted on from there.
+        batch_rows: number of rows of the batch; stored rows are numbered from there on.
     """
 
     groups: _Numbers
     rows: pa.RecordBatch | None
-    first: int
+    batch_rows: int
 
     @staticmethod
     def of(
@@ -297,26 +297,26 @@ class _Older:
         partition: bytes | None,
         bucket: int | None,
     ) -> "_Older":
-        first = len(batch.group)
+        row_count = len(batch.group)
         snapshot = table.latest_snapshot()
         if snapshot is None or not len(groups):
-            return _Older(np.empty(0, np.int64), None, first)
-        stored = stored_rows(table, snapshot, partition, bucket, batch.keys_of(groups))
-        return _Older(groups[stored.keys], stored.rows, first)
+            return _Older(np.empty(0, np.int64), None, row_count)
+        older_rows = stored_rows(table, snapshot, partition, bucket, batch.keys_of(groups))
+        return _Older(groups[older_rows.keys], older_rows.rows, row_count)
 
     def fill(self, source: _Numbers, group: _Numbers) -> tuple[_Numbers, npt.NDArray[np.bool_]]:
         """Return the sources, with stored rows where the batch has none, and missing ones."""
         if not len(self.groups):
             return source, source < 0
         at = np.minimum(np.searchsorted(self.groups, group), len(self.groups) - 1)
-        stored = self.groups[at] == group
-        return np.where(source < 0, self.first + at, source), (source < 0) & ~stored
+        has_stored = self.groups[at] == group
+        return np.where(source < 0, self.batch_rows + at, source), (source < 0) & ~has_stored
 
     def has(self, group: _Numbers) -> npt.NDArray[np.bool_]:
         """Return whether the table has a row of each group."""
         return np.isin(group, self.groups)
 
-    def after(self, column: pa.Array, name: str) -> pa.Array:
+    def appended_to(self, column: pa.Array, name: str) -> pa.Array:
         """Append the column of the stored rows to a column of the batch."""
         if self.rows is None or not self.rows.num_rows:
             return column

@@ -106,9 +106,9 @@ def rows_by_owner(
                 if len(shares) == 1:
                     yield partition, bucket, indices
                     continue
-                some = rows if indices is None else rows.take(pa.array(indices))
-                numbers = shares[0].numbers_of(partition, key_hashes(some, table))
-                for number, chosen in split_codes(numbers.astype(np.int64)):
+                part = rows if indices is None else rows.take(pa.array(indices))
+                numbers = shares[0].numbers_of(partition, key_hashes(part, table))
+                for number, positions in split_codes(numbers.astype(np.int64)):
                     if indices is not None:
-                        chosen = indices if chosen is None else indices[chosen]
-                    yield partition, ANY_BUCKET - number, chosen
+                        positions = indices if positions is None else indices[positions]
+                    yield partition, ANY_BUCKET - number, positions

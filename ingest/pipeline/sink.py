@@ -39,10 +39,10 @@ from ingest.pipeline.batch_report import (
     BatchReport,
     JobOutcome,
     Unfinished,
-    replaced,
     summary,
-    used,
-    without,
+    task_use,
+    with_rerun,
+    without_tables,
 )
 from ingest.pipeline.chunk import ChunkKind, chunk_folder
 from ingest.pipeline.key_samples import KeyTracker
@@ -50,7 +50,7 @@ from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan
 from ingest.pipeline.quarantine.dead_letters import DeadLetters, copied
 from ingest.pipeline.range_report import RangeReport, TableTotals
 from ingest.pipeline.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
-from ingest.pipeline.truncates import cuts_of, refuse_truncates
+from ingest.pipeline.truncates import refuse_truncates, truncation_points
 from ingest.schema.own_tables import HistoryEntry, history_rows, history_schema, noted_changes
 from ingest.schema.schema_modes import Outcome, Verdict
 from ingest.schema.schema_modes import Verdict as SchemaVerdict
@@ -107,8 +107,8 @@ class HistoryWriter:
                     entries[name, entry.batch, entry.change] = entry
         for name, verdict in verdicts:
             entry = HistoryEntry(name, plan.identifier, self._book.mode, verdict)
-            applied = verdict.outcome is Outcome.APPLIED
-            if not applied and (name, entry.change) not in self._recorded:
+            is_applied = verdict.outcome is Outcome.APPLIED
+            if not is_applied and (name, entry.change) not in self._recorded:
                 entries[name, entry.batch, entry.change] = entry
         return [entries[key] for key in sorted(entries)]
 
@@ -153,22 +153,22 @@ def over_limit(
         Reasons by table.
     """
     reasons: dict[str, str] = {}
-    for table, classes in sorted(report.bad_records.found.items()):
+    for table, classes in sorted(report.bad_records.failures.items()):
         if table in exempt:
             continue
         count = sum(classes.values())
         totals = report.tables.get(table)
-        whole = count + (0 if totals is None else totals.rows)
+        total = count + (0 if totals is None else totals.rows)
         limit = settings.bad_records.max_ratio
         if settings.bad_policy(table) == "fail":
             reason = f"{count} bad records, and the table accepts none (bad.records: fail)"
-        elif limit is not None and whole >= RATIO_COUNTS_FROM and count > limit * whole:
+        elif limit is not None and total >= RATIO_COUNTS_FROM and count > limit * total:
             reason = (
-                f"{count} of {whole} records are bad, more than bad.records.max.ratio = {limit:g}"
+                f"{count} of {total} records are bad, more than bad.records.max.ratio = {limit:g}"
             )
         else:
             continue
-        topic, partition, offset, error = report.bad_records.first[table]
+        topic, partition, offset, error = report.bad_records.examples[table]
         kinds = ", ".join(f"{n} {name}" for name, n in classes.most_common())
         reasons[table] = f"{reason}: {kinds}; first {topic}-{partition} @ {offset}: {error}"
     return reasons
@@ -192,19 +192,19 @@ def emptying_plan(
     parked = book.to_park()
     truncates = [truncate for truncate in report.truncates if truncate.table not in parked]
     names = {truncate.table for truncate in truncates} & plan.tables.keys()
-    cuts, refused = cuts_of(
+    points, refusals = truncation_points(
         truncates,
         {name: book.table(name) for name in names},
         {name: {*report.feeds.get(name, ()), *book.offsets(name)} for name in names},
         {topic: len(parts) for topic, parts in resume_token(end).items()},
     )
-    for name, reason in refused.items():
+    for name, reason in refusals.items():
         book.park(name, reason)
     return dataclasses.replace(
         plan,
         run=plan.run + 1,
-        only=tuple(sorted({*cuts, book.quarantine})) if cuts else (),
-        cuts=cuts,
+        only=tuple(sorted({*points, book.quarantine})) if points else (),
+        truncations=points,
     )
 
 
@@ -213,14 +213,14 @@ class Phases:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._last = clock.monotonic_s()
+        self._phase_start_s = clock.monotonic_s()
         self.seconds: dict[str, float] = {}
 
     def end(self, name: str) -> None:
         """End a phase."""
-        now = self._clock.monotonic_s()
-        self.seconds[name] = now - self._last
-        self._last = now
+        now_s = self._clock.monotonic_s()
+        self.seconds[name] = now_s - self._phase_start_s
+        self._phase_start_s = now_s
 
 
 _SCHEMA_ROUNDS = 6
@@ -300,7 +300,7 @@ class MicroBatchSink:
                 report = self._process(frame, batch_id)
                 self.last_batch_id = batch_id
                 self._on_batch(report)
-                self._unfinished.finished()
+                self._unfinished.clear()
             except BaseException as error:
                 self.failure = error
                 raise
@@ -326,7 +326,7 @@ class MicroBatchSink:
             self._dead_letters.close()
 
     def _process(self, frame: DataFrame, batch_id: int) -> BatchReport:
-        started = self._clock.monotonic_s()
+        start_s = self._clock.monotonic_s()
         phases = Phases(self._clock)
         identifier = self._position.state.base + batch_id
         self._position.begin(batch_id)
@@ -347,7 +347,7 @@ class MicroBatchSink:
             write_only=self._book.write_only(),
         )
         phases.end("plan")
-        outcome, plan = self._written(frame, plan)
+        outcome, plan = self._run_writable(frame, plan)
         phases.end("job")
         span = outcome.report.span
         self._check_replay(plan, span)
@@ -360,8 +360,8 @@ class MicroBatchSink:
         outcome = self._without_bad(frame, resolved, outcome, too_bad)
         self._meet_parked(plan, outcome)
         outcome, parked = self._park_failed(plan, outcome)
-        commits, failed = self._commit_all(plan, outcome, verdicts, span)
-        outcome, parked = without(outcome, failed), parked | failed
+        commits, failed_tables = self._commit_all(plan, outcome, verdicts, span)
+        outcome, parked = without_tables(outcome, failed_tables), parked | failed_tables
         phases.end("commit")
         copies = copied(self._dead_letters, self._book, plan, span, commits)
         self._learn_weights(outcome)
@@ -371,7 +371,7 @@ class MicroBatchSink:
             outcome,
             commits,
             snapshots={name: self._book.snapshot_id(name) for name in commits},
-            seconds=self._clock.monotonic_s() - started,
+            seconds=self._clock.monotonic_s() - start_s,
             phases=phases.seconds,
         )
         violations, split = self._keys.take(outcome.report.keys)
@@ -385,7 +385,7 @@ class MicroBatchSink:
             dead_letters=copies,
         )
 
-    def _written(self, frame: DataFrame, plan: BatchPlan) -> tuple[JobOutcome, BatchPlan]:
+    def _run_writable(self, frame: DataFrame, plan: BatchPlan) -> tuple[JobOutcome, BatchPlan]:
         """Run the job, again without records whose rows cannot be written; return also the plan.
 
         Raises:
@@ -419,7 +419,7 @@ class MicroBatchSink:
             # pickle is safe: both ends are this program's own processes
             value = pickle.loads(payload)
             (reports if kind == ChunkKind.REPORT else results).append(value)
-        return JobOutcome(RangeReport.of(reports), tuple(results), used(reports, results))
+        return JobOutcome(RangeReport.of(reports), tuple(results), task_use(reports, results))
 
     def _distributed(self, frame: DataFrame, plan: BatchPlan) -> DataFrame:
         """Return the chunks as the reduce tasks take them.
@@ -463,11 +463,11 @@ class MicroBatchSink:
     def _check_replay(self, plan: BatchPlan, span: Span) -> None:
         for name in plan.skip:
             recorded = self._book.recorded_span(name)
-            now = {topic: dict(span.get(topic, {})) for topic in recorded}
-            if recorded != now:
+            replayed = {topic: dict(span.get(topic, {})) for topic in recorded}
+            if recorded != replayed:
                 raise FencedError(
                     "a commit identifier was used for other offsets",
-                    detail=f"committed {recorded}, replayed {now}",
+                    detail=f"committed {recorded}, replayed {replayed}",
                     hint="two checkpoints use one stream name: give each stream its own name, or "
                     "remove the checkpoint so that it is rebuilt from the tables",
                     table=name,
@@ -507,26 +507,26 @@ class MicroBatchSink:
             verdicts += changes.verdicts
             frozen |= changes.refused
             ddl = []
-            again = {delta.target for delta in deltas}
+            rerun_tables = {delta.target for delta in deltas}
             if parked := self._book.to_park():
                 self._discard(result for result in outcome.results if result.table in parked)
-                outcome = without(outcome, parked)
-                again -= parked
-            if not again:
+                outcome = without_tables(outcome, parked)
+                rerun_tables -= parked
+            if not rerun_tables:
                 continue
-            again.add(self._book.quarantine)  # what waited for a schema may be bad under it
-            self._discard(result for result in outcome.results if result.table in again)
+            rerun_tables.add(self._book.quarantine)  # what waited for a schema may be bad under it
+            self._discard(result for result in outcome.results if result.table in rerun_tables)
             rerun = dataclasses.replace(
                 plan,
                 run=run,
                 tables=self._book.schema_ids(),
-                only=tuple(sorted(again)),
+                only=tuple(sorted(rerun_tables)),
                 frozen=dict(frozen),
                 answers=self._book.schemas.current_answers(),
                 parked=tuple(sorted({*plan.parked, *parked})),
             )
-            second, plan = self._written(frame, rerun)
-            outcome = replaced(outcome, second, again)
+            second, plan = self._run_writable(frame, rerun)
+            outcome = with_rerun(outcome, second, rerun_tables)
         return outcome, tuple(verdicts), plan
 
     def _refuse_truncates(self, outcome: JobOutcome) -> None:
@@ -545,9 +545,9 @@ class MicroBatchSink:
         end = self._position.bounds(plan.batch_id)[1]
         rerun = emptying_plan(self._book, plan, outcome.report, end)
         if rerun.only:
-            again = set(rerun.only)
-            self._discard(result for result in outcome.results if result.table in again)
-            outcome = replaced(outcome, self._written(frame, rerun)[0], again)
+            rerun_tables = set(rerun.only)
+            self._discard(result for result in outcome.results if result.table in rerun_tables)
+            outcome = with_rerun(outcome, self._run_writable(frame, rerun)[0], rerun_tables)
         return outcome
 
     def _without_bad(
@@ -571,7 +571,7 @@ class MicroBatchSink:
             only=(quarantine,),
             parked=tuple(sorted({*plan.parked, *self._book.to_park()})),
         )
-        return replaced(outcome, self._written(frame, rerun)[0], {quarantine})
+        return with_rerun(outcome, self._run_writable(frame, rerun)[0], {quarantine})
 
     def _discard(self, results: Iterable[BucketResult]) -> None:
         for result in results:
@@ -632,23 +632,23 @@ class MicroBatchSink:
         wait(futures.values())  # a failure of one table must not leave other commits unobserved
         errors = {name: future.exception() for name, future in futures.items()}
         failures = {n: self._book.fault_of(n, e) for n, e in errors.items() if e is not None}
-        failed = self._fault(failures, plan, outcome)
+        failed_tables = self._fault(failures, plan, outcome)
         # nothing is discarded: a failed commit may have published some of its files
-        commits |= {n: f.result() for n, f in futures.items() if n not in failed}
-        return commits, failed
+        commits |= {n: f.result() for n, f in futures.items() if n not in failed_tables}
+        return commits, failed_tables
 
     def _fault(
         self, failures: Mapping[str, BaseException], plan: BatchPlan, outcome: JobOutcome
     ) -> dict[str, str]:
         """Park the tables of failures that are about one table; other failures are raised."""
-        failed = faults_to_park(
+        to_park = faults_to_park(
             failures,
             {result.table for result in outcome.results},
             quarantine=self._book.quarantine,
             answers=self._book.answers,
         )
-        self._park(plan, outcome, failed)
-        return failed
+        self._park(plan, outcome, to_park)
+        return to_park
 
     def _park(self, plan: BatchPlan, outcome: JobOutcome, tables: Mapping[str, str]) -> None:
         """Park tables from the start of this batch on; durable at return."""
@@ -677,7 +677,7 @@ class MicroBatchSink:
             to_park.setdefault(name, reason_of(error))
         self._park(plan, outcome, to_park)
         failures = {r.table: r.failure for r in outcome.results if r.failure is not None}
-        rest = {name: error for name, error in failures.items() if name not in to_park}
-        parked = to_park | self._fault(rest, plan, outcome)
+        other_failures = {name: error for name, error in failures.items() if name not in to_park}
+        parked = to_park | self._fault(other_failures, plan, outcome)
         self._discard(result for result in outcome.results if result.table in parked)
-        return without(outcome, parked), parked
+        return without_tables(outcome, parked), parked

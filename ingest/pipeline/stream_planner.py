@@ -34,10 +34,10 @@ class StreamPlanner:
         self.settings = source_settings_from_json(options["settings"])
         self._pipeline = options.get("pipeline")
         self._checkpoint = Path(options["checkpoint"])
-        self._opened: Source | None = None
+        self._source_client: Source | None = None
         self._offered: OffsetJson | None = None
         self._gate = TopicGate(SystemClock())
-        self._everything = False
+        self._ignore_waits = False
 
     def initial(self) -> OffsetJson:
         """Return the offsets that the daemon stored when it created the checkpoint."""
@@ -58,7 +58,7 @@ class StreamPlanner:
             return start
         max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         source = self._source()
-        waits = {} if self._everything else topic_waits(self._checkpoint)
+        waits = {} if self._ignore_waits else topic_waits(self._checkpoint)
         self._offered = source.latest(
             start,
             max_records=max_records,
@@ -73,7 +73,7 @@ class StreamPlanner:
 
     def freeze(self) -> None:
         """Fix the end of a run that drains the source."""
-        self._everything = True
+        self._ignore_waits = True
         self._source().freeze()
 
     def tasks(self, start: OffsetJson, end: OffsetJson) -> list[list[SourceRange]]:
@@ -83,8 +83,8 @@ class StreamPlanner:
 
     def close(self) -> None:
         """Close clients."""
-        if self._opened is not None:
-            self._opened.close()
+        if self._source_client is not None:
+            self._source_client.close()
 
     @property
     def _by_source(self) -> bool:
@@ -93,7 +93,7 @@ class StreamPlanner:
         return text is not None and Settings.from_json(text).events.ordering == SOURCE
 
     def _source(self) -> Source:
-        if self._opened is None:
+        if self._source_client is None:
             configure_child_logging()
-            self._opened = open_source(self.settings, checkpoint=self._checkpoint)
-        return self._opened
+            self._source_client = open_source(self.settings, checkpoint=self._checkpoint)
+        return self._source_client

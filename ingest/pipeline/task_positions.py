@@ -64,7 +64,9 @@ class TaskPositions:
         self.highest: dict[str, StoredPositions] = {}
         self.repeated: Counter[str] = Counter()
 
-    def placed(self, raw: RawBatch, change: ChangeBatch, schema: TableSchema) -> ChangeBatch:
+    def with_positions(
+        self, raw: RawBatch, change: ChangeBatch, schema: TableSchema
+    ) -> ChangeBatch:
         """Add the columns of positions to a change batch, if the table has them.
 
         Args:
@@ -80,12 +82,12 @@ class TaskPositions:
         pieces: list[tuple[pa.Array, ...]] = []
         order: list[np.ndarray] = []
         for number, server in enumerate(servers.dictionary.to_pylist()):
-            chosen = np.flatnonzero(numbers == number)
-            part = origin if len(chosen) == len(numbers) else origin.take(pa.array(chosen))
+            indices = np.flatnonzero(numbers == number)
+            part = origin if len(indices) == len(numbers) else origin.take(pa.array(indices))
             placement = self._track(raw, change.target, server, schema, kind).place(part)
             self._note(raw, change, server, placement)
             pieces.append(placement.columns)
-            order.append(chosen)
+            order.append(indices)
         return _with_columns(change, schema, pieces, order)
 
     def memory(self) -> Callable[[], None]:
@@ -93,13 +95,13 @@ class TaskPositions:
         tracks = {place: (track, track.highest) for place, track in self._tracks.items()}
         epochs, highest, repeated = dict(self._epochs), dict(self.highest), self.repeated.copy()
 
-        def back() -> None:
+        def restore() -> None:
             for track, position in tracks.values():
                 track.highest = position
             self._tracks = {place: track for place, (track, _) in tracks.items()}
             self._epochs, self.highest, self.repeated = epochs, highest, repeated
 
-        return back
+        return restore
 
     def _track(
         self, raw: RawBatch, table: str, server: str, schema: TableSchema, kind: PositionKind
@@ -114,16 +116,16 @@ class TaskPositions:
             self._tracks[place] = track
         return track
 
-    def _note(self, raw: RawBatch, change: ChangeBatch, server: str, found: RowPositions) -> None:
+    def _note(self, raw: RawBatch, change: ChangeBatch, server: str, result: RowPositions) -> None:
         table = change.target
         if not self._plan.wants(table):
             return
         if self._plan.floor(table, raw.topic, raw.partition) <= raw.offsets[0]:
-            self.repeated[table] += found.repeated
-        if found.epoch_ms is not None:
-            first = self._epochs.get((table, server), found.epoch_ms)
-            self._epochs[table, server] = min(first, found.epoch_ms)
-        newer = {server: {raw.topic: {str(raw.partition): stored(found.highest)}}}
+            self.repeated[table] += result.repeated
+        if result.epoch_ms is not None:
+            earliest_ms = self._epochs.get((table, server), result.epoch_ms)
+            self._epochs[table, server] = min(earliest_ms, result.epoch_ms)
+        newer = {server: {raw.topic: {str(raw.partition): stored(result.highest)}}}
         self.highest[table] = merged_positions(self.highest.get(table, {}), newer)
 
     def deltas(self) -> list[SchemaDelta]:
@@ -163,5 +165,5 @@ def _with_columns(
             arrays.append(extra[field.name] if field.name in extra else rows.column(field.name))
     at = rows.schema.get_field_index(VALUE_KIND)
     fields += [rows.schema.field(index) for index in range(at, rows.num_columns)]
-    whole = pa.RecordBatch.from_arrays([*arrays, *rows.columns[at:]], schema=pa.schema(fields))
-    return dataclasses.replace(change, rows=whole)
+    batch = pa.RecordBatch.from_arrays([*arrays, *rows.columns[at:]], schema=pa.schema(fields))
+    return dataclasses.replace(change, rows=batch)

@@ -70,13 +70,13 @@ class TableTransform:
         recipe = schema.options.get(KEY_OPTION)
         if rule.empty and recipe is None:
             return TableTransform(schema)
-        hidden = hidden_from_text(schema.options.get(HIDDEN_OPTION, ""))
+        hidden_types = hidden_from_text(schema.options.get(HIDDEN_OPTION, ""))
         try:
             _check_recipe(recipe, rule, schema, zone)
             rule = present_rule(rule, schema)
-            rows = RowTransform.of(rule, schema, hidden=hidden, zone=zone)
+            rows = RowTransform.of(rule, schema, hidden=hidden_types, zone=zone)
         except InvalidRequestError as error:
-            plain = _source_schema(rule, schema, hidden)
+            plain = _source_schema(rule, schema, hidden_types)
             ignored = (frozenset(rule.exclude) - wanted_columns(rule)).union(rule.derived_names)
             ignored = ignored.difference(plain.field_names)
             return TableTransform(plain, ignored=ignored, refusal=_text(error))
@@ -111,8 +111,8 @@ class TableTransform:
         """
         if self.refusal:
             offsets = change.rows.column(OFFSET_COLUMN).to_numpy()
-            failed = dict.fromkeys(np.unique(offsets).tolist(), self.refusal)
-            return None, _bad(raw, change.target, failed)
+            refusals = dict.fromkeys(np.unique(offsets).tolist(), self.refusal)
+            return None, _bad(raw, change.target, refusals)
         if self._rows is None:
             return change, []
         result = self._rows.apply(change.rows, change.origin, now_ms=now_ms)
@@ -129,8 +129,10 @@ def _check_recipe(recipe: str | None, rule: TransformRule, schema: TableSchema, 
     """Refuse rules that change how keys of the table are computed."""
     if recipe is None:
         return
-    previous, now = json.loads(recipe), key_recipe(rule, schema.primary_keys, zone)
-    columns = sorted(name for name in {*previous, *now} if previous.get(name) != now.get(name))
+    previous, current = json.loads(recipe), key_recipe(rule, schema.primary_keys, zone)
+    columns = sorted(
+        name for name in {*previous, *current} if previous.get(name) != current.get(name)
+    )
     if columns:
         raise InvalidRequestError(
             "the rule changes how keys of the table are computed",
@@ -141,10 +143,10 @@ def _check_recipe(recipe: str | None, rule: TransformRule, schema: TableSchema, 
 
 
 def _source_schema(
-    rule: TransformRule, table: TableSchema, hidden: Mapping[str, DataType]
+    rule: TransformRule, table: TableSchema, hidden_types: Mapping[str, DataType]
 ) -> TableSchema:
     """Return the columns known to come from the source, to decode rows that are not written."""
-    source, derived = source_types(rule, table, hidden), rule.derived_names
+    source, derived = source_types(rule, table, hidden_types), rule.derived_names
     fields = [
         dataclasses.replace(field, type=source[field.name])
         for field in table.fields
@@ -152,15 +154,15 @@ def _source_schema(
     ]
     extra = [name for name in sorted(wanted_columns(rule)) if name in source]
     extra = [name for name in extra if name not in table.field_names]
-    first = table.highest_field_id + 1
+    first_id = table.highest_field_id + 1
     fields += [
-        DataField(id=first + at, name=name, type=source[name]) for at, name in enumerate(extra)
+        DataField(id=first_id + at, name=name, type=source[name]) for at, name in enumerate(extra)
     ]
     names = {field.name for field in fields}
     return dataclasses.replace(
         table,
         fields=tuple(fields),
-        highest_field_id=first + len(extra) - 1,
+        highest_field_id=first_id + len(extra) - 1,
         partition_keys=tuple(name for name in table.partition_keys if name in names),
         primary_keys=tuple(n for n in source_key(rule, table.primary_keys) if n in names),
     )

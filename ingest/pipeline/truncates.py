@@ -53,7 +53,7 @@ class Truncate:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cut:
+class TruncationPoint:
     """Where a table is emptied in a run.
 
     Attributes:
@@ -83,24 +83,24 @@ def refuse_truncates(truncates: Iterable[Truncate]) -> None:
     stopping = [event for event in truncates if event.stops]
     if not stopping:
         return
-    first = min(stopping, key=lambda event: (event.topic, event.partition, event.offset))
+    first_truncate = min(stopping, key=lambda event: (event.topic, event.partition, event.offset))
     raise TruncateStopError(
         "the source truncated a table",
-        hint="set `source.on.truncate` to `apply` or `ignore`, then start again: the stream goes "
-        "on exactly here",
-        table=first.table,
-        topic=first.topic,
-        partition=first.partition,
-        offset=first.offset,
+        hint="set `source.on.truncate` to `apply` or `ignore`, then start again: the stream "
+        "resumes exactly here",
+        table=first_truncate.table,
+        topic=first_truncate.topic,
+        partition=first_truncate.partition,
+        offset=first_truncate.offset,
     )
 
 
-def cuts_of(
+def truncation_points(
     truncates: Iterable[Truncate],
     tables: Mapping[str, FileStoreTable],
     feeds: Mapping[str, Iterable[str]],
     partitions: Mapping[str, int],
-) -> tuple[dict[str, Cut], dict[str, str]]:
+) -> tuple[dict[str, TruncationPoint], dict[str, str]]:
     """Which tables are emptied where, and which cannot be.
 
     Args:
@@ -112,8 +112,8 @@ def cuts_of(
     Returns:
         (by table the cut at its last truncate; by table why it is to be parked).
     """
-    cuts: dict[str, Cut] = {}
-    refused: dict[str, str] = {}
+    points: dict[str, TruncationPoint] = {}
+    refusals: dict[str, str] = {}
     for event in sorted(truncates, key=lambda event: event.offset):
         table = tables.get(event.table)
         if table is None:
@@ -123,11 +123,13 @@ def cuts_of(
         if reason:
             place = f"topic {event.topic}, partition {event.partition}, offset {event.offset}"
             text = f"the source truncated the table ({place}), but {reason}: {_WAY_OUT}"
-            refused.setdefault(event.table, text)
+            refusals.setdefault(event.table, text)
         else:
             snapshot_id = table.snapshots.latest_id() or 0
-            cuts[event.table] = Cut(event.topic, event.partition, event.offset, snapshot_id)
-    return {name: cut for name, cut in cuts.items() if name not in refused}, refused
+            points[event.table] = TruncationPoint(
+                event.topic, event.partition, event.offset, snapshot_id
+            )
+    return {name: cut for name, cut in points.items() if name not in refusals}, refusals
 
 
 def unordered(topics: Iterable[str], partitions: Mapping[str, int]) -> str:
@@ -159,7 +161,7 @@ def why_kept(table: FileStoreTable) -> str:
     return ""
 
 
-def deletes_of(table: FileStoreTable, cut: Cut) -> Iterator[pa.RecordBatch]:
+def deletes_of(table: FileStoreTable, truncation: TruncationPoint) -> Iterator[pa.RecordBatch]:
     """A delete for every row that a table holds, whole, as downstream tables may need it.
 
     Yields:
@@ -170,14 +172,14 @@ def deletes_of(table: FileStoreTable, cut: Cut) -> Iterator[pa.RecordBatch]:
         NotFoundError: the snapshot has expired.
         FileNotFoundError: a file of it is missing.
     """
-    if not cut.snapshot_id:
+    if not truncation.snapshot_id:
         return
     # rows of level 0 too, which batch reads of some tables leave out
-    plan = table.new_scan().with_snapshot(cut.snapshot_id).with_all_levels().plan()
+    plan = table.new_scan().with_snapshot(truncation.snapshot_id).with_all_levels().plan()
     read = table.new_read()
     for split in plan.splits:
         for batch in read.to_batches(split):
-            yield _as_deletes(table, batch, cut.offset)
+            yield _as_deletes(table, batch, truncation.offset)
 
 
 def _as_deletes(table: FileStoreTable, rows: pa.RecordBatch, offset: int) -> pa.RecordBatch:

@@ -69,7 +69,7 @@ class Lease:
 
     Attributes:
         ownership: what was acquired.
-        lost: why the lease was lost, once it was.
+        lost_to: why the lease was lost, once it was.
 
     Args:
         ttl_s: time to live [s].
@@ -92,7 +92,7 @@ class Lease:
         self.me = me or Owner.this_process(clock.now_ms())
         self.ownership = Ownership(file_io, warehouse, stream, self.me, ttl_s)
         self._first_note = first_format_note(file_io, warehouse, stream)
-        self.lost: FencedError | None = None
+        self.lost_to: FencedError | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._beats = 0
@@ -233,7 +233,7 @@ class Lease:
                 try:
                     self.beat()
                 except FencedError as error:
-                    self.lost = error
+                    self.lost_to = error
                     on_lost(error)
                     return
                 except (LakewardError, OSError) as error:
@@ -262,7 +262,7 @@ class Lease:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
-        if self.ownership.last is None or self.lost is not None:
+        if self.ownership.last is None or self.lost_to is not None:
             return
         path = self._path(self.ownership.epoch)
         try:

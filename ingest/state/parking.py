@@ -157,14 +157,14 @@ class Parking:
         return self._content.parked
 
     @property
-    def behind(self) -> tuple[str, ...]:
+    def catching_up(self) -> tuple[str, ...]:
         """Resumed tables that have not caught up yet, sorted."""
-        return self._content.behind
+        return self._content.catching_up
 
     @property
-    def held(self) -> Mapping[str, Mapping[str, int]]:
+    def common_floor(self) -> Mapping[str, Mapping[str, int]]:
         """Offsets below which every table that is neither parked nor catching up has everything."""
-        return self._content.held
+        return self._content.common_floor
 
     def require(self, tables: Iterable[str]) -> dict[str, ParkedTable]:
         """Entries of parked tables.

@@ -22,7 +22,7 @@ from ingest.config.stream_folder import stream_folder
 from storage.errors import CorruptDataError
 from storage.io.file_io import FileIO
 
-KEPT_MS = 7 * 24 * 3_600_000
+RETENTION_MS = 7 * 24 * 3_600_000
 """Age at which answers are deleted, and requests are refused [ms]."""
 
 State = Literal["working", "done", "failed"]
@@ -98,7 +98,7 @@ class RequestFiles:
         self._io.overwrite_bytes(f"{self._requests}/{request.name}", _bytes(request))
         return request
 
-    def waiting(self) -> list[Request]:
+    def pending(self) -> list[Request]:
         """Requests without a final answer, oldest first; an unreadable one has no kind."""
         requests: list[Request] = []
         for entry in self._io.list(self._requests):
@@ -112,7 +112,7 @@ class RequestFiles:
             requests.append(_parsed(data, name))
         return requests
 
-    def done(self, request: Request) -> None:
+    def remove(self, request: Request) -> None:
         """Remove a request; also withdraws one."""
         self._io.delete(f"{self._requests}/{request.name}")
 
@@ -138,7 +138,9 @@ class RequestFiles:
 
     def clean(self, now_ms: int) -> None:
         """Delete old answers."""
-        old = [e.path for e in self._io.list(self._answers) if e.modified_ms < now_ms - KEPT_MS]
+        old = [
+            e.path for e in self._io.list(self._answers) if e.modified_ms < now_ms - RETENTION_MS
+        ]
         self._io.delete_many(old)
 
 

@@ -135,7 +135,7 @@ def require_history(
     # engines that do not carry properties from snapshot to snapshot may have made the newest one
     if latest is None or stored is None or stored in known_offsets:
         return
-    if not _lower(stored, known_offsets[0]):
+    if not _is_lower(stored, known_offsets[0]):
         raise FencedError(
             "another process committed to this table",
             detail=f"it has {stored}",
@@ -151,7 +151,7 @@ def require_history(
     )
 
 
-def _lower(stored: OffsetMap, committed: OffsetMap) -> bool:
+def _is_lower(stored: OffsetMap, committed: OffsetMap) -> bool:
     """Whether a table's offsets are below those committed to it."""
     return any(
         stored.get(topic, {}).get(key, -1) < offset

@@ -10,10 +10,10 @@ be resumed again.
 Some tables have to catch up with the others when the checkpoint is lost (`recovered_floors`) and
 when parked tables are resumed (`rewound`): the stream reads records again that most tables have.
 Floors drop those: below a table's floor every row for it is in it, or was left out on purpose. A
-floor counts until the stream has passed it (`passed`); offsets may start over afterwards, when a
-topic is recreated. A bad record has two owners, the quarantine table and the table it was meant
-for. It is quarantined when its table is read again, although the quarantine table is ahead: so
-rewound tables have floors of their own for bad records.
+floor counts until the stream has passed it (`remaining_floors`); offsets may start over afterwards,
+when a topic is recreated. A bad record has two owners: the quarantine table and its target table.
+It is quarantined when its target is read again, although the quarantine table has later offsets;
+therefore rewound tables have separate floors for bad records.
 """
 
 import dataclasses
@@ -117,7 +117,7 @@ def rewound(
             floors[name] = floor
     bad_floors = {
         name: higher(current, state.bad_floors.get(name, {}))
-        for name in parking.behind
+        for name in parking.catching_up
         if name not in resumed
     }
     for name in resumed:
@@ -154,20 +154,22 @@ def recovered_floors(
     """Floors of rows, and of bad records, for a checkpoint built from the tables alone."""
     floors: Floors = {name: progress.offsets for name, progress in progresses.items()}
     parked = parking.parked()
-    floor = {topic: dict(parts) for topic, parts in parking.held.items()}
+    floor = {topic: dict(parts) for topic, parts in parking.common_floor.items()}
     if floor:
         floors = {
-            name: offsets if name in parking.behind or name in parked else higher(offsets, floor)
+            name: offsets
+            if name in parking.catching_up or name in parked
+            else higher(offsets, floor)
             for name, offsets in floors.items()
         }
-        floors |= {name: {} for name in parking.behind if name not in floors}
+        floors |= {name: {} for name in parking.catching_up if name not in floors}
         floors[ANY_TABLE] = floor
     for name, entry in parked.items():
         floors[name] = higher(resume_token(entry.since), floors.get(name, {}))
-    return floors, {name: {} for name in parking.behind}
+    return floors, {name: {} for name in parking.catching_up}
 
 
-def passed(
+def remaining_floors(
     floors: Mapping[str, Mapping[str, Mapping[str, int]]], start: Mapping[str, Any]
 ) -> Floors:
     """The floors that still drop something of a batch that begins at `start`."""
@@ -370,7 +372,7 @@ class StreamPosition:
 
     def _release(self, start: Mapping[str, Any]) -> None:
         state = self.state
-        floors = passed(state.floors, start)
+        floors = remaining_floors(state.floors, start)
         if floors == state.floors:
             return
         behind = any(name in floors for name in (ANY_TABLE, self._book.quarantine))

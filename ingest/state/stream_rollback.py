@@ -120,7 +120,7 @@ def plan_rollback(
 
 
 def _require_level(book: TableRegistry) -> None:
-    waiting = sorted({*book.parking.parked(), *book.parking.behind})
+    waiting = sorted({*book.parking.parked(), *book.parking.catching_up})
     if waiting:
         raise InvalidRequestError(
             "a table is parked or has not caught up yet",

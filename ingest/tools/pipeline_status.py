@@ -65,7 +65,7 @@ def pipeline_status(settings: Settings, url: str | None = None) -> dict[str, Any
         "tables": _tables(settings, catalog, parking, note, daemon),
         "requests": [
             {"id": request.id, "kind": request.kind, "made_ms": request.made_ms}
-            for request in request_files(settings).waiting()
+            for request in request_files(settings).pending()
         ],
     }
 
@@ -188,7 +188,7 @@ def _tables(
         entry = parked.get(name)
         if progress is None and entry is None and not trouble:
             continue  # not a table of this stream
-        state = "behind" if name in parking.behind else "unreadable" if trouble else "running"
+        state = "behind" if name in parking.catching_up else "unreadable" if trouble else "running"
         facts: dict[str, Any] = {
             "state": state if entry is None else "parked",
             "snapshot": None if progress is None else progress.snapshot_id,
@@ -201,7 +201,7 @@ def _tables(
                 feeding = {topic: end[topic] for topic in entry.topics if topic in end}
                 facts["missed"] = _distance(since, feeding)
         elif state == "behind" and counted:
-            facts["missed"] = _distance(end, parking.held)
+            facts["missed"] = _distance(end, parking.common_floor)
         elif trouble:
             facts["reason"] = trouble
         if daemon is not None:

@@ -28,7 +28,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from ingest.config.loading import Resolved
-from ingest.config.setting import HIDDEN
+from ingest.config.setting import REDACTED
 from ingest.config.settings import Settings
 from ingest.config.stream_folder import stream_folder
 from ingest.daemon import checks
@@ -64,8 +64,8 @@ def secret_texts(settings: Settings) -> frozenset[str]:
 def scrubbed(text: str, secrets: frozenset[str]) -> str:
     """The text without them, longest first, since one may be part of another."""
     for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, HIDDEN)
-    return _USER.sub(f"://{HIDDEN}@", text)
+        text = text.replace(secret, REDACTED)
+    return _USER.sub(f"://{REDACTED}@", text)
 
 
 def _differing(value: Any, redacted: Any) -> Iterator[str]:

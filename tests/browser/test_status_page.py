@@ -173,7 +173,7 @@ def test_buttons_need_the_token_and_tell_what_became_of_it(show, tmp_path):
     assert tab.ask("localStorage.length") == 0
     tab.ask("document.querySelectorAll('#parked .cmd button')[1].click()")
     tab.wait("document.querySelector('#said').textContent.includes('between two batches')")
-    (asked,) = files.waiting()
+    (asked,) = files.pending()
     assert (asked.kind, asked.arguments) == ("resume", {"tables": ["crm.payments"]})
     board.answered(
         Answer(id=asked.id, kind="resume", state="done", text="resumed crm.payments", at_ms=1)

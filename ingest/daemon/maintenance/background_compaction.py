@@ -117,7 +117,7 @@ class BackgroundCompaction:
 
     def after_batch(self, report: BatchReport) -> None:
         """Schedule due compactions; returns at once."""
-        first = self._open is None
+        is_first = self._open is None
         if self._open is None:
             self._open = dict.fromkeys(self._book.progresses(), -1)
         # the attempt that committed these may have failed before it published their compactions
@@ -133,7 +133,7 @@ class BackgroundCompaction:
                 report.identifier,
                 written=name in report.snapshots,
                 dropped=name in lost_tables,
-                first=first,
+                first=is_first,
                 idle_ms=None if checked_s is None else int((now_s - checked_s) * 1000),
                 appends=mode is BucketMode.UNAWARE,
                 postpones=mode is BucketMode.POSTPONE,
@@ -159,7 +159,7 @@ class BackgroundCompaction:
     def _window_opened(self) -> datetime.date | None:
         """Start date of the current window; None: it is closed, or there is none."""
         text = self._book.settings.maintenance.compaction_window
-        return None if text is None else DailyWindow.parse(text).opened(self._clock.now_ms())
+        return None if text is None else DailyWindow.parse(text).window_date(self._clock.now_ms())
 
     def _schedule(self, name: str, kind: str) -> None:
         """At most one pass per table is pending; a more complete one replaces it."""
@@ -182,7 +182,7 @@ class BackgroundCompaction:
             return
         stopping: Callable[[], bool] = self._closing.is_set
         if kind == _NIGHTLY:
-            kind, stopping = "full", self._late
+            kind, stopping = "full", self._is_late
         last_written = (self._open or {}).get(name)
         self._metrics.compaction_started()
         table, report = self._book.table(name), None
@@ -211,12 +211,12 @@ class BackgroundCompaction:
             if report.snapshots:
                 self._committed((name,))
             if kind == "full" and not report.planned:
-                self._settled(name, last_written)
+                self._skip_until_written(name, last_written)
 
-    def _late(self) -> bool:
+    def _is_late(self) -> bool:
         return self._closing.is_set() or self._window_opened() is None
 
-    def _settled(self, name: str, last_written: int | None) -> None:
+    def _skip_until_written(self, name: str, last_written: int | None) -> None:
         """Nothing remains to compact: the table is skipped until it is written again."""
         if self._open is not None and self._open.get(name) == last_written:
             self._open.pop(name, None)

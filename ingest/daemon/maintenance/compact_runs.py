@@ -83,14 +83,14 @@ class TableRun:
     passes: int = 1
 
     @property
-    def refused(self) -> bool:
+    def is_refused(self) -> bool:
         """Whether tables like this one cannot be compacted."""
         return isinstance(self.error, UnsupportedFeatureError)
 
     @property
     def outcome(self) -> str:
         """One word: `done`, `nothing`, `stopped`, `lost`, `refused` or `failed`."""
-        if self.refused:
+        if self.is_refused:
             return "refused"
         if self.error is not None or self.report.failures:
             return "failed"
@@ -283,7 +283,7 @@ def exit_code(runs: Sequence[TableRun], table_names: Sequence[str] = ()) -> int:
     """
     errors: list[BaseException] = []
     for run in runs:
-        if run.error is not None and (run.table in table_names or not run.refused):
+        if run.error is not None and (run.table in table_names or not run.is_refused):
             errors.append(run.error)
         errors += [failure.error for failure in run.report.failures]
     if errors:

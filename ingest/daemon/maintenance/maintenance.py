@@ -118,7 +118,7 @@ class LayoutWatch:
     That costs reading what commits added to the manifests; so that tables with very many files do
     not cost a core, a long pass is followed by a pause of many times its length.
 
-    1. `start`; 2. `changed` any number of times, from any thread; 3. `close`.
+    1. `start`; 2. `schedule` any number of times, from any thread; 3. `close`.
 
     Args:
         record: called with a table's name and figures.
@@ -141,10 +141,10 @@ class LayoutWatch:
         """Start with all tables; without effect the second time."""
         if not self._started:
             self._started = True
-            self.changed(self._book.progresses())
+            self.schedule(self._book.progresses())
             self._thread.start()
 
-    def changed(self, tables: Iterable[str]) -> None:
+    def schedule(self, tables: Iterable[str]) -> None:
         """Measure tables again after commits; returns at once."""
         with self._lock:
             self._changed_tables.update(tables)
@@ -311,7 +311,7 @@ class Maintenance:
                 self._schedule(name, self._upkeep_of)
             self._record_iceberg(name)
         self._compaction.after_batch(report)
-        self._layout.changed(report.snapshots)
+        self._layout.schedule(report.snapshots)
 
     def beat(self) -> None:
         """Called continuously, also without batches; returns at once."""
@@ -386,7 +386,7 @@ class Maintenance:
             )
             self._metrics.upkeep_done(name, snapshots=expired)
             if expired:
-                self._layout.changed((name,))
+                self._layout.schedule((name,))
                 _LOG.debug("snapshots expired", extra={"table": name, "count": expired})
 
     def _mark_done(self, name: str) -> None:

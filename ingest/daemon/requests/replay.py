@@ -31,10 +31,10 @@ from ingest.config.stream_folder import stream_folder
 from ingest.daemon.requests.registry import Outcome, Pipeline
 from ingest.daemon.requests.replayed_rows import (
     Bounds,
-    Decoded,
     PartRows,
     QuarantinedRecord,
-    decoded,
+    ReplayOutcome,
+    decode_for_replay,
     kept_of,
     source_records,
 )
@@ -42,7 +42,7 @@ from ingest.decode.events import BadRecord
 from ingest.pipeline.chunk import OFFSET_COLUMN, Chunk, ChunkFile
 from ingest.pipeline.map_side import chunks, split_or_blame
 from ingest.pipeline.plan import BatchPlan, Unwritable
-from ingest.pipeline.quarantine.quarantine_choice import Choice, chosen
+from ingest.pipeline.quarantine.quarantine_choice import Choice, read_quarantine
 from ingest.pipeline.reduce_side import reduced
 from ingest.schema.own_tables import NEW, REPLAYED
 from ingest.source.records import RawBatch
@@ -161,7 +161,7 @@ def change_rows(rows: pa.Table, kind: RowKind) -> pa.RecordBatch:
 
 _LOG = logging.getLogger(__name__)
 
-_MOST = (20_000, 256 << 20)
+_LIMITS = (20_000, 256 << 20)
 """Approximate limits of one request, in records and bytes: they are held in memory."""
 
 _REPORT_EVERY_S = 2.0
@@ -193,7 +193,7 @@ def drop_bad(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
     choice = Choice.of_values(arguments.get("choice") or {})
     work = _Replay(pipeline)
     work.resolve_unfinished()
-    rows = chosen(work.quarantine(), choice)
+    rows = read_quarantine(work.quarantine(), choice)
     if rows.num_rows:
         work.commit_marks(change_rows(rows, RowKind.DELETE))
     return Outcome(f"{rows.num_rows} records dropped", {"dropped": rows.num_rows})
@@ -236,7 +236,9 @@ class _Replay:
                     positions |= set(ledger.records[name])
         if positions:
             offsets = {offset for _, _, offset in positions}
-            self._set_states(chosen(self.quarantine(), Choice(), offsets=offsets), positions, {})
+            self._set_states(
+                read_quarantine(self.quarantine(), Choice(), offsets=offsets), positions, {}
+            )
         _LOG.warning(
             "an unfinished replay is resolved",
             extra={"event": "replay_settled", "records": len(positions)},
@@ -246,8 +248,12 @@ class _Replay:
     def pick(self, choice: Choice) -> pa.Table:
         """Chosen rows of the quarantine table, without those for parked tables."""
         parked = self._book.parking.parked()
-        rows = chosen(self.quarantine(), choice, but_for=parked, most=_MOST)
-        if parked and not rows.num_rows and chosen(self.quarantine(), choice, ("offset",)).num_rows:
+        rows = read_quarantine(self.quarantine(), choice, but_for=parked, limits=_LIMITS)
+        if (
+            parked
+            and not rows.num_rows
+            and read_quarantine(self.quarantine(), choice, ("offset",)).num_rows
+        ):
             raise InvalidRequestError(
                 "the records are for parked tables",
                 hint="`lakeward resume` them first: they read again what they missed",
@@ -263,11 +269,11 @@ class _Replay:
         alone: bool,
         change: bool,
         unwritable: Sequence[Unwritable] = (),
-    ) -> Decoded:
+    ) -> ReplayOutcome:
         """Decode the records with the settings in force."""
         pipeline = self._pipeline
         records: list[QuarantinedRecord] = [kept_of(row) for row in rows.to_pylist()]
-        return decoded(
+        return decode_for_replay(
             pipeline.settings,
             self._book,
             Bounds(pipeline.reached, self._book),
@@ -276,13 +282,13 @@ class _Replay:
             alone=alone,
             change=change,
             read=self._read,
-            waiting=self._waiting(),
+            waiting=self._new_positions(),
             unwritable=unwritable,
         )
 
-    def _waiting(self) -> set[Position]:
+    def _new_positions(self) -> set[Position]:
         columns = ("topic", "partition", "offset", "state")
-        return set(_positions(chosen(self.quarantine(), Choice(state=NEW), columns)))
+        return set(_positions(read_quarantine(self.quarantine(), Choice(state=NEW), columns)))
 
     def _read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RawBatch]:
         source = self._pipeline.settings.source
@@ -297,7 +303,7 @@ class _Replay:
                 position = f"{topic}-{partition}"
                 self._pipeline.progress(f"reading {position}: {raw.offsets[-1]} of {start}..{end}")
 
-    def write(self, decoded_records: Decoded) -> dict[str, WrittenTable]:
+    def write(self, decoded_records: ReplayOutcome) -> dict[str, WrittenTable]:
         """Write the rows of every table, without a commit."""
         written = {}
         for name in sorted(decoded_records.rows):
@@ -312,7 +318,7 @@ class _Replay:
             self._book.table(name).delete_uncommitted(files.messages)
 
     def apply(
-        self, decoded_records: Decoded, rows: pa.Table, written: Mapping[str, WrittenTable]
+        self, decoded_records: ReplayOutcome, rows: pa.Table, written: Mapping[str, WrittenTable]
     ) -> Outcome:
         """Commit, mark, and return the outcome."""
         positions = _positions(rows)
@@ -381,7 +387,7 @@ def _positions(rows: pa.Table) -> list[Position]:
     return list(zip(*columns, strict=True))
 
 
-def _without_rows(decoded_records: Decoded, positions: Collection[Position]) -> set[Position]:
+def _without_rows(decoded_records: ReplayOutcome, positions: Collection[Position]) -> set[Position]:
     """Valid records without rows: filtered out, or not routed to a table."""
     if decoded_records.deltas:
         return set()  # they wait for a schema change
@@ -394,7 +400,9 @@ def _without_rows(decoded_records: Decoded, positions: Collection[Position]) -> 
     )
 
 
-def _outcome(decoded_records: Decoded, positions: Sequence[Position], *, dry: bool) -> Outcome:
+def _outcome(
+    decoded_records: ReplayOutcome, positions: Sequence[Position], *, dry: bool
+) -> Outcome:
     tables = Counter(decoded_records.tables.values())
     classes = Counter(record.error_class for record in decoded_records.bad.values())
     rest = _without_rows(decoded_records, positions)
@@ -430,5 +438,5 @@ def _outcome(decoded_records: Decoded, positions: Sequence[Position], *, dry: bo
     return Outcome(text, result)
 
 
-def _row_count(decoded_records: Decoded) -> int:
+def _row_count(decoded_records: ReplayOutcome) -> int:
     return sum(part.rows.num_rows for parts in decoded_records.rows.values() for part in parts)

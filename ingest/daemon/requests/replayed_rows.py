@@ -355,7 +355,7 @@ class PartRows:
 
 
 @dataclasses.dataclass(slots=True)
-class Decoded:
+class ReplayOutcome:
     """The outcome of the chosen records.
 
     Attributes:
@@ -380,7 +380,7 @@ class Decoded:
     changes: list[tuple[str, str]] = dataclasses.field(default_factory=list)
 
 
-def decoded(
+def decode_for_replay(
     settings: Settings,
     book: TableRegistry,
     bounds: Bounds,
@@ -392,7 +392,7 @@ def decoded(
     read: Reader,
     waiting: Collection[tuple[str, int, int]],
     unwritable: Sequence[Unwritable] = (),
-) -> Decoded:
+) -> ReplayOutcome:
     """Decode chosen records, and the later ones of their partitions.
 
     Args:
@@ -427,7 +427,9 @@ def decoded(
             unwritable=tuple(unwritable),
         )
         decoding.use(plan)
-        result = _Run(decoding, book, bounds, alone, read, waiting, Decoded(plan)).run(records)
+        result = _DecodingRun(
+            decoding, book, bounds, alone, read, waiting, ReplayOutcome(plan)
+        ).run(records)
         if not result.deltas or not change:
             result.changes = changes
             return result
@@ -444,8 +446,8 @@ def decoded(
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Run:
-    """One decoding of all chosen records; the parameters are those of `decoded`."""
+class _DecodingRun:
+    """One decoding of all chosen records; the parameters are those of `decode_for_replay`."""
 
     decoding: Decoding
     book: TableRegistry
@@ -453,15 +455,15 @@ class _Run:
     alone: bool
     read: Reader
     waiting: Collection[tuple[str, int, int]]
-    found: Decoded
+    outcome: ReplayOutcome
 
-    def run(self, records: Sequence[QuarantinedRecord]) -> Decoded:
+    def run(self, records: Sequence[QuarantinedRecord]) -> ReplayOutcome:
         by_source: dict[SourcePartition, list[QuarantinedRecord]] = {}
         for record in records:
             by_source.setdefault((record.topic, record.partition), []).append(record)
         for source in sorted(by_source):
             self._partition(source, by_source[source])
-        return self.found
+        return self.outcome
 
     def _partition(self, source: SourcePartition, records: Sequence[QuarantinedRecord]) -> None:
         offsets = pa.array([record.offset for record in records], pa.int64())
@@ -484,12 +486,12 @@ class _Run:
         blocked |= {
             record.offset
             for record in records
-            if self.found.tables.get((*source, record.offset)) in moving
+            if self.outcome.tables.get((*source, record.offset)) in moving
         }
         if blocked:
             for offset in blocked:
-                del self.found.tables[*source, offset]
-                self.found.blocked.add((*source, offset))
+                del self.outcome.tables[*source, offset]
+                self.outcome.blocked.add((*source, offset))
             remaining = [record for record in records if record.offset not in blocked]
             if remaining:
                 self._partition(source, remaining)
@@ -497,16 +499,16 @@ class _Run:
         for name, rows in tables.items():
             batch = rows.rows(source_offsets)
             if batch is not None:
-                self.found.rows.setdefault(name, []).append(PartRows(*source, batch))
+                self.outcome.rows.setdefault(name, []).append(PartRows(*source, batch))
 
     def _decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records; those that an earlier attempt could not write are bad."""
         result = self.decoding.decode(raw)
-        if not self.found.plan.unwritable:
+        if not self.outcome.plan.unwritable:
             return result
         changes, bad = [], list(result.bad)
         for change in result.changes:
-            reasons = self.found.plan.unwritable_in(change.target, raw.topic, raw.partition)
+            reasons = self.outcome.plan.unwritable_in(change.target, raw.topic, raw.partition)
             offsets = change.rows.column(OFFSET_COLUMN)
             refused = sorted({*reasons} & {*offsets.to_pylist()}) if reasons else []
             bad += [
@@ -560,7 +562,7 @@ class _Run:
         any_key = max([keyless, *last.values()])
         blocked = set()
         for entry in records:
-            name = self.found.tables.get((*source, entry.offset))
+            name = self.outcome.tables.get((*source, entry.offset))
             if name is None or not applies_again(self.book.table(name)):
                 continue
             limit = keyless if entry.key is None else last.get(same_key(entry.key), keyless)
@@ -572,7 +574,7 @@ class _Run:
         self, source: SourcePartition, result: DecodeResult, chosen_offsets: Collection[int]
     ) -> None:
         """Note the outcome of chosen records; the source's copy of a record is decoded last."""
-        outcome = self.found
+        outcome = self.outcome
         for offset in chosen_offsets:
             outcome.bad.pop((*source, offset), None)
             outcome.tables.pop((*source, offset), None)

@@ -21,7 +21,7 @@ from ingest.daemon.requests.registry import (
     text_argument,
 )
 from ingest.daemon.requests.replay import drop_bad, replay
-from ingest.state.request_files import KEPT_MS, Answer, Request, RequestFiles
+from ingest.state.request_files import RETENTION_MS, Answer, Request, RequestFiles
 from ingest.transform.rules import key_recipe, transform_rule
 from storage.clock import Clock
 from storage.errors import (
@@ -32,7 +32,7 @@ from storage.errors import (
     RetryableError,
 )
 
-_FIXED: Mapping[str, Callable[[Settings], Any]] = {
+_UNCHANGEABLE: Mapping[str, Callable[[Settings], Any]] = {
     "pipeline.name": lambda s: s.pipeline.name,
     "pipeline.checkpoint": lambda s: s.pipeline.checkpoint,
     "pipeline.owner.ttl": lambda s: s.life.owner_ttl_s,
@@ -58,7 +58,7 @@ def fixed_changes(old: Settings, new: Settings, tables: Mapping[str, Any]) -> li
         new: requested settings.
         tables: existing tables by `database.table`; their primary keys are fixed.
     """
-    keys = [key for key, value in _FIXED.items() if value(old) != value(new)]
+    keys = [key for key, value in _UNCHANGEABLE.items() if value(old) != value(new)]
     for name in sorted(tables):
         if old.primary_key(name) != new.primary_key(name):
             keys.append(f"tables[].primary.key of {name}")
@@ -72,7 +72,7 @@ def _recipe(settings: Settings, name: str) -> Mapping[str, str]:
     return key_recipe(transform_rule(settings, name), key, zone)
 
 
-def changed(old: Settings, new: Settings) -> list[str]:
+def changed_sections(old: Settings, new: Settings) -> list[str]:
     """Sections that differ between two settings."""
     return [name for name in old.__dataclass_fields__ if getattr(old, name) != getattr(new, name)]
 
@@ -86,7 +86,7 @@ def reload(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
             hint="it came from standard input or from a program: restart it",
         )
     old, new = pipeline.settings, pipeline.reread()
-    sections = changed(old, new)
+    sections = changed_sections(old, new)
     if not sections:
         return Outcome("nothing has changed", {"changed": []})
     fixed = fixed_changes(old, new, pipeline.book.schema_ids())
@@ -187,7 +187,10 @@ def resume(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
     tables = tables_argument(arguments)
     parked = pipeline.book.parking.parked()
     targets = [name for name in tables if name in parked]
-    if len(targets) < len(tables) and not set(tables) <= {*parked, *pipeline.book.parking.behind}:
+    if len(targets) < len(tables) and not set(tables) <= {
+        *parked,
+        *pipeline.book.parking.catching_up,
+    }:
         missing = [name for name in tables if name not in parked]
         raise InvalidRequestError(
             "the table is not parked",
@@ -259,14 +262,14 @@ class RequestHandler:
         self._on_answer = on_answer
         self._kinds = kinds
         self._clock = clock
-        self._own: list[str] = []
+        self._local_kinds: list[str] = []
         self._polled_s: float | None = None
         self._cleaned_s: float | None = None
 
     def add(self, kind: str) -> None:
         """Add a local request, such as a signal's; its answer is a log line."""
-        if kind not in self._own:
-            self._own.append(kind)
+        if kind not in self._local_kinds:
+            self._local_kinds.append(kind)
 
     def wake(self) -> None:
         """Poll as soon as possible: a request was just written here."""
@@ -279,12 +282,12 @@ class RequestHandler:
         """
         now_s = self._clock.monotonic_s()
         soon = self._polled_s is not None and now_s - self._polled_s < POLL_EVERY_S
-        if soon and not self._own:
+        if soon and not self._local_kinds:
             return []
         self._polled_s = now_s
         try:
             self._clean(now_s)
-            return [self._kind(request) for request in self._waiting()]
+            return [self._kind(request) for request in self._pending_requests()]
         except (LakewardError, OSError) as error:
             _LOG.warning(
                 "requests cannot be listed", extra={"event": "requests_away", "error": error}
@@ -299,7 +302,7 @@ class RequestHandler:
         """
         count = 0
         try:
-            requests = self._waiting()
+            requests = self._pending_requests()
         except (RetryableError, OSError) as error:
             _LOG.warning(
                 "requests cannot be listed", extra={"event": "requests_away", "error": error}
@@ -313,17 +316,19 @@ class RequestHandler:
             count += 1
         return count
 
-    def _waiting(self) -> list[Request]:
+    def _pending_requests(self) -> list[Request]:
         now_ms = self._clock.now_ms()
-        requests = [Request(id="", kind=kind, arguments={}, made_ms=now_ms) for kind in self._own]
-        return requests + self._files.waiting()
+        requests = [
+            Request(id="", kind=kind, arguments={}, made_ms=now_ms) for kind in self._local_kinds
+        ]
+        return requests + self._files.pending()
 
     def _kind(self, request: Request) -> RequestKind:
-        if self._clock.now_ms() - request.made_ms > KEPT_MS:
+        if self._clock.now_ms() - request.made_ms > RETENTION_MS:
             return RequestKind(request.kind, _expired)
-        return self._kinds.get(request.kind) or RequestKind(request.kind, self._unknown)
+        return self._kinds.get(request.kind) or RequestKind(request.kind, self._refuse_unknown)
 
-    def _unknown(self, pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+    def _refuse_unknown(self, pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
         del pipeline, arguments
         raise InvalidRequestError(
             "no such request",
@@ -332,7 +337,7 @@ class RequestHandler:
 
     def _handle(self, request: Request, kind: RequestKind, open_pipeline: OpenPipeline) -> None:
         if request.id and self._answer_next(request):
-            self._files.done(request)
+            self._files.remove(request)
             return
         pipeline = open_pipeline(functools.partial(self._progress, request))
         try:
@@ -349,9 +354,9 @@ class RequestHandler:
                 extra={"event": "request", "kind": request.kind, "outcome": outcome.text},
             )
         if request.id:
-            self._files.done(request)
+            self._files.remove(request)
         else:
-            self._own.remove(request.kind)
+            self._local_kinds.remove(request.kind)
 
     def _answer_next(self, request: Request) -> bool:
         try:

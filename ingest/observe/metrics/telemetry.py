@@ -440,7 +440,7 @@ class Metrics:
         """
         if not self._source.ever_polled:
             return {}
-        behind, now_ms = self._source.behind(), self._clock.now_ms()
+        behind, now_ms = self._source.late_topics(), self._clock.now_ms()
         with self._lock:
             return {
                 table: 0.0 if self._caught_up(table, behind) else max(0.0, now_ms - ts_ms) / 1000

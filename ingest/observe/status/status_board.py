@@ -26,7 +26,7 @@ from storage.errors import InternalError
 EVERY_S = 10.0
 """Interval of samples [s]."""
 
-KEPT = 360
+SAMPLE_COUNT = 360
 """Number of samples: an hour."""
 
 MAX_TABLES = 1000
@@ -39,19 +39,19 @@ _UNKNOWN = math.nan
 
 
 class _Ring:
-    """The last `KEPT` values by sample number; NaN = unknown."""
+    """The last `SAMPLE_COUNT` values by sample number; NaN = unknown."""
 
     __slots__ = ("values",)
 
     def __init__(self) -> None:
-        self.values = array("f", [_UNKNOWN]) * KEPT
+        self.values = array("f", [_UNKNOWN]) * SAMPLE_COUNT
 
     def put(self, number: int, value: float) -> None:
-        self.values[number % KEPT] = value
+        self.values[number % SAMPLE_COUNT] = value
 
     def last(self, newest: int) -> list[float]:
         """Return the values, oldest first."""
-        oldest = (newest + 1) % KEPT
+        oldest = (newest + 1) % SAMPLE_COUNT
         return [*self.values[oldest:], *self.values[:oldest]]
 
 
@@ -93,7 +93,7 @@ class History:
         with self._lock:
             rings = [*self._series.values()]
             rings += [ring for series in self._tables.values() for ring in series.values()]
-            for missed in range(max(self._newest + 1, number - KEPT + 1), number + 1):
+            for missed in range(max(self._newest + 1, number - SAMPLE_COUNT + 1), number + 1):
                 for ring in rings:
                     ring.put(missed, _UNKNOWN)
             self._newest = max(number, self._newest)
@@ -122,10 +122,10 @@ class History:
             }
 
     def _series_document(self, series: Mapping[str, _Ring]) -> dict[str, Any]:
-        count = min(KEPT, self._newest + 1)
+        count = min(SAMPLE_COUNT, self._newest + 1)
         document: dict[str, Any] = {"every_s": EVERY_S}
         for name, ring in series.items():
-            values = ring.last(self._newest)[KEPT - count :]
+            values = ring.last(self._newest)[SAMPLE_COUNT - count :]
             document[name] = [None if math.isnan(value) else _rounded(value) for value in values]
         return document
 

@@ -15,12 +15,12 @@ _SHOWN_BYTES = 1024
 _SHOWN_TEXT = 20_000
 
 
-def record_text(data: bytes | None, *, whole: bool = False) -> tuple[str, str]:
+def record_text(data: bytes | None, *, in_full: bool = False) -> tuple[str, str]:
     """Return the kind of the bytes, and their text.
 
     Args:
         data: key or value of a record.
-        whole: whether to show long values in full.
+        in_full: whether to show long values in full.
 
     Returns:
         (kind, text); the kind is `none`, `empty`, `json`, `avro, schema id N`, `text` or `bytes`.
@@ -36,8 +36,8 @@ def record_text(data: bytes | None, *, whole: bool = False) -> tuple[str, str]:
         text = ""
     if not text:
         kind = f"avro, schema id {struct.unpack('>I', data[1:5])[0]}" if framed else "bytes"
-        part = data if whole else data[:_SHOWN_BYTES]
-        return kind, hex_dump(part) + _rest(len(data) - len(part), "bytes")
+        part = data if in_full else data[:_SHOWN_BYTES]
+        return kind, hex_dump(part) + _truncation_note(len(data) - len(part), "bytes")
     kind = "text"
     try:
         # the pretty form, or the very text where parsing would change a number
@@ -45,11 +45,11 @@ def record_text(data: bytes | None, *, whole: bool = False) -> tuple[str, str]:
         kind, text = "json", json.dumps(parsed, indent=2, ensure_ascii=False)
     except ValueError:
         pass
-    shown_text = text if whole else text[:_SHOWN_TEXT]
-    return kind, shown_text + _rest(len(text) - len(shown_text), "characters")
+    shown_text = text if in_full else text[:_SHOWN_TEXT]
+    return kind, shown_text + _truncation_note(len(text) - len(shown_text), "characters")
 
 
-def _rest(count: int, what: str) -> str:
+def _truncation_note(count: int, what: str) -> str:
     return f"\n… {count} more {what}: see --whole" if count else ""
 
 

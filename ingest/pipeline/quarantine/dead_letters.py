@@ -67,7 +67,7 @@ class DeadLetter:
     own_headers: tuple[tuple[str, bytes], ...]
     timestamp_ms: int
 
-    def within(self, limit: int) -> "DeadLetter":
+    def truncated_to(self, limit: int) -> "DeadLetter":
         """The same, truncated to a size of the whole message [bytes]."""
         room = max(limit - _FRAME, 0)
         size = sum(len(name) + len(value) for name, value in self.headers)
@@ -174,17 +174,17 @@ class DeadLetters:
         self._producer = None
 
     def _produce(self, letter: DeadLetter, limit: int) -> None:
-        cut = letter.within(limit)
-        limit = min(limit, _size(cut))
+        truncated = letter.truncated_to(limit)
+        limit = min(limit, _size(truncated))
         deadline = self._clock.monotonic_s() + _TIMEOUT_S
         while True:
             try:
                 self._client().produce(
                     self._topic,
-                    key=cut.key,
-                    value=cut.value,
-                    headers=[*cut.headers, *cut.own_headers],
-                    timestamp=cut.timestamp_ms,
+                    key=truncated.key,
+                    value=truncated.value,
+                    headers=[*truncated.headers, *truncated.own_headers],
+                    timestamp=truncated.timestamp_ms,
                     on_delivery=functools.partial(self._delivered, letter, limit),
                 )
             except BufferError:
@@ -212,11 +212,11 @@ class DeadLetters:
             self._error = error
 
     def _flush(self) -> None:
-        pending = self._client().flush(_TIMEOUT_S)
+        unacknowledged = self._client().flush(_TIMEOUT_S)
         if self._error is not None:
             raise self._failed(self._error.str())
-        if pending:
-            raise self._failed(f"{pending} copies were not acknowledged in time")
+        if unacknowledged:
+            raise self._failed(f"{unacknowledged} copies were not acknowledged in time")
 
     def _failed(self, detail: str) -> RetryableError:
         self._producer = None  # queued messages must not be sent later

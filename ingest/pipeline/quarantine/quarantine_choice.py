@@ -31,7 +31,7 @@ UNKNOWN = "unknown"
 """Name that selects records with an unknown target table."""
 
 GROUP_COLUMNS = ("topic", "table", "class", "state", "records", "first", "last", "example")
-"""Columns of `counted`."""
+"""Columns of `count_groups`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,14 +97,14 @@ class Choice:
         return And(tuple(parts)) if parts else None
 
 
-def chosen(
+def read_quarantine(
     table: FileStoreTable,
     choice: Choice,
     columns: Sequence[str] | None = None,
     *,
     offsets: Collection[int] | None = None,
     but_for: Collection[str] = (),
-    most: tuple[int, int] | None = None,
+    limits: tuple[int, int] | None = None,
 ) -> pa.Table:
     """Return rows of the quarantine table, in the order of its key.
 
@@ -114,7 +114,7 @@ def chosen(
         columns: columns to read; None = all.
         offsets: only records at these source offsets.
         but_for: target tables to exclude.
-        most: approximate limits of rows and bytes.
+        limits: approximate limits of rows and bytes.
 
     Raises:
         InvalidRequestError: the table was created by an earlier version, and no daemon of this
@@ -139,12 +139,12 @@ def chosen(
         for batch in read.to_batches(split):
             batches.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
-            if most is not None and (rows >= most[0] or size >= most[1]):
+            if limits is not None and (rows >= limits[0] or size >= limits[1]):
                 return pa.Table.from_batches(batches, read.schema)
     return pa.Table.from_batches(batches, read.schema)
 
 
-def counted(rows: pa.Table) -> pa.Table:
+def count_groups(rows: pa.Table) -> pa.Table:
     """Count rows by topic, table, class and state, in descending order.
 
     Args:

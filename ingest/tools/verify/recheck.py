@@ -30,7 +30,7 @@ from ingest.tools.verify.compare import (
 from ingest.tools.verify.hashes import column_hashes
 from ingest.tools.verify.lake import TableSide
 
-HIDDEN = "***"
+REDACTED = "***"
 _LONGEST = 120
 
 
@@ -255,7 +255,7 @@ class _Examples:
 
     def _value(self, row: pa.Table, column: str) -> Any:
         if column in self.masked:
-            return HIDDEN
+            return REDACTED
         if column in (unfit := _unfit(row)):
             return unfit[column]
         scalar = row.column(column)[0]

@@ -107,8 +107,8 @@ class KafkaLag:
         progress = progress_of(self._table, self._stream)
         if progress is not None:
             yield progress.offsets
-        if self._name not in parking.behind:  # other tables' offsets are no evidence for it
-            yield parking.held
+        if self._name not in parking.catching_up:  # other tables' offsets are no evidence for it
+            yield parking.common_floor
             yield from self._of_note(-1 if progress is None else progress.identifier)
         yield self._checkpoint() or {}
 

@@ -27,7 +27,7 @@ def at(text):
     ],
 )
 def test_a_window_is_open_on_the_day_it_opened(window, moment, day):
-    found = DailyWindow.parse(window).opened(at(moment))
+    found = DailyWindow.parse(window).window_date(at(moment))
     assert (None if found is None else found.isoformat()) == day
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ingest.config.settings import Settings
 from ingest.daemon.configuration import resolve
-from ingest.daemon.requests.request_handler import changed, fixed_changes
+from ingest.daemon.requests.request_handler import changed_sections, fixed_changes
 from ingest.observe.observe import Observer
 from ingest.state.request_files import RequestFiles
 from storage.clock import ManualClock
@@ -88,7 +88,7 @@ def test_what_they_cannot_be_is_said_without_the_value(given, text, wanted):
 def test_a_reload_takes_them_and_the_endpoint_obeys_at_once(given, tmp_path):
     old, new = given("").settings, given(CONTROL + ALERTS).settings
     assert fixed_changes(old, new, {}) == []
-    assert changed(old, new) == ["control", "alerts"]
+    assert changed_sections(old, new) == ["control", "alerts"]
     observer = Observer(old, ManualClock(), lambda: [("pipeline.name", "shop", "file")])
     files = RequestFiles(LocalFileIO(durable=False), str(tmp_path / "lake"), "shop")
     observer.let_control(files, drain=lambda: None, wake=lambda: None)

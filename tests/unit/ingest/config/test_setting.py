@@ -14,7 +14,7 @@ import pytest
 from ingest.config import rule_settings, setting_values
 from ingest.config.choices import FORMATS
 from ingest.config.rule_settings import Route, TableRule
-from ingest.config.setting import HIDDEN, build, declared, docs, redacted
+from ingest.config.setting import REDACTED, build, declared, docs, redacted
 from ingest.config.setting_values import AlertSettings, MetricsSettings, SinkSettings
 from ingest.config.settings import ROUTE_SETTINGS, SETTINGS, TABLE_SETTINGS, Settings
 from ingest.daemon.configuration import load_settings, resolve
@@ -70,7 +70,7 @@ def test_values_are_built_by_key():
 
 def test_what_is_secret_is_in_no_text():
     alerts = AlertSettings(urls=("https://h/s3cret",), headers={"X-Key": "s3cret"})
-    assert redacted(alerts)["headers"] == {"X-Key": HIDDEN}
+    assert redacted(alerts)["headers"] == {"X-Key": REDACTED}
     assert "s3cret" not in repr(alerts)
     sink = SinkSettings(warehouse="w", options={"s3.secret-key": "s3cret", "s3.region": "eu"})
     assert "s3cret" not in repr(sink)

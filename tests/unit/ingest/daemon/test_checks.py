@@ -6,7 +6,7 @@ import pytest
 from ingest.daemon import checks
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.requests.request_handler import _check as would_start
-from ingest.daemon.requests.request_handler import changed, fixed_changes
+from ingest.daemon.requests.request_handler import changed_sections, fixed_changes
 from ingest.errors import ExitCode
 from storage.errors import InvalidOptionError
 from tests.unit.ingest.stub_registry import stub_registry
@@ -187,7 +187,7 @@ def test_reload_takes_other_credentials_only_when_they_work(tmp_path):
         url = {"source.schema.registry.url": stub.url}
         token = "source.schema.registry.bearer.token"
         old, new = (load_settings(path, {**url, token: word}, environ={}) for word in "ab")
-        assert (changed(old, new), fixed_changes(old, new, {})) == (["avro"], [])
+        assert (changed_sections(old, new), fixed_changes(old, new, {})) == (["avro"], [])
         stub.authorization = "Bearer b"
         would_start(old, new)
         would_start(old, old)

@@ -108,7 +108,7 @@ def test_a_request_that_cannot_be_answered_ends_the_query_and_is_there_for_the_n
         with pytest.raises(StorageUnavailableError):
             watch(daemon, query, Sink(clock, busy=False))
     assert not query.isActive, "the next query would meet this one"
-    assert [each.kind for each in files.waiting()] == ["pause_stream"]
+    assert [each.kind for each in files.pending()] == ["pause_stream"]
 
 
 def test_a_batch_without_end_is_given_up_also_while_a_request_waits_for_it(
@@ -130,7 +130,7 @@ def test_a_lost_stream_is_not_waited_for_either(daemon, clock, files):
 
     def lose(seconds):
         sleep(seconds)
-        daemon._lease.lost = FencedError("another process owns the stream")
+        daemon._lease.lost_to = FencedError("another process owns the stream")
 
     clock.sleep = lose
     with pytest.raises(FencedError):

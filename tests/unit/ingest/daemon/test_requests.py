@@ -16,7 +16,7 @@ from ingest.daemon.requests.request_handler import (
 )
 from ingest.errors import AccessDeniedError, ExitCode, exit_code_of
 from ingest.schema.schema_modes import SchemaStopError
-from ingest.state.request_files import KEPT_MS, RequestFiles
+from ingest.state.request_files import RETENTION_MS, RequestFiles
 from storage.clock import ManualClock
 from storage.errors import (
     InvalidRequestError,
@@ -83,7 +83,7 @@ def test_a_request_is_handled_and_answered_once(files, clock):
     assert serve(handler) == 1
     answer = files.answer(request.id)
     assert (answer.state, answer.text, answer.result) == ("done", "said ho", {"word": "ho"})
-    assert files.waiting() == []
+    assert files.pending() == []
     assert serve(handler) == 0
 
 
@@ -92,7 +92,7 @@ def test_requests_are_handled_oldest_first(files, clock):
     for word in "abc":
         asked.append(files.ask("say", {"word": word}, now_ms=clock.now_ms()))
         clock.advance(1)
-    assert [request.id for request in files.waiting()] == [request.id for request in asked]
+    assert [request.id for request in files.pending()] == [request.id for request in asked]
 
 
 def test_a_failure_is_answered_with_its_hint_and_the_stream_goes_on(files, clock):
@@ -143,7 +143,7 @@ def test_a_bug_is_answered_and_the_request_is_not_tried_for_ever(files, clock):
         serve(handler_of(files, clock))
     assert files.answer(request.id).state == "failed"
     assert serve(handler_of(files, clock)) == 1, "answered before: only removed"
-    assert files.waiting() == []
+    assert files.pending() == []
 
 
 def test_a_request_whose_daemon_died_is_handled_again(files, clock):
@@ -167,12 +167,12 @@ def test_only_a_stopped_query_serves_what_wants_it_stopped_and_order_is_kept(fil
 
 def test_unknown_unreadable_and_old_requests_are_answered_not_done(files, clock, tmp_path):
     unknown = files.ask("dance", {}, now_ms=clock.now_ms())
-    old = files.ask("say", {"word": "x"}, now_ms=clock.now_ms() - KEPT_MS - 1)
+    old = files.ask("say", {"word": "x"}, now_ms=clock.now_ms() - RETENTION_MS - 1)
     (tmp_path / ".lakeward/shop/requests/20260101T000000000-abc.json").write_text("{")
     assert serve(handler_of(files, clock)) == 3
     assert "no such request" in files.answer(unknown.id).text
     assert "expired" in files.answer(old.id).text
-    assert files.waiting() == []
+    assert files.pending() == []
 
 
 def test_the_store_is_asked_every_few_seconds_and_its_own_requests_at_once(files, clock):
@@ -194,9 +194,9 @@ def test_answers_go_after_a_week(files, clock, tmp_path):
     request = files.ask("say", {"word": "x"}, now_ms=clock.now_ms())
     serve(handler_of(files, clock))
     answer = tmp_path / f".lakeward/shop/answers/{request.id}.json"
-    files.clean(answer.stat().st_mtime_ns // 1_000_000 + KEPT_MS - 1_000)
+    files.clean(answer.stat().st_mtime_ns // 1_000_000 + RETENTION_MS - 1_000)
     assert files.answer(request.id) is not None
-    files.clean(answer.stat().st_mtime_ns // 1_000_000 + KEPT_MS + 1_000)
+    files.clean(answer.stat().st_mtime_ns // 1_000_000 + RETENTION_MS + 1_000)
     assert files.answer(request.id) is None
 
 
@@ -244,7 +244,7 @@ def test_without_an_answer_the_command_says_that_the_request_stays(tmp_path):
     )
     with pytest.raises(RetryableError, match="the request stays"):
         ask_and_wait(settings, "say", {"word": "ho"}, options)
-    assert len(request_files(settings).waiting()) == 1
+    assert len(request_files(settings).pending()) == 1
     assert ask_and_wait(settings, "say", {}, dataclasses.replace(options, wait=False)) is None
 
 

@@ -29,7 +29,7 @@ def test_an_outage_is_waited_for_without_end(outage):
     policy = RetryPolicy(clock)
     waits = []
     for _ in range(1000):
-        waits.append(policy.after(outage))
+        waits.append(policy.delay_after(outage))
         clock.sleep(waits[-1])
     assert waits[:6] == [*BACKOFF_S, BACKOFF_S[-1]]
     assert set(waits[6:]) == {BACKOFF_S[-1]}
@@ -38,11 +38,11 @@ def test_an_outage_is_waited_for_without_end(outage):
 def test_an_outage_may_have_a_limit():
     clock = ManualClock()
     policy = RetryPolicy(clock, 100.0)
-    while (wait_s := policy.after(StorageUnavailableError("x"))) is not None:
+    while (wait_s := policy.delay_after(StorageUnavailableError("x"))) is not None:
         clock.sleep(wait_s)
     assert 100 <= clock.monotonic_s() - ManualClock().monotonic_s() <= 130
     policy.progressed()
-    assert policy.after(StorageUnavailableError("x")) == BACKOFF_S[0]
+    assert policy.delay_after(StorageUnavailableError("x")) == BACKOFF_S[0]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_an_outage_may_have_a_limit():
 )
 def test_what_is_not_explained_ends_the_process_after_a_number(failure):
     policy = RetryPolicy(ManualClock())
-    waits = [policy.after(failure) for _ in range(LIMIT)]
+    waits = [policy.delay_after(failure) for _ in range(LIMIT)]
     assert None not in waits[:-1]
     assert waits[-1] is None
 
@@ -58,10 +58,10 @@ def test_what_is_not_explained_ends_the_process_after_a_number(failure):
 def test_outages_between_do_not_count_and_a_batch_forgives_all():
     policy = RetryPolicy(ManualClock())
     for _ in range(LIMIT - 1):
-        assert policy.after(QueryFailedError("x")) is not None
-        assert policy.after(StorageUnavailableError("x")) is not None
+        assert policy.delay_after(QueryFailedError("x")) is not None
+        assert policy.delay_after(StorageUnavailableError("x")) is not None
     policy.progressed()
-    assert policy.after(QueryFailedError("x")) == BACKOFF_S[0]
+    assert policy.delay_after(QueryFailedError("x")) == BACKOFF_S[0]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_outages_between_do_not_count_and_a_batch_forgives_all():
     ],
 )
 def test_what_waiting_cannot_heal_is_not_waited_for(failure):
-    assert RetryPolicy(ManualClock()).after(failure) is None
+    assert RetryPolicy(ManualClock()).delay_after(failure) is None
 
 
 class Told:
@@ -120,7 +120,7 @@ def failing(times, error):
 def test_a_start_waits_for_what_is_away():
     told = Told()
     retrier = Retrier(RetryPolicy(ManualClock()), told, Impatient(), once=False)
-    assert retrier.done(failing(25, StorageUnavailableError("x")))
+    assert retrier.succeed(failing(25, StorageUnavailableError("x")))
     assert told.seen.count(("waiting", True)) == 25
     assert told.seen[-1] == ("recovered", True)
 
@@ -136,7 +136,7 @@ def test_liveness_is_shown_as_long_as_an_outage_lasts(tmp_path):
             clock.sleep(30)
             raise StorageUnavailableError("x")
 
-    assert retrier.done(step)
+    assert retrier.succeed(step)
     clock.sleep(700)
     assert not observer.board.health()[0]
 
@@ -148,21 +148,21 @@ def test_an_outage_that_is_over_is_forgotten_also_when_nothing_comes(tmp_path, w
     policy = RetryPolicy(clock, 100.0)
     retrier = Retrier(policy, observer, Impatient(), once=False)
     if where == "at the start":
-        assert retrier.done(failing(2, StorageUnavailableError("x")))
+        assert retrier.succeed(failing(2, StorageUnavailableError("x")))
     else:
         observer.failed(StorageUnavailableError("x"))
         retrier.pause(StorageUnavailableError("x"))
         for _ in range(30):  # in vain: a batch runs, and ends by the same outage
-            retrier.running(busy=True)
+            retrier.note_running(busy=True)
             clock.sleep(10)
-        assert policy.after(StorageUnavailableError("x")) is None
+        assert policy.delay_after(StorageUnavailableError("x")) is None
         for _ in range(7):
             assert board_waits(observer)
-            retrier.running(busy=False)
+            retrier.note_running(busy=False)
             clock.sleep(10)
     assert not board_waits(observer)
     clock.sleep(7 * 24 * 3600)
-    assert policy.after(StorageUnavailableError("x")) == BACKOFF_S[0], "a new outage"
+    assert policy.delay_after(StorageUnavailableError("x")) == BACKOFF_S[0], "a new outage"
 
 
 def board_waits(observer):
@@ -175,16 +175,16 @@ def board_waits(observer):
 def test_a_start_that_is_told_to_stop_waits_no_longer():
     stop = Impatient()
     stop.set()
-    assert not Retrier(RetryPolicy(ManualClock()), Told(), stop, once=False).done(lambda: None)
+    assert not Retrier(RetryPolicy(ManualClock()), Told(), stop, once=False).succeed(lambda: None)
 
 
 def test_a_bounded_run_waits_for_nothing():
     retrier = Retrier(RetryPolicy(ManualClock()), Told(), Impatient(), once=True)
     with pytest.raises(StorageUnavailableError):
-        retrier.done(failing(1, StorageUnavailableError("x")))
+        retrier.succeed(failing(1, StorageUnavailableError("x")))
 
 
 def test_an_error_of_the_system_becomes_one_of_ours():
     retrier = Retrier(RetryPolicy(ManualClock()), Told(), Impatient(), once=True)
     with pytest.raises(DiskFullError, match="/data/x"):
-        retrier.done(failing(1, OSError(28, "No space left on device", "/data/x")))
+        retrier.succeed(failing(1, OSError(28, "No space left on device", "/data/x")))

@@ -66,7 +66,7 @@ def test_the_right_token_pauses_the_whole_stream_by_a_request_file(post, files, 
     with caplog.at_level("INFO"):
         status, told, _ = post("/api/pause", {"reason": "vacuum"})
     assert (status, told["state"]) == (202, "waiting")
-    (waiting,) = files.waiting()
+    (waiting,) = files.pending()
     assert (waiting.id, waiting.kind) == (told["request"], "pause_stream")
     assert waiting.arguments == {"reason": "vacuum"}
     (record,) = [each for each in caplog.records if getattr(each, "event", "") == "control"]
@@ -91,7 +91,7 @@ def test_the_right_token_pauses_the_whole_stream_by_a_request_file(post, files, 
 )
 def test_actions_are_the_requests_of_the_commands(post, files, path, body, kind, arguments):
     assert post(path, body)[0] == 202
-    (waiting,) = files.waiting()
+    (waiting,) = files.pending()
     assert (waiting.kind, waiting.arguments) == (kind, arguments)
 
 
@@ -100,7 +100,7 @@ def test_drain_is_done_at_once_and_check_does_nothing(post, drained, files):
     assert not drained.is_set()
     assert post("/api/drain")[0] == 202
     assert drained.is_set()
-    assert files.waiting() == []
+    assert files.pending() == []
 
 
 @pytest.mark.parametrize("given", [None, "", "wrong", TOKEN[:-1], TOKEN + "x", "ä" * 20])
@@ -111,7 +111,7 @@ def test_a_missing_or_wrong_token_asks_nothing(control, files, given):
     reply = control.call("/api/pause", headers, b"{}", "10.0.0.1")
     assert reply.status == 401
     assert reply.headers["WWW-Authenticate"].startswith("Bearer")
-    assert files.waiting() == []
+    assert files.pending() == []
 
 
 def test_wrong_tokens_lock_an_address_out_for_a_while_and_no_other(control, files, clock):
@@ -131,7 +131,7 @@ def test_a_page_from_elsewhere_cannot_ask(post, files):
     assert post("/api/drain", Content_Type="text/plain")[0] == 415
     assert post("/api/drain", Content_Type="application/x-www-form-urlencoded")[0] == 415
     assert post("/api/drain", method="OPTIONS")[0] == 501, "no preflight is answered"
-    assert files.waiting() == []
+    assert files.pending() == []
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_body_that_is_not_meant_for_the_action_is_refused_with_a_reason(post, 
     status, told, _ = post("/api/compact", raw=raw)
     assert status == 400
     assert told["error"]
-    assert files.waiting() == []
+    assert files.pending() == []
 
 
 def test_who_waits_hears_the_outcome(control, files, clock):
@@ -150,11 +150,11 @@ def test_who_waits_hears_the_outcome(control, files, clock):
     class Daemon(ManualClock):
         def sleep(self, seconds):
             super().sleep(seconds)
-            (waiting,) = files.waiting()
+            (waiting,) = files.pending()
             state = "failed" if waiting.kind == "reload" else "done"
             text = {"failed": "no", "done": "yes"}[state]
             files.write(Answer(id=waiting.id, kind=waiting.kind, state=state, text=text, hint="h"))
-            files.done(waiting)
+            files.remove(waiting)
 
     control._clock = Daemon(clock.now_ms())
     good = control.call("/api/pause", headers, b'{"wait_s": 5}', "::1")

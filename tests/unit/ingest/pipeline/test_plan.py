@@ -2,7 +2,7 @@
 import pytest
 
 from ingest.pipeline.plan import BatchPlan, Unwritable
-from ingest.pipeline.truncates import Cut
+from ingest.pipeline.truncates import TruncationPoint
 from ingest.schema.schema_modes import Answers
 from storage.errors import InternalError
 
@@ -21,7 +21,7 @@ def test_plan_survives_its_text_form():
         positions={"shop.orders": {"server": {"topic": {"0": [1, "00000000/0", None]}}}},
         answers={"shop.orders": Answers(frozenset({"b", "a"}), frozenset({("c", "INT")}))},
         write_only={"shop.orders": True},
-        cuts={"shop.orders": Cut("topic", 0, 7, 3)},
+        truncations={"shop.orders": TruncationPoint("topic", 0, 7, 3)},
         unwritable=(Unwritable("shop.orders", "topic", 0, 9, "too long"),),
     )
     assert BatchPlan.from_property(plan.to_property()) == plan

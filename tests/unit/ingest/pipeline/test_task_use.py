@@ -7,7 +7,7 @@ import pytest
 
 from ingest.config.registry_settings import SchemaRegistrySettings
 from ingest.decode.registry.client import REGISTRY_CALLS, SchemaRegistry
-from ingest.pipeline.batch_report import JobOutcome, replaced, used, without
+from ingest.pipeline.batch_report import JobOutcome, task_use, with_rerun, without_tables
 from ingest.pipeline.range_report import RangeReport, TaskUse
 from ingest.pipeline.reduce_side import BucketResult
 from storage.errors import RetryableError
@@ -40,11 +40,11 @@ def test_a_task_tells_what_it_did_and_not_what_its_process_did_before(tmp_path):
 def test_work_that_is_thrown_away_was_asked_for_all_the_same():
     report = RangeReport(use=puts(1))
     results = (result("a.x", puts(2)), result("a.y"))
-    first = JobOutcome(RangeReport.of([report]), results, used([report], results))
+    first = JobOutcome(RangeReport.of([report]), results, task_use([report], results))
     assert first.use.store.calls == {("put", "ok"): 3}
-    assert without(first, {"a.x"}).use.store.calls == {("put", "ok"): 3}
+    assert without_tables(first, {"a.x"}).use.store.calls == {("put", "ok"): 3}
     again = JobOutcome(RangeReport.of([RangeReport()]), (result("a.x"),), puts(4))
-    assert replaced(first, again, {"a.x"}).use.store.calls == {("put", "ok"): 7}
+    assert with_rerun(first, again, {"a.x"}).use.store.calls == {("put", "ok"): 7}
 
 
 def test_requests_to_a_registry_that_does_not_answer_are_counted():

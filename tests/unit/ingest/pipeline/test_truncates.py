@@ -21,7 +21,7 @@ from ingest.decode.json.envelopes import DialectOptions
 from ingest.errors import TruncateStopError
 from ingest.pipeline import map_side
 from ingest.pipeline.plan import BatchPlan
-from ingest.pipeline.truncates import Cut
+from ingest.pipeline.truncates import TruncationPoint
 from storage.format.metadata.schema import new_schema
 from storage.format.types.types import RowKind
 from tests.unit.ingest import simulated_stream
@@ -351,10 +351,10 @@ def test_a_table_damaged_where_it_is_read_is_parked(stream):
 
 
 def test_a_plan_carries_its_cuts():
-    cut = Cut("a", 0, 7, 3)
-    plan = BatchPlan(batch_id=1, identifier=1, cuts={"shop.plain": cut})
+    cut = TruncationPoint("a", 0, 7, 3)
+    plan = BatchPlan(batch_id=1, identifier=1, truncations={"shop.plain": cut})
     read = BatchPlan.from_property(plan.to_property())
-    assert read.cuts == {"shop.plain": cut}
+    assert read.truncations == {"shop.plain": cut}
     assert [read.floor("shop.plain", "a", part) for part in (0, 1)] == [7, 0]
 
 

@@ -10,7 +10,7 @@ import pytest
 from ingest.cli import main as cli
 from ingest.daemon.requests.asking import request_files
 from ingest.pipeline.quarantine.bad_classes import BAD_CLASSES, bad_class, hex_dump, record_text
-from ingest.pipeline.quarantine.quarantine_choice import Choice, chosen
+from ingest.pipeline.quarantine.quarantine_choice import Choice, read_quarantine
 from ingest.schema.own_tables import missing_columns, quarantine_schema
 from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
@@ -101,7 +101,7 @@ def test_drop_wants_to_know_what_and_asks_the_daemon(stream, capsys):
     code, _, err = run(capsys, stream, "drop")
     assert (code, "--all" in err) == (78, True)
     code, _, _ = run(capsys, stream, "drop", "--class", "json", "--no-wait")
-    (request,) = request_files(stream.settings).waiting()
+    (request,) = request_files(stream.settings).pending()
     assert (code, request.kind) == (0, "drop_bad")
     assert request.arguments == {"choice": {"error_class": "json"}}
 
@@ -120,7 +120,7 @@ def test_a_table_of_an_earlier_version_gets_the_columns_at_start(stream, tmp_pat
     catalog.drop_table(QUARANTINE)
     catalog.create_table(QUARANTINE, old)
     with pytest.raises(InvalidRequestError, match="earlier version"):
-        chosen(catalog.table(QUARANTINE), Choice())
+        read_quarantine(catalog.table(QUARANTINE), Choice())
     TableRegistry(stream.settings, ManualClock()).load()
     assert catalog.table(QUARANTINE).schema.field_names == schema.field_names
     stream.open()
@@ -146,7 +146,7 @@ def test_bytes_are_shown_as_what_they_are():
     assert record_text(b"\0\0\0\1\7rest")[0] == "avro, schema id 263"
     kind, text = record_text(b"\xff" * 5000)
     assert (kind, text.splitlines()[-1]) == ("bytes", "… 3976 more bytes: see --whole")
-    assert "more" not in record_text(b"\xff" * 5000, whole=True)[1]
+    assert "more" not in record_text(b"\xff" * 5000, in_full=True)[1]
     assert hex_dump(b"A\0").split() == ["00000000", "41", "00", "A."]
 
 

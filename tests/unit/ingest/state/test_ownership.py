@@ -375,7 +375,7 @@ def test_the_thread_tells_of_the_loss(tmp_path):
     lease(tmp_path, "b", ManualClock()).acquire(take_over=True)
     first._thread.join(10)
     assert [type(error) for error in told] == [FencedError]
-    assert first.lost is told[0]
+    assert first.lost_to is told[0]
     first.release(settled=True)
     assert newest(tmp_path).owner.token == "b"
 
@@ -389,7 +389,7 @@ def test_a_store_that_does_not_answer_after_the_start_ends_nothing(tmp_path):
     while len(file_io.operations) < 25:
         time.sleep(0.01)
     first.release(settled=True)
-    assert first.lost is None
+    assert first.lost_to is None
     assert newest(tmp_path).kind == "left"
 
 

@@ -63,10 +63,10 @@ def test_resumed_tables_are_behind_until_all_are_level(tmp_path):
     parking.resume(["shop.orders"], {"t": {"0": 30}})
     parking.resume(["shop.items"], {"t": {"0": 20, "1": 9}})
     again = opened(tmp_path)
-    assert (again.parked(), again.behind) == ({}, ("shop.items", "shop.orders"))
-    assert again.held == {"t": {"0": 30, "1": 9}}
+    assert (again.parked(), again.catching_up) == ({}, ("shop.items", "shop.orders"))
+    assert again.common_floor == {"t": {"0": 30, "1": 9}}
     again.caught_up()
-    assert (opened(tmp_path).behind, opened(tmp_path).held) == ((), {})
+    assert (opened(tmp_path).catching_up, opened(tmp_path).common_floor) == ((), {})
 
 
 def test_a_table_parked_again_is_not_behind(tmp_path):
@@ -74,7 +74,7 @@ def test_a_table_parked_again_is_not_behind(tmp_path):
     park(parking)
     parking.resume(["shop.orders"], {"t": {"0": 30}})
     park(parking)
-    assert (parking.behind, parking.held) == ((), {"t": {"0": 30}})
+    assert (parking.catching_up, parking.common_floor) == ((), {"t": {"0": 30}})
 
 
 def test_only_parked_tables_can_be_resumed(tmp_path):

@@ -90,7 +90,7 @@ def test_a_paused_table_misses_nothing_and_the_others_nothing_twice(stream):
     stream.resume("shop.orders")
     stream.drain()
     model.check()
-    assert (stream.book.parking.behind, stream.book.floors) == ((), {})
+    assert (stream.book.parking.catching_up, stream.book.floors) == ((), {})
 
 
 def test_only_topics_that_fed_the_table_are_read_again(stream):
@@ -268,7 +268,7 @@ def test_a_table_that_commits_while_another_catches_up_does_not_forget_where_it_
     stream.batch()
     stream.batch()
     assert stream.rows("shop.sums")[100] == 1, "it commits while the other catches up"
-    assert stream.book.parking.behind == ("shop.orders",)
+    assert stream.book.parking.catching_up == ("shop.orders",)
     stream.lose_checkpoint()
     stream.drain()
     assert set(stream.rows("shop.sums").values()) == {1}
@@ -323,7 +323,7 @@ def run(stream, seed, seen):
     for _ in range(30):
         seen[act(stream, model, rng)] += 1
         seen["parked"] += bool(stream.book.parking.parked())
-        seen["behind"] += bool(stream.book.parking.behind)
+        seen["behind"] += bool(stream.book.parking.catching_up)
     seen["deaths"] += stream.deaths
     stream.drain()
     model.check()

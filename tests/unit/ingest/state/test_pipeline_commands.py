@@ -88,7 +88,7 @@ def test_a_request_without_a_daemon_waits_and_status_shows_it(stream, tmp_path, 
     assert "the request stays" in err
     _, out, _ = lakeward(capsys, "status", "-c", config)
     assert "waiting requests:" in out
-    waiting = request_files(load_settings(config)).waiting()
+    waiting = request_files(load_settings(config)).pending()
     assert [(r.kind, r.arguments["tables"]) for r in waiting] == [
         ("resume", ["shop.orders"]),
         ("pause", ["shop.items"]),
@@ -163,7 +163,7 @@ def test_the_whole_stream_is_paused_only_when_it_is_said(stream, tmp_path, capsy
     assert "--stream" in capsys.readouterr().err
     lakeward(capsys, "pause", "-c", config, "--stream", "--reason", "vacuum", "--no-wait")
     lakeward(capsys, "resume", "-c", config, "--stream", "--no-wait")
-    waiting = request_files(load_settings(config)).waiting()
+    waiting = request_files(load_settings(config)).pending()
     kinds = {request.kind: request.arguments for request in waiting}
     assert kinds == {"pause_stream": {"reason": "vacuum"}, "resume_stream": {}}
 

@@ -76,7 +76,7 @@ def test_parked_tables(place):
         reason="by hand", by="person", parked_ms=0, since={"a": {"0": 7}}, topics=("a",)
     )
     assert parking.parked() == {"shop.sums": entry}
-    assert (parking.behind, parking.held) == (("shop.items",), {"a": {"0": 8}})
+    assert (parking.catching_up, parking.common_floor) == (("shop.items",), {"a": {"0": 8}})
     assert parking.resume(("shop.sums",), {}) == {"shop.sums": entry}
 
 
@@ -89,15 +89,15 @@ def test_pause(place):
 
 def test_requests_and_answers(place):
     files = RequestFiles(*place)
-    (request,) = files.waiting()
+    (request,) = files.pending()
     assert (request.kind, request.arguments) == ("resume", {"tables": ["shop.sums"]})
     assert request.made_ms == 1_750_000_000_001
     answer = files.answer("0123456789ab")
     assert (answer.kind, answer.state, answer.final) == ("compact", "failed", True)
     assert (answer.error, answer.hint) == ("InvalidRequestError", "write database.table")
     assert (answer.text, answer.at_ms) == ("there is no such table", 1_750_000_000_002)
-    files.done(request)
-    assert files.waiting() == []
+    files.remove(request)
+    assert files.pending() == []
 
 
 def test_properties_of_snapshots(place):

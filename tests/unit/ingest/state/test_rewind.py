@@ -6,7 +6,13 @@ import pytest
 from ingest.pipeline.plan import BatchPlan
 from ingest.source.ranges import ANY_TABLE
 from ingest.state.parking import ParkedTable, Parking
-from ingest.state.stream_position import back_to, entered, passed, recovered_floors, rewound
+from ingest.state.stream_position import (
+    back_to,
+    entered,
+    recovered_floors,
+    remaining_floors,
+    rewound,
+)
 from ingest.state.stream_state import (
     CheckpointState,
     TableProgress,
@@ -129,14 +135,14 @@ def test_floors_are_let_go_when_the_stream_has_passed_them():
         "a.behind": {"t": {"0": 10}},
         "a.ahead": {"t": {"0": 60}},
     }
-    left = passed(floors, {"t": {"0": 20, "1": 40}})
+    left = remaining_floors(floors, {"t": {"0": 20, "1": 40}})
     assert left == {
         ANY_TABLE: {"t": {"0": 50}},
         "a.behind": {},
         "a.ahead": {"t": {"0": 60}},
     }, "a.behind is named still: the floor of any table is not its own"
-    assert passed(left, {"t": {"0": 55}}) == {"a.ahead": {"t": {"0": 60}}}
-    assert passed(left, {"t": {"0": 60}}) == {}
+    assert remaining_floors(left, {"t": {"0": 55}}) == {"a.ahead": {"t": {"0": 60}}}
+    assert remaining_floors(left, {"t": {"0": 60}}) == {}
 
 
 def test_a_lost_checkpoint_knows_from_the_parking_who_was_behind(parking):

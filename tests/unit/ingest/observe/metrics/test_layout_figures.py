@@ -55,12 +55,12 @@ def test_only_tables_that_changed_are_looked_at_and_a_broken_one_harms_none(tmp_
     watch = LayoutWatch(OneTableBook(reopened(table)), ManualClock(), lambda *one: seen.append(one))
     watch.measure()
     assert seen == []
-    watch.changed(["db.t"])
+    watch.schedule(["db.t"])
     watch.measure()
     watch.measure()
     assert [(name, layout.files) for name, layout in seen] == [("db.t", 1)]
     for manifest in (tmp_path / "db.db" / "t" / "snapshot").iterdir():
         manifest.write_bytes(b"{")
-    watch.changed(["db.t"])
+    watch.schedule(["db.t"])
     watch.measure()
     assert len(seen) == 1

@@ -114,7 +114,7 @@ def test_what_is_too_large_is_cut_and_says_so(letters, broker):
     assert count == 2
     sizes = sorted(len(value) for _, _, value, _ in broker.messages)
     assert (sizes[0], 10_000 < sizes[1] <= 50_000) == (1, True)
-    whole = DeadLetter(b"k" * 9000, b"v", (("h", b"x" * 9000),), (), 0).within(10_000)
+    whole = DeadLetter(b"k" * 9000, b"v", (("h", b"x" * 9000),), (), 0).truncated_to(10_000)
     assert len(whole.key) < 3_000
     assert dict(whole.own_headers) == {
         "lakeward.headers.dropped": b"1",
