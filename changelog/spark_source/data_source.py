@@ -177,7 +177,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _range(self) -> StreamRange:
         if self._ranges is None:
-            self._ranges = StreamRange(self._view.table, self._view.early())
+            self._ranges = StreamRange(self._view.table, self._view.pushed_down())
         return self._ranges
 
 
@@ -414,8 +414,8 @@ class LakewardDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch writer."""
         parsed = self._parsed
-        user, number = parsed.own.get("commit.user"), None
-        if "commit.identifier" in parsed.own:
+        user, number = parsed.reader_options.get("commit.user"), None
+        if "commit.identifier" in parsed.reader_options:
             number = parsed.number("commit.identifier")
         if number is not None and not user:
             raise InvalidOptionError(
@@ -444,7 +444,7 @@ class LakewardDataSource(DataSource):
         parsed.refuse(READ_OPTIONS, "a write")
         if parsed.system_table is not None:
             raise InvalidOptionError("a system table cannot be written", table=parsed.system_table)
-        text = parsed.own.get("overwrite.partition")
+        text = parsed.reader_options.get("overwrite.partition")
         partition = None if text is None else partition_values(text)
         table = self._table
         if overwrite and (whole or partition is not None):

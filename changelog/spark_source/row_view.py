@@ -101,7 +101,7 @@ class RowView(ArrowScan):
         """The projected columns, as `storage` types."""
         return self._schema
 
-    def early(self, predicate: Predicate | None = None) -> Predicate | None:
+    def pushed_down(self, predicate: Predicate | None = None) -> Predicate | None:
         """The predicate pushed down to files and rows; the rest is applied to the output rows."""
         if self._view == "binlog":
             return None  # a pair is one row, whose columns are lists
@@ -112,7 +112,7 @@ class RowView(ArrowScan):
 
     def plan(self, predicate: Predicate | None = None) -> Sequence[Split | ChangeSplit]:
         """See `ArrowScan`."""
-        return TableScan(self.table).with_filter(self.early(predicate)).splits()
+        return TableScan(self.table).with_filter(self.pushed_down(predicate)).splits()
 
     def read(
         self, split: Split | ChangeSplit, predicate: Predicate | None = None
@@ -133,7 +133,7 @@ class RowView(ArrowScan):
     def _visible_rows(
         self, split: Split | ChangeSplit, predicate: Predicate | None
     ) -> Iterator[pa.RecordBatch]:
-        table, pushed = self.table, self.early(predicate)
+        table, pushed = self.table, self.pushed_down(predicate)
         if self._view is not None:
             retractions = self._retractions
             read = TableRead(table, None, pushed, sequence_numbers=True, retractions=retractions)

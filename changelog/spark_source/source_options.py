@@ -68,7 +68,7 @@ class SourceOptions:
         predicate: row filter; None: all.
         table_options: override those of the table.
         catalog_options: of the catalog, without `catalog.`.
-        own: the other options of `OWN_OPTIONS`, by key.
+        reader_options: the other options of `OWN_OPTIONS`, by key.
     """
 
     path: str | None
@@ -81,7 +81,7 @@ class SourceOptions:
     table_options: Mapping[str, str]
     store_options: Mapping[str, str]
     catalog_options: Mapping[str, str]
-    own: Mapping[str, str]
+    reader_options: Mapping[str, str]
 
     @staticmethod
     def parse(options: Mapping[str, str]) -> "SourceOptions":
@@ -96,8 +96,8 @@ class SourceOptions:
         store = {key: value for key, value in entries.items() if key.startswith(STORE_PREFIXES)}
         catalog = {key: value for key, value in entries.items() if key.startswith(_CATALOG_PREFIX)}
         known_keys = {*source, *store, *catalog, *_SPARKS}
-        rest = [key for key in entries if key not in known_keys]
-        for key in rest:
+        table_keys = [key for key in entries if key not in known_keys]
+        for key in table_keys:
             _check_known(key)
         path, warehouse, table = source.get("path"), source.get("warehouse"), source.get("table")
         _check_place(path, warehouse, table)
@@ -117,12 +117,12 @@ class SourceOptions:
             system_table=system,
             columns=_names(source["columns"]) if source.get("columns") else None,
             predicate=parse_predicate(filter_text) if filter_text else None,
-            table_options={key: entries[key] for key in rest},
+            table_options={key: entries[key] for key in table_keys},
             store_options=store,
             catalog_options={
                 key.removeprefix(_CATALOG_PREFIX): value for key, value in catalog.items()
             },
-            own=source,
+            reader_options=source,
         )
 
     @property
@@ -136,7 +136,7 @@ class SourceOptions:
         Raises:
             InvalidOptionError: it is neither `true` nor `false`.
         """
-        text = self.own.get(key)
+        text = self.reader_options.get(key)
         if text is None:
             return None
         if text.strip().lower() not in ("true", "false"):
@@ -179,7 +179,7 @@ class SourceOptions:
             InvalidOptionError: one is set.
         """
         for key in sorted(keys):
-            if key in self.own:
+            if key in self.reader_options:
                 raise InvalidOptionError(f"{what} has no such option", hint="remove it", key=key)
 
     def count(self, key: str) -> int | None:
@@ -188,7 +188,7 @@ class SourceOptions:
         Raises:
             InvalidOptionError: it is not.
         """
-        if key not in self.own:
+        if key not in self.reader_options:
             return None
         number = self.number(key)
         if number < 1:
@@ -201,7 +201,7 @@ class SourceOptions:
         Raises:
             InvalidOptionError: it is not.
         """
-        text = self.own[key].strip()
+        text = self.reader_options[key].strip()
         if not text.isdecimal():
             raise InvalidOptionError("option is not a non-negative integer", key=key, value=text)
         return int(text)

@@ -79,7 +79,7 @@ def _request(arguments: Arguments) -> "Request":
         "where_lake": None if text is None else parse_predicate(text),
         "rechecks": (2 if waits else 1) if rechecks is None else rechecks,
         "recheck_wait_s": (30.0 if waits else 0.0) if pause_s is None else pause_s,
-        "shown": arguments.show,
+        "examples_per_kind": arguments.show,
         "wait": waits,
         "wait_timeout_s": arguments.wait_timeout,
         "settle_s": arguments.settle,

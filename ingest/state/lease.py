@@ -356,8 +356,10 @@ def resolve_in_flight(book: TableRegistry, ownership: Ownership) -> tuple[str, .
 
 
 def _fence(book: TableRegistry, ownership: Ownership, note: BatchNote) -> tuple[str, ...]:
-    missing = [name for name in note.missing(book.progresses()) if name in book.options()]
-    for name in missing:
+    missing_tables = [
+        name for name in note.missing_tables(book.progresses()) if name in book.options()
+    ]
+    for name in missing_tables:
         table = book.table(name)
         table.new_commit(ownership.stream + FENCE_USER).commit(
             (),
@@ -372,8 +374,8 @@ def _fence(book: TableRegistry, ownership: Ownership, note: BatchNote) -> tuple[
             ),
             ignore_empty=False,
         )
-    book.require(missing)  # reopened: an in-flight commit may have landed meanwhile
-    return tuple(missing)
+    book.require(missing_tables)  # reopened: an in-flight commit may have landed meanwhile
+    return tuple(missing_tables)
 
 
 def lost_or(error: BaseException, ownership: Ownership) -> BaseException:

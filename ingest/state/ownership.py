@@ -156,7 +156,7 @@ class BatchNote:
     end: Mapping[str, Any]
     tables: tuple[str, ...]
 
-    def missing(self, progresses: Mapping[str, TableProgress]) -> list[str]:
+    def missing_tables(self, progresses: Mapping[str, TableProgress]) -> list[str]:
         """Tables that have not been committed yet."""
         return [
             name
@@ -166,7 +166,7 @@ class BatchNote:
 
     def complete(self, progresses: Mapping[str, TableProgress]) -> bool:
         """Whether all tables of the note were committed."""
-        return not self.missing(progresses)
+        return not self.missing_tables(progresses)
 
 
 _KEPT_RECORDS = 8

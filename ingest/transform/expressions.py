@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from ingest.config.suggestion import nearest
-from ingest.transform.functions.call_site import Function, Site, constant, shown
+from ingest.transform.functions.call_site import Function, Site, constant, type_label
 from ingest.transform.functions.casting import strict_cast
 from ingest.transform.functions.cells import Cells, Frame, Planned, runner
 from ingest.transform.functions.condition_functions import CONDITIONS, choice
@@ -126,7 +126,7 @@ class _Binder:
             return site.coerced(part, node.type)
         kernel = strict_cast(part.type, node.type, self._zone)
         if kernel is None:
-            raise site.error(f"{shown(part.type)} cannot be cast to {shown(node.type)}")
+            raise site.error(f"{type_label(part.type)} cannot be cast to {type_label(node.type)}")
         if not node.attempt:
             return site.result(node.type, kernel)
         attempt = runner(kernel, [part], site.text)
@@ -205,7 +205,7 @@ class _Binder:
         part = constant(pa.scalar(node.text), STRING, text, node.start)
         kernel = strict_cast(STRING, type_, self._zone)
         if kernel is None:
-            raise expression_error(self._text, node.start, f"no {shown(type_)}")
+            raise expression_error(self._text, node.start, f"no {type_label(type_)}")
         return self._site("literal", node, [part]).result(type_, kernel)
 
 

@@ -70,7 +70,7 @@ class Unsent:
     held_only: Mask
 
     @classmethod
-    def none(cls, num_rows: int) -> "Unsent":
+    def unmarked(cls, num_rows: int) -> "Unsent":
         """Nothing marked."""
         return cls(num_rows, {}, np.zeros(num_rows, bool))
 
@@ -81,14 +81,14 @@ class Unsent:
 
     def any_of(self, numbers: Iterable[int]) -> Mask:
         """Rows without the value of one of some fields."""
-        return np.logical_or.reduce([self.of(n) for n in numbers] or [self._none()])
+        return np.logical_or.reduce([self.of(n) for n in numbers] or [self._no_rows()])
 
     def all_of(self, numbers: Iterable[int]) -> Mask:
         """Rows that lack the values of all of some fields."""
         masks = [self.of(number) for number in numbers]
-        return np.logical_and.reduce(masks) if masks else self._none()
+        return np.logical_and.reduce(masks) if masks else self._no_rows()
 
-    def _none(self) -> Mask:
+    def _no_rows(self) -> Mask:
         return np.zeros(self.num_rows, bool)
 
     def mark(self, number: int, rows: Mask) -> None:
@@ -171,13 +171,13 @@ class Transformed:
             `_UNAVAILABLE` where stored values must be restored; in the order of arrival.
         failed: indices of rows that failed, in the input, ascending, shape (n,).
         reasons: one per failed row.
-        left: rows that did not satisfy the filter.
+        filtered_out: number of rows that did not satisfy the filter.
     """
 
     rows: pa.RecordBatch
     failed: npt.NDArray[np.int64]
     reasons: list[str]
-    left: int = 0
+    filtered_out: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -311,7 +311,7 @@ class RowTransform:
         for failure in failures:  # whether they leave is unknown
             leaving &= ~failure.rows
         marked = self._mark_changes(rows, kinds, satisfied, failures)
-        marks = Unsent.none(count)
+        marks = Unsent.unmarked(count)
         marks.held_only |= self._held_only(rows, marked)
         kinds = np.where(leaving, np.int8(_DELETE), np.where(marked, np.int8(_UPDATE), kinds))
         out = self._rows_out(rows, origin, frame, kinds, marked)
@@ -333,8 +333,8 @@ class RowTransform:
 
     def _lacking(self, inputs: Inputs, out: RowsOut) -> Mask:
         """Soft deletes whose before image may lack inputs of a column."""
-        if inputs.own or not out.marked.any():
-            return np.zeros(len(out.marked), bool)
+        if inputs.is_event_local or not out.soft_deletes.any():
+            return np.zeros(len(out.soft_deletes), bool)
         masks = [
             np.asarray(pc.is_null(out.rows.column(index)).to_numpy(zero_copy_only=False))
             for index in inputs.indices
@@ -432,8 +432,8 @@ class RowTransform:
             origin=origin,
             frame=frame,
             retracted=retracted,
-            marked=marked,
-            stored=marked if keep_stored else None,
+            soft_deletes=marked,
+            keeps_stored=marked if keep_stored else None,
         )
 
     def _values(
@@ -444,7 +444,7 @@ class RowTransform:
         if inputs is not None and unsent.masks:
             some = unsent.any_of(inputs.ids)
             if some.any():
-                whole = some & (not inputs.more) & unsent.all_of(inputs.ids)
+                whole = some & (not inputs.has_more_inputs) & unsent.all_of(inputs.ids)
                 rows = some & ~whole & (column.always | ~out.retracted)
                 reason = f"column `{field.name}` is computed from {inputs.names}: {_UNSENT}"
                 failed = (*restricted(failed, ~some), *restricted((Failure(rows, reason),), rows))
@@ -456,8 +456,8 @@ class RowTransform:
                 failed = restricted(failed, ~lacking)
                 marks.mark(field.id, lacking)
         failures += failed
-        if out.stored is not None and not column.always:
-            values = pc.if_else(pa.array(out.stored), pa.scalar(None, values.type), values)
+        if out.keeps_stored is not None and not column.always:
+            values = pc.if_else(pa.array(out.keeps_stored), pa.scalar(None, values.type), values)
         return values
 
 
@@ -487,7 +487,7 @@ def _missing_columns(planned: PlannedRule, table: TableSchema) -> tuple[tuple[st
 def _moved_by(planned: PlannedRule, table: TableSchema) -> str:
     """Why the new values of a changed row do not locate the old one; "" = they do."""
     for name in table.primary_keys:
-        inputs = planned.inputs.get(name, frozenset()) & planned.used
+        inputs = planned.inputs.get(name, frozenset()) & planned.used_columns
         moving = inputs.difference(table.primary_keys)
         if moving:
             return (

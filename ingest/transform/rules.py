@@ -124,7 +124,7 @@ class PlannedRule:
         computed: by name, in order; partition columns with an expression last.
         masks: by column; of those that the source has.
         metadata: by column name in the table: the metadata's name.
-        used: columns of the source that expressions read, also through other columns.
+        used_columns: columns of the source that expressions read, also through other columns.
         used_metadata: names of metadata, without prefix, that expressions read.
         inputs: for each computed column, the columns of the source and the metadata in it.
         filter_inputs: those in the filter.
@@ -137,7 +137,7 @@ class PlannedRule:
     computed: Mapping[str, Planned]
     masks: Mapping[str, Mask]
     metadata: Mapping[str, str]
-    used: frozenset[str]
+    used_columns: frozenset[str]
     used_metadata: frozenset[str]
     inputs: Mapping[str, frozenset[str]]
     filter_inputs: frozenset[str]
@@ -207,7 +207,7 @@ def plan_rule(rule: TransformRule, source: Mapping[str, DataType], zone: str) ->
         computed=computed,
         masks=masks,
         metadata={rule.metadata_prefix + name: name for name in names},
-        used=frozenset(name for name in reached if name in source),
+        used_columns=frozenset(name for name in reached if name in source),
         used_metadata=frozenset(prefixed[name] for name in reached if name not in source),
         inputs=inputs,
         filter_inputs=frozenset()
@@ -292,7 +292,7 @@ def table_shape(
         if name in rule.exclude and name not in planned.computed:
             raise InvalidRequestError("a key column cannot be excluded", column=name)
     columns: list[tuple[str, DataType]] = []
-    hidden = {name: types[name] for name in sorted(planned.used) if name in rule.exclude}
+    hidden = {name: types[name] for name in sorted(planned.used_columns) if name in rule.exclude}
     for name, type_ in source:
         if name in rule.exclude:
             continue

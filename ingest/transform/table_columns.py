@@ -32,7 +32,7 @@ from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataField, DataType
 
 _DIGEST_DIGITS = {"sha256": 64, "md5": 32}
-Found = tuple[pa.Array, tuple[Failure, ...]]
+ColumnResult = tuple[pa.Array, tuple[Failure, ...]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -44,16 +44,16 @@ class RowsOut:
         origin: metadata beside them.
         frame: for expressions.
         retracted: rows that delete or retract a row.
-        marked: soft deletes.
-        stored: soft deletes that leave stored values as they are; None when there are none.
+        soft_deletes: rows marked as deleted.
+        keeps_stored: soft deletes that leave stored values as they are; None when there are none.
     """
 
     rows: pa.RecordBatch
     origin: pa.RecordBatch | None
     frame: Frame
     retracted: Mask
-    marked: Mask
-    stored: Mask | None
+    soft_deletes: Mask
+    keeps_stored: Mask | None
 
 
 class ColumnKind(enum.Enum):
@@ -77,7 +77,7 @@ class Column:
 
     kind: ColumnKind
     always: bool
-    values: Callable[[RowsOut], Found]
+    values: Callable[[RowsOut], ColumnResult]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -98,15 +98,15 @@ class _Computed:
     in_key: bool
     required: bool
 
-    def values(self, out: RowsOut) -> Found:
+    def values(self, out: RowsOut) -> ColumnResult:
         """The results; null for deletes that have none."""
         cells = self.planned.run(out.frame)
         values = as_array(cells.values, out.rows.num_rows)
         needed = np.ones(len(values), bool)
         if not self.located:
             needed &= ~out.retracted
-            if out.stored is not None:
-                needed &= ~out.stored
+            if out.keeps_stored is not None:
+                needed &= ~out.keeps_stored
         failures = restricted(cells.failures, needed)
         if self.required and values.null_count:
             empty = np.asarray(pc.is_null(values).to_numpy(zero_copy_only=False))
@@ -124,16 +124,16 @@ class Inputs:
         ids: fields of the decode schema, without its key: that is always known.
         indices: their positions.
         names: their names, for messages.
-        more: whether it also comes from the time or from metadata.
-        own: whether the event alone determines it: a key, or the position of the change in the
-            source.
+        has_more_inputs: whether it also comes from the time or from metadata.
+        is_event_local: whether the event alone determines it: a key, or the position of the change
+            in the source.
     """
 
     ids: tuple[int, ...]
     indices: tuple[int, ...]
     names: str
-    more: bool = False
-    own: bool = False
+    has_more_inputs: bool = False
+    is_event_local: bool = False
 
 
 def inputs_of(names: frozenset[str], decode: TableSchema, table: TableSchema) -> Inputs:
@@ -148,7 +148,7 @@ def inputs_of(names: frozenset[str], decode: TableSchema, table: TableSchema) ->
         tuple(number for number, _, _ in entries),
         tuple(index for _, index, _ in entries),
         ", ".join(f"`{name}`" for _, _, name in entries),
-        more=not names <= {*decode.field_names},
+        has_more_inputs=not names <= {*decode.field_names},
     )
 
 
@@ -158,12 +158,16 @@ def column_inputs(
     """The inputs of a column of the table; None: it does not come from the source."""
     if column.kind is ColumnKind.COMPUTED:
         inputs = inputs_of(planned.inputs[name], decode, table)
-        inputs = dataclasses.replace(inputs, more=inputs.more or name in planned.timed)
+        inputs = dataclasses.replace(
+            inputs, has_more_inputs=inputs.has_more_inputs or name in planned.timed
+        )
     elif column.kind is not ColumnKind.OTHER:
         inputs = inputs_of(frozenset({name}), decode, table)
     else:
         return None
-    return dataclasses.replace(inputs, own=name in (*table.primary_keys, *POSITION_COLUMNS))
+    return dataclasses.replace(
+        inputs, is_event_local=name in (*table.primary_keys, *POSITION_COLUMNS)
+    )
 
 
 def source_types(
@@ -191,7 +195,9 @@ def decode_schema_of(
     behind_key = key_inputs(planned, table)
     fields = []
     for field in table.fields:
-        if field.name not in source or (field.name in excluded and field.name not in planned.used):
+        if field.name not in source or (
+            field.name in excluded and field.name not in planned.used_columns
+        ):
             continue
         type_ = source[field.name]
         if field.name in behind_key:
@@ -199,7 +205,7 @@ def decode_schema_of(
         fields.append(dataclasses.replace(field, type=type_))
     next_id = table.highest_field_id + 1
     for name, type_ in source.items():
-        if name not in table.field_names and name in planned.used:
+        if name not in table.field_names and name in planned.used_columns:
             type_ = dataclasses.replace(type_, nullable=name not in behind_key)
             fields.append(DataField(id=next_id, name=name, type=type_))
             next_id += 1
@@ -220,7 +226,7 @@ def key_inputs(planned: PlannedRule, table: TableSchema) -> frozenset[str]:
     """Columns of the source that key columns are computed from: a change of one moves the row."""
     computed = [name for name in table.primary_keys if name in planned.computed]
     inputs = frozenset[str]().union(*(planned.inputs[name] for name in computed))
-    return inputs & planned.used
+    return inputs & planned.used_columns
 
 
 def column_of(
@@ -254,7 +260,7 @@ def column_of(
         )
     if rule.soft_delete and name == rule.deleted_column:
         _same_type(BOOLEAN, field, "the mark of soft deletes")
-        return Column(ColumnKind.OTHER, True, lambda out: (pa.array(out.marked), ()))
+        return Column(ColumnKind.OTHER, True, lambda out: (pa.array(out.soft_deletes), ()))
     if name in rule.exclude:
         if not field.type.nullable:
             raise InvalidRequestError(

@@ -19,7 +19,7 @@ _HUGE_PARTITION = 1_000_000
 _CONFLICT = "source_table_conflict"
 _NO_KEY = "no_primary_key"
 _NAME = "table_name"
-_REST = (
+_CATCH_ALL_RULE = (
     "with the first rule of `route` comes a last one for all other tables: "
     "`{source-table: '.*', sink-table: '${source.db}.<>'}`"
 )
@@ -31,7 +31,7 @@ class PlanFacts:
     """Inputs of the notices; `observed` is by target, one for each of its source tables."""
 
     settings: Settings
-    played: Rehearsal
+    rehearsal: Rehearsal
     topics: Sequence[TopicOutline]
     tables: Sequence[TableOutline]
     unrouted: Mapping[str, Sequence[str]]
@@ -53,14 +53,14 @@ def notices(plan_facts: PlanFacts) -> list[Notice]:
 
 
 def _pipeline(plan_facts: PlanFacts) -> Iterator[Notice]:
-    for name, why in plan_facts.played.own.items():
+    for name, why in plan_facts.rehearsal.name_conflicts.items():
         yield Notice("own_table", True, name, f"the stream would not start: {why}")
-    if plan_facts.played.stop:
+    if plan_facts.rehearsal.stop:
         yield Notice(
             "stop",
             True,
             "",
-            f"the stream would stop: {plan_facts.played.stop}",
+            f"the stream would stop: {plan_facts.rehearsal.stop}",
             "alter the table by hand, or choose another `pipeline.schema.change.behavior`",
         )
     if not plan_facts.topics:
@@ -147,10 +147,10 @@ def _of_topic(plan_facts: PlanFacts, topic: TopicOutline) -> bool:
 
 def _table(plan_facts: PlanFacts, table: TableOutline) -> Iterator[Notice]:
     settings, name = plan_facts.settings, table.name
-    problem = plan_facts.played.problems.get(name)
+    problem = plan_facts.rehearsal.problems.get(name)
     refused = [
         verdict
-        for about, verdict in plan_facts.played.verdicts
+        for about, verdict in plan_facts.rehearsal.verdicts
         if about == name and verdict.outcome is Outcome.REFUSED
     ]
     if problem:
@@ -160,7 +160,7 @@ def _table(plan_facts: PlanFacts, table: TableOutline) -> Iterator[Notice]:
         what = "the table cannot be made" if creation else f"a change is refused, {verdict.text}"
         yield Notice("refused", True, name, f"{what}: {verdict.reason}")
     yield from _events(plan_facts, table)
-    schema = plan_facts.played.schemas.get(name)
+    schema = plan_facts.rehearsal.schemas.get(name)
     if schema is None:
         return
     options = TableOptions.from_strings(schema.options)
@@ -193,7 +193,7 @@ def _images(plan_facts: PlanFacts, table: TableOutline, producer: object) -> Ite
     missing, changes = sum(stat.no_before for stat in stats), sum(stat.changes for stat in stats)
     if not missing:
         return
-    target = plan_facts.played.targets.get(table.name)
+    target = plan_facts.rehearsal.targets.get(table.name)
     needed = "" if target is None else target.needs_before
     hint = "ALTER TABLE … REPLICA IDENTITY FULL at the source (PostgreSQL)"
     lacking = f"{missing} of {changes} sampled updates and deletes bring no old row"
@@ -239,7 +239,7 @@ def _bad(plan_facts: PlanFacts) -> Iterator[Notice]:
         count = f"{kind.records} sampled record{'s' if kind.records > 1 else ''}"
         hint = {
             _CONFLICT: "send it elsewhere by a rule of `route`, or let both share the table there",
-            _NAME: "" if plan_facts.settings.routes else _REST,
+            _NAME: "" if plan_facts.settings.routes else _CATCH_ALL_RULE,
             _NO_KEY: f"add `{{match: {kind.table}, primary.key: […]}}` to `tables`",
         }.get(kind.error_class, "")
         yield Notice(
@@ -253,7 +253,9 @@ def _bad(plan_facts: PlanFacts) -> Iterator[Notice]:
 
 def _names(plan_facts: PlanFacts) -> Iterator[Notice]:
     """Names that are replaced, and those that not every reader distinguishes."""
-    places = [p for p in plan_facts.played.destinations.values() if p is not None and not p.refusal]
+    places = [
+        p for p in plan_facts.rehearsal.destinations.values() if p is not None and not p.refusal
+    ]
     for place in places:
         if place.original_name:
             yield Notice(
@@ -273,7 +275,7 @@ def _names(plan_facts: PlanFacts) -> Iterator[Notice]:
             "the other's records go to quarantine, or no catalog shows both",
             "send one of them elsewhere by a rule of `route`",
         )
-    for table, schema in plan_facts.played.schemas.items():
+    for table, schema in plan_facts.rehearsal.schemas.items():
         for names in alike(schema.field_names):
             yield Notice(
                 "columns_alike",
@@ -284,7 +286,7 @@ def _names(plan_facts: PlanFacts) -> Iterator[Notice]:
                 "leave one out with `columns.exclude`, or set `source.names.case: insensitive` "
                 "before the table is made",
             )
-    for table, member, column in sorted(plan_facts.played.case_matches):
+    for table, member, column in sorted(plan_facts.rehearsal.case_matches):
         yield Notice(
             "column_matched",
             False,
@@ -297,13 +299,15 @@ def _names(plan_facts: PlanFacts) -> Iterator[Notice]:
 def _shards(plan_facts: PlanFacts) -> Iterator[Notice]:
     """Equal keys of two source tables in one table whose key has no shard column."""
     for table in plan_facts.tables:
-        schema = plan_facts.played.schemas.get(table.name)
+        schema = plan_facts.rehearsal.schemas.get(table.name)
         if len(table.sources) < 2 or schema is None:
             continue
-        places = [p for p in plan_facts.played.destinations.values() if p and p.table == table.name]
+        places = [
+            p for p in plan_facts.rehearsal.destinations.values() if p and p.table == table.name
+        ]
         if any(place.key_prefix for place in places):
             continue
-        collision = _collision(plan_facts.played, table.name, schema.primary_keys)
+        collision = _collision(plan_facts.rehearsal, table.name, schema.primary_keys)
         if collision is not None:
             key, one, other = collision
             text = ", ".join(f"{n}={v}" for n, v in zip(schema.primary_keys, key, strict=True))

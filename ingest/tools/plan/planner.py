@@ -26,7 +26,7 @@ from storage.format.types.types import VALUE_KIND
 from storage.options.options import TableOptions
 from storage.table.bucket_mode import BucketMode, bucket_mode
 
-_OWN = "lakeward."
+_OPTION_PREFIX = "lakeward."
 """Prefix of Lakeward's own options."""
 
 _HELPERS = frozenset({VALUE_KIND, OFFSET_COLUMN, UNAVAILABLE_COLUMN})
@@ -71,7 +71,7 @@ def outline_of(
     outlines = [_topic(topic, played) for topic in topics]
     inputs = PlanFacts(
         settings=settings,
-        played=played,
+        rehearsal=played,
         topics=outlines,
         tables=tables,
         unrouted=unrouted,
@@ -169,11 +169,13 @@ def _table(
         return TableOutline(
             name=name, state="refused", sources=addresses, topics=topics, changes=changes
         )
-    before = rehearsal.before.get(name)
+    before = rehearsal.stored_schemas.get(name)
     state = "new"
     if before is not None:
         state = "exists" if before.fields == schema.fields else "changes"
-    options = {key: value for key, value in schema.options.items() if not key.startswith(_OWN)}
+    options = {
+        key: value for key, value in schema.options.items() if not key.startswith(_OPTION_PREFIX)
+    }
     shard = any(place.shard for s in sources if (place := rehearsal.destinations[s]) is not None)
     return TableOutline(
         name=name,

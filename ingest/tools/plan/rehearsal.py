@@ -30,7 +30,7 @@ from storage.format.metadata.schema import TableSchema
 _MOST_ROUNDS = 8
 
 
-Decoded = tuple[RawBatch, DecodeResult]
+DecodedBatch = tuple[RawBatch, DecodeResult]
 """A raw batch, and what was decoded from it."""
 
 
@@ -42,26 +42,26 @@ class Rehearsal:
         sources: the topics in which each source table occurs.
         destinations: of each source table; None = no rule takes it.
         schemas: of every target, as it would be; without those that cannot be made.
-        before: of the targets that exist, as they are.
+        stored_schemas: of the targets that exist, as they are.
         targets: as rows are decoded for them.
         verdicts: (table, change) of all that would be changed, created or refused.
         problems: table to why it would not be written.
         decoded: of every raw batch, with the schemas as they would be.
         stop: why the stream would stop; "" = it does not.
-        own: why it would not start: tables of others that have the names of Lakeward's own.
+        name_conflicts: why it would not start: foreign tables with the names of Lakeward's own.
         case_matches: (table, member of events, column) where the two are spelled differently.
     """
 
     sources: Mapping[SourceTable, frozenset[str]]
     destinations: Mapping[SourceTable, Destination | None]
     schemas: Mapping[str, TableSchema]
-    before: Mapping[str, TableSchema]
+    stored_schemas: Mapping[str, TableSchema]
     targets: Mapping[str, Target]
     verdicts: Sequence[tuple[str, Verdict]]
     problems: Mapping[str, str]
-    decoded: Sequence[Decoded]
+    decoded: Sequence[DecodedBatch]
     stop: str = ""
-    own: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    name_conflicts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     case_matches: frozenset[tuple[str, str, str]] = frozenset()
 
 
@@ -98,7 +98,7 @@ class _Stage:
         verdicts: list[tuple[str, Verdict]] = []
         frozen: dict[str, str] = {}
         stop = ""
-        decoded: Sequence[Decoded] = ()
+        decoded: Sequence[DecodedBatch] = ()
         sources: dict[SourceTable, set[str]] = {}
         for number in range(_MOST_ROUNDS):
             decoded, deltas, ddl = self._decode(batches, number, frozen)
@@ -125,13 +125,13 @@ class _Stage:
             sources={source: frozenset(names) for source, names in sources.items()},
             destinations=destinations,
             schemas=self._schemas(destinations),
-            before=self._schemas_before,
+            stored_schemas=self._schemas_before,
             targets=self._decoding.targets,
             verdicts=verdicts,
             problems=self._problems,
             decoded=decoded,
             stop=stop,
-            own=self._foreign(),
+            name_conflicts=self._foreign(),
             case_matches=frozenset[tuple[str, str, str]]().union(
                 *(result.case_matches for _, result in decoded)
             ),
@@ -139,7 +139,7 @@ class _Stage:
 
     def _decode(
         self, batches: Sequence[RawBatch], number: int, frozen: Mapping[str, str]
-    ) -> tuple[list[Decoded], list[SchemaDelta], list[TableDdl]]:
+    ) -> tuple[list[DecodedBatch], list[SchemaDelta], list[TableDdl]]:
         plan = BatchPlan(
             batch_id=0,
             identifier=1,
@@ -150,7 +150,7 @@ class _Stage:
             answers=self._book.schemas.current_answers(),
         )
         self._decoding.use(plan)
-        decoded: list[Decoded] = []
+        decoded: list[DecodedBatch] = []
         deltas: list[SchemaDelta] = []
         ddl: list[TableDdl] = []
         for raw in batches:

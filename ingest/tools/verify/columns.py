@@ -37,18 +37,18 @@ class Columns:
 
     Attributes:
         keys: columns that identify a row; all of them when the table has no key.
-        others: the rest.
+        values: the other columns.
         keyed: whether no two rows have equal keys.
     """
 
     keys: tuple[Compared, ...]
-    others: tuple[Compared, ...]
+    values: tuple[Compared, ...]
     keyed: bool = True
 
     @property
     def all(self) -> tuple[Compared, ...]:
         """Keys, then the rest: the columns of every batch."""
-        return (*self.keys, *self.others)
+        return (*self.keys, *self.values)
 
     @property
     def key_names(self) -> list[str]:

@@ -137,7 +137,7 @@ class Database:
                 "the driver of this database is not installed",
                 hint=_HINT,
                 detail=url.cleared(str(error)),
-                source=url.shown,
+                source=url.label,
             ) from error
         except (sqlalchemy.exc.ArgumentError, ValueError) as error:
             raise InvalidRequestError(
@@ -193,18 +193,18 @@ class Database:
         number = original.args[0] if original.args else None
         if state in _DENIED_STATES or number in _DENIED_NUMBERS or _DENIED.search(message):
             return AccessDeniedError(
-                "the source database denied access", detail=message, source=self.url.shown
+                "the source database denied access", detail=message, source=self.url.label
             )
         if _MISSING.search(message):
-            return NotFoundError("not found in the source", detail=message, source=self.url.shown)
+            return NotFoundError("not found in the source", detail=message, source=self.url.label)
         driver = self.engine.dialect.loaded_dbapi
         refused = driver.OperationalError, driver.InterfaceError
         if isinstance(original, refused) and self.dialect != "sqlite":
             return RetryableError(
-                "the source database does not answer", detail=message, source=self.url.shown
+                "the source database does not answer", detail=message, source=self.url.label
             )
         return InvalidRequestError(
-            "the source database refused a query", detail=message, source=self.url.shown
+            "the source database refused a query", detail=message, source=self.url.label
         )
 
     def table(self, name: str) -> SourceTable:
@@ -226,7 +226,7 @@ class Database:
                     "the source has no such table",
                     hint="name it with --source-table schema.table",
                     table=name,
-                    source=self.url.shown,
+                    source=self.url.label,
                 )
             unique = self._unique(connection, schema or None, table)
         return SourceTable(name, quoted, columns, unique)
@@ -295,7 +295,7 @@ class Database:
         maria = getattr(self.engine.dialect, "is_mariadb", False)
         return "mariadb" if maria else self.dialect
 
-    def passed(self, slot: str, position: str) -> bool:
+    def has_confirmed(self, slot: str, position: str) -> bool:
         """Whether a replication slot's reader has confirmed everything up to a position.
 
         Raises:
@@ -421,7 +421,7 @@ class DatabaseSide:
     @property
     def label(self) -> str:
         """See `Side`."""
-        return f"{self._table.name} of {self._database.url.shown}"
+        return f"{self._table.name} of {self._database.url.label}"
 
     def keys_at_once(self, total: int) -> int:
         """See `Side`."""

@@ -208,7 +208,7 @@ def _one_by_one(type_: DataType, arrow: pa.DataType, bits: bool) -> Callable[[An
         return _date
     if bits and root in _BITS:
         return _BITS[root]
-    return lambda value: pa.scalar(_ONE[root](value), arrow).as_py()
+    return lambda value: pa.scalar(_VALUE_OF[root](value), arrow).as_py()
 
 
 def _listed(value: Any) -> list[Any]:
@@ -366,7 +366,7 @@ def _decimal(value: Any, arrow: pa.DataType) -> decimal.Decimal:
     return scaled
 
 
-_ONE: dict[TypeRoot, Callable[[Any], Any]] = {
+_VALUE_OF: dict[TypeRoot, Callable[[Any], Any]] = {
     TypeRoot.BOOLEAN: _boolean,
     TypeRoot.TINYINT: _integer,
     TypeRoot.SMALLINT: _integer,

@@ -104,7 +104,7 @@ def confirm(
     *,
     rounds: int,
     wait: Callable[[], None] | None,
-    shown: int,
+    examples_per_kind: int,
     masked: Sequence[str] = (),
 ) -> Confirmed:
     """Read candidates again.
@@ -116,10 +116,10 @@ def confirm(
         comparison: with the candidates.
         rounds: how often they are read again; 0 = they are reported as they are.
         wait: between the reads of the source and of the lake; None = no waiting.
-        shown: examples of each kind.
+        examples_per_kind: their number.
         masked: columns whose values no example shows.
     """
-    show = _Examples(columns, shown, masked)
+    show = _Examples(columns, examples_per_kind, masked)
     candidates, kinds = comparison.candidates, comparison.kinds
     if not columns.keyed:  # whole rows, which cannot be looked up
         return Confirmed(counts=_counts(kinds), examples=tuple(show.of_keys(candidates, kinds)))
@@ -203,19 +203,21 @@ class _Examples:
 
     Attributes:
         columns: what is compared.
-        shown: of each kind.
+        per_kind: number of examples of each kind.
         masked: columns whose values are hidden.
     """
 
     columns: Columns
-    shown: int
+    per_kind: int
     masked: Sequence[str]
 
     def of_keys(self, rows: pa.Table, kinds: Sequence[Kind]) -> list[Example]:
         """Of rows without a counterpart."""
         examples: list[Example] = []
         for kind in Kind:
-            indices = [index for index, actual in enumerate(kinds) if actual is kind][: self.shown]
+            indices = [index for index, actual in enumerate(kinds) if actual is kind][
+                : self.per_kind
+            ]
             examples += [Example(kind, self._key(rows.slice(index, 1))) for index in indices]
         return examples
 
@@ -227,7 +229,7 @@ class _Examples:
         for kind in Kind:
             keys = [key for key, actual in differing.items() if actual is kind]
             side = lake if kind is Kind.EXTRA else source
-            rows = first_rows(side, np.array(keys, np.uint64)).slice(0, self.shown)
+            rows = first_rows(side, np.array(keys, np.uint64)).slice(0, self.per_kind)
             for index in range(rows.num_rows):
                 row = rows.slice(index, 1)
                 hash_ = row.column(KEY_HASH)[0].as_py()

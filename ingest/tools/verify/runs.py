@@ -46,7 +46,7 @@ _LOG = logging.getLogger(__name__)
 
 _TABLE_OF_WAREHOUSE = re.compile(r"^(.+):([^:/\\]+\.[^:/\\]+)$")
 _GLOB = re.compile(r"[*?\[]")
-_SHARED = "shared:"
+_SHARED_PREFIX = "shared:"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Request:
         page_rows: rows of a page of the source, and of a range.
         rechecks: how often keys that differ are read again.
         recheck_wait_s: time between [s].
-        shown: keys shown of each kind.
+        examples_per_kind: keys shown of each kind.
         limit: stop looking for keys that differ after so many.
         wait: whether to wait for lag 0.
         wait_timeout_s: for how long at most [s].
@@ -88,7 +88,7 @@ class Request:
     page_rows: int = 10_000
     rechecks: int = 1
     recheck_wait_s: float = 0.0
-    shown: int = 10
+    examples_per_kind: int = 10
     limit: int = 100_000
     wait: bool = False
     wait_timeout_s: float = 600.0
@@ -249,7 +249,7 @@ class _Comparison:
             comparison,
             rounds=request.rechecks,
             wait=self._between(waited),
-            shown=request.shown,
+            examples_per_kind=request.examples_per_kind,
             masked=request.mask,
         )
         outcome.confirmed = confirmed
@@ -453,7 +453,7 @@ class _Comparison:
         address = self._table.schema.options.get(SOURCE_TABLE_OPTION)
         if address is None:
             return "", "the table does not say which source table fills it"
-        if address.startswith(_SHARED):
+        if address.startswith(_SHARED_PREFIX):
             return "", "several source tables fill the table"
         return ".".join(address.split(".")[-2:]), ""
 
@@ -464,18 +464,18 @@ class _Comparison:
         if not request.wait:
             return None
         database = self._database
-        passed: Callable[[str], bool] | None = None
+        is_confirmed: Callable[[str], bool] | None = None
         if request.slot is not None and database is not None:
             slot = request.slot
 
             def confirmed(position: str) -> bool:
-                return bool(database.passed(slot, position))
+                return bool(database.has_confirmed(slot, position))
 
-            passed = confirmed
+            is_confirmed = confirmed
         return LagWait(
             progress=self._progress(),
             position=(lambda: None) if database is None else database.position,
-            passed=passed,
+            is_confirmed=is_confirmed,
             clock=self._clock,
             settle_s=request.settle_s,
             timeout_s=request.wait_timeout_s,

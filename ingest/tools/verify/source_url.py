@@ -16,7 +16,7 @@ from ingest.config.settings_sources import interpolate
 _REFERENCE = re.compile(r"\$\$\{|\$\{[^}]*\}")
 _PARTS = re.compile(r"^([A-Za-z][\w+.-]*)://(?:([^?]*)@)?([^?]*)(?:\?(.*))?$", re.DOTALL)
 _SECRET = re.compile("pass|secret|token|key", re.IGNORECASE)
-_HIDDEN = "***"
+_REDACTED = "***"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,12 +25,12 @@ class SourceUrl:
 
     Attributes:
         text: complete, secrets included.
-        shown: driver, user, host and database.
+        label: driver, user, host and database.
         secrets: texts that no message may hold.
     """
 
     text: str = dataclasses.field(repr=False)
-    shown: str
+    label: str
     secrets: tuple[str, ...] = dataclasses.field(repr=False)
 
     @staticmethod
@@ -42,7 +42,7 @@ class SourceUrl:
         """
         values: list[str] = []
 
-        def filled(match: re.Match[str]) -> str:
+        def resolve(match: re.Match[str]) -> str:
             value = str(interpolate(match.group(0), environ, "--source"))
             if match.group(0) == text:
                 return value
@@ -50,10 +50,10 @@ class SourceUrl:
                 values.append(value)
             return urllib.parse.quote(value, safe="")
 
-        url = _REFERENCE.sub(filled, text)
+        url = _REFERENCE.sub(resolve, text)
         parts = _PARTS.match(url)
         if parts is None:
-            return SourceUrl(url, _HIDDEN, tuple(value for value in values if value))
+            return SourceUrl(url, _REDACTED, tuple(value for value in values if value))
         scheme, login, place, query = parts.groups()
         user, colon, password = (login or "").partition(":")
         secrets = [password, urllib.parse.unquote(password)] if colon else []
@@ -63,14 +63,14 @@ class SourceUrl:
             value for value, ref in zip(values, _references(text), strict=False) if "file:" in ref
         ]
         for value in file_values:
-            label = label.replace(urllib.parse.quote(value, safe=""), _HIDDEN)
+            label = label.replace(urllib.parse.quote(value, safe=""), _REDACTED)
         return SourceUrl(url, label, tuple({value for value in (*secrets, *file_values) if value}))
 
     def cleared(self, message: str) -> str:
         """A message of the driver without secrets, on one line."""
         for secret in self.secrets:
-            message = message.replace(secret, _HIDDEN)
-        message = message.replace(self.text, self.shown)
+            message = message.replace(secret, _REDACTED)
+        message = message.replace(self.text, self.label)
         return " ".join(message.split())
 
 

@@ -188,7 +188,7 @@ class LagWait:
     Attributes:
         progress: how far the lake is.
         position: returns the end of the source's log.
-        passed: whether the connector has confirmed a position; None = unknown.
+        is_confirmed: whether the connector has confirmed a position; None = unknown.
         clock: time.
         settle_s: time the connector gets to send, where that is unknown [s].
         timeout_s: when to give up [s].
@@ -196,7 +196,7 @@ class LagWait:
 
     progress: Progress
     position: Callable[[], str | None]
-    passed: Callable[[str], bool] | None
+    is_confirmed: Callable[[str], bool] | None
     clock: Clock
     settle_s: float = 5.0
     timeout_s: float = 600.0
@@ -212,9 +212,11 @@ class LagWait:
         """
         begun_s = self.clock.monotonic_s()
         position = self.position()
-        if position is not None and self.passed is not None:
-            passed, at = self.passed, position
-            self._until(begun_s, lambda: {} if passed(at) else {"replication slot": 1}, position)
+        if position is not None and self.is_confirmed is not None:
+            is_confirmed, at = self.is_confirmed, position
+            self._until(
+                begun_s, lambda: {} if is_confirmed(at) else {"replication slot": 1}, position
+            )
         else:
             self.clock.sleep(self.settle_s)
         self.progress.note_ends()

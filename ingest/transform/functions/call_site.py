@@ -23,7 +23,7 @@ from storage.format.types.types import AtomicType, DataType, TypeRoot
 from storage.table.scan.expression_text import expression_error
 
 _NANOS = 9
-MANY = 1_000
+MAX_ARGUMENTS = 1_000
 """Most arguments of a function that takes any number."""
 
 
@@ -32,7 +32,7 @@ class Site:
     """One call.
 
     Attributes:
-        whole: the whole expression, for messages.
+        expression: the whole expression, for messages.
         name: of the function, in lower case.
         arguments: planned.
         start: first character of the call.
@@ -40,7 +40,7 @@ class Site:
         zone: time zone; None for UTC.
     """
 
-    whole: str
+    expression: str
     name: str
     arguments: tuple[Planned, ...]
     start: int
@@ -50,12 +50,12 @@ class Site:
     @property
     def text(self) -> str:
         """The call as written."""
-        return self.whole[self.start : self.end]
+        return self.expression[self.start : self.end]
 
     def error(self, detail: str, hint: str = "", at: int | None = None) -> InvalidRequestError:
         """The error of this call, at its start or at one of its arguments."""
         position = self.start if at is None else self.arguments[at].start
-        return expression_error(self.whole, position, detail, hint)
+        return expression_error(self.expression, position, detail, hint)
 
     def has(self, index: int) -> bool:
         """Whether there is such an argument."""
@@ -68,7 +68,7 @@ class Site:
         type_ = self.arguments[index].type
         if not fits(type_) or not isinstance(type_, AtomicType):
             raise self.error(
-                f"`{self.name}` takes {description}, not {shown(type_)}",
+                f"`{self.name}` takes {description}, not {type_label(type_)}",
                 f"write CAST({self.arguments[index].text} AS …)",
                 index,
             )
@@ -119,7 +119,7 @@ class Site:
         try:
             kernel(*row)
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-            types = ", ".join(shown(part.type) for part in parts)
+            types = ", ".join(type_label(part.type) for part in parts)
             raise self.error(f"`{self.name}` does not support {types}") from error
 
     def try_choice(self, type_: DataType) -> None:
@@ -129,7 +129,7 @@ class Site:
             pc.if_else(pa.array([True]), nulls, nulls)
             pc.coalesce(nulls, nulls)
         except pa.ArrowNotImplementedError as error:
-            raise self.error(f"values of {shown(type_)} cannot be selected per row") from error
+            raise self.error(f"values of {type_label(type_)} cannot be selected per row") from error
 
     def lazy(
         self,
@@ -161,7 +161,7 @@ class Site:
         if part.type is None:
             if part.constant is not None and part.constant.is_valid:
                 detail = "an INTERVAL only goes with + and -"
-                raise expression_error(self.whole, part.start, detail)
+                raise expression_error(self.expression, part.start, detail)
             return constant(
                 pa.scalar(None, arrow_type(target_type)), target_type, part.text, part.start
             )
@@ -170,15 +170,17 @@ class Site:
         loose = not part.typed and is_temporal(target_type)
         if not loose and common_type(part.type, target_type) is None:
             raise expression_error(
-                self.whole,
+                self.expression,
                 part.start,
-                f"{shown(part.type)} where {shown(target_type)} is expected",
-                f"write CAST({part.text} AS {shown(target_type)})",
+                f"{type_label(part.type)} where {type_label(target_type)} is expected",
+                f"write CAST({part.text} AS {type_label(target_type)})",
             )
         assert isinstance(target_type, AtomicType)
         kernel = strict_cast(part.type, target_type, self.zone)
         if kernel is None:
-            raise expression_error(self.whole, part.start, f"no cast to {shown(target_type)}")
+            raise expression_error(
+                self.expression, part.start, f"no cast to {type_label(target_type)}"
+            )
         site = dataclasses.replace(
             self, start=part.start, end=part.start + len(part.text), arguments=(part,)
         )
@@ -198,10 +200,11 @@ class Site:
             common = common_type(target, part.type)
             if common is None and target is not None and part.type is not None:
                 raise expression_error(
-                    self.whole,
+                    self.expression,
                     part.start,
-                    f"{shown(part.type)} and {shown(target)} cannot be combined",
-                    self._zone_hint(target, part) or f"write CAST({part.text} AS {shown(target)})",
+                    f"{type_label(part.type)} and {type_label(target)} cannot be combined",
+                    self._zone_hint(target, part)
+                    or f"write CAST({part.text} AS {type_label(target)})",
                 )
             target = common if common is not None else target
         if target is None:
@@ -275,6 +278,6 @@ def constant(value: pa.Scalar, type_: DataType | None, text: str, start: int) ->
     return Planned(type_, run, frozenset(), value, text, start)
 
 
-def shown(type_: DataType | None) -> str:
+def type_label(type_: DataType | None) -> str:
     """A type for messages."""
     return "NULL" if type_ is None else type_name(nullable(type_))

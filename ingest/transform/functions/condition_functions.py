@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.transform.functions.call_site import MANY, Function, Site, shown
+from ingest.transform.functions.call_site import MAX_ARGUMENTS, Function, Site, type_label
 from ingest.transform.functions.cells import (
     Cells,
     Failure,
@@ -58,7 +58,7 @@ def _comparable(site: Site) -> tuple[list[Planned], Callable[[Values], Values]]:
         return [left, right], _number_cast(left.type, right.type)
     parts, type_ = site.aligned([left, right])
     if type_ is not None and not isinstance(type_, AtomicType):
-        raise site.error(f"values of {shown(type_)} cannot be compared")
+        raise site.error(f"values of {type_label(type_)} cannot be compared")
     if type_ is None:
         parts = [site.coerced(part, BOOLEAN) for part in parts]
     return parts, lambda values: values
@@ -165,7 +165,7 @@ def _value_set(left: Planned, items: Sequence[Planned]) -> pa.Array | None:
 
 
 def _of(site: Site, name: str, *parts: Planned) -> Site:
-    return Site(site.whole, name, parts, site.start, site.end, site.zone)
+    return Site(site.expression, name, parts, site.start, site.end, site.zone)
 
 
 def _between(site: Site) -> Planned:
@@ -200,7 +200,7 @@ def condition(site: Site, part: Planned) -> Planned:
         return site.coerced(part, BOOLEAN)
     if not isinstance(part.type, AtomicType) or part.type.root is not TypeRoot.BOOLEAN:
         raise site.error(
-            f"`{part.text}` is {shown(part.type)}, not a condition",
+            f"`{part.text}` is {type_label(part.type)}, not a condition",
             f"compare it, like: {part.text} <> 0" if is_numeric(part.type) else "",
         )
     return part
@@ -316,7 +316,7 @@ def _extreme(better: str) -> Callable[[Site], Planned]:
     def plan(site: Site) -> Planned:
         parts, type_ = site.aligned(site.arguments)
         if not (is_numeric(type_) or is_temporal(type_) or is_text(type_)) or type_ is None:
-            raise site.error(f"values of {shown(type_)} have no order")
+            raise site.error(f"values of {type_label(type_)} have no order")
 
         def run(*values: Values) -> Values:
             result = _ordered(better, values)
@@ -347,7 +347,7 @@ CONDITIONS: dict[str, Function] = {
         for name in _KERNELS
     },
     "is distinct from": Function("a IS DISTINCT FROM b", "never null", _distinct),
-    "in": Function("a IN (b, c)", "equal to one of them", _in, (2, MANY)),
+    "in": Function("a IN (b, c)", "equal to one of them", _in, (2, MAX_ARGUMENTS)),
     "between": Function("a BETWEEN b AND c", "a >= b AND a <= c", _between, (3, 3)),
     "is null": Function("a IS NULL", "never null", _is_null, (1, 1)),
     "is true": Function("a IS TRUE", "never null", _is_truth(True), (1, 1)),
@@ -357,16 +357,22 @@ CONDITIONS: dict[str, Function] = {
     "or": Function("a OR b", "b is not evaluated if a is true", _or),
     "if": Function("if(condition, a, b)", "b if the condition is false or null", _if, (3, 3)),
     "coalesce": Function(
-        "coalesce(a, b, …)", "the first argument that is not null", _coalesce, (1, MANY)
+        "coalesce(a, b, …)", "the first argument that is not null", _coalesce, (1, MAX_ARGUMENTS)
     ),
     "ifnull": Function("ifnull(a, b)", "b if a is null", _coalesce),
     "nvl": Function("nvl(a, b)", "b if a is null", _coalesce),
     "nullif": Function("nullif(a, b)", "null if they are equal, else a", _nullif),
     "greatest": Function(
-        "greatest(a, b, …)", "the largest; null if an argument is null", _extreme(">"), (2, MANY)
+        "greatest(a, b, …)",
+        "the largest; null if an argument is null",
+        _extreme(">"),
+        (2, MAX_ARGUMENTS),
     ),
     "least": Function(
-        "least(a, b, …)", "the smallest; null if an argument is null", _extreme("<"), (2, MANY)
+        "least(a, b, …)",
+        "the smallest; null if an argument is null",
+        _extreme("<"),
+        (2, MAX_ARGUMENTS),
     ),
 }
 """Operators and functions of truth and choice."""

@@ -15,7 +15,7 @@ from ingest.transform.functions.arithmetic import (
     rounded,
     whole_quotient,
 )
-from ingest.transform.functions.call_site import Function, Site, constant, shown
+from ingest.transform.functions.call_site import Function, Site, constant, type_label
 from ingest.transform.functions.cells import Kernel, Planned
 from ingest.transform.functions.time_functions import shifted
 from ingest.transform.functions.type_rules import (
@@ -54,7 +54,9 @@ def _operands(site: Site) -> tuple[list[Planned], AtomicType, AtomicType]:
             hint = f"write CAST({part.text} AS DECIMAL(18, 2))"
             if is_temporal(part.type):
                 hint = "write an INTERVAL, like: at + INTERVAL '1' DAY; or datediff(a, b)"
-            raise site.error(f"`{site.name}` takes numbers, not {shown(part.type)}", hint, index)
+            raise site.error(
+                f"`{site.name}` takes numbers, not {type_label(part.type)}", hint, index
+            )
     parts = [_narrow(part, parts) for part in parts]
     left_type, right_type = parts[0].type, parts[1].type
     assert isinstance(left_type, AtomicType)

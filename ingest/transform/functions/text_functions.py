@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.transform.functions.arithmetic import truncated
-from ingest.transform.functions.call_site import MANY, Function, Site, shown
+from ingest.transform.functions.call_site import MAX_ARGUMENTS, Function, Site, type_label
 from ingest.transform.functions.casting import strict_cast
 from ingest.transform.functions.cells import Kernel, Partial, Planned, Values, checked, mask_of
 from ingest.transform.functions.type_rules import (
@@ -91,7 +91,7 @@ def _as_text(site: Site, index: int) -> Planned:
         return part
     kernel = strict_cast(part.type, STRING, site.zone)
     if kernel is None:
-        raise site.error(f"{shown(part.type)} cannot be cast to STRING", at=index)
+        raise site.error(f"{type_label(part.type)} cannot be cast to STRING", at=index)
     return site.result(STRING, kernel, [part])
 
 
@@ -339,10 +339,12 @@ TEXT_FUNCTIONS: dict[str, Function] = {
     "length": _plain("length(text)", "characters", _length, INT),
     "char_length": _plain("char_length(text)", "characters", _length, INT),
     "octet_length": Function("octet_length(text)", "bytes", _octet_length, (1, 1)),
-    "concat": Function("concat(a, b, …)", "joined; null if one is null", _concat, (1, MANY)),
+    "concat": Function(
+        "concat(a, b, …)", "joined; null if one is null", _concat, (1, MAX_ARGUMENTS)
+    ),
     "||": Function("a || b", "joined; null if one is null", _concat),
     "concat_ws": Function(
-        "concat_ws(', ', a, b, …)", "joined, without nulls", _concat_ws, (2, MANY)
+        "concat_ws(', ', a, b, …)", "joined, without nulls", _concat_ws, (2, MAX_ARGUMENTS)
     ),
     "substring": Function(
         "substring(text, begin [, end])", "from 0, as in Java", _substring, (2, 3)

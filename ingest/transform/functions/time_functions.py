@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.transform.functions.call_site import Function, Site, shown
+from ingest.transform.functions.call_site import Function, Site, type_label
 from ingest.transform.functions.casting import strict_cast, to_instants, to_walls
 from ingest.transform.functions.cells import Cells, Frame, Planned, Values, as_array
 from ingest.transform.functions.type_rules import BIGINT, DATE, INT, STRING, is_integer, is_text
@@ -284,7 +284,7 @@ def _local(site: Site, index: int, precision: int | None) -> tuple[Planned, bool
             return site.result(_TIMESTAMP, kernel, [part]), False
         if type_.root in (_R.DATE, _R.TIMESTAMP, _R.TIME):
             return part, type_.root is _R.TIME
-    raise site.error(f"`{site.name}` takes a date or a time, not {shown(type_)}", at=index)
+    raise site.error(f"`{site.name}` takes a date or a time, not {type_label(type_)}", at=index)
 
 
 def _precision(site: Site, index: int) -> int | None:
@@ -367,7 +367,7 @@ def _to(target: AtomicType) -> Callable[[Site], Planned]:
             return site.coerced(part, target)
         kernel = strict_cast(part.type, target, site.zone)
         if kernel is None:
-            raise site.error(f"{shown(part.type)} cannot be cast to {type_name(target)}", at=0)
+            raise site.error(f"{type_label(part.type)} cannot be cast to {type_name(target)}", at=0)
         return site.result(target, kernel)
 
     return plan
@@ -428,7 +428,9 @@ def shifted(site: Site, part: Planned, steps: int, unit: str) -> Planned:
             _R.TIMESTAMP_LTZ,
         )
     ):
-        raise site.error(f"an interval is added to dates and timestamps, not to {shown(type_)}")
+        raise site.error(
+            f"an interval is added to dates and timestamps, not to {type_label(type_)}"
+        )
     long = unit not in ("second", "minute", "hour")
     if type_.root is _R.DATE and not long:
         raise site.error("a DATE has no time of the day", "cast it to TIMESTAMP first")

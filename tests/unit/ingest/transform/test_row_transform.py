@@ -153,7 +153,7 @@ class TestFilter:
         )
         assert kinds(found) == [INSERT, DELETE, DELETE, DELETE, DELETE]
         assert found.rows.column("id").to_pylist() == [1, 1, 2, 3, 4]
-        assert found.left == 2
+        assert found.filtered_out == 2
         assert not len(found.failed)
 
     def test_a_table_without_key_drops_them(self):
@@ -161,7 +161,7 @@ class TestFilter:
         found = applied(transform, [(INSERT, {"id": 1, "qty": 0}), (INSERT, {"id": 2, "qty": 1})])
         assert kinds(found) == [INSERT]
         assert found.rows.column("id").to_pylist() == [2]
-        assert found.left == 1
+        assert found.filtered_out == 1
 
     def test_what_is_dropped_cannot_fail(self):
         rule = TransformRule(filter="qty <> 0", partition_by=("p = 10 DIV qty",))

@@ -121,11 +121,11 @@ def test_secrets_of_addresses(tmp_path):
     text = f"postgresql+psycopg://${{USER_NAME}}:${{file:{tmp_path}/pw}}@db:5432/shop?sslmode=no"
     url = SourceUrl.of(text, {"USER_NAME": "reader"})
     assert url.text == "postgresql+psycopg://reader:p%40ss%3A%2Fw%20rd@db:5432/shop?sslmode=no"
-    assert url.shown == "postgresql+psycopg://reader@db:5432/shop"
+    assert url.label == "postgresql+psycopg://reader@db:5432/shop"
     assert "p@ss" not in repr(url)
     assert url.cleared("login p@ss:/w rd\n failed") == "login *** failed"
     whole = SourceUrl.of("${URL}", {"URL": "mysql+pymysql://u:x%40y@h/d?password=zzz"})
-    assert whole.shown == "mysql+pymysql://u@h/d"
+    assert whole.label == "mysql+pymysql://u@h/d"
     assert set(whole.secrets) == {"x%40y", "x@y", "zzz"}
     with pytest.raises(InvalidOptionError, match="not set"):
         SourceUrl.of("${NONE}", {})
