@@ -368,7 +368,7 @@ def repair(arguments: Arguments) -> int:
     Lakeward does not rely on these hint files; other readers may.
     """
     hints = repair_hints(table_of(arguments), dry_run=arguments.dry_run)
-    rows = [[hint.path, hint.found, hint.right] for hint in hints]
+    rows = [[hint.path, hint.recorded, hint.corrected] for hint in hints]
     return emit(arguments, ["hint", "said", "right"], rows, "all hints are correct")
 
 

@@ -62,7 +62,7 @@ _TABLE_TYPE = "table.type"
 _CASCADE = "alter-table-cascade"
 _SKIP_STATISTICS = "hive.skip-update-stats"
 _WITHOUT_EFFECT = ("client-pool-cache.eviction-interval-ms", "client-pool-cache.keys")
-_REFUSED = {
+_ONLY_VALUES = {
     "metastore.client.class": "org.apache.hadoop.hive.metastore.HiveMetaStoreClient",
     "format-table.enabled": "false",
 }
@@ -71,7 +71,7 @@ _REFUSED = {
 _BATCH = 300
 """Entries per request."""
 
-_ALL = 32_767
+_MAX_PARTITIONS = 32_767
 
 
 class _HiveEnvironment(CatalogEnvironment):
@@ -154,8 +154,8 @@ class HiveCatalog(Catalog):
     @classmethod
     def of(cls, warehouse: str, options: Mapping[str, str]) -> "HiveCatalog":
         """See `Catalog.open`."""
-        settings, store = split_options(options, _KNOWN)
-        for key, value in _REFUSED.items():
+        settings, store = split_options(options, _OWN_OPTIONS)
+        for key, value in _ONLY_VALUES.items():
             if settings.get(key, value).strip() != value:
                 raise UnsupportedFeatureError(
                     "this option of a Hive catalog is not supported",
@@ -529,7 +529,7 @@ class HiveCatalog(Catalog):
             raise NotFoundError("there is no such table", table=identifier)
         keys = [column.name for column in entry.partitionKeys or ()]
         with self._metastore.connect() as client:
-            partitions = client.get_partitions(entry.dbName, entry.tableName, _ALL)
+            partitions = client.get_partitions(entry.dbName, entry.tableName, _MAX_PARTITIONS)
         return [dict(zip(keys, partition.values, strict=True)) for partition in partitions]
 
     # ---- views
@@ -581,7 +581,7 @@ class HiveCatalog(Catalog):
         return entry
 
 
-_KNOWN = (
+_OWN_OPTIONS = (
     URI,
     CONF_DIR,
     SYNC_ALL_PROPERTIES,
@@ -590,7 +590,7 @@ _KNOWN = (
     _CASCADE,
     _SKIP_STATISTICS,
     *_WITHOUT_EFFECT,
-    *_REFUSED,
+    *_ONLY_VALUES,
 )
 
 

@@ -42,7 +42,7 @@ class CatalogLock(abc.ABC):
         """Give the lock back."""
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Hold the lock.
 
         Raises:
@@ -98,7 +98,7 @@ class LockedFileIO(ForwardingFileIO):
         Raises:
             CommitConflictError: the lock could not be acquired; nothing was written.
         """
-        with self.lock.held():
+        with self.lock.hold():
             try:
                 return self.inner.put_if_absent(path, data)
             except UnsupportedFeatureError:

@@ -44,7 +44,7 @@ _WITHOUT_EFFECT = frozenset(
         "resolving-file-io.enabled",
     }
 )
-_REFUSED = {
+_UNSUPPORTED = {
     "lock.type": "the lock is that of the metastore: remove it",
     "case-sensitive": "remove it",
     "data-token.enabled": "give the credentials of the object store as its own options",
@@ -73,12 +73,12 @@ def split_options(
             continue
         if key.startswith((TABLE_DEFAULT, *prefixes)):
             continue
-        if key in _REFUSED:
+        if key in _UNSUPPORTED:
             if value.strip().lower() == "false":
                 continue
             raise UnsupportedFeatureError(
                 "this option of a catalog is not supported",
-                hint=_REFUSED[key],
+                hint=_UNSUPPORTED[key],
                 option=key,
                 value=value,
             )

@@ -32,7 +32,7 @@ _PARTITIONS = schema_of("""
     database_name text, table_name text, partition_name text, record_count long?,
     file_size_in_bytes long?, file_count long?, last_file_creation_time long?, done boolean?
 """)
-_COUNTED = ("record_count", "file_size_in_bytes", "file_count")
+_SUMMED_COLUMNS = ("record_count", "file_size_in_bytes", "file_count")
 _ALL_OPTIONS = schema_of("database_name text, table_name text, key text, value text")
 
 
@@ -54,7 +54,7 @@ def tables_table(catalog: Catalog) -> pa.Table:
         options = schema.options
         counts = {
             key: None if partitions is None else sum(partition[key] for partition in partitions)
-            for key in _COUNTED
+            for key in _SUMMED_COLUMNS
         }
         times = [partition["last_update_time"] for partition in partitions or ()]
         rows.append(
@@ -83,7 +83,7 @@ def partitions_table(catalog: Catalog) -> pa.Table:
             "database_name": database,
             "table_name": name,
             "partition_name": partition["partition"],
-            **{key: partition[key] for key in _COUNTED},
+            **{key: partition[key] for key in _SUMMED_COLUMNS},
             "last_file_creation_time": _epoch_ms(partition["last_update_time"]),
             "done": partition.get("done"),
         }

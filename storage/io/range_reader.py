@@ -59,8 +59,8 @@ class RangeReader(io.RawIOBase):
         self._tail = tail
         self._tail_start = size - len(tail)
         self._window: tuple[int, memoryview] = (0, memoryview(b""))
-        self._ahead: tuple[int, int, Future[memoryview]] | None = None
-        self._expected = 0
+        self._read_ahead: tuple[int, int, Future[memoryview]] | None = None
+        self._expected_start = 0
         self._next_window = _SMALLEST_WINDOW
 
     def readable(self) -> bool:
@@ -107,7 +107,7 @@ class RangeReader(io.RawIOBase):
         self._window = (0, memoryview(b""))
         self._tail = memoryview(b"")
         self._tail_start = self._size
-        self._ahead = None
+        self._read_ahead = None
         super().close()
 
     def _bytes(self, start: int, count: int) -> memoryview:
@@ -115,7 +115,7 @@ class RangeReader(io.RawIOBase):
         if data is None:
             self._load(start, count)
             data = self._buffered(start, count)
-        self._expected = start + count
+        self._expected_start = start + count
         if data is None:
             raise CorruptDataError(
                 "the store returned fewer bytes than the object has",
@@ -135,11 +135,11 @@ class RangeReader(io.RawIOBase):
 
     def _load(self, start: int, count: int) -> None:
         """Load the requested bytes as the window, or as its beginning."""
-        scanning = 0 <= start - self._expected <= _HOLE
+        scanning = 0 <= start - self._expected_start <= _HOLE
         self._next_window = (
             min(_LARGEST_WINDOW, 2 * self._next_window) if scanning else _SMALLEST_WINDOW
         )
-        ahead, self._ahead = self._ahead, None
+        ahead, self._read_ahead = self._read_ahead, None
         parts: list[memoryview] = []
         position = start
         first, window = self._window
@@ -175,7 +175,7 @@ class RangeReader(io.RawIOBase):
         """Request the bytes that a scan will read next."""
         count = min(_LARGEST_WINDOW, self._tail_start - start)
         if count > 0:
-            self._ahead = (start, count, self._pool.submit(self._fetch, start, count))
+            self._read_ahead = (start, count, self._pool.submit(self._fetch, start, count))
 
 
 def read_ahead(

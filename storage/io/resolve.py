@@ -22,7 +22,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(?!$)")
 _OBJECT_STORE = "storage.io.object_store.object_store"
 _HDFS = "storage.io.hdfs.hdfs"
 
-_REFUSED = {
+_UNSUPPORTED = {
     "viewfs": "name the cluster itself: hdfs://host:port/path",
     "oss": "use its S3 endpoint: `s3://bucket` with `s3.endpoint`, if it honours conditional puts",
     "obs": "use its S3 endpoint: `s3://bucket` with `s3.endpoint`, if it honours conditional puts",
@@ -57,7 +57,7 @@ def resolve_file_io(warehouse: str, options: Mapping[str, str] | None = None) ->
         schemes = ", ".join(f"{name}://" for name in ("file", *SCHEMES, "hdfs"))
         raise UnsupportedFeatureError(
             "this kind of storage is not supported",
-            hint=_REFUSED.get(scheme, f"known are a local directory and {schemes}"),
+            hint=_UNSUPPORTED.get(scheme, f"known are a local directory and {schemes}"),
             warehouse=warehouse,
         )
     if options:

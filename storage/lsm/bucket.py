@@ -52,7 +52,7 @@ class RowExpiry:
             return None
         return RowExpiry(schema.field(name), age_ms // 1000)
 
-    def left(self, batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
+    def unexpired(self, batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
         """The rows that stay."""
         stays = ~self._expired(batch.column(self.field.name), now_ms)
         return batch if stays.all() else batch.filter(pa.array(stays))
@@ -200,7 +200,7 @@ class BucketContext:
                 yield from batches
             else:
                 now_ms = self.clock.now_ms()
-                yield from (expiry.left(batch, now_ms) for batch in batches)
+                yield from (expiry.unexpired(batch, now_ms) for batch in batches)
 
     def expires_rows(self, file: DataFileMeta) -> bool:
         """Whether compaction would leave out a row of a file for its age, by the statistics."""

@@ -130,24 +130,24 @@ def pick(
     if not runs:
         return None
     max_level = levels.max_level
-    chosen: _Choice | None
+    choice: _Choice | None
     if full:
         if len(runs) == 1 and runs[0].level == max_level:
             return _stale_files(runs[0], stale)
-        chosen = len(runs), max_level
+        choice = len(runs), max_level
     else:
-        chosen = _early_full(runs, max_level, policy, now_ms, last_full_ms)
+        choice = _early_full(runs, max_level, policy, now_ms, last_full_ms)
         ratio = policy.ratio_at(hour)
-        chosen = chosen or pick_size_amplification(
+        choice = choice or pick_size_amplification(
             runs, max_level, policy.trigger, policy.max_size_amplification_percent
         )
-        chosen = chosen or pick_size_ratio(runs, max_level, policy.trigger, ratio)
-        chosen = chosen or pick_file_number(runs, max_level, policy.trigger, ratio)
-        if chosen is None and (force_level_0 or policy.force_level_0):
-            chosen = _level_0(runs, max_level, ratio)
-        if chosen is None and force_file_number and len(runs) > 1:
-            chosen = _ratio_choice(runs, max_level, 2, ratio, triggered=True)
-    return None if chosen is None else _unit(levels, policy, runs, *chosen)
+        choice = choice or pick_size_ratio(runs, max_level, policy.trigger, ratio)
+        choice = choice or pick_file_number(runs, max_level, policy.trigger, ratio)
+        if choice is None and (force_level_0 or policy.force_level_0):
+            choice = _level_0(runs, max_level, ratio)
+        if choice is None and force_file_number and len(runs) > 1:
+            choice = _ratio_choice(runs, max_level, 2, ratio, triggered=True)
+    return None if choice is None else _unit(levels, policy, runs, *choice)
 
 
 _Choice = tuple[int, int]
@@ -185,7 +185,7 @@ def pick_size_ratio(
     if len(runs) < trigger:
         return None
     count = _extended(runs, 1, ratio, triggered=False)
-    return _placed(runs, max_level, count) if count > 1 else None
+    return _at_output_level(runs, max_level, count) if count > 1 else None
 
 
 def pick_file_number(
@@ -223,18 +223,18 @@ def _early_full(
     if len(runs) == 1:
         return None
     interval = policy.optimization_interval_ms
-    due = (
+    is_due = (
         interval is not None
         and now_ms is not None
         and (last_full_ms is None or now_ms - last_full_ms > interval)
     )
     total = policy.total_size_threshold
-    if not due and total is not None:
-        due = sum(run.size for run in runs) < total
+    if not is_due and total is not None:
+        is_due = sum(run.size for run in runs) < total
     incremental = policy.incremental_size_threshold
-    if not due and incremental is not None:
-        due = sum(run.size for run in runs if run.level != max_level) > incremental
-    return (len(runs), max_level) if due else None
+    if not is_due and incremental is not None:
+        is_due = sum(run.size for run in runs if run.level != max_level) > incremental
+    return (len(runs), max_level) if is_due else None
 
 
 def _level_0(runs: Sequence[SortedRun], max_level: int, ratio: int) -> _Choice | None:
@@ -247,7 +247,7 @@ def _level_0(runs: Sequence[SortedRun], max_level: int, ratio: int) -> _Choice |
 def _ratio_choice(
     runs: Sequence[SortedRun], max_level: int, count: int, ratio: int, *, triggered: bool
 ) -> _Choice:
-    return _placed(runs, max_level, _extended(runs, count, ratio, triggered=triggered))
+    return _at_output_level(runs, max_level, _extended(runs, count, ratio, triggered=triggered))
 
 
 def _extended(runs: Sequence[SortedRun], count: int, ratio: int, *, triggered: bool) -> int:
@@ -262,7 +262,7 @@ def _extended(runs: Sequence[SortedRun], count: int, ratio: int, *, triggered: b
     return count
 
 
-def _placed(runs: Sequence[SortedRun], max_level: int, count: int) -> _Choice:
+def _at_output_level(runs: Sequence[SortedRun], max_level: int, count: int) -> _Choice:
     """The output level of the newest `count` runs, extended so that it is not level 0."""
     level = max_level if count == len(runs) else max(0, runs[count].level - 1)
     while level == 0 and count < len(runs):

@@ -126,10 +126,10 @@ class _Bucket:
         """Flush one file and compact what is due."""
         rows = max(1, self._workload.commit_rows // self._scale)
         updates = round(rows * self._workload.update_share) if self._keys else 0
-        old = np.unique(self._random.integers(0, max(1, self._keys), updates))
-        new = np.arange(self._keys, self._keys + rows - updates, dtype=np.int64)
-        self._keys += len(new)
-        flushed = np.concatenate([old, new])
+        old_keys = np.unique(self._random.integers(0, max(1, self._keys), updates))
+        new_keys = np.arange(self._keys, self._keys + rows - updates, dtype=np.int64)
+        self._keys += len(new_keys)
+        flushed = np.concatenate([old_keys, new_keys])
         self._add(flushed, 0, (), number)
         self._flushed += len(flushed)
         self._written += len(flushed)
@@ -138,8 +138,8 @@ class _Bucket:
             self._carry_out(unit, number)
             if unit.output_level == unit.max_level:
                 self._last_full_ms = now_ms
-        stored = sum(file.file_size for file in self._levels.files())
-        self._space.append(stored / max(1, self._keys))
+        stored_bytes = sum(file.file_size for file in self._levels.files())
+        self._space.append(stored_bytes / max(1, self._keys))
         self._runs.append(self._levels.run_count)
 
     def _pick(self, now_ms: int, *, full: bool) -> CompactUnit | None:
@@ -177,7 +177,7 @@ class _Bucket:
     def outcome(self) -> Outcome:
         """What it cost."""
         size = self._scale * self._workload.row_bytes
-        stored = sum(file.file_size for file in self._levels.files())
+        table_bytes = sum(file.file_size for file in self._levels.files())
         return Outcome(
             write_amplification=self._written / max(1, self._flushed),
             space_amplification=float(np.mean(self._space)) if self._space else 1.0,
@@ -186,7 +186,7 @@ class _Bucket:
             compactions=self._compactions,
             largest_compaction=self._largest * size,
             written_bytes=self._written * size,
-            stored_bytes=stored * size,
+            stored_bytes=table_bytes * size,
         )
 
 

@@ -26,12 +26,12 @@ class UnitPlan:
         rewrites: groups of neighbouring sections, ascending by key; each group becomes one series
             of rolling files.
         upgrades: files that stay as they are and move to the output level.
-        kept: files that stay as they are where they are.
+        unchanged: files that stay as they are, in their level.
     """
 
     rewrites: tuple[tuple[Section, ...], ...]
     upgrades: tuple[DataFileMeta, ...]
-    kept: tuple[DataFileMeta, ...]
+    unchanged: tuple[DataFileMeta, ...]
 
 
 def plan_unit(
@@ -56,12 +56,12 @@ def plan_unit(
         expires: whether rows of a file have grown too old to be kept.
     """
     rewrites: list[tuple[Section, ...]] = []
-    alone: list[DataFileMeta] = []
+    single_files: list[DataFileMeta] = []
     candidates: list[Section] = []
 
     def flush() -> None:
         if len(candidates) == 1 and len(candidates[0]) == 1:
-            alone.extend(candidates[0][0].files)
+            single_files.extend(candidates[0][0].files)
         elif candidates:
             rewrites.append(tuple(candidates))
         candidates.clear()
@@ -75,11 +75,11 @@ def plan_unit(
                 candidates.append((SortedRun(file.level, (file,)),))
             else:
                 flush()
-                alone.append(file)
+                single_files.append(file)
     flush()
     upgrades: list[DataFileMeta] = []
     unchanged: list[DataFileMeta] = []
-    for file in alone:
+    for file in single_files:
         retracts = unit.output_level == unit.max_level and file.delete_row_count != 0
         if rewrite_all or retracts or expires(file):
             rewrites.append(((SortedRun(file.level, (file,)),),))
@@ -130,7 +130,7 @@ def compact(
         )
     merging = Merging(unit, context, levels, window_bytes)
     output = _Output(unit, context)
-    moved: list[DataFileMeta] = []
+    moved_files: list[DataFileMeta] = []
     try:
         with naming_table(context.layout.root):
             for group, moves in _in_key_order(plan, context.key_of):
@@ -142,14 +142,14 @@ def compact(
                 if upgrade.rewrites:
                     output.rewrite(merging.windows(group, context.deletions is not None))
                     continue
-                moved.append(file)
+                moved_files.append(file)
                 if upgrade.emits_changelog and merging.matters:
                     output.emit(merging.windows(group, drop_retractions=False))
-        written, changelog = output.close()
+        new_files, changelog = output.close()
     except BaseException:
         output.abort()
         raise
-    live_names = {file.file_name for file in (*moved, *plan.kept)}
+    live_names = {file.file_name for file in (*moved_files, *plan.unchanged)}
     rewritten = [file for file in unit.files if file.file_name not in live_names]
     if context.deletions is not None:
         for file in rewritten:
@@ -157,8 +157,8 @@ def compact(
     if context.lookup is not None:
         context.lookup.release(rewritten)
     return CompactIncrement(
-        compact_before=(*rewritten, *moved),
-        compact_after=(*written, *(file.at_level(unit.output_level) for file in moved)),
+        compact_before=(*rewritten, *moved_files),
+        compact_after=(*new_files, *(file.at_level(unit.output_level) for file in moved_files)),
         changelog_files=changelog,
     )
 

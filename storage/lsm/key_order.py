@@ -68,10 +68,10 @@ def _columns(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[pa.Array]:
 def _starts(same: np.ndarray, rows: int) -> np.ndarray:
     if rows == 0:
         return np.empty(0, dtype=np.int64)
-    new = np.empty(rows, dtype=bool)
-    new[0] = True
-    np.logical_not(same, out=new[1:])
-    return np.flatnonzero(new)
+    is_new = np.empty(rows, dtype=bool)
+    is_new[0] = True
+    np.logical_not(same, out=is_new[1:])
+    return np.flatnonzero(is_new)
 
 
 def _sort(words: Iterator[Word], rows: int) -> tuple[np.ndarray | None, np.ndarray]:
@@ -82,12 +82,12 @@ def _sort(words: Iterator[Word], rows: int) -> tuple[np.ndarray | None, np.ndarr
     order: np.ndarray | None = None
     for position, (word, bits) in enumerate(words):
         if position == 0:
-            order, ordered = _sort_first(word, bits)
+            order, ordered_bits = _sort_first(word, bits)
         else:
-            ordered = word if order is None else word[order]
-            if bool(np.any(same & (ordered[1:] < ordered[:-1]))):
-                order, ordered = _refine(order, same, ordered)
-        same &= ordered[1:] == ordered[:-1]
+            ordered_bits = word if order is None else word[order]
+            if bool(np.any(same & (ordered_bits[1:] < ordered_bits[:-1]))):
+                order, ordered_bits = _refine(order, same, ordered_bits)
+        same &= ordered_bits[1:] == ordered_bits[:-1]
         if not same.any():
             break
     return order, same
@@ -117,12 +117,12 @@ def _refine(
     np.cumsum(~same, out=group[1:])
     wrong = np.zeros(int(group[-1]) + 1, dtype=bool)
     wrong[group[1:][same & (word[1:] < word[:-1])]] = True
-    touched = np.flatnonzero(wrong[group])
-    inner = np.lexsort((word[touched], group[touched]))
+    unsorted = np.flatnonzero(wrong[group])
+    permutation = np.lexsort((word[unsorted], group[unsorted]))
     order = np.arange(rows, dtype=np.int64) if order is None else order.copy()
     word = word.copy()
-    order[touched] = order[touched[inner]]
-    word[touched] = word[touched[inner]]
+    order[unsorted] = order[unsorted[permutation]]
+    word[unsorted] = word[unsorted[permutation]]
     return order, word
 
 

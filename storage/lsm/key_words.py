@@ -46,20 +46,20 @@ def order_words(columns: Iterable[pa.Array]) -> Iterator[Word]:
     Cost: a few passes over each column; texts of more than 64 distinct bytes are ranked (a sort).
     """
     packed: np.ndarray | None = None
-    used = 0
+    used_bits = 0
     for column in columns:
         for word, bits in _column_words(column):
             if bits == 0:
                 continue
             if packed is None:
-                packed, used = word, bits
-            elif used + bits <= _WORD_BITS:
-                packed, used = (packed << np.uint64(bits)) | word, used + bits
+                packed, used_bits = word, bits
+            elif used_bits + bits <= _WORD_BITS:
+                packed, used_bits = (packed << np.uint64(bits)) | word, used_bits + bits
             else:
-                yield packed, used
-                packed, used = word, bits
+                yield packed, used_bits
+                packed, used_bits = word, bits
     if packed is not None:
-        yield packed, used
+        yield packed, used_bits
 
 
 def _column_words(column: pa.Array) -> Iterator[Word]:

@@ -159,8 +159,8 @@ def reduced(
     """
     order, starts = groups.order, groups.starts
     if not isinstance(function, RowPicker):
-        ordered = batch if order is None else _gather(batch, order)
-        merged = function.reduce(ordered, starts)
+        rows_in_order = batch if order is None else _gather(batch, order)
+        merged = function.reduce(rows_in_order, starts)
         return Outcome(merged, np.arange(merged.num_rows, dtype=np.int64))
     kinds = numbers_in(batch, VALUE_KIND)
     with naming_key(batch, key_names, starts if order is None else order[starts]):
@@ -239,20 +239,20 @@ class _Cursor:
 
     def take_below(self, frontier: tuple[Any, ...]) -> list[pa.RecordBatch]:
         """The rows whose key is below the frontier."""
-        below: list[pa.RecordBatch] = []
-        rest: list[pa.RecordBatch] = []
+        rows_below: list[pa.RecordBatch] = []
+        rows_left: list[pa.RecordBatch] = []
         for batch in self.batches:
-            if rest:
-                rest.append(batch)
+            if rows_left:
+                rows_left.append(batch)
                 continue
-            cut = lower_bound(batch, self._key_names, frontier)
-            if cut:
-                below.append(batch.slice(0, cut))
-            if cut < batch.num_rows:
-                rest.append(batch.slice(cut))
-        self.batches = rest
-        self._bytes = sum(batch.nbytes for batch in rest)
-        return below
+            position = lower_bound(batch, self._key_names, frontier)
+            if position:
+                rows_below.append(batch.slice(0, position))
+            if position < batch.num_rows:
+                rows_left.append(batch.slice(position))
+        self.batches = rows_left
+        self._bytes = sum(batch.nbytes for batch in rows_left)
+        return rows_below
 
 
 def in_merge_order(
@@ -272,26 +272,26 @@ def in_merge_order(
     if len(groups.starts) == rows:
         return groups
     sizes = segment_lasts(groups.starts, rows) + 1 - groups.starts
-    several = np.flatnonzero(np.repeat(sizes > 1, sizes))
+    shared_keys = np.flatnonzero(np.repeat(sizes > 1, sizes))
     order = np.arange(rows, dtype=np.int64) if groups.order is None else groups.order
-    chosen = order[several]
-    group = np.repeat(np.arange(len(sizes)), sizes)[several]
-    words = [numbers_in(batch, SEQUENCE_NUMBER)[chosen]]
+    row_numbers = order[shared_keys]
+    group = np.repeat(np.arange(len(sizes)), sizes)[shared_keys]
+    words = [numbers_in(batch, SEQUENCE_NUMBER)[row_numbers]]
     if sequence is not None:
         columns = batch.select(list(sequence.fields))
-        words = [*sequence.words(columns.take(pa.array(chosen))), *words]
+        words = [*sequence.words(columns.take(pa.array(row_numbers))), *words]
     # from the least significant word up: is a row not above the one before it
     inside = group[1:] == group[:-1]
-    behind = inside
+    descends = inside
     for word in reversed(words):
-        behind = (word[1:] < word[:-1]) | ((word[1:] == word[:-1]) & behind)
-    behind &= inside
-    if not behind.any():
+        descends = (word[1:] < word[:-1]) | ((word[1:] == word[:-1]) & descends)
+    descends &= inside
+    if not descends.any():
         return groups
-    adds = ~retractions(numbers_in(batch, VALUE_KIND)[chosen])
-    touched = np.flatnonzero(np.isin(group, group[1:][behind]))
+    adds = ~retractions(numbers_in(batch, VALUE_KIND)[row_numbers])
+    unsorted = np.flatnonzero(np.isin(group, group[1:][descends]))
     keys = [adds, *reversed(words), group]
-    inner = np.lexsort([key[touched] for key in keys])
+    permutation = np.lexsort([key[unsorted] for key in keys])
     order = order.copy()
-    order[several[touched]] = chosen[touched[inner]]
+    order[shared_keys[unsorted]] = row_numbers[unsorted[permutation]]
     return KeyGroups(order, groups.starts)

@@ -223,11 +223,11 @@ class MergeTreeWriter:
         self.close()
 
     def _compact_while_due(self, *, force_level_0: bool = False) -> bool:
-        any_done = False
+        compacted_any = False
         while (unit := self._pick(force_level_0=force_level_0)) is not None:
             self._carry_out(unit)
-            any_done = True
-        return any_done
+            compacted_any = True
+        return compacted_any
 
     def _compact_fully(self) -> bool:
         unit = self._pick(full=True)

@@ -50,9 +50,9 @@ def accept_rows(
     ]
     if options.rowkind_field is not None:
         kinds = _kinds_of(columns[schema.field_names.index(options.rowkind_field)], options)
-    dropped = _dropped_kinds(options)
-    if dropped:
-        stays = np.isin(kinds.to_numpy(zero_copy_only=False), dropped, invert=True)
+    dropped_kinds = _dropped_kinds(options)
+    if dropped_kinds:
+        stays = np.isin(kinds.to_numpy(zero_copy_only=False), dropped_kinds, invert=True)
         if not stays.all():
             mask = pa.array(stays)
             kinds = kinds.filter(mask)
@@ -102,14 +102,14 @@ def _dropped_kinds(options: TableOptions) -> tuple[int, ...]:
     return (RowKind.UPDATE_BEFORE,) if options.ignore_update_before else ()
 
 
-def _column(batch: pa.RecordBatch, field: DataField, wanted: pa.Field) -> pa.Array:
+def _column(batch: pa.RecordBatch, field: DataField, arrow_field: pa.Field) -> pa.Array:
     position = batch.schema.get_field_index(field.name)
     if position < 0:
-        column = pa.nulls(batch.num_rows, wanted.type)
+        column = pa.nulls(batch.num_rows, arrow_field.type)
     else:
         column = batch.column(position)
-        if column.type != wanted.type:
-            column = _widened(column, wanted)
+        if column.type != arrow_field.type:
+            column = _widened(column, arrow_field)
     if column.null_count == 0:
         return column
     if not field.type.nullable:
@@ -123,15 +123,15 @@ def _column(batch: pa.RecordBatch, field: DataField, wanted: pa.Field) -> pa.Arr
     return fill_null(column, default_of(field.default, field.type, field.name))
 
 
-def _widened(column: pa.Array, wanted: pa.Field) -> pa.Array:
+def _widened(column: pa.Array, arrow_field: pa.Field) -> pa.Array:
     try:
-        return column.cast(wanted.type)
+        return column.cast(arrow_field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InvalidRequestError(
             "a value does not fit its column",
             detail=str(error),
             hint="change the type of the column, or convert the values before writing",
-            column=wanted.name,
-            expected=wanted.type,
+            column=arrow_field.name,
+            expected=arrow_field.type,
             found=column.type,
         ) from error

@@ -173,7 +173,7 @@ class FormatFiles:
         else:
             sink = spool
             if self._compression != "none":
-                output = pa.PythonFile(_Kept(spool), "w")
+                output = pa.PythonFile(_UnclosedFile(spool), "w")
                 sink = pa.CompressedOutputStream(output, self._compression.replace("bzip2", "bz2"))
             sink.write(self._text.header)
             file = _File(spool, sink, spool.tell)
@@ -222,7 +222,7 @@ def _accepted_rows(
     return pa.RecordBatch.from_arrays(columns, schema=schema.arrow_schema)
 
 
-class _Kept(io.RawIOBase):
+class _UnclosedFile(io.RawIOBase):
     """A file that stays open when its writer is closed."""
 
     def __init__(self, file: BinaryIO) -> None:

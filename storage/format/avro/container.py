@@ -72,7 +72,7 @@ class Block:
     offset: int
     count: int
     codec: str
-    stored: bytes
+    compressed: bytes
     path: str
 
     def data(self) -> bytes:
@@ -83,7 +83,7 @@ class Block:
             UnsupportedFeatureError: unknown codec.
         """
         try:
-            return _codec(self.codec, self.path).decompressed(self.stored)
+            return _codec(self.codec, self.path).decompressed(self.compressed)
         except _COMPRESSION_ERRORS as error:
             raise CorruptDataError(
                 "an Avro file cannot be decoded",

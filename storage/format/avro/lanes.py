@@ -33,7 +33,7 @@ LEAST_LANES = 24
 _PADDING = 16
 _LARGEST_DATA = 1 << 30
 
-_NOTHING, _ONE, _ONE_BYTE = np.uint64(0), np.uint64(1), np.uint8(1)
+_ZERO, _ONE, _ONE_BYTE = np.uint64(0), np.uint64(1), np.uint8(1)
 _HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
 """Set in each byte of a number but its last."""
 
@@ -377,7 +377,7 @@ class LaneDecoder:
     def _varint_ends(self, position: _Longs) -> _Longs:
         """Where numbers of variable length end."""
         ends = ~self._windows[position] & _HIGH_BITS
-        before = np.bitwise_count((ends & (_NOTHING - ends)) - _ONE)
+        before = np.bitwise_count((ends & (_ZERO - ends)) - _ONE)
         lengths = before + _ONE_BYTE >> 3
         if 64 in before.tobytes():
             long = ends == 0
@@ -391,7 +391,7 @@ class LaneDecoder:
         """Numbers of variable length, still zig-zag encoded."""
         window = self._windows[position]
         ends = ~window & _HIGH_BITS
-        value = window & ((ends & (_NOTHING - ends)) - _ONE)
+        value = window & ((ends & (_ZERO - ends)) - _ONE)
         for low, high, shift in _FOLDS:
             value = (value & low) | ((value & high) >> shift)
         if np.count_nonzero(ends) != len(ends):

@@ -80,7 +80,7 @@ def read_rows(
         format_of(path),
         file_io,
         path,
-        [*system, *mapping.stored],
+        [*system, *mapping.source_columns],
         batch_rows=batch_rows,
         keep_row_group=keep_row_group,
         selection=selection,
@@ -131,7 +131,7 @@ class _Mapping:
         self.fields = [arrow_field(field) for field in targets]
         self._path = path
         self._steps = [_step(by_id.get(target.id), target) for target in targets]
-        self.stored = [step.source for step in self._steps if step.source is not None]
+        self.source_columns = [step.source for step in self._steps if step.source is not None]
 
     def apply(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The columns of the read schema; null where the file's schema has none."""
@@ -168,7 +168,7 @@ class _Mapping:
                 hint="change the column back to its old type, or correct the value under that type",
                 column=step.target.name,
                 value=error.value,
-                stored=_type_text(step.source),
+                source_columns=_type_text(step.source),
                 wanted=_type_text(step.target),
                 path=self._path,
             ) from error

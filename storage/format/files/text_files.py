@@ -57,7 +57,7 @@ _R = TypeRoot
 _STRING = AtomicType(_R.VARCHAR, length=MAX_LENGTH)
 _TEXTS = (_R.CHAR, _R.VARCHAR)
 _BLOBS = (_R.BINARY, _R.VARBINARY)
-_WHOLE = (_R.TINYINT, _R.SMALLINT, _R.INT, _R.BIGINT)
+_INTEGERS = (_R.TINYINT, _R.SMALLINT, _R.INT, _R.BIGINT)
 _DUCK: Mapping[str, str] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
@@ -398,7 +398,7 @@ def _atoms(texts: pa.Array, type_: AtomicType, broken: list[tuple[pa.Array, pa.A
     if type_.root is _R.BOOLEAN:
         return pc.equal(pc.utf8_lower(texts), "true")
     rest = texts
-    if type_.root in _WHOLE:
+    if type_.root in _INTEGERS:
         rest = _without(rest, pc.invert(pc.match_substring_regex(rest, r"^[+-]?[0-9]+$")), broken)
     elif type_.root in _BLOBS:
         blobs = _duck("SELECT TRY(from_base64(line)) FROM t", line=texts).cast(pa.binary())
@@ -443,7 +443,7 @@ def _field_texts(column: pa.Array, type_: DataType) -> pa.Array:
 def _json_column(column: pa.Array, type_: DataType) -> pa.Array:
     """Values in a form that DuckDB writes as JSON without loss."""
     if isinstance(type_, AtomicType):
-        plain = type_.root in (*_WHOLE, *_TEXTS, _R.BOOLEAN)
+        plain = type_.root in (*_INTEGERS, *_TEXTS, _R.BOOLEAN)
         if type_.root in (_R.FLOAT, _R.DOUBLE):
             plain = pc.all(pc.is_finite(column), min_count=0).as_py() is not False
         return column if plain else _field_texts(column, type_)

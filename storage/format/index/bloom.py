@@ -25,7 +25,7 @@ _MAX_FUNCTIONS = 1_024
 
 _MAX_BITS = 1 << 33
 
-_MANY = 16
+_MIN_ROWS = 16
 """Bits from which on reading the whole filter is cheaper than asking for each."""
 
 
@@ -113,7 +113,7 @@ class BloomReader(IndexReader):
     def equal_to(self, values: pa.Array) -> pyroaring.BitMap | None:
         """No rows when certainly none has any of these values, of which none is null."""
         hashes, _ = hash_column(values, self._type)
-        if len(hashes) * self._functions > _MANY:
+        if len(hashes) * self._functions > _MIN_ROWS:
             self._window.view(0, self._window.length)  # at once; the source keeps it
         if any(self._may_contain(hashes[i : i + 1]) for i in range(len(hashes))):
             return None

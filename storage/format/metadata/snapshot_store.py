@@ -181,7 +181,7 @@ class SnapshotFiles:
 _REMEMBERED = 1024
 """Parsed documents kept in memory: more than the snapshots one expiry walks over."""
 
-_TOGETHER = 16
+_BATCH_SIZE = 16
 """Most documents that a walk reads at a time."""
 
 
@@ -233,7 +233,7 @@ class SnapshotStore(SnapshotFiles):
             self.preload(batch)
             for snapshot_id in batch:
                 yield self.recall(snapshot_id)
-            size = min(2 * size, _TOGETHER)
+            size = min(2 * size, _BATCH_SIZE)
 
     def preload(self, snapshot_ids: Iterable[int]) -> None:
         """Cache snapshots that `recall` is asked for next, read together.

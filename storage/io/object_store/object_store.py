@@ -581,7 +581,9 @@ _WRONG_REGION = frozenset(
     {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 )
 _PASSING = frozenset({"RequestTimeout", "SlowDown", "InternalError", "ServiceUnavailable"})
-_REFUSED = frozenset({"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "TokenRefreshRequired"})
+_CREDENTIAL_ERRORS = frozenset(
+    {"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "TokenRefreshRequired"}
+)
 _PASSING_STATUS = frozenset({408, 425, 429})
 _REDIRECTS = frozenset({301, 302, 307, 308})
 
@@ -623,7 +625,7 @@ def store_error(operation: str, path: str, error: Exception) -> Exception:
     if isinstance(error, AlreadyExistsError):
         return FileExistsError(errno.EEXIST, "the object exists", path)
     refused = isinstance(error, (PermissionDeniedError, UnauthenticatedError))
-    if refused or status in (401, 403) or code in _REFUSED:
+    if refused or status in (401, 403) or code in _CREDENTIAL_ERRORS:
         advice = "check `s3.access-key`, `s3.secret-key` (or the AWS_… variables) and the policy"
         return PermissionError(
             errno.EACCES, f"the store refused the credentials ({_detail(text)}); {advice}", path

@@ -78,23 +78,25 @@ def row_changes(
     has_after = after_at >= 0
     has_before[has_before] = _adds(before)[before_at[has_before]]
     has_after[has_after] = _adds(after)[after_at[has_after]]
-    emitted = has_before | has_after
+    emits = has_before | has_after
     updates = has_before & has_after
     if rule.row_deduplicate and updates.any():
-        changed = np.flatnonzero(updates)
-        emitted[changed] = ~_same(before, before_at[changed], after, after_at[changed], rule)
-    updates &= emitted
-    emits_before, emits_after = has_before & emitted, has_after & emitted
+        updated_keys = np.flatnonzero(updates)
+        emits[updated_keys] = ~_equal_rows(
+            before, before_at[updated_keys], after, after_at[updated_keys], rule
+        )
+    updates &= emits
+    emits_before, emits_after = has_before & emits, has_after & emits
     counts = emits_before.astype(np.int64) + emits_after
     ends = np.cumsum(counts)
     rows = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
     kinds = np.empty(len(rows), dtype=np.int8)
-    first = (ends - counts)[emits_before]
-    rows[first] = before_at[emits_before]
-    kinds[first] = np.where(updates[emits_before], RowKind.UPDATE_BEFORE, RowKind.DELETE)
-    last = (ends - 1)[emits_after]
-    rows[last] = after_at[emits_after] + before.num_rows
-    kinds[last] = np.where(updates[emits_after], RowKind.UPDATE_AFTER, RowKind.INSERT)
+    first_rows = (ends - counts)[emits_before]
+    rows[first_rows] = before_at[emits_before]
+    kinds[first_rows] = np.where(updates[emits_before], RowKind.UPDATE_BEFORE, RowKind.DELETE)
+    last_rows = (ends - 1)[emits_after]
+    rows[last_rows] = after_at[emits_after] + before.num_rows
+    kinds[last_rows] = np.where(updates[emits_after], RowKind.UPDATE_AFTER, RowKind.INSERT)
     return _gathered(before, after, rows, kinds)
 
 
@@ -102,7 +104,7 @@ def _adds(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     return ~retractions(numbers_in(batch, VALUE_KIND))
 
 
-def _same(
+def _equal_rows(
     before: pa.RecordBatch,
     before_rows: npt.NDArray[np.int64],
     after: pa.RecordBatch,
@@ -174,20 +176,20 @@ def _bits(column: pa.Array) -> np.ndarray:
     return np.where(nan, np.iinfo(integer).max, bits) if nan.any() else bits
 
 
-def _equal_vectors(left: pa.Array, right: pa.Array, both: Mask) -> Mask:
+def _equal_vectors(left: pa.Array, right: pa.Array, both_valid: Mask) -> Mask:
     size = left.type.list_size
-    rows = np.flatnonzero(both)
+    rows = np.flatnonzero(both_valid)
     indices = pa.array(rows)
     inner = equal_rows(left.take(indices).flatten(), right.take(indices).flatten())
-    equal = np.zeros(len(both), dtype=bool)
+    equal = np.zeros(len(both_valid), dtype=bool)
     equal[rows] = inner.reshape(len(rows), size).all(axis=1) if size else True
     return equal
 
 
-def _equal_lists(left: pa.Array, right: pa.Array, both: Mask) -> Mask:
+def _equal_lists(left: pa.Array, right: pa.Array, both_valid: Mask) -> Mask:
     """Which lists and maps have the same length and equal elements; undefined for nulls."""
     left_sizes, right_sizes = _lengths(left), _lengths(right)
-    equal = both & (left_sizes == right_sizes)
+    equal = both_valid & (left_sizes == right_sizes)
     rows = np.flatnonzero(equal & (left_sizes > 0))
     if not len(rows):
         return equal

@@ -22,8 +22,8 @@ Positions = npt.NDArray[np.int64]
 EmitChanges = Callable[[pa.RecordBatch, Positions, pa.RecordBatch, Positions], pa.RecordBatch]
 """From rows before, their number per key (-1: none), rows after, and theirs, to changes."""
 
-_OWN = "_OWN_SEQUENCE"
-_STORED = "_STORED_KIND"
+_OWN_SEQUENCE = "_OWN_SEQUENCE"
+_STORED_KIND = "_STORED_KIND"
 
 
 def side_by_side(
@@ -61,12 +61,12 @@ def later_images(
     Unchanged rows are left out; so are rows of kind -U and -D, which count as none.
     Source: SEMANTICS.md §C.9, scan mode `diff`.
     """
-    rule = ChangeRule(row_deduplicate=True, ignore_fields=(_STORED,))
+    rule = ChangeRule(row_deduplicate=True, ignore_fields=(_STORED_KIND,))
     changes = row_changes(_with_stored(before), before_at, _with_stored(after), after_at, rule=rule)
     kinds = numbers_in(changes, VALUE_KIND)
-    stored = numbers_in(changes, _STORED)
-    image_kinds = np.where(retractions(kinds), kinds, stored).astype(np.int8)
-    images = changes.drop_columns([_STORED])
+    stored_kinds = numbers_in(changes, _STORED_KIND)
+    image_kinds = np.where(retractions(kinds), kinds, stored_kinds).astype(np.int8)
+    images = changes.drop_columns([_STORED_KIND])
     position = images.schema.get_field_index(VALUE_KIND)
     images = images.set_column(position, images.schema.field(position), pa.array(image_kinds))
     return images.filter(pa.array(kinds != RowKind.UPDATE_BEFORE))
@@ -85,8 +85,10 @@ class _Compared:
         before_at = np.where(sides[starts] == 0, starts, -1)
         after_at = np.where(sides[lasts] == 1, lasts, -1)
         position = batch.schema.get_field_index(SEQUENCE_NUMBER)
-        seqnos = batch.column(_OWN)
-        rows = batch.drop_columns([_OWN]).set_column(position, batch.schema.field(position), seqnos)
+        seqnos = batch.column(_OWN_SEQUENCE)
+        rows = batch.drop_columns([_OWN_SEQUENCE]).set_column(
+            position, batch.schema.field(position), seqnos
+        )
         return self.emit(rows, before_at, rows, after_at)
 
 
@@ -96,9 +98,9 @@ def _on_side(batches: Iterable[pa.RecordBatch], side: int) -> Iterator[pa.Record
         position = batch.schema.get_field_index(SEQUENCE_NUMBER)
         seqnos = batch.column(position)
         number = pa.array(np.full(batch.num_rows, side, dtype=np.int64))
-        marked = batch.set_column(position, batch.schema.field(position), number)
-        yield marked.append_column(_OWN, seqnos)
+        numbered = batch.set_column(position, batch.schema.field(position), number)
+        yield numbered.append_column(_OWN_SEQUENCE, seqnos)
 
 
 def _with_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.append_column(_STORED, batch.column(VALUE_KIND))
+    return batch.append_column(_STORED_KIND, batch.column(VALUE_KIND))

@@ -24,7 +24,7 @@ from storage.lsm.changelog.row_changes import ChangeRule, row_changes
 from storage.lsm.compaction_policy import CompactUnit
 from storage.lsm.key_order import KeyGroups, sort_and_group
 from storage.lsm.levels import KeyOf, Levels, Section, SortedRun
-from storage.lsm.lookup.contract import DeletedRows, Found
+from storage.lsm.lookup.contract import DeletedRows, LookupResult
 from storage.lsm.merge import Outcome, complete_windows, in_merge_order, merge_runs, reduced
 from storage.lsm.merge_functions import MergeFunction, merge_function_for
 from storage.lsm.merge_functions.pick_row import Deduplicate, retractions
@@ -118,9 +118,9 @@ class LeveledRows:
         Returns:
             This row: int64 per key, -1 where there is none.
         """
-        upper = np.where(self.levels == 0, np.int8(_NO_LEVEL), self.levels)
-        lowest = np.minimum.reduceat(upper, self.starts)
-        counts = (upper == _NO_LEVEL) | (upper == np.repeat(lowest, self.sizes))
+        levels = np.where(self.levels == 0, np.int8(_NO_LEVEL), self.levels)
+        lowest = np.minimum.reduceat(levels, self.starts)
+        counts = (levels == _NO_LEVEL) | (levels == np.repeat(lowest, self.sizes))
         if not counts.all():
             sizes = np.add.reduceat(counts, self.starts, dtype=np.int64)
             self.order, self.levels = self.order[counts], self.levels[counts]
@@ -132,30 +132,30 @@ class LeveledRows:
 
         Keys are int64 numbers, ascending, with a row of a KeyValueBatch for each.
         """
-        added = np.arange(rows.num_rows, dtype=np.int64) + self.batch.num_rows
+        added_rows = np.arange(rows.num_rows, dtype=np.int64) + self.batch.num_rows
         self.batch = pa.concat_batches([self.batch, rows])
         sizes = self.sizes
         ends = self.starts + sizes
-        self.order = np.insert(self.order, ends[keys], added)
+        self.order = np.insert(self.order, ends[keys], added_rows)
         self.levels = np.insert(self.levels, ends[keys], np.int8(_NO_LEVEL))
         sizes[keys] += 1
         self.starts = np.cumsum(sizes) - sizes
-        return added
+        return added_rows
 
-    def keys(self, chosen: np.ndarray, names: Sequence[str]) -> pa.RecordBatch:
+    def keys(self, groups: np.ndarray, names: Sequence[str]) -> pa.RecordBatch:
         """Some of the keys."""
-        rows = self.order[self.starts[chosen]]
+        rows = self.order[self.starts[groups]]
         return self.batch.select(list(names)).take(pa.array(rows))
 
-    def _rows_where(self, wanted: np.ndarray) -> np.ndarray:
+    def _rows_where(self, mask: np.ndarray) -> np.ndarray:
         """The matching row of each key, at most one: int64 per key, -1 where none is."""
-        positions = np.flatnonzero(wanted)
+        positions = np.flatnonzero(mask)
         rows = np.full(len(self.starts), -1, dtype=np.int64)
         rows[np.searchsorted(self.starts, positions, side="right") - 1] = self.order[positions]
         return rows
 
 
-Find = Callable[[pa.RecordBatch, bool], Found | None]
+Find = Callable[[pa.RecordBatch, bool], LookupResult | None]
 """Looks keys up in the levels above the output, None where these are empty; the flag says whether
 rows are needed."""
 
@@ -227,15 +227,17 @@ class FirstRowMerge:
         adds = ~retractions(numbers_in(rows.batch, VALUE_KIND)[rows.order])
         existing = np.logical_or.reduceat((rows.levels > 0) & adds, rows.starts)
         at = after.at.copy()
-        new = (at >= 0) & ~existing
-        if new.any():
-            hits = self.find(rows.keys(new, self.key_names), False)
+        is_new = (at >= 0) & ~existing
+        if is_new.any():
+            hits = self.find(rows.keys(is_new, self.key_names), False)
             if hits is not None:
-                old = np.flatnonzero(new)[hits.keys]
-                new[old] = False
-                at[old] = -1
+                keys_with_rows = np.flatnonzero(is_new)[hits.keys]
+                is_new[keys_with_rows] = False
+                at[keys_with_rows] = -1
         changes = (
-            Outcome(after.rows, at[new]).batch() if self.emits_changelog and new.any() else None
+            Outcome(after.rows, at[is_new]).batch()
+            if self.emits_changelog and is_new.any()
+            else None
         )
         return Merged(Outcome(after.rows, at).batch(), changes)
 
@@ -260,23 +262,23 @@ class FullMerge:
         """See `WindowMerge`."""
         rows = LeveledRows.of(batches, self.key_names)
         before = rows.rows_of_level(self.last_level)
-        touched = (before < 0) | (rows.sizes > 1)
+        candidates = (before < 0) | (rows.sizes > 1)
         if self.lowest_only:
             rows.keep_lowest()
         groups = KeyGroups(rows.order, rows.starts)
         groups = in_merge_order(rows.batch, groups, self.function.sequence)
         after = reduced(rows.batch, groups, self.function, self.key_names)
         changes = None
-        if touched.any():
+        if candidates.any():
             changes = row_changes(
-                rows.batch, before[touched], after.rows, after.at[touched], rule=self.rule
+                rows.batch, before[candidates], after.rows, after.at[candidates], rule=self.rule
             )
         return Merged(after.batch(drop_retractions=True), changes)
 
 
-def _mark(found: Found, deletions: DeletedRows) -> None:
-    for number, file in enumerate(found.files):
-        positions = found.positions[found.file_of == number]
+def _mark(hits: LookupResult, deletions: DeletedRows) -> None:
+    for number, file in enumerate(hits.files):
+        positions = hits.positions[hits.file_of == number]
         if len(positions):
             deletions.mark(file.file_name, positions)
 
@@ -326,7 +328,7 @@ class Merging:
     ) -> None:
         self._unit = unit
         self._context = context
-        self._above = tuple(
+        self._runs_above = tuple(
             run for run in levels.upper if run is not None and run.level > unit.output_level
         )
         self._window_bytes = window_bytes
@@ -421,15 +423,15 @@ class Merging:
             drop_retractions=drop_retractions,
         )
 
-    def _find(self, keys: pa.RecordBatch, values: bool) -> Found | None:
-        if not self._above:
+    def _find(self, keys: pa.RecordBatch, values: bool) -> LookupResult | None:
+        if not self._runs_above:
             return None
         if self._context.lookup is None:
             raise InternalError(
                 "a table with lookup compaction has no lookup",
                 table=self._context.layout.root,
             )
-        return self._context.lookup.find(keys, self._above, values=values)
+        return self._context.lookup.find(keys, self._runs_above, values=values)
 
 
 def _has_level_0(group: tuple[Section, ...]) -> bool:
@@ -457,12 +459,12 @@ def merge_inputs(
     looks_up = options.needs_lookup and options.merge_engine in _SUMMING
     if key_of is None or not looks_up:
         return [read(run) for run in section]
-    above = [file for run in section for file in run.files if file.level > 0]
-    upper = [run for run in Levels.of(above, 1, key_of).upper if run is not None]
-    if len(upper) < 2:
+    above_level_0 = [file for run in section for file in run.files if file.level > 0]
+    upper_runs = [run for run in Levels.of(above_level_0, 1, key_of).upper if run is not None]
+    if len(upper_runs) < 2:
         return [read(run) for run in section]
     level_0 = [tuple(file for file in run.files if file.level == 0) for run in section]
     return [
-        merge_runs([read(run) for run in reversed(upper)], key_names, Deduplicate()),
+        merge_runs([read(run) for run in reversed(upper_runs)], key_names, Deduplicate()),
         *(read(SortedRun(0, part)) for part in level_0 if part),
     ]

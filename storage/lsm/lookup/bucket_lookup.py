@@ -21,7 +21,7 @@ from storage.format.row.row_codec import decode_row
 from storage.format.row.row_values import from_row_values
 from storage.lsm.key_order import key_at, lower_bound
 from storage.lsm.levels import SortedRun
-from storage.lsm.lookup.contract import Found
+from storage.lsm.lookup.contract import LookupResult
 from storage.lsm.lookup.local_copy import CopySource, LocalCopy, SearchedKeys, boot_seed
 from storage.lsm.lookup.store import CopyLimits, LookupStore
 
@@ -56,7 +56,7 @@ class BucketLookup:
 
     def find(
         self, keys: pa.RecordBatch, runs: Sequence[SortedRun], *, values: bool = True
-    ) -> Found:
+    ) -> LookupResult:
         """See `KeyLookup`.
 
         Cost: grows with the keys, and by some microseconds per file that could hold one.
@@ -71,17 +71,17 @@ class BucketLookup:
         for run in runs:
             if not len(numbers):
                 break
-            missing = np.ones(len(numbers), np.bool_)
+            is_missing = np.ones(len(numbers), np.bool_)
             for file, start, end in self._files_with_keys(pending, run.files):
                 part = self._search(file, searched.between(start, end), values=values)
                 if part is not None:
-                    missing[part.keys + start] = False
+                    is_missing[part.keys + start] = False
                     parts.append(dataclasses.replace(part, keys=numbers[part.keys + start]))
-            if not missing.all():
-                rest = np.flatnonzero(missing)
-                pending, numbers = pending.take(pa.array(rest)), numbers[rest]
-                searched = searched.only(rest)
-        return self._found(parts, values=values)
+            if not is_missing.all():
+                remaining_keys = np.flatnonzero(is_missing)
+                pending, numbers = pending.take(pa.array(remaining_keys)), numbers[remaining_keys]
+                searched = searched.only(remaining_keys)
+        return self._result(parts, values=values)
 
     def release(self, files: Iterable[DataFileMeta]) -> None:
         """See `KeyLookup`."""
@@ -137,11 +137,11 @@ class BucketLookup:
         file_schema = context.schemas(file.schema_id)
         return CopySource(context.file_io, context.path_of(file), file, file_schema, context.schema)
 
-    def _found(self, parts: Sequence[_Part], *, values: bool) -> Found:
+    def _result(self, parts: Sequence[_Part], *, values: bool) -> LookupResult:
         """All rows found, in the order of the keys."""
         schema = key_value_schema(self.context.schema)
-        numbers = _joined([part.keys for part in parts])
-        positions = _joined([part.positions for part in parts])
+        numbers = _concatenated([part.keys for part in parts])
+        positions = _concatenated([part.positions for part in parts])
         counts = [len(part.keys) for part in parts]
         file_of = np.repeat(np.arange(len(parts), dtype=np.int32), counts)
         batches = [batch for part in parts for batch in part.rows]
@@ -152,7 +152,7 @@ class BucketLookup:
             order = np.argsort(numbers)
             numbers, positions, file_of = numbers[order], positions[order], file_of[order]
             rows = None if rows is None else rows.take(pa.array(order))
-        return Found(numbers, rows, tuple(part.file for part in parts), file_of, positions)
+        return LookupResult(numbers, rows, tuple(part.file for part in parts), file_of, positions)
 
 
 def _alive(deleted: Bitmap, positions: _Numbers) -> npt.NDArray[np.bool_]:
@@ -167,7 +167,7 @@ def _alive(deleted: Bitmap, positions: _Numbers) -> npt.NDArray[np.bool_]:
     return alive
 
 
-def _joined(parts: Sequence[_Numbers]) -> _Numbers:
+def _concatenated(parts: Sequence[_Numbers]) -> _Numbers:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 

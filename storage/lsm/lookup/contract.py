@@ -19,7 +19,7 @@ from storage.lsm.levels import SortedRun
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Found:
+class LookupResult:
     """Rows found for some of the keys that were asked for.
 
     Attributes:
@@ -42,7 +42,7 @@ class KeyLookup(Protocol):
 
     def find(
         self, keys: pa.RecordBatch, runs: Sequence[SortedRun], *, values: bool = True
-    ) -> Found:
+    ) -> LookupResult:
         """The rows of keys, each from the first run that has one.
 
         Args:

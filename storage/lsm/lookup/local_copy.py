@@ -116,7 +116,7 @@ def _bits(column: pa.Array) -> pa.Array:
 
 
 def lower_bounds(
-    entries: npt.NDArray[Any], fences: npt.NDArray[Any], wanted: npt.NDArray[Any]
+    entries: npt.NDArray[Any], fences: npt.NDArray[Any], targets: npt.NDArray[Any]
 ) -> npt.NDArray[np.int64]:
     """Position of the first entry that is not below each searched value.
 
@@ -127,14 +127,14 @@ def lower_bounds(
 
     Cost: on 100,000 of 30 million entries a third of what `np.searchsorted` takes.
     """
-    block = np.searchsorted(fences, wanted) - 1
+    block = np.searchsorted(fences, targets) - 1
     at = np.maximum(block, 0) * FENCED
     step = FENCED // 2
     while step:
         middle = at + step
         np.minimum(middle, len(entries) - 1, out=middle)
-        below = entries.take(middle) < wanted
-        at[below] = middle[below]
+        is_below = entries.take(middle) < targets
+        at[is_below] = middle[is_below]
         step //= 2
     at += 1
     at[block < 0] = 0
@@ -471,7 +471,7 @@ class LocalCopy:
             hits = np.flatnonzero(column[at] == part)
             indices.append(hits + cuts[number])
             places.append(at[hits] + self._starts[number])
-        return _joined(indices), _joined(places)
+        return _concatenated(indices), _concatenated(places)
 
     def _by_hash(
         self, keys: SearchedKeys, words: npt.NDArray[np.uint64]
@@ -489,14 +489,14 @@ class LocalCopy:
             if not len(order):
                 break
             rows = (words[at] & ~upper).astype(np.int64)
-            right = self._same(keys, order, rows)
+            right = self._equal_keys(keys, order, rows)
             # of rows with one key, which a level does not have, the last counts
             position[order[right]] = rows[right]
             at = at + 1
         matches = np.flatnonzero(position >= 0)
         return matches, position[matches]
 
-    def _same(
+    def _equal_keys(
         self, keys: SearchedKeys, numbers: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
         """Whether the keys with these numbers are those of these rows."""
@@ -506,14 +506,14 @@ class LocalCopy:
         start = 0
         for number, inside in self._by_batch(ascending):
             indices = pa.array(inside)
-            stored = [column.take(indices) for column in self._keys[number]]
-            expected = [column.slice(start, len(inside)) for column in columns]
-            result[order[start : start + len(inside)]] = same_keys(stored, expected)
+            stored_keys = [column.take(indices) for column in self._keys[number]]
+            searched_keys = [column.slice(start, len(inside)) for column in columns]
+            result[order[start : start + len(inside)]] = same_keys(stored_keys, searched_keys)
             start += len(inside)
         return result
 
 
-def _joined(parts: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+def _concatenated(parts: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
@@ -528,27 +528,27 @@ def open_copy(path: pathlib.Path, source: CopySource) -> LocalCopy | None:
     """
     try:
         with pa.memory_map(str(path)) as file:
-            whole = file.read_buffer()
+            buffer = file.read_buffer()
     except (OSError, pa.ArrowInvalid):  # not there, or empty
         return None
-    parts = _parts(whole, source)
+    parts = _parts(buffer, source)
     return None if parts is None else LocalCopy(parts, source.read_schema.trimmed_primary_keys)
 
 
-def _parts(whole: pa.Buffer, source: CopySource) -> _Parts | None:
+def _parts(buffer: pa.Buffer, source: CopySource) -> _Parts | None:
     """The sections of a copy; None when it is damaged or of another file."""
     tail = _TRAILER.size + _CRC.size
-    if whole.size < tail:
+    if buffer.size < tail:
         return None
-    trailer = whole.slice(whole.size - tail).to_pybytes()
+    trailer = buffer.slice(buffer.size - tail).to_pybytes()
     body, crc = trailer[: _TRAILER.size], _CRC.unpack(trailer[_TRAILER.size :])[0]
     magic, rows, start, size, fences, row_bits, token = _TRAILER.unpack(body)
     if magic != _MAGIC or zlib.crc32(body) != crc or token != _token(source):
         return None
-    if start + size + fences + tail != whole.size or rows != source.meta.row_count:
+    if start + size + fences + tail != buffer.size or rows != source.meta.row_count:
         return None
     try:
-        with pa.ipc.open_stream(pa.BufferReader(whole.slice(start, size))) as reader:
+        with pa.ipc.open_stream(pa.BufferReader(buffer.slice(start, size))) as reader:
             fits = reader.schema.equals(key_value_schema(source.read_schema))
             batches = tuple(reader)
     except (pa.ArrowException, OSError):
@@ -557,8 +557,8 @@ def _parts(whole: pa.Buffer, source: CopySource) -> _Parts | None:
         return None
     return _Parts(
         batches,
-        np.frombuffer(whole, np.uint64, count=rows) if row_bits else None,
+        np.frombuffer(buffer, np.uint64, count=rows) if row_bits else None,
         row_bits,
-        np.frombuffer(whole.slice(start + size, fences), np.int64),
-        whole.size,
+        np.frombuffer(buffer.slice(start + size, fences), np.int64),
+        buffer.size,
     )

@@ -85,7 +85,7 @@ class LookupCounters:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Stored:
+class _CopyOnDisk:
     """A copy on disk."""
 
     path: pathlib.Path
@@ -107,7 +107,7 @@ class LookupStore:
         self.directory = directory
         self._clock = SystemClock() if clock is None else clock
         self._open: dict[pathlib.Path, LocalCopy] = {}
-        self._used: set[pathlib.Path] = set()
+        self._used_paths: set[pathlib.Path] = set()
         self._lock = threading.Lock()
         self._swept_ms: int | None = None
         self._counts = LookupCounters()
@@ -123,12 +123,12 @@ class LookupStore:
         """
         self._sweep_sometimes()
         path = self._path_of(table, source)
-        copy = self._opened(path, source, limits)
+        copy = self._open_existing(path, source, limits)
         if copy is not None:
             self._counts.hits += 1
             return copy
         self._counts.misses += 1
-        copy = self._built(path, source, limits)
+        copy = self._build_with_retries(path, source, limits)
         self._make_room(path, limits)
         return copy
 
@@ -147,7 +147,7 @@ class LookupStore:
         Runs automatically about once a minute while copies are in use.
         """
         now_ns = self._now_ns()
-        self._remove([copy for copy in self._stored() if copy.stays_until_ns < now_ns])
+        self._remove([copy for copy in self._copies_on_disk() if copy.stays_until_ns < now_ns])
         for folder in self._folders():
             for path in _entries(folder, _BUILDING):
                 _remove_abandoned(path)
@@ -155,17 +155,19 @@ class LookupStore:
                 folder.rmdir()
         with self._lock:
             # one that is being searched stays mapped until that is done
-            self._open = {path: copy for path, copy in self._open.items() if path in self._used}
-            self._used.clear()
+            self._open = {
+                path: copy for path, copy in self._open.items() if path in self._used_paths
+            }
+            self._used_paths.clear()
 
     def counters(self) -> LookupCounters:
         """What happened so far."""
-        on_disk = sum(copy.size for copy in self._stored())
+        on_disk = sum(copy.size for copy in self._copies_on_disk())
         return dataclasses.replace(self._counts, bytes_on_disk=on_disk)
 
     # --- finding and building ---------------------------------------------------------------
 
-    def _opened(
+    def _open_existing(
         self, path: pathlib.Path, source: CopySource, limits: CopyLimits
     ) -> LocalCopy | None:
         """The copy, if it is on disk; its use is recorded."""
@@ -186,25 +188,27 @@ class LookupStore:
         with self._lock:
             self._open.pop(path, None)
             self._open[path] = copy  # the last is the one used last
-            self._used.add(path)
+            self._used_paths.add(path)
             self._unmap(path, limits)
         return copy
 
-    def _unmap(self, used: pathlib.Path, limits: CopyLimits) -> None:
+    def _unmap(self, latest: pathlib.Path, limits: CopyLimits) -> None:
         """Close copies of the table, the least recently used first, down to what may be mapped.
 
         They stay on disk. A copy that is being searched stays mapped until that is done.
         """
         if limits.max_mapped is None:
             return
-        mapped = [path for path in self._open if path.parent == used.parent]
+        mapped = [path for path in self._open if path.parent == latest.parent]
         surplus = sum(self._open[path].size for path in mapped) - limits.max_mapped
         for path in mapped[:-1]:
             if surplus <= 0:
                 return
             surplus -= self._open.pop(path).size
 
-    def _built(self, path: pathlib.Path, source: CopySource, limits: CopyLimits) -> LocalCopy:
+    def _build_with_retries(
+        self, path: pathlib.Path, source: CopySource, limits: CopyLimits
+    ) -> LocalCopy:
         for attempt in range(_ATTEMPTS):
             try:
                 return self._build(path, source, limits)
@@ -213,12 +217,12 @@ class LookupStore:
                 if attempt == _ATTEMPTS - 1 or not (full or isinstance(error, FileNotFoundError)):
                     raise _local_failure(error, path) from error
                 if full:
-                    self._remove(self._stored())
+                    self._remove(self._copies_on_disk())
         raise InternalError("all attempts failed without an error")
 
     def _build(self, path: pathlib.Path, source: CopySource, limits: CopyLimits) -> LocalCopy:
         with self._turn_to_build(path) as unfinished:
-            copy = self._opened(path, source, limits)
+            copy = self._open_existing(path, source, limits)
             if copy is not None:  # another process built it meanwhile
                 return copy
             start = self._clock.monotonic_s()
@@ -229,7 +233,7 @@ class LookupStore:
             self._counts.built_files += 1
             self._counts.built_bytes += size
             self._counts.built_seconds += self._clock.monotonic_s() - start
-            copy = self._opened(path, source, limits)
+            copy = self._open_existing(path, source, limits)
         if copy is None:
             raise StorageUnavailableError(
                 "a local copy of a data file is missing or damaged right after it was made",
@@ -268,46 +272,46 @@ class LookupStore:
     def _forget(self, path: pathlib.Path) -> None:
         with self._lock:
             self._open.pop(path, None)
-            self._used.discard(path)
+            self._used_paths.discard(path)
 
     # --- removing ---------------------------------------------------------------------------
 
-    def _make_room(self, built: pathlib.Path, limits: CopyLimits) -> None:
+    def _make_room(self, new_copy: pathlib.Path, limits: CopyLimits) -> None:
         """Remove copies of the table, the least recently used first, down to its limit."""
         if limits.max_bytes is None:
             return
-        copies = sorted(self._stored(built.parent), key=lambda copy: copy.stays_until_ns)
+        copies = sorted(self._copies_on_disk(new_copy.parent), key=lambda copy: copy.stays_until_ns)
         surplus = sum(copy.size for copy in copies) - limits.max_bytes
         for copy in copies:
             if surplus <= 0:
                 break
-            if copy.path != built:
+            if copy.path != new_copy:
                 self._remove([copy])
                 surplus -= copy.size
 
     def _sweep_sometimes(self) -> None:
-        now = self._clock.now_ms()
+        now_ms = self._clock.now_ms()
         with self._lock:
-            if self._swept_ms is not None and now - self._swept_ms < _SWEEP_MS:
+            if self._swept_ms is not None and now_ms - self._swept_ms < _SWEEP_MS:
                 return
-            self._swept_ms = now
+            self._swept_ms = now_ms
         self.sweep()
 
-    def _remove(self, copies: Sequence[_Stored]) -> None:
+    def _remove(self, copies: Sequence[_CopyOnDisk]) -> None:
         for copy in copies:
             with contextlib.suppress(FileNotFoundError):  # another process removed it
                 copy.path.unlink()
                 self._counts.evicted_files += 1
             self._forget(copy.path)
 
-    def _stored(self, folder: pathlib.Path | None = None) -> list[_Stored]:
+    def _copies_on_disk(self, folder: pathlib.Path | None = None) -> list[_CopyOnDisk]:
         """The copies of one table, or of all."""
         copies = []
         for directory in self._folders() if folder is None else [folder]:
             for path in _entries(directory, _COPY):
                 with contextlib.suppress(FileNotFoundError):
                     facts = path.stat()
-                    copies.append(_Stored(path, facts.st_size, facts.st_mtime_ns))
+                    copies.append(_CopyOnDisk(path, facts.st_size, facts.st_mtime_ns))
         return copies
 
     def _folders(self) -> list[pathlib.Path]:

@@ -106,11 +106,13 @@ def _partial_update(
             )
         functions[field.name] = aggregator_for(name, field, options.raw, schema)
     # as in `_aggregation`: a column of the partition is the same in all rows that meet
-    fixed = frozenset(schema.partition_keys)
+    partition_names = frozenset(schema.partition_keys)
     return PartialUpdate(
         key_names=schema.trimmed_primary_keys,
-        groups=tuple(group.without(fixed) for group in groups),
-        functions={name: func for name, func in functions.items() if name in protected - fixed},
+        groups=tuple(group.without(partition_names) for group in groups),
+        functions={
+            name: func for name, func in functions.items() if name in protected - partition_names
+        },
         remove_on=options.partial_update_remove_on_groups,
         ignore_delete=options.ignore_delete,
         remove_on_delete=options.partial_update_remove_on_delete,
@@ -140,11 +142,12 @@ def _check_removals(options: TableOptions, groups: Sequence[SequenceGroup]) -> N
         )
 
 
-def _conflict(one: str, other: str) -> NoReturn:
+def _conflict(first_option: str, second_option: str) -> NoReturn:
     raise InvalidOptionError(
-        f"{one} and {other} have conflicting behavior so should not be enabled at the same time",
+        f"{first_option} and {second_option} have conflicting behavior so should not be enabled "
+        "at the same time",
         hint="remove one of them",
-        option=other,
+        option=second_option,
     )
 
 

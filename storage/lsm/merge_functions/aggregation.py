@@ -77,9 +77,9 @@ class Aggregation:
         before = Segments(starts, rows, np.where(deletes, np.int8(Op.SKIP), ops))
         for function in self.functions.values():
             function.require_retractable(before)
-        removed = last_where(deletes, starts, rows)
+        deleted = last_where(deletes, starts, rows)
         sizes = segment_lasts(starts, rows) + 1 - starts
-        obsolete = np.arange(rows) < np.repeat(removed, sizes)
+        obsolete = np.arange(rows) < np.repeat(deleted, sizes)
         ops[obsolete] = np.where(retract, np.int8(Op.SKIP), np.int8(Op.OBSOLETE))[obsolete]
-        ops[removed[removed >= 0]] = Op.BASE
+        ops[deleted[deleted >= 0]] = Op.BASE
         return ops

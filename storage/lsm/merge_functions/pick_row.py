@@ -48,12 +48,12 @@ class Deduplicate:
         # position of the latest row so far that adds: the last one of the group, or before it
         adds = np.where(retractions(kinds), -1, np.arange(rows, dtype=np.int64))
         latest = np.maximum.accumulate(adds)[lasts]
-        alone = (starts == lasts) & (not self.lone_rows)
-        return np.where(alone, lasts, latest)[alone | (latest >= starts)]
+        is_lone = (starts == lasts) & (not self.lone_rows)
+        return np.where(is_lone, lasts, latest)[is_lone | (latest >= starts)]
 
     def reduce(self, batch: pa.RecordBatch, starts: np.ndarray) -> pa.RecordBatch:
         """See `MergeFunction`."""
-        return _taken(batch, self.pick(numbers_in(batch, VALUE_KIND), starts))
+        return _take(batch, self.pick(numbers_in(batch, VALUE_KIND), starts))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ class FirstRow:
         retract = retractions(kinds)
         if not retract.any():
             return starts
-        alone = (starts == segment_lasts(starts, rows)) & (not self.lone_rows)
+        is_lone = (starts == segment_lasts(starts, rows)) & (not self.lone_rows)
         if not self.ignore_delete:
-            wrong = (first_where(retract, starts, rows) >= 0) & ~alone
+            wrong = (first_where(retract, starts, rows) >= 0) & ~is_lone
             if wrong.any():
                 raise InvalidRequestError(
                     "By default, First row merge engine can not accept DELETE/UPDATE_BEFORE "
@@ -97,8 +97,8 @@ class FirstRow:
                     hint="set `ignore-delete` to drop them",
                     segment=int(np.argmax(wrong)),
                 )
-        first = np.where(alone, starts, first_where(~retract, starts, rows))
-        return first[first >= 0]
+        first_rows = np.where(is_lone, starts, first_where(~retract, starts, rows))
+        return first_rows[first_rows >= 0]
 
     def reduce(self, batch: pa.RecordBatch, starts: np.ndarray) -> pa.RecordBatch:
         """See `MergeFunction`.
@@ -107,8 +107,8 @@ class FirstRow:
             InvalidRequestError: a key has a -U or -D row among others, and is not to ignore it.
         """
         with naming_key(batch, self.key_names, starts):
-            return _taken(batch, self.pick(numbers_in(batch, VALUE_KIND), starts))
+            return _take(batch, self.pick(numbers_in(batch, VALUE_KIND), starts))
 
 
-def _taken(batch: pa.RecordBatch, rows: np.ndarray) -> pa.RecordBatch:
+def _take(batch: pa.RecordBatch, rows: np.ndarray) -> pa.RecordBatch:
     return batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))

@@ -83,9 +83,9 @@ class Segments:
     def only(self, keys: np.ndarray) -> tuple[np.ndarray, "Segments"]:
         """The positions of the rows of some segments (numbers, ascending), and these segments."""
         sizes = self.lasts + 1 - self.starts
-        chosen = np.zeros(len(sizes), dtype=bool)
-        chosen[keys] = True
-        rows = np.flatnonzero(np.repeat(chosen, sizes))
+        mask = np.zeros(len(sizes), dtype=bool)
+        mask[keys] = True
+        rows = np.flatnonzero(np.repeat(mask, sizes))
         sizes = sizes[keys]
         ops = None if self.ops is None else self.ops[rows]
         return rows, Segments(np.cumsum(sizes) - sizes, len(rows), ops)
@@ -120,8 +120,8 @@ def last_where(mask: np.ndarray, starts: np.ndarray, rows: int) -> np.ndarray:
     """
     if not len(starts):
         return np.empty(0, dtype=np.int64)
-    marked = np.where(mask, np.arange(rows, dtype=np.int64), np.int64(-1))
-    latest: np.ndarray = np.maximum.accumulate(marked)[segment_lasts(starts, rows)]
+    row_numbers = np.where(mask, np.arange(rows, dtype=np.int64), np.int64(-1))
+    latest: np.ndarray = np.maximum.accumulate(row_numbers)[segment_lasts(starts, rows)]
     return np.where(latest >= starts, latest, np.int64(-1))
 
 
@@ -129,8 +129,8 @@ def first_where(mask: np.ndarray, starts: np.ndarray, rows: int) -> np.ndarray:
     """Position of the first row of each segment where the mask is true; otherwise `last_where`."""
     if not len(starts):
         return np.empty(0, dtype=np.int64)
-    marked = np.where(mask, np.arange(rows, dtype=np.int64), np.int64(rows))
-    first: np.ndarray = np.minimum.reduceat(marked, starts)
+    row_numbers = np.where(mask, np.arange(rows, dtype=np.int64), np.int64(rows))
+    first: np.ndarray = np.minimum.reduceat(row_numbers, starts)
     return np.where(first < rows, first, np.int64(-1))
 
 
@@ -161,11 +161,11 @@ class Overlay:
     """An update of the values of some keys in a column that keeps those of the others.
 
     Attributes:
-        kept: positions in the column that are copied first; None = all of it.
+        taken_rows: positions in the column that are copied first; None = all of it.
         place: position of each key, among these and the values behind them.
     """
 
-    kept: pa.Array | None
+    taken_rows: pa.Array | None
     place: pa.Array
 
     @staticmethod
@@ -189,6 +189,6 @@ class Overlay:
         """One value per key; `values` has those of the updated keys."""
         if len(values) == len(self.place):
             return values
-        if self.kept is not None:
-            column = column.take(self.kept)
+        if self.taken_rows is not None:
+            column = column.take(self.taken_rows)
         return pa.concat_arrays([column, values.cast(column.type)]).take(self.place)

@@ -80,7 +80,7 @@ class CommitHistory:
                 search.see_record(newest)
             if search.over:
                 break
-        if search.found:
+        if search.exists:
             return CommitRecord(search.append, search.compact)
         if search.larger is not None:
             raise InvalidRequestError(
@@ -166,13 +166,13 @@ class _Search:
         self.append: Snapshot | None = None
         self.compact: Snapshot | None = None
         self.larger: int | None = None
-        self.found = False
+        self.exists = False
         self.over = False
 
     def see_own(self, snapshot: Snapshot) -> None:
         """A snapshot of the user."""
         if snapshot.commit_identifier == self._identifier:
-            self.found = True
+            self.exists = True
             if snapshot.commit_kind is CommitKind.COMPACT:
                 self.compact = self.compact or snapshot
             else:
@@ -189,4 +189,4 @@ class _Search:
         elif newest > self._identifier:
             self.larger = newest
         else:
-            self.found = True
+            self.exists = True

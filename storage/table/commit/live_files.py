@@ -86,8 +86,8 @@ class _StateCache:
     def __init__(self) -> None:
         self._states: collections.OrderedDict[_Key, LiveState] = collections.OrderedDict()
         self._ids: dict[str, dict[int, _Key]] = {}
-        self._asked: LruCache[_Key, bool] = LruCache(_STATES_ASKED)
-        self._held = 0
+        self._requested_keys: LruCache[_Key, bool] = LruCache(_STATES_ASKED)
+        self._file_total = 0
         self._lock = threading.Lock()
 
     def get(self, key: _Key) -> LiveState | None:
@@ -100,7 +100,7 @@ class _StateCache:
     def put(self, key: _Key, snapshot_id: int, state: LiveState) -> None:
         with self._lock:
             if key not in self._states:
-                self._held += state.file_count + 1
+                self._file_total += state.file_count + 1
             self._states[key] = state
             self._states.move_to_end(key)
             ids = self._ids.setdefault(key[0], {})
@@ -108,13 +108,13 @@ class _StateCache:
             ids[snapshot_id] = key
             while len(ids) > _STATES_PER_TABLE:
                 self._drop(ids.pop(next(iter(ids))))
-            while self._held > _CACHED_FILES and len(self._states) > 1:
+            while self._file_total > _CACHED_FILES and len(self._states) > 1:
                 self._drop(next(iter(self._states)))
 
-    def asked_before(self, key: _Key) -> bool:
+    def requested_before(self, key: _Key) -> bool:
         """Whether part of a state was requested before; True from the second time on."""
-        is_repeat = key in self._asked
-        self._asked.put(key, True)
+        is_repeat = key in self._requested_keys
+        self._requested_keys.put(key, True)
         return is_repeat
 
     def nearest(self, root: str, snapshot_id: int) -> int | None:
@@ -125,14 +125,14 @@ class _StateCache:
     def _drop(self, key: _Key) -> None:
         dropped = self._states.pop(key, None)
         if dropped is not None:
-            self._held -= dropped.file_count + 1
+            self._file_total -= dropped.file_count + 1
 
     def clear(self) -> None:
         with self._lock:
             self._states.clear()
             self._ids.clear()
-            self._asked.clear()
-            self._held = 0
+            self._requested_keys.clear()
+            self._file_total = 0
 
 
 _STATES = _StateCache()
@@ -194,7 +194,7 @@ def live_buckets(
         return _filtered_buckets(state.buckets, keeps_entry)
     metas = [meta for meta in _metas(table, snapshot) if keeps_manifest(meta)]
     entries: Iterable[ManifestEntry]
-    if _STATES.asked_before(key):
+    if _STATES.requested_before(key):
         if len(metas) == len(_metas(table, snapshot)) and not _too_large(table, snapshot):
             return _filtered_buckets(live_state(table, snapshot).buckets, keeps_entry)
         candidates = list_entries(table, metas)

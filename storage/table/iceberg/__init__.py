@@ -178,7 +178,7 @@ def iceberg_leftovers(table: TableCore) -> tuple[list[FileStatus], Callable[[], 
     tables = [table, *(at_branch(table, name) for name in branch_names(table))]
     twins = [IcebergTwin(core, follow=False) for core in tables]
     files = [status for twin in twins for status in twin.candidates()]
-    return files, lambda: set[str]().union(*(twin.named() for twin in twins))
+    return files, lambda: set[str]().union(*(twin.referenced_names() for twin in twins))
 
 
 def _service(table: TableCore) -> str:
@@ -221,7 +221,7 @@ def _sync(
     follow: bool = True,
 ) -> int:
     """Publish, and record the figures, also of a failure."""
-    from storage.table.iceberg.twin import IcebergTwin, Written  # noqa: PLC0415 - most have none
+    from storage.table.iceberg.twin import IcebergTwin, PublishedFiles  # noqa: PLC0415 - most have none
 
     latest = added or table.latest_snapshot()
     if latest is None:
@@ -232,12 +232,12 @@ def _sync(
             schema = dataclasses.replace(schema, options=table.schema.options)
         table = dataclasses.replace(table, schema=schema)
     started_s = table.clock.monotonic_s()
-    written, finished = Written(), False
+    written, is_finished = PublishedFiles(), False
     try:
         twin = IcebergTwin(table, follow=follow)
         written = twin.written
         published = twin.sync(hidden=hidden, added=added)
-        finished = follow
+        is_finished = follow
     finally:
         seconds = table.clock.monotonic_s() - started_s
         root = table.layout.branch_root
@@ -249,9 +249,9 @@ def _sync(
                 versions=before.versions + written.versions,
                 manifests=before.manifests + written.manifests,
                 size=before.size + written.size,
-                failures=before.failures + (not finished),
-                published=latest.id if finished else before.published,
-                behind=0 if finished else max(1, latest.id - last_id),
+                failures=before.failures + (not is_finished),
+                published=latest.id if is_finished else before.published,
+                behind=0 if is_finished else max(1, latest.id - last_id),
             )
     return published
 

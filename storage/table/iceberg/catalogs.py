@@ -133,9 +133,9 @@ def check_catalog(options: TableOptions) -> None:
         )
 
 
-_KNOWN = ("uri", "warehouse", "prefix", "token", "credential", "oauth2-server-uri", "scope")
+_PROPERTIES = ("uri", "warehouse", "prefix", "token", "credential", "oauth2-server-uri", "scope")
 _HEADER = "header."
-_OF_ITS_CLIENT = (
+_CLIENT_PREFIXES = (
     "clients",
     "io-impl",
     "cache-enabled",
@@ -160,8 +160,8 @@ def rest_properties(options: Mapping[str, str]) -> dict[str, str]:
         if key.startswith(REST_PREFIX)
     }
     for key in properties:
-        if key not in _KNOWN and not key.startswith((_HEADER, *_OF_ITS_CLIENT)):
-            near = difflib.get_close_matches(key, _KNOWN, 1)
+        if key not in _PROPERTIES and not key.startswith((_HEADER, *_CLIENT_PREFIXES)):
+            near = difflib.get_close_matches(key, _PROPERTIES, 1)
             raise InvalidOptionError(
                 "this Iceberg REST catalog property is not supported",
                 hint=f"did you mean `{REST_PREFIX}{near[0]}`?"
@@ -178,14 +178,14 @@ def rest_properties(options: Mapping[str, str]) -> dict[str, str]:
     return properties
 
 
-def _granted(client: RestClient, properties: Mapping[str, str]) -> str:
+def _fetch_token(client: RestClient, properties: Mapping[str, str]) -> str:
     """A token for OAuth2 client credentials: `identity:secret`, or the secret alone."""
-    first, colon, rest = properties["credential"].partition(":")
+    identity, colon, secret = properties["credential"].partition(":")
     fields = {
         "grant_type": "client_credentials",
         "scope": properties.get("scope", "catalog"),
-        "client_secret": rest if colon else first,
-        **({"client_id": first} if colon else {}),
+        "client_secret": secret if colon else identity,
+        **({"client_id": identity} if colon else {}),
     }
     url = properties.get("oauth2-server-uri", f"{properties['uri'].rstrip('/')}/v1/oauth/tokens")
     try:
@@ -199,7 +199,7 @@ def _granted(client: RestClient, properties: Mapping[str, str]) -> str:
         ) from error
 
 
-def _connected(properties: Mapping[str, str]) -> RestClient:
+def _connect(properties: Mapping[str, str]) -> RestClient:
     """A client with the token and the prefix that the server returns."""
     headers = {
         key.removeprefix(_HEADER): value
@@ -213,7 +213,7 @@ def _connected(properties: Mapping[str, str]) -> RestClient:
 
     token = properties.get("token", "")
     if "credential" in properties and not token:
-        token = _granted(client(""), properties)
+        token = _fetch_token(client(""), properties)
     warehouse = properties.get("warehouse")
     config = client(token).get("config", {"warehouse": warehouse} if warehouse else None)
     settings = {**config.get("defaults", {}), **properties, **config.get("overrides", {})}
@@ -244,10 +244,10 @@ class RestIcebergCatalog(IcebergCatalog):
                 path, target = newest()
                 if current is not None:
                     self._check(current, target)
-                if current is not None and _ahead(current, target):
+                if current is not None and _must_recreate(current, target):
                     self._delete()
                     current = None
-                self._bring(current, target)
+                self._update(current, target)
                 if newest() == (path, target):
                     return
             except AlreadyExistsError:
@@ -267,7 +267,7 @@ class RestIcebergCatalog(IcebergCatalog):
     def _client(self) -> RestClient:
         client = _CLIENTS.get(self._key)
         if client is None:
-            client = _connected(self._properties)
+            client = _connect(self._properties)
             _CLIENTS.put(self._key, client)
         return client
 
@@ -277,7 +277,7 @@ class RestIcebergCatalog(IcebergCatalog):
         except InvalidRequestError:
             if "credential" not in self._properties:
                 raise
-        _CLIENTS.put(self._key, _connected(self._properties))  # the token may have expired
+        _CLIENTS.put(self._key, _connect(self._properties))  # the token may have expired
         return self._load_again()
 
     def _load_again(self) -> Document | None:
@@ -286,61 +286,61 @@ class RestIcebergCatalog(IcebergCatalog):
         except NotFoundError:
             return None
 
-    def _check(self, held: Document, wanted: Document) -> None:
-        owner = held.get("properties", {}).get(OWNER)
-        if owner != self._root and held["table-uuid"] != wanted["table-uuid"]:
-            raise self._foreign(str(held.get("location")))
+    def _check(self, current: Document, target: Document) -> None:
+        owner = current.get("properties", {}).get(OWNER)
+        if owner != self._root and current["table-uuid"] != target["table-uuid"]:
+            raise self._foreign(str(current.get("location")))
 
-    def _bring(self, held: Document | None, wanted: Document) -> None:
-        if held is None:
-            held = self._created(wanted)
-        missing = [
+    def _update(self, current: Document | None, target: Document) -> None:
+        if current is None:
+            current = self._create(target)
+        new_schemas = [
             schema
-            for schema in wanted["schemas"]
-            if _fields(schema) not in {_fields(entry) for entry in held["schemas"]}
+            for schema in target["schemas"]
+            if _fields(schema) not in {_fields(entry) for entry in current["schemas"]}
         ]
-        if missing:
+        if new_schemas:
             add: list[Document] = []
-            for schema in missing:
-                last = max(wanted["last-column-id"], held["last-column-id"])
-                add.append({"action": "add-schema", "schema": schema, "last-column-id": last})
-            held = self._commit(held, add)
-        updates = list(_updates(held, wanted))
+            for schema in new_schemas:
+                last_id = max(target["last-column-id"], current["last-column-id"])
+                add.append({"action": "add-schema", "schema": schema, "last-column-id": last_id})
+            current = self._commit(current, add)
+        updates = list(_updates(current, target))
         if updates:
-            self._commit(held, updates)
+            self._commit(current, updates)
 
-    def _created(self, wanted: Document) -> Document:
-        schema = min(wanted["schemas"], key=lambda entry: int(entry["schema-id"]))
-        version = wanted["format-version"]
-        first = [
-            {"action": "assign-uuid", "uuid": wanted["table-uuid"]},
+    def _create(self, target: Document) -> Document:
+        schema = min(target["schemas"], key=lambda entry: int(entry["schema-id"]))
+        version = target["format-version"]
+        updates = [
+            {"action": "assign-uuid", "uuid": target["table-uuid"]},
             {"action": "upgrade-format-version", "format-version": version},
             {
                 "action": "add-schema",
                 "schema": schema,
-                "last-column-id": wanted["last-column-id"],
+                "last-column-id": target["last-column-id"],
             },
             {"action": "set-current-schema", "schema-id": -1},
-            {"action": "add-spec", "spec": wanted["partition-specs"][0]},
+            {"action": "add-spec", "spec": target["partition-specs"][0]},
             {"action": "set-default-spec", "spec-id": -1},
-            {"action": "add-sort-order", "sort-order": wanted["sort-orders"][0]},
+            {"action": "add-sort-order", "sort-order": target["sort-orders"][0]},
             {"action": "set-default-sort-order", "sort-order-id": -1},
-            {"action": "set-location", "location": wanted["location"]},
-            {"action": "set-properties", "updates": wanted["properties"]},
+            {"action": "set-location", "location": target["location"]},
+            {"action": "set-properties", "updates": target["properties"]},
         ]
         absent = [{"type": "assert-create"}]
         try:
-            return self._send(absent, first)
+            return self._send(absent, updates)
         except NotFoundError:  # of the database; some catalogs refuse to create what exists
             namespace = {"namespace": [self.database], "properties": {}}
             self._client().create("namespaces", namespace)
-            return self._send(absent, first)
+            return self._send(absent, updates)
 
-    def _commit(self, held: Document, updates: list[Document]) -> Document:
-        main = held.get("refs", {}).get("main", {}).get("snapshot-id")
+    def _commit(self, current: Document, updates: list[Document]) -> Document:
+        main = current.get("refs", {}).get("main", {}).get("snapshot-id")
         return self._send(
             [
-                {"type": "assert-table-uuid", "uuid": held["table-uuid"]},
+                {"type": "assert-table-uuid", "uuid": current["table-uuid"]},
                 {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": main},
             ],
             updates,
@@ -355,60 +355,62 @@ class RestIcebergCatalog(IcebergCatalog):
         return dict(self._client().post(self._resource, body)["metadata"])
 
 
-def _ahead(held: Document, wanted: Document) -> bool:
+def _must_recreate(current: Document, target: Document) -> bool:
     """Whether no update leads to the target, which was recreated or lost its metadata."""
-    lists = {snapshot["manifest-list"] for snapshot in held.get("snapshots") or ()}
-    new = [snapshot for snapshot in wanted["snapshots"] if snapshot["manifest-list"] not in lists]
+    lists = {snapshot["manifest-list"] for snapshot in current.get("snapshots") or ()}
+    new = [snapshot for snapshot in target["snapshots"] if snapshot["manifest-list"] not in lists]
     return (
-        held["table-uuid"] != wanted["table-uuid"]
-        or held["format-version"] > wanted["format-version"]
-        or any(snapshot["sequence-number"] <= held["last-sequence-number"] for snapshot in new)
-        or any(snapshot.get("first-row-id", 0) < held.get("next-row-id", 0) for snapshot in new)
+        current["table-uuid"] != target["table-uuid"]
+        or current["format-version"] > target["format-version"]
+        or any(snapshot["sequence-number"] <= current["last-sequence-number"] for snapshot in new)
+        or any(snapshot.get("first-row-id", 0) < current.get("next-row-id", 0) for snapshot in new)
     )
 
 
-def _updates(held: Document, wanted: Document) -> Iterator[Document]:
+def _updates(current: Document, target: Document) -> Iterator[Document]:
     """Updates that bring the catalog's metadata to the target."""
-    if held["format-version"] < wanted["format-version"]:
+    if current["format-version"] < target["format-version"]:
         yield {
             "action": "upgrade-format-version",
-            "format-version": wanted["format-version"],
+            "format-version": target["format-version"],
         }
-    numbers = {_fields(schema): schema["schema-id"] for schema in held["schemas"]}
-    schema_ids = {schema["schema-id"]: numbers[_fields(schema)] for schema in wanted["schemas"]}
-    current = schema_ids[wanted["current-schema-id"]]
-    if held["current-schema-id"] != current:
-        yield {"action": "set-current-schema", "schema-id": current}
-    properties = held.get("properties", {})
-    changed = {
-        key: value for key, value in wanted["properties"].items() if properties.get(key) != value
+    numbers = {_fields(schema): schema["schema-id"] for schema in current["schemas"]}
+    schema_ids = {schema["schema-id"]: numbers[_fields(schema)] for schema in target["schemas"]}
+    current_id = schema_ids[target["current-schema-id"]]
+    if current["current-schema-id"] != current_id:
+        yield {"action": "set-current-schema", "schema-id": current_id}
+    properties = current.get("properties", {})
+    new_properties = {
+        key: value for key, value in target["properties"].items() if properties.get(key) != value
     }
-    if changed:
-        yield {"action": "set-properties", "updates": changed}
-    yield from _snapshot_updates(held, wanted, schema_ids)
+    if new_properties:
+        yield {"action": "set-properties", "updates": new_properties}
+    yield from _snapshot_updates(current, target, schema_ids)
 
 
 def _snapshot_updates(
-    held: Document, wanted: Document, schema_ids: Mapping[int, int]
+    current: Document, target: Document, schema_ids: Mapping[int, int]
 ) -> Iterator[Document]:
     """Updates of snapshots and references; a snapshot is identified by its manifest list."""
-    lists = {item["snapshot-id"]: item["manifest-list"] for item in wanted["snapshots"]}
-    old_lists = {item["snapshot-id"]: item["manifest-list"] for item in held.get("snapshots") or ()}
+    lists = {item["snapshot-id"]: item["manifest-list"] for item in target["snapshots"]}
+    old_lists = {
+        item["snapshot-id"]: item["manifest-list"] for item in current.get("snapshots") or ()
+    }
     stale = [key for key, path in old_lists.items() if lists.get(key) != path]
-    refs = {name: _reference(ref) for name, ref in wanted["refs"].items()}
-    before = {name: _reference(ref) for name, ref in (held.get("refs") or {}).items()}
+    refs = {name: _reference(ref) for name, ref in target["refs"].items()}
+    current_refs = {name: _reference(ref) for name, ref in (current.get("refs") or {}).items()}
     replaced = [key for key in stale if key in lists]
-    for name, ref in before.items():
+    for name, ref in current_refs.items():
         if name not in refs or ref["snapshot-id"] in replaced:
             yield {"action": "remove-snapshot-ref", "ref-name": name}
     if replaced:
         yield {"action": "remove-snapshots", "snapshot-ids": replaced}
-    for snapshot in wanted["snapshots"]:
+    for snapshot in target["snapshots"]:
         if snapshot["snapshot-id"] not in old_lists or snapshot["snapshot-id"] in replaced:
             schema_id = schema_ids[snapshot["schema-id"]]
             yield {"action": "add-snapshot", "snapshot": {**snapshot, "schema-id": schema_id}}
     for name, ref in refs.items():
-        if before.get(name) != ref or ref["snapshot-id"] in replaced:
+        if current_refs.get(name) != ref or ref["snapshot-id"] in replaced:
             yield {"action": "set-snapshot-ref", "ref-name": name, **ref}
     removals = [key for key in stale if key not in lists]
     if removals:
@@ -507,10 +509,10 @@ class HiveIcebergCatalog(IcebergCatalog):
             if parameters.get(OWNER, self._root) != self._root:
                 raise self._foreign(parameters[OWNER])
             columns = self._columns(document)
-            same = [(column.name, column.type) for column in entry.sd.cols] == [
+            same_columns = [(column.name, column.type) for column in entry.sd.cols] == [
                 (column.name, column.type) for column in columns
             ]
-            if parameters.get(_LOCATION) == path and same:
+            if parameters.get(_LOCATION) == path and same_columns:
                 return
             parameters[_PREVIOUS] = parameters.get(_LOCATION, path)
             parameters[_LOCATION] = path

@@ -70,16 +70,18 @@ class Contents:
         A compaction of visible files alone leaves the rows as they were.
         """
         entries = delta_entries(self._table, snapshot)
-        added = {file.path: file for file in self._visible(self._of(entries, FileKind.ADD))}
-        removed = {file.path: file for file in self._visible(self._of(entries, FileKind.DELETE))}
+        added_files = {file.path: file for file in self._visible(self._of(entries, FileKind.ADD))}
+        removed_files = {
+            file.path: file for file in self._visible(self._of(entries, FileKind.DELETE))
+        }
         hidden_before = any(
             entry.kind is FileKind.DELETE and entry.file.level < self._lowest for entry in entries
         )
         differs = hidden_before or snapshot.commit_kind.value != "COMPACT"
-        common = added.keys() & removed.keys()
+        common = added_files.keys() & removed_files.keys()
         return (
-            [file for path, file in added.items() if path not in common],
-            removed.keys() - common,
+            [file for path, file in added_files.items() if path not in common],
+            removed_files.keys() - common,
             differs,
         )
 
@@ -97,18 +99,18 @@ class Contents:
             of data files whose vectors were removed.
         """
         table = self._table
-        old = index_files(table, before, IndexType.DELETION_VECTORS)
-        new = index_files(table, snapshot, IndexType.DELETION_VECTORS)
+        old_vectors = index_files(table, before, IndexType.DELETION_VECTORS)
+        new_vectors = index_files(table, snapshot, IndexType.DELETION_VECTORS)
         visible = collections.defaultdict[BucketId, set[str]](set)
         for file in added:
             bucket = (file.entry.partition, file.entry.bucket)
             visible[bucket].add(file.entry.file.file_name)
         vectors: dict[str, DeletionFile] = {}
         stale = set[str]()
-        for bucket in old.keys() | new.keys():
-            prior, after = old.get(bucket, ()), new.get(bucket, ())
+        for bucket in old_vectors.keys() | new_vectors.keys():
+            prior, current = old_vectors.get(bucket, ()), new_vectors.get(bucket, ())
             names = visible.get(bucket, set())
-            if prior == after and not names:
+            if prior == current and not names:
                 continue
             was = {
                 meta.data_file_name: meta.cardinality
@@ -116,7 +118,7 @@ class Contents:
                 for meta in index.deletion_vectors or ()
             }
             directory = table.data_path(*bucket, "")
-            for index in after:
+            for index in current:
                 path = index_path(table, *bucket, index)
                 for meta in index.deletion_vectors or ():
                     name, deleted = meta.data_file_name, meta.cardinality
@@ -197,15 +199,17 @@ def _common(entry: ManifestEntry, schema: TableSchema) -> dict[str, Any]:
     }
 
 
-def _statistics(meta: DataFileMeta, schema: TableSchema, written: TableSchema) -> dict[str, Any]:
+def _statistics(
+    meta: DataFileMeta, schema: TableSchema, written_schema: TableSchema
+) -> dict[str, Any]:
     """Null counts and bounds of the columns whose type is still the one that was written."""
     names = meta.value_stats_cols
     if names is None:
-        names = written.field_names if meta.write_cols is None else meta.write_cols
+        names = written_schema.field_names if meta.write_cols is None else meta.write_cols
     stats = meta.value_stats
     if not names or len(stats.null_counts) != len(names):
         return {}
-    fields = [written.field(name) for name in names]
+    fields = [written_schema.field(name) for name in names]
     types = [field.type for field in fields]
     lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
     current = {field.id: field.type for field in schema.fields}

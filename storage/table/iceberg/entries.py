@@ -35,7 +35,7 @@ _FULL_ENTRIES = 1_000
 _CACHED_ENTRIES = 200_000
 
 
-class _Held:
+class _CachedManifest:
     """Entries of a manifest, which never change; live ones by name, too."""
 
     def __init__(self, entries: list[Entry]) -> None:
@@ -46,13 +46,13 @@ class _Held:
         return len(self.entries)
 
 
-_HELD: LruCache[str, _Held] = LruCache(_CACHED_ENTRIES, weigh=len)
+_CACHE: LruCache[str, _CachedManifest] = LruCache(_CACHED_ENTRIES, weigh=len)
 """Entries of manifests by path."""
 
 
 def clear_manifests() -> None:
     """Drop every cached manifest of this process."""
-    _HELD.clear()
+    _CACHE.clear()
 
 
 def entry_name(entry: Entry) -> str:
@@ -72,26 +72,26 @@ class ManifestReader:
     def __init__(self, file_io: FileIO) -> None:
         self._file_io = file_io
 
-    def _held(self, manifest: Manifest) -> _Held:
+    def _cached(self, manifest: Manifest) -> _CachedManifest:
         path = manifest["manifest_path"]
-        cached = _HELD.get(path)
+        cached = _CACHE.get(path)
         if cached is None:
-            cached = _Held(decode(self._file_io.read_bytes(path)))
-            _HELD.put(path, cached)
+            cached = _CachedManifest(decode(self._file_io.read_bytes(path)))
+            _CACHE.put(path, cached)
         return cached
 
     def entries(self, manifest: Manifest) -> list[Entry]:
         """All entries of a manifest."""
-        return self._held(manifest).entries
+        return self._cached(manifest).entries
 
     def live(self, manifest: Manifest) -> dict[str, Entry]:
         """The entries that are not removed, by `entry_name`; not to be changed."""
-        return self._held(manifest).live
+        return self._cached(manifest).live
 
     def find(self, manifests: Sequence[Manifest], names: Iterable[str]) -> Iterator[Entry]:
         """Live entries of some names."""
         names = list(names)
-        lookups = [self._held(manifest).live for manifest in manifests] if names else []
+        lookups = [self._cached(manifest).live for manifest in manifests] if names else []
         for name in names:
             for live in lookups:
                 if name in live:
@@ -139,7 +139,7 @@ class SnapshotManifests:
         self._options = options
         self._snapshot = snapshot
 
-    def added(self, file: dict[str, Any]) -> Entry:
+    def add_entry(self, file: dict[str, Any]) -> Entry:
         """An entry for a new file."""
         if file["content"] == DATA:
             self.counts["added-data-files"] += 1
@@ -156,7 +156,7 @@ class SnapshotManifests:
             "data_file": file,
         }
 
-    def _removed(self, entry: Entry) -> Entry:
+    def _removed_entry(self, entry: Entry) -> Entry:
         file = entry["data_file"]
         if file["content"] == DATA:
             self.counts["deleted-data-files"] += 1
@@ -165,7 +165,7 @@ class SnapshotManifests:
             self.counts["removed-dvs"] += 1
         return {**entry, "status": DELETED, "snapshot_id": self._snapshot.id}
 
-    def without(self, manifests: Iterable[Manifest], removed: set[str]) -> list[Manifest]:
+    def without_files(self, manifests: Iterable[Manifest], removed: set[str]) -> list[Manifest]:
         """The manifests without some files: those that hold one are rewritten."""
         result = []
         for manifest in manifests:
@@ -179,13 +179,13 @@ class SnapshotManifests:
                 result.append(manifest)
                 continue
             entries = [
-                self._removed(entry) if name in removed else _existing(entry)
+                self._removed_entry(entry) if name in removed else _existing(entry)
                 for name, entry in live.items()
             ]
             result += self.write(entries, manifest["content"])
         return result
 
-    def merged(self, manifests: list[Manifest], content: int) -> list[Manifest]:
+    def with_small_merged(self, manifests: list[Manifest], content: int) -> list[Manifest]:
         """The manifests, with small ones of earlier snapshots merged once they are many."""
         small = [
             item
@@ -203,8 +203,8 @@ class SnapshotManifests:
             _existing(entry) for manifest in small for entry in self._reader.live(manifest).values()
         ]
         paths = {manifest["manifest_path"] for manifest in small}
-        rest = [manifest for manifest in manifests if manifest["manifest_path"] not in paths]
-        return [*self.write(entries, content), *rest]
+        large = [manifest for manifest in manifests if manifest["manifest_path"] not in paths]
+        return [*self.write(entries, content), *large]
 
     def write(self, entries: Sequence[Entry], content: int) -> list[Manifest]:
         """Write manifests; returns their records in the manifest list."""
@@ -216,7 +216,7 @@ class SnapshotManifests:
     def _written(self, entries: Sequence[Entry], content: int) -> Manifest:
         data = self._format.encode(entries, content)
         path = self.write_file(data)
-        _HELD.put(path, _Held(list(entries)))
+        _CACHE.put(path, _CachedManifest(list(entries)))
         files, rows = [0, 0, 0], [0, 0, 0]
         oldest = self.sequence
         for entry in entries:

@@ -72,7 +72,7 @@ _LOG = logging.getLogger(__name__)
 _MAIN = "main"
 _HINT = "version-hint.text"
 _VERSION = re.compile(r"v(\d+)\.metadata\.json")
-_OWN = re.compile(
+_OWN_FILE = re.compile(
     r"v\d+\.metadata\.json|[0-9a-f-]{36}-m\d+\.avro|snap-\d+-[0-9a-f-]{36}\.avro"
     r"|dv-[0-9a-f-]+\.puffin|\.(v\d+\.metadata\.json|version-hint\.text)\..+\.tmp"
 )
@@ -96,7 +96,7 @@ _Document = dict[str, Any]
 
 
 @dataclasses.dataclass(slots=True)
-class Written:
+class PublishedFiles:
     """What publications wrote.
 
     Attributes:
@@ -160,7 +160,7 @@ class IcebergTwin:
         self._catalog = catalog_of(table) if follow and table.layout.branch == _MAIN else None
         self._follow = follow
         self.directory = metadata_directory(table)
-        self.written = Written()
+        self.written = PublishedFiles()
 
     def sync(self, *, hidden: Collection[int] = (), added: Snapshot | None = None) -> int:
         """Publish what is missing up to the newest snapshot.
@@ -203,9 +203,9 @@ class IcebergTwin:
     def candidates(self) -> list[FileStatus]:
         """The existing metadata files, except the hint and foreign files."""
         files = self._table.file_io.list(self.directory)
-        return [status for status in files if _OWN.fullmatch(status.name)]
+        return [status for status in files if _OWN_FILE.fullmatch(status.name)]
 
-    def named(self) -> set[str]:
+    def referenced_names(self) -> set[str]:
         """Names of the metadata files of all versions that readers may use.
 
         Those are the newest version, and those before it that it still lists.
@@ -234,38 +234,38 @@ class IcebergTwin:
         head, document = self._head(latest, listing=added is None)
         base = None if document is None else self._common(document, latest)
         if document is None or base is None or head is None:
-            after = self._restarted(latest, document, head)
+            current = self._restart(latest, document, head)
             published = 1
         elif base["snapshot-id"] < latest.id <= head:
             # versions of snapshots that were rolled back occupy the ids
             self._replace(self._refreshed(document, base, latest, hidden), base["snapshot-id"])
             return None
         elif base["snapshot-id"] == latest.id:
-            after = self._refreshed(document, base, latest, hidden)
+            current = self._refreshed(document, base, latest, hidden)
             published = 0
-            if head != latest.id or after != document:
+            if head != latest.id or current != document:
                 if self._table.snapshots.exists(latest.id + 1):
                     return None
-                self._replace(after, latest.id)
+                self._replace(current, latest.id)
         else:
             snapshots = [*self._between(base["snapshot-id"], latest)]
-            after = self._continued(document, base, latest, snapshots, hidden)
+            current = self._continue(document, base, latest, snapshots, hidden)
             published = len(snapshots)
-        if after is None or (hidden and published):
+        if current is None or (hidden and published):
             return None  # the next attempt removes the hidden snapshots from the version
         if self._catalog is not None:
             self._catalog.follow(self._newest)
         if document is not None and self._follow:
-            self._remove_superseded(document, after)
+            self._remove_superseded(document, current)
         return published
 
-    def _restarted(
+    def _restart(
         self, latest: Snapshot, before: _Document | None, head: int | None
     ) -> _Document | None:
         """Publish a version with the newest snapshot alone; None when another writer won."""
         version = _Version(self._empty(before, latest), [])
-        added = self._contents.files(latest)
-        self._write_snapshot(version, latest, None, added, set(), differs=True)
+        files = self._contents.files(latest)
+        self._write_snapshot(version, latest, None, files, set(), differs=True)
         (newest,) = version.document["snapshots"]
         version.document = self._refreshed(version.document, newest, latest, ())
         if head is None or head < latest.id:
@@ -273,7 +273,7 @@ class IcebergTwin:
         self._replace(version.document, latest.id)
         return version.document
 
-    def _continued(
+    def _continue(
         self,
         document: _Document,
         base: _Document,
@@ -329,7 +329,9 @@ class IcebergTwin:
         table = self._table
         if document.get("format-version") != self._version:
             return None
-        for candidate in sorted(_own(document), key=lambda item: -int(item["snapshot-id"])):
+        for candidate in sorted(
+            _main_snapshots(document), key=lambda item: -int(item["snapshot-id"])
+        ):
             if candidate["snapshot-id"] > latest.id:
                 continue
             try:
@@ -371,14 +373,14 @@ class IcebergTwin:
         )
         data = [manifest for manifest in version.manifests if manifest["content"] == DATA]
         deletes = [manifest for manifest in version.manifests if manifest["content"] == DELETES]
-        result = manifests.without(data, removed)
+        result = manifests.without_files(data, removed)
         if added:
             files = [data_file(f, self._table.schema, self._table.schemas.read) for f in added]
-            result += manifests.write([manifests.added(file) for file in files], DATA)
-        result = manifests.merged(result, DATA)
+            result += manifests.write([manifests.add_entry(file) for file in files], DATA)
+        result = manifests.with_small_merged(result, DATA)
         if self._version > 2:
             changes = self._contents.vectors(before, snapshot, added)
-            result += self._marked(version, manifests, result, deletes, removed, changes)
+            result += self._delete_manifests(version, manifests, result, deletes, removed, changes)
         version.manifests = result
         self._add_snapshot(version, snapshot, manifests, differs=differs)
 
@@ -436,7 +438,7 @@ class IcebergTwin:
         main = {"snapshot-id": snapshot.id, "type": "branch"}
         document["refs"] = {**document["refs"], "main": main}
 
-    def _marked(
+    def _delete_manifests(
         self,
         version: _Version,
         manifests: SnapshotManifests,
@@ -458,11 +460,11 @@ class IcebergTwin:
         ]
         files = {entry_name(e): e["data_file"] for e in self._reader.find(data, changed)}
         fresh = {path: newest[path] for path in changed if path in files}
-        result = manifests.without(deletes, stale | removed | fresh.keys())
+        result = manifests.without_files(deletes, stale | removed | fresh.keys())
         if fresh:
             vectors = list(self._vectors(version, manifests, fresh, files))
             result += manifests.write(vectors, DELETES)
-        return manifests.merged(result, DELETES)
+        return manifests.with_small_merged(result, DELETES)
 
     def _vectors(
         self,
@@ -480,13 +482,13 @@ class IcebergTwin:
         self._write(version, path, content)
         for blob in blobs:
             file = vector_file(files[blob.path], blob, path, len(content))
-            yield manifests.added(file)
+            yield manifests.add_entry(file)
 
     def _empty(self, before: _Document | None, latest: Snapshot) -> _Document:
         """A document without snapshots, of the same table as the one before."""
         table = self._table
-        first = table.schemas.read(min(table.schemas.ids()))
-        name = f"{table.layout.branch_root}#{first.time_ms}"
+        first_schema = table.schemas.read(min(table.schemas.ids()))
+        name = f"{table.layout.branch_root}#{first_schema.time_ms}"
         document: _Document = {
             "format-version": self._version,
             "table-uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
@@ -540,7 +542,7 @@ class IcebergTwin:
         tagged = {tag.snapshot.id for tag in tags}
         snapshots = [
             snapshot
-            for snapshot in _own(document)
+            for snapshot in _main_snapshots(document)
             if snapshot["snapshot-id"] <= base["snapshot-id"]
             and (
                 snapshot["snapshot-id"] in tagged
@@ -593,14 +595,18 @@ class IcebergTwin:
             fields = next(
                 item["fields"] for item in doc["schemas"] if item["schema-id"] == head["schema-id"]
             )
-            same = [schema["schema-id"] for schema in schemas if schema["fields"] == fields]
-            if not same:
+            matching_ids = [schema["schema-id"] for schema in schemas if schema["fields"] == fields]
+            if not matching_ids:
                 _LOG.warning(
                     "a branch is not shown to Iceberg readers: the table lacks its columns",
                     extra={"table": table.layout.root, "branch": name},
                 )
                 continue
-            yield name, heads.get(head["manifest-list"]) or _shown(head, name, same[-1], document)
+            yield (
+                name,
+                heads.get(head["manifest-list"])
+                or _branch_snapshot(head, name, matching_ids[-1], document),
+            )
 
     def _manifests(self, snapshot: Mapping[str, Any]) -> list[Manifest]:
         path = snapshot["manifest-list"]
@@ -624,7 +630,7 @@ class IcebergTwin:
 
     def _publish(self, version: _Version, snapshot: Snapshot) -> bool:
         """Create a version; False when another writer won."""
-        document = self._logged(version.document)
+        document = self._with_log(version.document)
         file_io = self._table.file_io
         content = msgspec.json.encode(document)
         if not file_io.put_if_absent(self._path(snapshot.id), content):
@@ -636,18 +642,18 @@ class IcebergTwin:
         self.written.size += len(content)
         return True
 
-    def _logged(self, document: _Document) -> _Document:
+    def _with_log(self, document: _Document) -> _Document:
         """The document with the versions before it in its log."""
         limit = self._table.options.iceberg_previous_versions_max
-        before = document.get("metadata-log", [])
-        last = document["snapshot-log"][-2:-1]
-        if last:
-            path = self._path(last[0]["snapshot-id"])
-            before = [
-                *(entry for entry in before if entry["metadata-file"] != path),
-                {"timestamp-ms": last[0]["timestamp-ms"], "metadata-file": path},
+        entries = document.get("metadata-log", [])
+        previous = document["snapshot-log"][-2:-1]
+        if previous:
+            path = self._path(previous[0]["snapshot-id"])
+            entries = [
+                *(entry for entry in entries if entry["metadata-file"] != path),
+                {"timestamp-ms": previous[0]["timestamp-ms"], "metadata-file": path},
             ]
-        return {**document, "metadata-log": before[len(before) - limit :] if limit else []}
+        return {**document, "metadata-log": entries[len(entries) - limit :] if limit else []}
 
     def _replace(self, document: _Document, version: int) -> None:
         """Replace the snapshots or tags of an existing version.
@@ -669,7 +675,7 @@ class IcebergTwin:
         document = self._read(version)
         if snapshot is None or document is None:
             return snapshot is None
-        return _own(document)[-1]["summary"].get(_MARK) != _mark(snapshot)
+        return _main_snapshots(document)[-1]["summary"].get(_MARK) != _mark(snapshot)
 
     def _point(self, version: int) -> None:
         self._table.file_io.overwrite_bytes(f"{self.directory}/{_HINT}", str(version).encode())
@@ -680,9 +686,13 @@ class IcebergTwin:
         What a snapshot needs and its nearest retained neighbours do not, no other one needs: a
         manifest or a vector that was removed from the table is never added again.
         """
-        snapshots = _own(after)
+        snapshots = _main_snapshots(after)
         lists = {snapshot["manifest-list"] for snapshot in snapshots}
-        expired = [snapshot for snapshot in _own(before) if snapshot["manifest-list"] not in lists]
+        expired = [
+            snapshot
+            for snapshot in _main_snapshots(before)
+            if snapshot["manifest-list"] not in lists
+        ]
         paths = set[str]()
         if expired:
             ids = [snapshot["snapshot-id"] for snapshot in snapshots]
@@ -734,12 +744,14 @@ def _is_branch(snapshot: Mapping[str, Any]) -> bool:
     return _BRANCH in snapshot["summary"]
 
 
-def _own(document: _Document) -> list[_Document]:
+def _main_snapshots(document: _Document) -> list[_Document]:
     """The snapshots of the table itself, without those of its branches."""
     return [snapshot for snapshot in document["snapshots"] if not _is_branch(snapshot)]
 
 
-def _shown(head: _Document, branch: str, schema_id: int, document: _Document) -> _Document:
+def _branch_snapshot(
+    head: _Document, branch: str, schema_id: int, document: _Document
+) -> _Document:
     """The newest snapshot of a branch as a snapshot of the table that has no parent."""
     snapshot = {
         **head,

@@ -42,7 +42,7 @@ from storage.table.retention.reachability import (
 
 _LOG = logging.getLogger(__name__)
 
-_TOGETHER = 64
+_BATCH_SIZE = 64
 """Most documents read at a time."""
 
 
@@ -160,8 +160,8 @@ class ExpiredFiles:
         """Snapshots after `stop` that could have brought files back."""
         later = range(self.stop.id + 1, self.latest + 1)
         for number, snapshot_id in enumerate(later):
-            if number % _TOGETHER == 0:
-                self.table.snapshots.preload(later[number : number + _TOGETHER])
+            if number % _BATCH_SIZE == 0:
+                self.table.snapshots.preload(later[number : number + _BATCH_SIZE])
             try:
                 snapshot = self.table.snapshots.recall(snapshot_id)
             except NotFoundError:
@@ -484,7 +484,7 @@ class _CommitTimes(Mapping[int, int]):
     def __getitem__(self, snapshot_id: int) -> int:
         if snapshot_id >= self._read_until:
             self._read_until = snapshot_id + self._window
-            self._window = min(2 * self._window, _TOGETHER)
+            self._window = min(2 * self._window, _BATCH_SIZE)
             ids = [id_ for id_ in self._ids if snapshot_id <= id_ < self._read_until]
             self._times |= {snapshot.id: snapshot.time_ms for snapshot in self._read(ids)}
         return self._times[snapshot_id]

@@ -43,7 +43,7 @@ _THREADS = 16
 _BUCKET = "bucket-"
 _HINTS = frozenset({"EARLIEST", "LATEST"})
 _DATA_DIRECTORY = "data-file.path-directory"
-_TOGETHER = 64
+_BATCH_SIZE = 64
 """Manifests whose entries are held at a time."""
 
 _DELETED = 1000
@@ -184,7 +184,7 @@ def _exclude_named(table: TableCore, candidates: set[str], on_progress: OrphanPr
                 raise _incomplete(table, snapshot, error) from error
             _exclude_metadata(table, snapshot, candidates, metas, strict=False)
     rest = iter(metas.values())
-    while candidates and (batch := list(itertools.islice(rest, _TOGETHER))):
+    while candidates and (batch := list(itertools.islice(rest, _BATCH_SIZE))):
         on_progress("named", total - len(candidates))
         try:
             _exclude_names(candidates, list_entries(table, batch))

@@ -20,13 +20,13 @@ class HintRepair:
 
     Attributes:
         path: of the hint file.
-        found: its old content; None: it was missing or invalid.
-        right: its new content; None: there is nothing to point at, so it is deleted.
+        recorded: its old content; None: it was missing or invalid.
+        corrected: its new content; None: there is nothing to point at, so it is deleted.
     """
 
     path: str
-    found: int | None
-    right: int | None
+    recorded: int | None
+    corrected: int | None
 
 
 def repair_hints(table: TableCore, *, dry_run: bool = False) -> list[HintRepair]:
@@ -57,19 +57,19 @@ def _repaired(
 ) -> HintRepair | None:
     """Repair a hint that must hold the id at a position of the ascending listing."""
 
-    def wanted() -> int | None:
+    def listed_id() -> int | None:
         ids = listed_ids(table.file_io, *hint_names)
         return ids[position] if ids else None
 
-    first, right = read_hint(table.file_io, hint), wanted()
-    if first == right and not (right is None and table.file_io.exists(hint)):
+    old_id, new_id = read_hint(table.file_io, hint), listed_id()
+    if old_id == new_id and not (new_id is None and table.file_io.exists(hint)):
         return None
     for _ in range(0 if dry_run else _TRIES):
-        if right is None:
+        if new_id is None:
             table.file_io.delete(hint)
         else:
-            table.file_io.overwrite_bytes(hint, str(right).encode())
-        before, right = right, wanted()
-        if right == before:
+            table.file_io.overwrite_bytes(hint, str(new_id).encode())
+        previous, new_id = new_id, listed_id()
+        if new_id == previous:
             break
-    return HintRepair(path=hint, found=first, right=right)
+    return HintRepair(path=hint, recorded=old_id, corrected=new_id)

@@ -356,7 +356,7 @@ class TableScan:
             return live_state(self.table, snapshot).buckets
         partitions: dict[bytes, bool] = {}
 
-        def wanted(partition: bytes, bucket: int, total_buckets: int) -> bool:
+        def is_selected(partition: bytes, bucket: int, total_buckets: int) -> bool:
             if self.buckets is not None and bucket not in self.buckets:
                 return False
             matches = partitions.get(partition)
@@ -367,7 +367,7 @@ class TableScan:
         def keeps(meta: ManifestFileMeta) -> bool:
             return meta.may_hold(self.buckets) and pruning.keeps_manifest(meta)
 
-        return live_buckets(self.table, snapshot, wanted, keeps)
+        return live_buckets(self.table, snapshot, is_selected, keeps)
 
     def _wants(self, bucket: int, entries: Iterable[ManifestEntry], pruning: Pruning) -> bool:
         if self.buckets is not None and bucket not in self.buckets:

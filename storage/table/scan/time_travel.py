@@ -53,7 +53,7 @@ class ScanMode(enum.Enum):
 _DEFAULT = "default"
 _ALIASES = {"full": ScanMode.LATEST_FULL}
 
-_ALLOWED: Mapping[ScanMode, Sequence[str]] = {
+_OPTIONS_OF_MODE: Mapping[ScanMode, Sequence[str]] = {
     ScanMode.FROM_TIMESTAMP: (_TIMESTAMP_MS, _TIMESTAMP),
     ScanMode.FROM_SNAPSHOT: _BY_SNAPSHOT,
     ScanMode.FROM_SNAPSHOT_FULL: (_SNAPSHOT_ID,),
@@ -64,7 +64,7 @@ _ALLOWED: Mapping[ScanMode, Sequence[str]] = {
 """Of these options a mode needs exactly one; other modes allow none of all. In the order in which
 an option decides about the mode where `scan.mode` does not."""
 
-_KEYS = tuple(dict.fromkeys(key for keys in _ALLOWED.values() for key in keys))
+_KEYS = tuple(dict.fromkeys(key for keys in _OPTIONS_OF_MODE.values() for key in keys))
 
 
 def check_streaming(schema: TableSchema, options: TableOptions) -> None:
@@ -102,7 +102,7 @@ def scan_mode_of(options: Mapping[str, str]) -> tuple[ScanMode, str | None]:
     """
     keys = [key for key in _KEYS if options.get(key)]
     mode = _mode_named(option_value(options, "scan.mode"), keys)
-    allowed = _ALLOWED.get(mode, ())
+    allowed = _OPTIONS_OF_MODE.get(mode, ())
     valid = [key for key in keys if key in allowed]
     foreign = [key for key in keys if key not in allowed]
     use = f"when you use {mode.value} for scan.mode"
@@ -133,7 +133,9 @@ def _mode_named(word: str, option_keys: Sequence[str]) -> ScanMode:
         return _ALIASES[word]
     if word == _DEFAULT:
         implied = (
-            mode for mode, keys in _ALLOWED.items() if any(key in option_keys for key in keys)
+            mode
+            for mode, keys in _OPTIONS_OF_MODE.items()
+            if any(key in option_keys for key in keys)
         )
         return next(implied, ScanMode.LATEST_FULL)
     return ScanMode(word)

@@ -327,9 +327,9 @@ class CrossPartitionBuckets:
         return self._index
 
     @property
-    def lost(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Whether files of the index are missing: `bootstrap` again before the next batch."""
-        return self._index.lost
+        return self._index.is_incomplete
 
     def bootstrap(self, snapshot_id: int | None) -> int:
         """Build the index from the keys of a snapshot, and count them; old contents are dropped.

@@ -30,7 +30,7 @@ _MEMORY_ENTRIES = 2_000_000
 _MERGED_ENTRIES = 2_000_000
 """Entries of both runs merged at a time; bounds memory to some 200 MB."""
 
-_FEW = 1 << 18
+_FEW_ROWS = 1 << 18
 """Hashes that are sorted by their first bits; with more, too many of these collide."""
 
 _ENTRY = np.dtype([("high", np.uint64), ("low", np.uint64), ("location", np.int64)])
@@ -111,7 +111,7 @@ class KeyIndex:
         return sum(path.stat().st_size for run in self._runs for path in run.files)
 
     @property
-    def lost(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Whether files of the index were removed; it must be rebuilt then."""
         return not all(path.exists() for run in self._runs for path in run.files)
 
@@ -231,7 +231,7 @@ def _search(
 
 def sorted_order(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
     """Positions ascending by (high, low), equal ones in their order."""
-    order = _order_of_few(high) if len(high) <= _FEW else None
+    order = _order_of_few(high) if len(high) <= _FEW_ROWS else None
     if order is None:
         order = np.argsort(high, kind="stable")
     ordered = high[order]

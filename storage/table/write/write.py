@@ -328,19 +328,19 @@ class _CrossPartitionPlacement(_Placement):
         self._user = commit_user
         self._fresh = fresh  # the commit checks the keys of partitions that stay
         self._buckets = CrossPartitionBuckets(table, directory)
-        self._known: int | None = None
-        self._placed = False
+        self._indexed_id: int | None = None
+        self._has_rows = False
 
     def begin(self, snapshot: Snapshot | None) -> None:
         newest = 0 if snapshot is None else snapshot.id
-        if self._known is None or self._buckets.lost or not self._followed(newest):
+        if self._indexed_id is None or self._buckets.is_incomplete or not self._followed(newest):
             empty = snapshot is None or self._fresh
             self._buckets.bootstrap(None if empty or snapshot is None else snapshot.id)
         self._buckets.end_commit()
-        self._known, self._placed = newest, False
+        self._indexed_id, self._has_rows = newest, False
 
     def place(self, batch: pa.RecordBatch) -> Iterator[_BucketRows]:
-        self._placed = True
+        self._has_rows = True
         yield from self._buckets.assign(batch)
 
     def finish(self) -> Mapping[BucketId, IndexChange]:
@@ -348,16 +348,16 @@ class _CrossPartitionPlacement(_Placement):
         return {}
 
     def close(self) -> None:
-        self._known = None
+        self._indexed_id = None
         self._buckets.close()
 
     def _followed(self, newest: int) -> bool:
         """Whether the index still matches the table."""
         own_commit = False
-        if self._known is None or newest < self._known:
+        if self._indexed_id is None or newest < self._indexed_id:
             return False
         try:
-            for snapshot_id in range(self._known + 1, newest + 1):
+            for snapshot_id in range(self._indexed_id + 1, newest + 1):
                 snapshot = self._table.snapshots.read(snapshot_id)
                 if snapshot.commit_kind is CommitKind.COMPACT:
                     continue
@@ -366,7 +366,7 @@ class _CrossPartitionPlacement(_Placement):
                 own_commit = True
         except NotFoundError:
             return False
-        return own_commit == self._placed
+        return own_commit == self._has_rows
 
 
 class _PostponedPlacement(_Placement):

@@ -19,7 +19,7 @@ from storage.format.types.type_text import parse_type
 from storage.lsm.compaction_policy import CompactUnit
 from storage.lsm.compactor import compact
 from storage.lsm.levels import Levels
-from storage.lsm.lookup.contract import Found
+from storage.lsm.lookup.contract import LookupResult
 from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions import merge_function_for
 from storage.options.options import TableOptions
@@ -89,7 +89,7 @@ class ScanLookup:
         files = tuple({found[n][0].file_name: found[n][0] for n in numbers}.values())
         schema = key_value_schema(self.bucket.context.schema)
         rows = pa.Table.from_batches([found[n][2] for n in numbers], schema).combine_chunks()
-        return Found(
+        return LookupResult(
             keys=np.array(numbers, np.int64),
             rows=rows.to_batches()[0] if values and numbers else None,
             files=files,

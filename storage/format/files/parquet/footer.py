@@ -17,7 +17,7 @@ from typing import Any
 from storage.format.varint import read_varint, read_zigzag, varint, zigzag
 
 _INT96 = 3
-_FIXED = 7
+_FIXED_LENGTH = 7
 _INT96_BYTES = 12
 
 # Field ids of parquet.thrift.
@@ -55,8 +55,8 @@ def bytes_as_int96(footer: bytes) -> bytes:
     changed = []
     for index, element in enumerate(_leaves(file)):
         plain = element.get(_ELEMENT_CONVERTED) is None and element.get(_ELEMENT_LOGICAL) is None
-        fixed = element.get(_ELEMENT_TYPE) == _FIXED
-        if fixed and plain and element.get(_ELEMENT_TYPE_LENGTH) == _INT96_BYTES:
+        is_fixed = element.get(_ELEMENT_TYPE) == _FIXED_LENGTH
+        if is_fixed and plain and element.get(_ELEMENT_TYPE_LENGTH) == _INT96_BYTES:
             element.fields[_ELEMENT_TYPE] = (_I32, _INT96)
             del element.fields[_ELEMENT_TYPE_LENGTH]
             changed.append(index)
@@ -73,10 +73,10 @@ def int96_as_bytes(footer: bytes) -> bytes:
     changed = []
     for index, element in enumerate(_leaves(file)):
         if element.get(_ELEMENT_TYPE) == _INT96:
-            element.fields[_ELEMENT_TYPE] = (_I32, _FIXED)
+            element.fields[_ELEMENT_TYPE] = (_I32, _FIXED_LENGTH)
             element.fields[_ELEMENT_TYPE_LENGTH] = (_I32, _INT96_BYTES)
             changed.append(index)
-    _set_column_types(file, changed, _FIXED)
+    _set_column_types(file, changed, _FIXED_LENGTH)
     return _serialized(file)
 
 

@@ -26,7 +26,7 @@ from storage.format.types.types import DataField
 from storage.io.file_io import FileIO
 from storage.lru import LruCache
 
-_EXPECTED = "a Parquet file"
+_PARQUET_FILE = "a Parquet file"
 _VERIFIED: LruCache[tuple[str, int, int, str], bool] = LruCache(100_000)
 """By path, time of change [ns], size [bytes] and column."""
 
@@ -54,7 +54,7 @@ def readable_in_place(
         CorruptDataError: it is no Parquet file of this size and number of rows.
         FileNotFoundError: there is no such file.
     """
-    with open_data_file(file_io, path, _EXPECTED, file_size) as source:
+    with open_data_file(file_io, path, _PARQUET_FILE, file_size) as source:
         file = pq.ParquetFile(source, pre_buffer=False)
         schema, metadata = file.schema_arrow, file.metadata
     if metadata.num_rows != row_count:
@@ -81,7 +81,7 @@ def readable_in_place(
 
 
 def verify_pages(
-    paths: Sequence[str], columns: Sequence[str], stopped: Callable[[], bool] = lambda: False
+    paths: Sequence[str], columns: Sequence[str], is_stopped: Callable[[], bool] = lambda: False
 ) -> None:
     """Compare the pages of columns with their checksums, as far as files have them.
 
@@ -95,13 +95,13 @@ def verify_pages(
         FileNotFoundError: a file is missing.
     """
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1, "verify") as pool:
-        verify = functools.partial(_verify, columns=frozenset(columns), stopped=stopped)
+        verify = functools.partial(_verify, columns=frozenset(columns), stopped=is_stopped)
         for _ in pool.map(verify, paths):
             pass
 
 
-def _verify(path: str, columns: frozenset[str], stopped: Callable[[], bool]) -> None:
-    with decoding(path, _EXPECTED), pathlib.Path(path).open("rb") as file:
+def _verify(path: str, columns: frozenset[str], is_stopped: Callable[[], bool]) -> None:
+    with decoding(path, _PARQUET_FILE), pathlib.Path(path).open("rb") as file:
         status = os.fstat(file.fileno())
         state = (path, status.st_mtime_ns, status.st_size)
         unverified = {name for name in columns if (*state, name) not in _VERIFIED}
@@ -111,7 +111,7 @@ def _verify(path: str, columns: frozenset[str], stopped: Callable[[], bool]) -> 
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
             for chunk in map(group.column, range(group.num_columns)):
-                if stopped():
+                if is_stopped():
                     return
                 if chunk.path_in_schema.partition(".")[0] in unverified:
                     file.seek(chunk.dictionary_page_offset or chunk.data_page_offset)
@@ -135,7 +135,7 @@ def _verify_chunk(chunk: bytes, path: str) -> None:
 
 def _damaged(path: str, detail: str) -> CorruptDataError:
     return CorruptDataError(
-        "a data file cannot be decoded", detail=detail, path=path, expected=_EXPECTED
+        "a data file cannot be decoded", detail=detail, path=path, expected=_PARQUET_FILE
     )
 
 

@@ -168,12 +168,12 @@ def ranges_of(group: pq.RowGroupMetaData) -> dict[str, ColumnRange]:
     return ranges
 
 
-def _bounds(found: pq.Statistics) -> tuple[Any, Any]:
+def _bounds(statistics: pq.Statistics) -> tuple[Any, Any]:
     """Least and greatest value; None where there are none, or none that Python can hold."""
-    if not found.has_min_max:
+    if not statistics.has_min_max:
         return None, None
     try:
-        return found.min, found.max
+        return statistics.min, statistics.max
     except (OverflowError, ValueError):  # dates and timestamps beyond the years 1 to 9999
         return None, None
 
@@ -293,13 +293,14 @@ class ParquetSink:
 
     def write(self, columns: Sequence[pa.Array]) -> None:
         """See `RowSink`."""
-        stored = [
-            _stored(column, field.type) for column, field in zip(columns, self._schema, strict=True)
+        stored_columns = [
+            _as_stored(column, field.type)
+            for column, field in zip(columns, self._schema, strict=True)
         ]
         try:
             if self._writer is None:
-                self._writer = self._open(stored)
-            table = pa.Table.from_arrays(stored, schema=self._schema)
+                self._writer = self._open(stored_columns)
+            table = pa.Table.from_arrays(stored_columns, schema=self._schema)
             self._writer.write_table(table, row_group_size=table.num_rows)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise InternalError("rows do not fit the file's schema", detail=str(error)) from error
@@ -377,34 +378,34 @@ def _holds_int96(type_: pa.DataType) -> bool:
     return any(leaf == INT96_BYTES for _, leaf in _leaves("", type_))
 
 
-def _stored(column: pa.Array, stored: pa.DataType, *, lenient: bool = False) -> pa.Array:
+def _as_stored(column: pa.Array, storage_type: pa.DataType, *, lenient: bool = False) -> pa.Array:
     """The column as it is handed to the library: nanosecond timestamps as INT96 bytes.
 
     `lenient`: it lies below ROWs that were null, so that nulls prove nothing.
     """
-    if stored == INT96_BYTES and pa.types.is_timestamp(column.type):
+    if storage_type == INT96_BYTES and pa.types.is_timestamp(column.type):
         return to_int96(column)
-    if not pa.types.is_nested(stored):
+    if not pa.types.is_nested(storage_type):
         return column
-    if pa.types.is_list(stored):
-        child = _stored(column.values, stored.value_type, lenient=lenient)
-        return list_like(column, stored, child)
-    if pa.types.is_map(stored):
-        keys = _stored(column.keys, stored.key_type, lenient=lenient)
-        items = _stored(column.items, stored.item_type, lenient=lenient)
-        return map_entries(column, stored, keys, items)
-    fields = [stored.field(i) for i in range(stored.num_fields)]
+    if pa.types.is_list(storage_type):
+        child = _as_stored(column.values, storage_type.value_type, lenient=lenient)
+        return list_like(column, storage_type, child)
+    if pa.types.is_map(storage_type):
+        keys = _as_stored(column.keys, storage_type.key_type, lenient=lenient)
+        items = _as_stored(column.items, storage_type.item_type, lenient=lenient)
+        return map_entries(column, storage_type, keys, items)
+    fields = [storage_type.field(i) for i in range(storage_type.num_fields)]
     children = []
     for i, field in enumerate(fields):
         child = column.field(i)
         cleared = not field.nullable and child.null_count > 0
         if cleared:
-            child = _below(column, child, lenient)
-        children.append(_stored(child, field.type, lenient=lenient or cleared))
+            child = _child_of(column, child, lenient)
+        children.append(_as_stored(child, field.type, lenient=lenient or cleared))
     return struct_like(column, fields, children)
 
 
-def _below(parent: pa.StructArray, child: pa.Array, lenient: bool) -> pa.Array:
+def _child_of(parent: pa.StructArray, child: pa.Array, lenient: bool) -> pa.Array:
     """A required field of a ROW, without the nulls it has where the ROW itself is null."""
     nulls = pc.any(pc.and_(child.is_null(), parent.is_valid()))
     if not lenient and nulls.equals(pa.scalar(True)):
@@ -451,10 +452,10 @@ def read_batches(
             runs = readers(file, source, groups, present, file_io.distant, dictionaries)
             for reader, run in runs:
                 for batch in reader.iter_batches(batch_rows, row_groups=run, columns=present):
-                    chosen = selected(batch, start, selection)
+                    rows = selected(batch, start, selection)
                     start += batch.num_rows
-                    if chosen.num_rows:
-                        yield conform_batch(chosen, columns, path)
+                    if rows.num_rows:
+                        yield conform_batch(rows, columns, path)
 
 
 def small_dictionaries(

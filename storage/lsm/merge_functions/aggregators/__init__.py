@@ -98,7 +98,7 @@ _FUNCTIONS: dict[str, tuple[_Make, _Takes | None, str]] = {
 }
 
 
-_REMOVED = {
+_REMOVED_NAMES = {
     "count": "use `sum` and write 1, or 0 for null: what is stored of `count` are such sums"
 }
 """Functions that a version of Paimon or of Lakeward had, and what to do instead."""
@@ -123,7 +123,7 @@ def aggregator_for(
     if name not in _FUNCTIONS:
         raise InvalidOptionError(
             f"Use unsupported aggregation: {function} or spell aggregate function incorrectly!",
-            hint=_REMOVED.get(function.strip())
+            hint=_REMOVED_NAMES.get(function.strip())
             or "use one of " + ", ".join(sorted(set(_FUNCTIONS) - {"primary-key"})),
             option=f"fields.{field.name}.aggregate-function",
             field=field.name,

@@ -42,7 +42,7 @@ Numbers = range | list[int] | dict[int, int]
 
 LEFT_OUT = -1
 """Code of an element that takes no part."""
-REFUSED = -2
+REFUSED_KEY = -2
 """Code of an element that is an error."""
 REMOVES = -2
 """Rank of an element that removes its key; those of other negative ranks do nothing."""
@@ -65,11 +65,11 @@ class Elements:
         """All elements of a column."""
         offsets = values.offsets.to_numpy()
         first, last = int(offsets[0]), int(offsets[-1])
-        whole = (values.keys, values.items) if pa.types.is_map(values.type) else (values.values,)
+        children = (values.keys, values.items) if pa.types.is_map(values.type) else (values.values,)
         bounds = (offsets - first).tolist()
         valid = valid_mask(values).tolist()
         return Elements(
-            tuple(part.slice(first, last - first) for part in whole),
+            tuple(part.slice(first, last - first) for part in children),
             [
                 range(bounds[row], bounds[row + 1]) if valid[row] else None
                 for row in range(len(valid))
@@ -129,14 +129,14 @@ class ListFold:
         if total is None or value is None:
             return total
         removals = collections.Counter(self.codes[number] for number in numbers_of(value))
-        remaining = []
+        elements_left = []
         for number in self._part(total):
             code = self.codes[number]
             if removals[code] > 0:
                 removals[code] -= not self.all_equal
             else:
-                remaining.append(number)
-        return remaining
+                elements_left.append(number)
+        return elements_left
 
     def _part(self, value: Numbers | None) -> list[int]:
         return [number for number in numbers_of(value) if self.codes[number] != LEFT_OUT]
@@ -158,7 +158,7 @@ class KeyedFold:
     level: bool
     limit: int = MAX_LENGTH
     first_whole: bool = False
-    refused: InvalidRequestError | None = None
+    refusal: InvalidRequestError | None = None
 
     def add(self, total: Numbers | None, value: Numbers | None) -> Numbers | None:
         """See `RowFold`."""
@@ -200,13 +200,13 @@ class KeyedFold:
         return table
 
     def _put(self, table: dict[int, int], code: int, number: int) -> None:
-        old = table.get(code)
-        if old is None or self.ranks[number] > self.ranks[old] - self.level:
+        previous = table.get(code)
+        if previous is None or self.ranks[number] > self.ranks[previous] - self.level:
             table[code] = number
 
     def _pass_over(self, code: int) -> None:
-        if code == REFUSED and self.refused is not None:
-            raise self.refused
+        if code == REFUSED_KEY and self.refusal is not None:
+            raise self.refusal
 
 
 def codes_of(values: pa.Array) -> list[int]:
@@ -215,7 +215,7 @@ def codes_of(values: pa.Array) -> list[int]:
     return codes
 
 
-def paired(parts: Iterable[pa.Array]) -> list[int]:
+def pair_codes(parts: Iterable[pa.Array]) -> list[int]:
     """Codes from 0 of tuples, of which the columns hold the parts."""
     codes: list[int] = _pairs(map(_codes, parts)).tolist()
     return codes
@@ -411,10 +411,10 @@ class _NestedTable(AggregateFunction):
     def _codes(self, rows: pa.Array) -> list[int]:
         """Codes of nested rows, or of their keys."""
         keys = [rows.flatten()[member] for member in self.key]
-        codes = np.array(paired(keys) if keys else codes_of(rows), dtype=np.int64)
+        codes = np.array(pair_codes(keys) if keys else codes_of(rows), dtype=np.int64)
         if self.null_keys != "merge":
             whole = np.logical_and.reduce([valid_mask(key) for key in keys])
-            codes[~whole] = LEFT_OUT if self.null_keys == "ignore" else REFUSED
+            codes[~whole] = LEFT_OUT if self.null_keys == "ignore" else REFUSED_KEY
         codes[~valid_mask(rows)] = LEFT_OUT
         return codes.tolist()
 
@@ -464,7 +464,7 @@ class NestedUpdate(_NestedTable):
         if self.sequence:
             ranks = dense_ranks([rows.flatten()[member] for member in self.sequence]).tolist()
         return elements.folded_by(
-            KeyedFold(codes, ranks, level=True, limit=self.limit, refused=self._null_key())
+            KeyedFold(codes, ranks, level=True, limit=self.limit, refusal=self._null_key())
         )
 
 
@@ -508,7 +508,7 @@ class _PartialRows:
     elements: Elements
     codes: list[int]
     valid: list[list[bool]]
-    refused: InvalidRequestError
+    refusal: InvalidRequestError
 
     def add(self, total: _Merged | None, value: _Merged | None) -> _Merged | None:
         if value is None:
@@ -537,8 +537,8 @@ class _PartialRows:
     def _put(self, table: dict[int, list[int]], value: _Merged | None) -> dict[int, list[int]]:
         for row in self._rows(value):
             code = self.codes[row[0]]
-            if code == REFUSED:
-                raise self.refused
+            if code == REFUSED_KEY:
+                raise self.refusal
             if code == LEFT_OUT:
                 continue
             merged = table.setdefault(code, row)

@@ -21,7 +21,7 @@ from storage.format.types.types import DataField
 from storage.lsm.merge_functions.segments import Op, Overlay, Segments
 
 
-class Refused(ArithmeticError):
+class AggregationRefused(ArithmeticError):
     """A step that has no result; the argument is the reason."""
 
 
@@ -180,7 +180,7 @@ class Aggregator:
                         totals.append(functools.reduce(fold.add, inputs, None))
                     else:
                         totals.append(_total(fold, ops[first : last + 1].tolist(), inputs))
-                except Refused as error:
+                except AggregationRefused as error:
                     raise InvalidRequestError(
                         str(error),
                         hint="give the column a wider type",

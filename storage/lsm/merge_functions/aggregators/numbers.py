@@ -21,7 +21,7 @@ import pyarrow as pa
 from storage.format.types.types import AtomicType, TypeRoot
 from storage.lsm.merge_functions.aggregators.function import (
     AggregateFunction,
-    Refused,
+    AggregationRefused,
     RowFold,
     objects_of,
 )
@@ -42,7 +42,7 @@ _LOW = (1 << 64) - 1
 _COMPACT_DIGITS = 18
 _SIGNS = np.array([1, 1, -1, 1, 0, 0, 0])
 """What the value of a row counts for, by `Op`."""
-_FEW = 48
+_FEW_ROWS = 48
 """Segments for which a round over arrays costs more than to go through them one by one."""
 _NEARLY = 1 - 1e-9
 """Sums of 64-bit floats are right up to this factor."""
@@ -69,7 +69,7 @@ class _Numeric(AggregateFunction):
         if self._root is TypeRoot.DECIMAL:
             return total if -most <= total <= most else None
         if not -most - 1 <= total <= most:
-            raise Refused(f"{INTEGERS[self._root]} overflow: {' '.join(map(str, step))}")
+            raise AggregationRefused(f"{INTEGERS[self._root]} overflow: {' '.join(map(str, step))}")
         return total
 
 
@@ -158,7 +158,7 @@ class Product(_Numeric):
             if not retract:
                 return self._checked(most, total * value, total, "*", value)
             if value == 0:
-                raise Refused("/ by zero")
+                raise AggregationRefused("/ by zero")
             whole = abs(total) // abs(value)
             if (total < 0) != (value < 0):
                 whole = -whole
@@ -224,7 +224,7 @@ def _float_totals(numbers: np.ndarray, segments: Segments) -> np.ndarray:
     with np.errstate(all="ignore"):
         while True:
             groups = groups[ends[groups] - starts[groups] > offset]
-            if len(groups) <= _FEW:
+            if len(groups) <= _FEW_ROWS:
                 break
             totals[groups] += numbers[starts[groups] + offset]
             offset += 1
@@ -319,10 +319,12 @@ def _float_step(total: Any, value: Any, retract: bool) -> Any:
 def _require_exact(number: int, divisor: int) -> None:
     """Check that the quotient has finitely many digits, as Java's exact division asks for."""
     if divisor == 0:
-        raise Refused("Division by zero" if number else "Division undefined")
+        raise AggregationRefused("Division by zero" if number else "Division undefined")
     rest = abs(divisor)
     for prime in (2, 5):
         while rest % prime == 0:
             rest //= prime
     if number % rest:
-        raise Refused("Non-terminating decimal expansion; no exact representable decimal result.")
+        raise AggregationRefused(
+            "Non-terminating decimal expansion; no exact representable decimal result."
+        )

@@ -69,8 +69,8 @@ def test_memory_is_bounded_and_systematic_moves_are_found():
     sketch = KeyTracker()
     for start in range(0, 60_000, 5_000):
         sketch.take(seen(raw(range(start, start + 5_000))))
-        assert len(sketch._seen.places["t"]) <= 2_048
-        assert len(pickle.dumps(sketch._seen)) < 60_000
+        assert len(sketch._samples.places["t"]) <= 2_048
+        assert len(pickle.dumps(sketch._samples)) < 60_000
     found, _ = sketch.take(
         seen(*(raw(range(n, n + 5_000), partition=1) for n in range(0, 60_000, 5_000)))
     )

@@ -399,7 +399,7 @@ def test_a_lock_is_waited_for_and_given_up(catalog):
     token = one.acquire()
     with pytest.raises(CommitConflictError, match="lock-acquire-timeout"):
         two.acquire()
-    with HiveLock("db.other", options, metastore).held():
+    with HiveLock("db.other", options, metastore).hold():
         pass
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(two.acquire)

@@ -121,7 +121,7 @@ def test_waiting_for_a_lock(tmp_path):
     assert clock.monotonic_s() - began == pytest.approx(0.11)
     assert lock.released == ["t3", "t4"]
     never = Counted({"lock-acquire-timeout": "5 s"}, clock, free_from=10**9)
-    with pytest.raises(CommitConflictError, match="could not be acquired"), never.held():
+    with pytest.raises(CommitConflictError, match="could not be acquired"), never.hold():
         raise AssertionError
     assert never.released == []
 
@@ -129,7 +129,7 @@ def test_waiting_for_a_lock(tmp_path):
 def test_a_lock_that_expired_is_not_released(tmp_path):
     clock = ManualClock()
     lock = Counted({"lock-acquire-timeout": "5 s"}, clock, free_from=1)
-    with lock.held():
+    with lock.hold():
         clock.sleep(6)
     assert lock.released == []
 
@@ -138,7 +138,7 @@ def test_locks_travel(tmp_path):
     opened(str(tmp_path)).create_database("db")
     options = {"uri": f"jdbc:sqlite:{tmp_path}/names.db"}
     lock = pickle.loads(pickle.dumps(JdbcLock("a.b.c", options)))
-    with lock.held():
+    with lock.hold():
         assert JdbcLock("a.b.c", options).acquire() is None
         assert JdbcLock("a.b.d", options).acquire() == "a.b.d"
     assert lock.acquire() == "a.b.c"

@@ -13,7 +13,7 @@ def _plan(files, *, output=5, last=5, rewrite_all=False):
         [sorted(pair for run in section for pair in ranges(run.files)) for section in group]
         for group in plan.rewrites
     ]
-    return groups, ranges(plan.upgrades), ranges(plan.kept)
+    return groups, ranges(plan.upgrades), ranges(plan.unchanged)
 
 
 def test_overlapping_files_are_merged():

@@ -52,9 +52,9 @@ def test_rows_older_than_the_age_go(type_text: str, arrow: pa.DataType, per_seco
     seconds = [NOW_S - DAY_S - 1, NOW_S - DAY_S, NOW_S]
     times = pa.array([*(second * per_second for second in seconds), None], pa.int64())
     batch = pa.record_batch({"k": pa.array([1, 2, 3, 4]), "t": times.cast(arrow)})
-    left = expiry(type_text).left(batch, NOW_S * 1000 + 999)
+    left = expiry(type_text).unexpired(batch, NOW_S * 1000 + 999)
     assert left.column("k").to_pylist() == [2, 3, 4]
-    assert expiry(type_text).left(left, NOW_S * 1000) is left
+    assert expiry(type_text).unexpired(left, NOW_S * 1000) is left
 
 
 def test_tables_without_an_age_keep_their_rows() -> None:

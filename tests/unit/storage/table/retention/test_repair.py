@@ -34,7 +34,7 @@ def test_wrong_and_missing_hints_are_written(table):
     told = repair_hints(table, dry_run=True)
     assert hint(layout.latest_hint) == "2"
     assert repair_hints(table) == told
-    assert [(one.found, one.right) for one in told] == [(2, 4), (None, 2)]
+    assert [(one.recorded, one.corrected) for one in told] == [(2, 4), (None, 2)]
     assert (hint(layout.latest_hint), hint(layout.earliest_hint)) == ("4", "2")
     assert repair_hints(table) == []
     assert reopened(table).latest_snapshot().id == 4
@@ -42,7 +42,7 @@ def test_wrong_and_missing_hints_are_written(table):
 
 def test_nonsense_is_a_wrong_hint(table):
     pathlib.Path(table.layout.latest_hint).write_text("four")
-    assert [one.right for one in repair_hints(table)] == [4]
+    assert [one.corrected for one in repair_hints(table)] == [4]
 
 
 def test_a_hint_at_nothing_is_removed(tmp_path):
@@ -50,5 +50,5 @@ def test_a_hint_at_nothing_is_removed(tmp_path):
     latest = pathlib.Path(table.layout.latest_hint)
     latest.parent.mkdir(parents=True)
     latest.write_text("7")
-    assert [(one.found, one.right) for one in repair_hints(table)] == [(7, None)]
+    assert [(one.recorded, one.corrected) for one in repair_hints(table)] == [(7, None)]
     assert not latest.exists()

@@ -243,11 +243,11 @@ def test_a_lost_index_is_built_anew(tmp_path: pathlib.Path) -> None:
     buckets.index._memory_entries = 0
     list(buckets.assign(rows_batch(table, [("+I", 2, 3, 1)])))
     buckets.index.merge_all()
-    assert not buckets.lost
+    assert not buckets.is_incomplete
     shutil.rmtree(tmp_path / "index")
-    assert buckets.lost
+    assert buckets.is_incomplete
     assert buckets.bootstrap(1) == 10
-    assert not buckets.lost
+    assert not buckets.is_incomplete
     buckets.close()
     assert not list((tmp_path / "index").glob("*"))
 

@@ -111,9 +111,9 @@ def test_close_removes_the_files_and_a_lost_directory_is_noticed(tmp_path: pathl
     index.put(hashes_of((1, 1)), places(1))
     index.put(hashes_of((2, 2)), places(2))
     assert directory.is_dir()
-    assert not index.lost
+    assert not index.is_incomplete
     shutil.rmtree(directory)
-    assert index.lost
+    assert index.is_incomplete
     index.close()
     index.close()
     assert not directory.exists()
