@@ -47,28 +47,28 @@ class Served:
             await app(scope, receive, send)
             return
         body = b""
-        more = True
-        while more:
+        has_more = True
+        while has_more:
             message = await receive()
             body += message.get("body", b"")
-            more = message.get("more_body", False)
+            has_more = message.get("more_body", False)
         self.bodies.append(body)
-        sent = []
+        messages = []
 
-        async def again() -> Any:
+        async def repeat_request() -> Any:
             return {"type": "http.request", "body": body, "more_body": False}
 
         async def keep(message: Any) -> None:
-            sent.append(message)
+            messages.append(message)
 
-        await app(scope, again, keep)
+        await app(scope, repeat_request, keep)
         if self.lost:
             self.lost -= 1
-            sent = [
+            messages = [
                 {"type": "http.response.start", "status": 503, "headers": []},
                 {"type": "http.response.body", "body": b"{}"},
             ]
-        for message in sent:
+        for message in messages:
             await send(message)
 
 
@@ -110,11 +110,11 @@ def running(service: CatalogService) -> Iterator[Served]:
 
 @contextlib.contextmanager
 def catalog_service(
-    warehouse: str, options: dict[str, str] | None = None, **more: Any
+    warehouse: str, options: dict[str, str] | None = None, **settings: Any
 ) -> Iterator[Served]:
     """A service in front of a catalog, for which any client needs `TOKEN`."""
     catalog = Catalog.open(warehouse, options)
-    with running(CatalogService(catalog, OneToken(), **more)) as served:
+    with running(CatalogService(catalog, OneToken(), **settings)) as served:
         yield served
 
 

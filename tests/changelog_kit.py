@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the changelog of a small table says, as plain tuples."""
+"""The changelog of a small table as plain tuples."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ _SHORT = {kind.value: kind.short for kind in RowKind}
 
 
 def read_snapshot_changelog(table: TableCore, snapshot_id: int) -> pa.Table:
-    """The changes of one snapshot as a stream gives them: `_VALUE_KIND`, then the columns."""
+    """The changes of one snapshot as a stream emits them: `_VALUE_KIND`, then the columns."""
     snapshot = table.snapshots.read(snapshot_id)
     return TableRead(table, kinds=True).to_table(Follower(table).changes(snapshot))
 
 
 def changes_of(table: FileStoreTable, snapshot_id: int) -> list[tuple[Any, ...]]:
-    """(kind, values…) of the changes that a snapshot tells, in their order."""
+    """(kind, values…) of the changes that a snapshot emits, in their order."""
     names = table.schema.field_names
     rows = read_snapshot_changelog(table, snapshot_id).to_pylist()
     return [(_SHORT[row[VALUE_KIND]], *(row[name] for name in names)) for row in rows]

@@ -99,27 +99,27 @@ def changelog_faults(
     rows = history.take(pa.array(order))
     kinds = _kinds(rows)
     retracts = retractions(kinds)
-    first = np.zeros(len(kinds), dtype=bool)
-    first[starts] = True
-    before = np.arange(len(kinds)) - 1
-    there = ~first & ~np.append(False, retracts[:-1])
-    checked = np.flatnonzero(retracts & there)
-    other = np.zeros(len(kinds), dtype=bool)
-    other[checked] = ~_same(rows, before[checked], checked)
+    is_first = np.zeros(len(kinds), dtype=bool)
+    is_first[starts] = True
+    previous = np.arange(len(kinds)) - 1
+    exists = ~is_first & ~np.append(False, retracts[:-1])
+    checked = np.flatnonzero(retracts & exists)
+    differs = np.zeros(len(kinds), dtype=bool)
+    differs[checked] = ~_equal(rows, previous[checked], checked)
     # -U and +U must be neighbours in the changelog itself
-    paired = ~first & (np.append(-2, order[:-1]) == order - 1)
+    adjoins = ~is_first & (np.append(-2, order[:-1]) == order - 1)
     is_before, is_after = kinds == RowKind.UPDATE_BEFORE, kinds == RowKind.UPDATE_AFTER
-    follows = paired & np.append(False, is_before[:-1])
-    found = {
-        FaultKind.INSERTED_TWICE: ~retracts & there,
-        FaultKind.RETRACTS_NOTHING: retracts & ~there,
-        FaultKind.RETRACTS_OTHER: other,
+    follows = adjoins & np.append(False, is_before[:-1])
+    masks = {
+        FaultKind.INSERTED_TWICE: ~retracts & exists,
+        FaultKind.RETRACTS_NOTHING: retracts & ~exists,
+        FaultKind.RETRACTS_OTHER: differs,
         FaultKind.UPDATE_WITHOUT_BEFORE: is_after & ~follows,
         FaultKind.BEFORE_WITHOUT_UPDATE: is_before & ~np.append((follows & is_after)[1:], False),
     }
     return [
         Fault(kind, int(wrong.sum()), rows.slice(int(np.flatnonzero(wrong)[0]), 1))
-        for kind, wrong in found.items()
+        for kind, wrong in masks.items()
         if wrong.any()
     ]
 
@@ -150,13 +150,13 @@ def _by_key(
     return np.arange(history.num_rows) if order is None else order, groups.starts
 
 
-def _same(
-    rows: pa.RecordBatch, these: npt.NDArray[np.int64], those: npt.NDArray[np.int64]
+def _equal(
+    rows: pa.RecordBatch, left_rows: npt.NDArray[np.int64], right_rows: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    same = np.ones(len(these), dtype=bool)
+    equal = np.ones(len(left_rows), dtype=bool)
     for column in rows.drop_columns([VALUE_KIND]).columns:
-        same &= equal_rows(column.take(pa.array(these)), column.take(pa.array(those)))
-    return same
+        equal &= equal_rows(column.take(pa.array(left_rows)), column.take(pa.array(right_rows)))
+    return equal
 
 
 def _kinds(batch: pa.RecordBatch) -> npt.NDArray[np.int8]:

@@ -31,7 +31,7 @@ _SERVERS = tuple(
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 _MEMORY = pathlib.Path("/dev/shm")
-_ENOUGH = 4 << 30
+_MIN_FREE_BYTES = 4 << 30
 """Bytes that must be free there: a run takes about a tenth of it [B]."""
 
 
@@ -43,9 +43,9 @@ def _work_in_memory() -> None:
     """
     if "TMPDIR" in os.environ or not os.access(_MEMORY, os.W_OK | os.X_OK):
         return
-    found = os.statvfs(_MEMORY)
-    runs_programs = not found.f_flag & os.ST_NOEXEC
-    if runs_programs and found.f_bavail * found.f_frsize > _ENOUGH:
+    file_system = os.statvfs(_MEMORY)
+    runs_programs = not file_system.f_flag & os.ST_NOEXEC
+    if runs_programs and file_system.f_bavail * file_system.f_frsize > _MIN_FREE_BYTES:
         os.environ["TMPDIR"] = str(_MEMORY)
         tempfile.tempdir = None
 

@@ -38,29 +38,29 @@ LINES = {"ingest": 63_200, "storage": 63_700, "changelog": 2_900}
 
 def modules() -> dict[str, Path]:
     """Dotted names of all product modules with their files."""
-    found = {}
+    files = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             if "automatic" in path.parts:
                 continue
             name = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
-            found[name.removesuffix(".__init__")] = path
-    return found
+            files[name.removesuffix(".__init__")] = path
+    return files
 
 
-def imports(known: dict[str, Path]) -> set[tuple[str, str]]:
+def imports(files: dict[str, Path]) -> set[tuple[str, str]]:
     """Pairs (importer, imported) among the product's modules."""
     pairs = set()
-    for name, path in known.items():
+    for name, path in files.items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
-                wanted = [alias.name for alias in node.names]
+                targets = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module:
-                wanted = [f"{node.module}.{alias.name}" for alias in node.names]
+                targets = [f"{node.module}.{alias.name}" for alias in node.names]
             else:
                 continue
-            for target in wanted:
-                while target and target not in known:
+            for target in targets:
+                while target and target not in files:
                     target = target.rpartition(".")[0]
                 if target and target != name:
                     pairs.add((name, target))
@@ -69,15 +69,15 @@ def imports(known: dict[str, Path]) -> set[tuple[str, str]]:
 
 def upward(pairs: set[tuple[str, str]]) -> list[str]:
     """Imports against the layers."""
-    against = []
+    violations = []
     for importer, imported in sorted(pairs):
-        one, other = importer.split("."), imported.split(".")
-        order = LAYERS.get(one[0])
-        if order and one[0] == other[0] and len(one) > 1 and len(other) > 1:
-            ranks = [order.index(part) if part in order else -1 for part in (one[1], other[1])]
+        source, target = importer.split("."), imported.split(".")
+        order = LAYERS.get(source[0])
+        if order and source[0] == target[0] and len(source) > 1 and len(target) > 1:
+            ranks = [order.index(part) if part in order else -1 for part in (source[1], target[1])]
             if -1 not in ranks and ranks[0] < ranks[1]:
-                against.append(f"{importer} -> {imported}")
-    return against
+                violations.append(f"{importer} -> {imported}")
+    return violations
 
 
 def lines(path: Path) -> int:
@@ -85,26 +85,29 @@ def lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
-def folders(known: dict[str, Path]) -> Counter:
+def folders(files: dict[str, Path]) -> Counter:
     """Python files by folder."""
-    return Counter(path.parent.relative_to(ROOT).as_posix() for path in known.values())
+    return Counter(path.parent.relative_to(ROOT).as_posix() for path in files.values())
 
 
 def cpu_seconds(*command: str) -> float:
     """CPU seconds [user + system] of a command and its children."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2)
+    usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round(
+        usage_after.ru_utime + usage_after.ru_stime - usage_before.ru_utime - usage_before.ru_stime,
+        2,
+    )
 
 
 def event_modules() -> list[str]:
     """Modules of `ingest` that run code for one more event of a known table, decode to commit."""
-    seen: set[str] = set()
+    module_names: set[str] = set()
 
     def note(frame, event, _argument):
         if event == "call":
-            seen.add(frame.f_globals.get("__name__", ""))
+            module_names.add(frame.f_globals.get("__name__", ""))
 
     with tempfile.TemporaryDirectory() as directory:
         pipeline = TablePipeline(Path(directory), "", "shop.public.orders")
@@ -116,18 +119,18 @@ def event_modules() -> list[str]:
             pipeline.feed([record])
         sys.setprofile(None)
         threading.setprofile(None)
-    return sorted(name for name in seen if name.startswith("ingest."))
+    return sorted(name for name in module_names if name.startswith("ingest."))
 
 
 def figures() -> dict[str, object]:
     """All figures."""
-    known = modules()
-    pairs = imports(known)
+    files = modules()
+    pairs = imports(files)
     importers = Counter(imported for _, imported in pairs)
     size = Counter()
-    for name, path in known.items():
+    for name, path in files.items():
         size[name.partition(".")[0]] += lines(path)
-    fullest = folders(known).most_common(3)
+    fullest = folders(files).most_common(3)
     tests = list((ROOT / "tests").rglob("*.py"))
     event = event_modules()
     with tempfile.TemporaryDirectory() as warehouse:
@@ -139,7 +142,7 @@ def figures() -> dict[str, object]:
         }
     return {
         "lines": dict(size) | {"product": sum(size.values())},
-        "files": len(known),
+        "files": len(files),
         "fullest folders": dict(fullest),
         "test lines": sum(map(lines, tests)),
         "test files": len(tests),
@@ -147,21 +150,21 @@ def figures() -> dict[str, object]:
         "most imports of a module": max(
             Counter(importer for importer, _ in pairs).items(), key=lambda item: item[1]
         ),
-        "modules with one importer": sum(1 for name in known if importers[name] == 1),
+        "modules with one importer": sum(1 for name in files if importers[name] == 1),
         "modules of ingest for one event": len(event),
-        "lines of those": sum(lines(known[name]) for name in event if name in known),
+        "lines of those": sum(lines(files[name]) for name in event if name in files),
         "CPU seconds": starts,
     }
 
 
-def broken() -> list[str]:
+def violated_limits() -> list[str]:
     """Structural limits that do not hold."""
-    known = modules()
-    pairs = imports(known)
+    files = modules()
+    pairs = imports(files)
     faults = [f"imports upwards: {pair}" for pair in upward(pairs)]
     faults += [
         f"{folder} has {count} Python files, at most {FILES_PER_FOLDER}"
-        for folder, count in sorted(folders(known).items())
+        for folder, count in sorted(folders(files).items())
         if count > FILES_PER_FOLDER
     ]
     faults += [
@@ -170,7 +173,7 @@ def broken() -> list[str]:
         if count > IMPORTS_PER_MODULE
     ]
     for package, limit in LINES.items():
-        count = sum(lines(path) for name, path in known.items() if name.startswith(package))
+        count = sum(lines(path) for name, path in files.items() if name.startswith(package))
         if count > limit:
             faults.append(f"{package} has {count} lines, {limit} were agreed on")
     return faults
@@ -183,14 +186,14 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     if arguments.check:
-        faults = broken()
+        faults = violated_limits()
         print("\n".join(faults) or "structure: all limits hold")
         return 1 if faults else 0
-    found = figures()
+    values = figures()
     if arguments.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(values, indent=2))
         return 0
-    for name, value in found.items():
+    for name, value in values.items():
         print(f"{name:36} {value}")
     return 0
 

@@ -29,10 +29,10 @@ def combined(
     """Leaves under any NOT, AND and OR of up to three; an AND or an OR may be empty."""
     return st.recursive(
         leaf,
-        lambda inner: st.one_of(
-            st.builds(Not, inner),
-            st.builds(And, st.lists(inner, max_size=3).map(tuple)),
-            st.builds(Or, st.lists(inner, max_size=3).map(tuple)),
+        lambda predicates: st.one_of(
+            st.builds(Not, predicates),
+            st.builds(And, st.lists(predicates, max_size=3).map(tuple)),
+            st.builds(Or, st.lists(predicates, max_size=3).map(tuple)),
         ),
         max_leaves=max_leaves,
     )

@@ -19,7 +19,7 @@ def filled(expression: str, rate: str = "5m", **variables: str) -> str:
     """An expression of a dashboard as Prometheus understands it; variables become `.*`."""
     for name, value in {**_PLACEHOLDERS, "$__rate_interval": rate}.items():
         expression = expression.replace(name, value)
-    return re.sub(r"\$\{?(\w+)\}?", lambda found: variables.get(found[1], ".*"), expression)
+    return re.sub(r"\$\{?(\w+)\}?", lambda reference: variables.get(reference[1], ".*"), expression)
 
 
 def row_of(series: str):
@@ -33,41 +33,41 @@ def row_of(series: str):
 def selectors(expression: str) -> list[tuple[str, set[str]]]:
     """Every selector's name and the labels that it asks for."""
     return [
-        (each.name, {one.name for one in each.matchers.matchers})
-        for each in _walk(promql_parser.parse(expression))
-        if isinstance(each, promql_parser.VectorSelector)
+        (selector.name, {matcher.name for matcher in selector.matchers.matchers})
+        for selector in _walk(promql_parser.parse(expression))
+        if isinstance(selector, promql_parser.VectorSelector)
     ]
 
 
 def groupings(expression: str) -> set[str]:
     """All labels that the expression groups or joins by."""
-    found = re.findall(r"\b(?:by|on|without|ignoring|group_left)\s*\(([^)]*)\)", expression)
-    return {label.strip() for labels in found for label in labels.split(",") if label.strip()}
+    clauses = re.findall(r"\b(?:by|on|without|ignoring|group_left)\s*\(([^)]*)\)", expression)
+    return {label.strip() for labels in clauses for label in labels.split(",") if label.strip()}
 
 
 def mistakes(expression: str) -> list[str]:
     """Why an expression cannot be of our metrics: not in the catalogue, or without that label."""
-    found = []
-    allowed = set(SCRAPED)
+    problems = []
+    allowed_labels = set(SCRAPED)
     for name, labels in selectors(expression):
         if not name.startswith(PREFIX):
-            allowed |= labels | {"alertname", "topic", "table", "container"}
+            allowed_labels |= labels | {"alertname", "topic", "table", "container"}
             continue
         row = row_of(name)
         if row is None:
-            found.append(f"{name} is not in the catalogue")
+            problems.append(f"{name} is not in the catalogue")
             continue
-        known = {*row.labels, *SCRAPED} | ({"le"} if name.endswith("_bucket") else set())
-        allowed |= known
-        found += [f"{name} has no label {label}" for label in sorted(labels - known)]
-    unknown = groupings(expression) - allowed
-    return found + [f"nothing has the label {label}" for label in sorted(unknown)]
+        own_labels = {*row.labels, *SCRAPED} | ({"le"} if name.endswith("_bucket") else set())
+        allowed_labels |= own_labels
+        problems += [f"{name} has no label {label}" for label in sorted(labels - own_labels)]
+    extra_labels = groupings(expression) - allowed_labels
+    return problems + [f"nothing has the label {label}" for label in sorted(extra_labels)]
 
 
 def _walk(node: object) -> Iterator[object]:
     yield node
     for name in ("lhs", "rhs", "expr", "param", "vector_selector", "args"):
-        below = getattr(node, name, None)
-        for each in below if isinstance(below, list) else [below]:
-            if each is not None:
-                yield from _walk(each)
+        children = getattr(node, name, None)
+        for child in children if isinstance(children, list) else [children]:
+            if child is not None:
+                yield from _walk(child)

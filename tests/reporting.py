@@ -62,6 +62,6 @@ def print_summary(reports: Iterable[CaseReport]) -> int:
     for report in by_status["failed"]:
         for failure in report.failures:
             print(f"FAIL {report.name}: {_short(failure)}")
-    counts = {status: len(found) for status, found in by_status.items()}
+    counts = {status: len(group) for status, group in by_status.items()}
     print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
     return 1 if by_status["failed"] else 0

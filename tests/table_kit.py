@@ -40,7 +40,7 @@ def make_table(
     clock: ManualClock | None = None,
     seed: int = 0,
 ) -> FileStoreTable:
-    """A new table `db.t` with one bucket unless told otherwise."""
+    """A new table `db.t`, with one bucket by default."""
     catalog = FileSystemCatalog(
         str(warehouse),
         file_io=file_io or LocalFileIO(durable=False),
@@ -69,8 +69,8 @@ def reopened(
     )
 
 
-def bucket_context(root: pathlib.Path, schema: TableSchema, **others: Any) -> BucketContext:
-    """The only bucket of a table of which there is nothing but this; `others` replace ports."""
+def bucket_context(root: pathlib.Path, schema: TableSchema, **replacements: Any) -> BucketContext:
+    """The only bucket of a table, without the table; `replacements` are of its ports."""
     ports: dict[str, Any] = {
         "file_io": LocalFileIO(durable=False),
         "clock": ManualClock(),
@@ -84,7 +84,7 @@ def bucket_context(root: pathlib.Path, schema: TableSchema, **others: Any) -> Bu
         partition_path="",
         bucket=0,
         schemas={schema.id: schema}.__getitem__,
-        **(ports | others),
+        **(ports | replacements),
     )
 
 
@@ -129,7 +129,7 @@ def write(
     full: bool = False,
     stream: bool = False,
 ) -> CommitResult:
-    """Write and commit; as a commit of a stream if wanted."""
+    """Write and commit; with `stream` as a commit of a stream."""
     period = identifier if stream else None
     messages = prepared(table, *batches, compaction=compaction, full=full, identifier=period)
     return table.new_commit(user).commit(messages, identifier)
@@ -137,8 +137,8 @@ def write(
 
 def rows_of(table: FileStoreTable, **arguments: Any) -> list[tuple[Any, ...]]:
     """Rows as tuples, sorted by their text."""
-    found = table.to_arrow(**arguments)
-    return sorted((tuple(row.values()) for row in found.to_pylist()), key=repr)
+    rows = table.to_arrow(**arguments)
+    return sorted((tuple(row.values()) for row in rows.to_pylist()), key=repr)
 
 
 def data_files(table: FileStoreTable) -> set[str]:
@@ -160,7 +160,7 @@ def index_files_on_disk(table: FileStoreTable) -> set[str]:
 def index_files_named(table: FileStoreTable) -> set[str]:
     """Names of the table index files that the snapshots on disk name."""
     snapshots = map(table.snapshots.read, table.snapshots.ids())
-    return {e.file.file_name for one in snapshots for e in index_entries(table, one)}
+    return {e.file.file_name for snapshot in snapshots for e in index_entries(table, snapshot)}
 
 
 def named_files(table: FileStoreTable) -> tuple[set[str], set[str]]:

@@ -18,7 +18,7 @@ from ingest.errors import blames_record
 from ingest.schema.new_tables import decided, log_notes
 from ingest.schema.own_tables import CHANGES_OPTION, with_note
 from ingest.schema.schema_modes import AnswerBook, Answers, AppliedChanges, Outcome, stop_error
-from ingest.schema.schema_sync import Decision, NewTable, Refused
+from ingest.schema.schema_sync import Decision, NewTable, Refusal
 from ingest.schema.statements import Statements
 from ingest.source.position.ordered_tables import EPOCHS_OPTION, added_epochs
 from ingest.state.table_faults import TABLE_FAULTS, reason_of
@@ -129,14 +129,14 @@ class SchemaApplier:
         try:
             return self._decide(name, deltas, ddl, now_ms)
         except InvalidRequestError as error:
-            return Decision(Refused(str(error)), (str(error),))
+            return Decision(Refusal(str(error)), (str(error),))
         except (CorruptDataError, NotFoundError) as error:
             return Decision((), parked=reason_of(error))
         except Exception as error:
             if not blames_record(error):
                 raise
             _LOG.exception("unexpected error in a schema change", extra={"table": name})
-            return Decision(Refused(reason_text(error)), (reason_text(error),))
+            return Decision(Refusal(reason_text(error)), (reason_text(error),))
 
     def _decide(
         self, name: str, deltas: Sequence[SchemaDelta], ddl: Sequence[TableDdl], now_ms: int
@@ -146,7 +146,7 @@ class SchemaApplier:
 
     def _apply(self, name: str, decision: Decision, batch: int) -> tuple[Decision, tuple[str, ...]]:
         """Apply a decision; (the resulting decision, the changes applied)."""
-        if isinstance(decision.action, Refused):
+        if isinstance(decision.action, Refusal):
             _LOG.warning(
                 "schema change refused", extra={"table": name, "reason": decision.action.reason}
             )
@@ -173,7 +173,7 @@ class SchemaApplier:
             self._tables.create(name, dataclasses.replace(schema, options=options))
             log_notes(name, decision)
             return ("create table",)
-        if isinstance(decision.action, Refused) or not decision.action:
+        if isinstance(decision.action, Refusal) or not decision.action:
             return ()
         changes = [*decision.action]
         if verdicts:
