@@ -40,7 +40,7 @@ class Beginning:
     Attributes:
         next_id: the first snapshot whose changes are read.
         state: the state that is read whole before that; None: none is.
-        files_since_ms: only files of it made at or after this time [epoch ms]; None: all.
+        files_since_ms: only files of it created at or after this time [epoch ms]; None: all.
     """
 
     next_id: int
@@ -157,7 +157,7 @@ def _from_time(table: TableCore, time_ms: int) -> Beginning | None:
 
 
 def _from_creation(table: TableCore, time_ms: int) -> Beginning | None:
-    """With the first snapshot since a time; where it has expired, with the files made since."""
+    """With the first snapshot since a time; where it has expired, with the files created since."""
     first, earliest = first_since(table, time_ms), earliest_id(table)
     newest = table.latest_snapshot()
     if newest is None or first is None or earliest is None:

@@ -35,11 +35,11 @@ class Value:
 
     Attributes:
         path: names from the top.
-        default: what stands there.
-        section: heading that it stands under.
+        default: the value there.
+        section: heading above it.
         doc: its description; empty for maps that only hold others.
         extra: what its schema has beside the type.
-        is_open: whether anything may stand below it.
+        is_open: whether anything is allowed below it.
     """
 
     path: tuple[str, ...]

@@ -174,7 +174,7 @@ def alter(arguments: Arguments) -> int:
 def set_option(arguments: Arguments) -> int:
     """Set or reset options of a table.
 
-    Options that are fixed when a table is made are refused. The options are listed in
+    Options that are fixed when a table is created are refused. The options are listed in
     docs/reference/table-options.md.
     """
     changes: list[SchemaChange] = [SetOption(key, value) for key, value in arguments.options]

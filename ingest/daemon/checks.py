@@ -190,7 +190,7 @@ def _writable(directory: Path, ids: IdSource) -> str:
     finally:
         with contextlib.suppress(OSError):
             probe.unlink(missing_ok=True)
-    missing = "" if existing == directory else " (will be made)"
+    missing = "" if existing == directory else " (will be created)"
     return f"{directory} can be written{missing}"
 
 

@@ -107,8 +107,8 @@ _STACK = "-Xss16m"
 """stop() during a running action overflows the default stack (SPARK.md §9)."""
 
 _SMALL_HEAP = "-XX:InitialHeapSize=96m -XX:MaxNewSize=64m"
-"""Rows bypass the heap (docs/adr/ingest/0039), and other objects die young; a heap with an initial
-size by the machine's memory would be touched from end to end nevertheless."""
+"""Rows bypass the heap (docs/adr/ingest/0039), and other objects are short-lived. A heap with
+an initial size by the machine's memory would be touched completely nevertheless."""
 
 JAVA_DEFAULTS = f"{_STACK} -XX:+UseParallelGC -XX:TieredStopAtLevel=1 {_SMALL_HEAP}"
 """Options of the driver's JVM, if the settings have none."""

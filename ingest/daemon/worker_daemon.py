@@ -55,7 +55,7 @@ def keep_memory() -> None:
     """Let allocators keep what is freed, within bounds, for as long as the process lives.
 
     Every batch needs about the same memory again. When it was given back, the kernel clears each
-    page anew: up to a quarter of the CPU of merging and writing. Arrow takes from the C library,
+    page again: up to a quarter of the CPU of merging and writing. Arrow takes from the C library,
     too, so that what numpy freed serves Arrow and the other way round; it reads the variable when
     it is loaded. A C library without `mallopt` does as it pleases.
     """

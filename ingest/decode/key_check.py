@@ -68,7 +68,7 @@ class KeyMoves:
         if before >= 0 and self._raw.values[before] is None:
             before -= 1  # the tombstone of the delete
         if before < 0 or self._raw.values[before] is None or not self._is_delete(before):
-            raise _unknown("the delete of the old key does not stand right before")
+            raise _unknown("the delete of the old key is not the record right before")
         if self._header(before, _NEW) != _parsed(self._json_key(at)):
             raise _unknown("the delete before it is of another change")
         key = key_tokens(self._json_key(before))

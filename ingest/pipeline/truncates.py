@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a TRUNCATE of the source does to a table: `source.on.truncate`.
 
-A truncate event stands at one offset of one partition. With `apply` the table loses everything that
+A truncate event has one offset of one partition. With `apply` the table loses everything that
 came before it: rows of the batch with smaller offsets are left out, and the rows that the table
 held are deleted one by one through the ordinary writers, so that every changelog producer
 and every index learns of them. The source task that reads the event sends these deletes

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of one table, combined for `schema_sync` and checked for a new table.
 
-Decided on the driver, before a table is made: a batch that is done again finds the table as it was
-made the first time, whatever the answer would be now.
+Decided on the driver, before a table is created: a repeated batch finds the table as it was
+created by the first attempt, whatever the decision would be now.
 """
 
 import logging

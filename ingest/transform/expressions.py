@@ -210,4 +210,4 @@ class _Binder:
 
 
 def _quote_hint(name: str) -> str:
-    return f"string literals stand in single quotes: '{name}'"
+    return f"string literals are written in single quotes: '{name}'"

@@ -519,7 +519,7 @@ def _warnings(planned: PlannedRule, table: TableSchema, engine: str) -> list[str
     if columns and columns != table.partition_keys:
         warnings.append(
             f"the table is partitioned by ({', '.join(table.partition_keys)}), "
-            f"not by ({', '.join(columns)}); partitions are chosen when a table is made"
+            f"not by ({', '.join(columns)}); partitions are chosen when a table is created"
         )
     computed = [column for column in planned.computed if column not in table.field_names]
     if computed:

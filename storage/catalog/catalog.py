@@ -62,7 +62,7 @@ DEFAULT_DATABASE = "default"
 """The database of statements without USE; created with its first table."""
 
 PATH = "path"
-"""Option of a table that lies outside of the warehouse."""
+"""Option of a table outside of the warehouse."""
 
 BRANCH_MARK = "$branch_"
 """Separates a table's name from that of a branch."""
@@ -213,7 +213,7 @@ class Catalog(abc.ABC):
         """A database with its properties.
 
         Raises:
-            NotFoundError: there is none of this name.
+            NotFoundError: there is nothing of this name.
         """
 
     def alter_database(
@@ -222,7 +222,7 @@ class Catalog(abc.ABC):
         """Set properties of a database, or remove them (None).
 
         Raises:
-            NotFoundError: there is none of this name.
+            NotFoundError: there is nothing of this name.
             UnsupportedFeatureError: the catalog keeps no properties, or a property is fixed.
         """
         if not _may_miss(lambda: self.database(name), ignore_if_missing):
@@ -242,7 +242,7 @@ class Catalog(abc.ABC):
             cascade: remove its tables and views, too; else it must be empty.
 
         Raises:
-            NotFoundError: there is none of this name.
+            NotFoundError: there is nothing of this name.
             InvalidRequestError: it is not empty; nothing was removed.
         """
         if _may_miss(lambda: self.database(name), ignore_if_missing):
@@ -425,7 +425,7 @@ class Catalog(abc.ABC):
         Raises:
             NotFoundError: there is no such table, or no such database.
             InvalidRequestError: the new name is taken or not allowed.
-            UnsupportedFeatureError: the table lies in an object store, which cannot move it.
+            UnsupportedFeatureError: the table is in an object store, which cannot move it.
             StorageUnavailableError: the Iceberg catalog of the table does not answer.
         """
         new_path = self.table_path(new)

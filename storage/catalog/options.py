@@ -115,7 +115,7 @@ def milliseconds(options: Mapping[str, str], key: str, default: str) -> int:
     """An option that is a duration [ms].
 
     Raises:
-        InvalidOptionError: it is none.
+        InvalidOptionError: it is not valid.
     """
     text = options.get(key, default)
     try:

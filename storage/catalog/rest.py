@@ -2,7 +2,7 @@
 """The REST catalog: a server keeps databases, tables and views, and publishes every commit.
 
 Source: Paimon's REST protocol (`RESTApi`, `RESTCatalog`), version 1, with a bearer token. The
-server says where a table lies, changes its schema, and publishes its snapshots; data files,
+server says the location of a table, changes its schema, and publishes its snapshots; data files,
 manifests, and what was published are read and written by the client, in the table's directory.
 
 Features of the protocol that this client does not support are refused by name:

@@ -30,7 +30,7 @@ class CompactionPolicy:
         offpeak_end: hour at which off-peak is over, -1 = off [local hour].
         offpeak_ratio: added to `size_ratio` off-peak [percent].
         force_level_0: compact all level-0 files at every chance.
-        deletion_vectors: what lies below the output is marked as deleted, so that retractions
+        deletion_vectors: what is below the output is marked as deleted, so that retractions
             need never be written.
     """
 

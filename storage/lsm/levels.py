@@ -144,7 +144,7 @@ def _run(level: int, files: list[DataFileMeta] | None, key_of: KeyOf) -> SortedR
         if key_of(left.max_key) >= key_of(right.min_key):
             raise CorruptDataError(
                 "the key ranges of two files of one level overlap",
-                hint="compact the bucket with the writer that made them",
+                hint="compact the bucket with the writer that wrote them",
                 level=level,
                 left=left.file_name,
                 right=right.file_name,

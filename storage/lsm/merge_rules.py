@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the options about merging and changelogs may ask for, checked before a table is made.
+"""What the options about merging and changelogs may ask for, checked before a table is created.
 
 Source: SEMANTICS.md §A.2, §A.6, §B, §C.1, §C.2, §D.7. The wording of the messages is Paimon's.
 """

@@ -51,8 +51,8 @@ class MergeTreeWriter:
        `CommitMessage`. From then on the committer owns those files. Of a table that looks up, it
        also compacts level 0, so that the changelog and the deletion vectors of what was written
        are in the same commit (`commit_cadence` says when).
-    4. Only if that message was committed whole may the writer go on with 2. If the commit failed,
-       or its compaction was dropped, make a new writer from the newest snapshot.
+    4. Only if that message was committed completely may the writer continue with 2. If the commit
+       failed, or its compaction was dropped, create a new writer from the newest snapshot.
     5. `close` at the end. Files that were never handed over are removed.
 
     After an exception only `close` is allowed.
@@ -153,7 +153,7 @@ class MergeTreeWriter:
         """Flush, then compact; also for a writer that does not compact by itself.
 
         Args:
-            full: merge everything into the last level, and write anew the files there that lost
+            full: merge everything into the last level, and rewrite the files there that lost
                 rows; otherwise only what is due, to which level 0 of a table that looks up
                 always belongs.
 

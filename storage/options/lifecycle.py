@@ -26,7 +26,7 @@ class LifecycleOptions:
         "tag.automatic-creation",
         choice("none", "process-time", "watermark", "batch"),
         "none",
-        "Tags made after commits: one a period, by commit time or watermark, or one a batch.",
+        "Tags created after commits: one a period, by commit time or watermark, or one a batch.",
     )
     tag_creation_period: str = option(
         "tag.creation-period",
@@ -45,7 +45,7 @@ class LifecycleOptions:
         "tag.creation-delay",
         duration_ms,
         "0",
-        "An automatic tag is made no earlier than this after its period has ended.",
+        "An automatic tag is created no earlier than this after its period has ended.",
         "ms",
     )
     tag_period_formatter: str = option(

@@ -233,7 +233,7 @@ class WritingOptions:
         "index-file-in-data-file-dir",
         boolean,
         "false",
-        "Table index files lie beside the data files of their bucket, not in `index`.",
+        "Table index files are stored beside the data files of their bucket, not in `index`.",
         mutable=False,
     )
 

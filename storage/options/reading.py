@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of reads: where reads begin, what they show, and how streaming ones go on.
+"""Options of reads: where reads begin, what they show, and how streaming ones continue.
 
 Source: SEMANTICS.md §C.8, §C.9, §F.12.
 """
@@ -62,7 +62,7 @@ class StartingOptions:
             "scan.file-creation-time-millis",
             integer,
             None,
-            "Read only files made at or after this time.",
+            "Read only files created at or after this time.",
             "ms",
         ),
         row(
@@ -70,7 +70,7 @@ class StartingOptions:
             integer,
             None,
             "Begin with the first snapshot committed at or after this time; where it has expired, "
-            "read only files made since.",
+            "read only files created since.",
             "ms",
         ),
         row(
@@ -105,7 +105,7 @@ class StreamingOptions:
         "consumer.mode",
         choice("exactly-once", "at-least-once"),
         "exactly-once",
-        "Whether readers of one consumer go on together, or the slowest one counts.",
+        "Whether readers of one consumer advance together, or the slowest one counts.",
     )
     consumer_ignore_progress: bool = option(
         "consumer.ignore-progress",

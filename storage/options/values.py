@@ -38,7 +38,7 @@ def memory_size(value: str) -> int:
     """Bytes of a size such as `128 mb`, `64kb`, `1 g` or a bare number of bytes [bytes].
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: it is not valid.
     """
     return _quantity(value, _SIZE_UNITS, "a size such as `128 mb`")
 
@@ -47,7 +47,7 @@ def duration_ms(value: str) -> int:
     """Milliseconds of a duration such as `1 h`, `30 min`, `10s` or a bare number [ms].
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: it is not valid.
     """
     return _quantity(value, _NANOSECONDS, "a duration such as `10 min`") // 1_000_000
 
@@ -64,7 +64,7 @@ def integer(value: str) -> int:
     """A whole number.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not valid.
     """
     try:
         return int(value.strip())
@@ -76,7 +76,7 @@ def decimal_number(value: str) -> float:
     """A number with a fraction.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not valid.
     """
     try:
         return float(value.strip())

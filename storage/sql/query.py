@@ -127,7 +127,7 @@ def instant_ms(session: "SqlSession", node: exp.Expr) -> int:
     """An instant that a literal or an expression names [epoch ms], in the session's zone.
 
     Raises:
-        SqlError: it is none.
+        SqlError: it is not valid.
     """
     instant = exp.cast(node.copy(), "TIMESTAMPTZ")
     value = constant(session, exp.Anonymous(this="epoch_ms", expressions=[instant]))
@@ -410,7 +410,7 @@ def _refuse_leftovers(tree: exp.Query, plan: Plan) -> None:
 
 
 def _refuse_functions(tree: exp.Query) -> None:
-    """Only names of tables, queries and arrays may stand in FROM."""
+    """Only names of tables, queries and arrays are allowed in FROM."""
     for table in tree.find_all(exp.Table):
         if isinstance(table.this, (exp.Identifier, _TABLE_FUNCTIONS)):
             continue

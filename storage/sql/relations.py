@@ -186,7 +186,7 @@ def is_view(relation: Any) -> bool:
 
 
 def columns_of(relation: Any) -> pa.Schema | None:
-    """Columns of a relation, without reading it; None: only its rows tell."""
+    """Columns of a relation, without reading it; None: only its rows show them."""
     match relation:
         case pa.Table():
             return relation.schema

@@ -92,7 +92,7 @@ def _copy_metadata(table: TableCore, name: str, tag: str | None, snapshot_id: in
     if snapshot_id is not None and not table.snapshots.exists(snapshot_id):
         drop_branch(table, name)
         raise NotFoundError(
-            "the snapshot expired while the branch was being made",
+            "the snapshot expired while the branch was being created",
             hint="start from a newer one, or from a tag",
             snapshot=snapshot_id,
             table=table.layout.root,

@@ -394,7 +394,7 @@ def _check_dynamic(options: Mapping[str, str | None], schema: TableSchema) -> No
             continue
         raise InvalidOptionError(
             f"Change '{key}' is not supported yet.",
-            hint="it is fixed when the table is made",
+            hint="it is fixed when the table is created",
             value=value,
             table_value=schema.options.get(key),
         )

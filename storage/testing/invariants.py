@@ -60,7 +60,7 @@ def violations(table: TableCore, *, rows: bool = False) -> Iterator[str]:
     * files of one level above 0 do not overlap; sequence numbers and counts of a file are sane;
     * every referenced data file exists, with the recorded size;
     * so does every index file; a bucket has one hash index, deletion vectors are of live files,
-      lie inside of their index file one behind the other, and each file has one at most;
+      are inside of their index file one after the other, and each file has one at most;
     * files that readers of the long-lived changelogs from EARLIEST on need exist;
     * so do those that tags and other branches reference;
     * with `rows`: deletion vectors mark as many rows as recorded, and only such as their files

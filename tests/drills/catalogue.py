@@ -88,7 +88,7 @@ _ROWS: tuple[Drill, ...] = (
         alerts=("LakewardSourcePollFailing",),
     ),
     Drill(
-        name="broker_is_away_for_a_minute",
+        name="broker_is_down_for_a_minute",
         fault="the only broker is killed in the middle of a batch and is down for 60 s",
         outcome="the batch is retried; the process keeps running; all records are read when the "
         "broker is back",
@@ -96,7 +96,7 @@ _ROWS: tuple[Drill, ...] = (
         alerts=("LakewardSourcePollFailing", "LakewardNoCommit"),
     ),
     Drill(
-        name="topic_is_created_anew",
+        name="topic_is_recreated",
         fault="a topic is deleted and created again, with fewer records than were read before",
         outcome="stops with exit code 65 until skipping is allowed "
         "(`source.fail.on.data.loss: false`); then the new topic is read from its beginning",
@@ -106,7 +106,7 @@ _ROWS: tuple[Drill, ...] = (
         **_ENDS,
     ),
     Drill(
-        name="topic_is_created_anew_and_grows_past_the_old_one",
+        name="topic_is_recreated_and_grows_past_the_old_one",
         fault="a topic is deleted and created again while the daemon is down, and has more records "
         "by "
         "the time of the next start",

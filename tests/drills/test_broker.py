@@ -15,7 +15,7 @@ OUTAGE_S = 60.0
 WRITES_ONLY = Mix(insert=0.4, update=0.6, delete=0.0, key_change=0.0)
 
 
-def topic_is_made_anew(on, broker):
+def recreate_topic(on, broker):
     topic = on.topics[2]
     on.topics_go([topic])
     recreate_topics(broker.address, [topic], 2)
@@ -43,7 +43,7 @@ def test_broker_restarts(stage, broker):
     on.finish()
 
 
-def test_broker_is_away_for_a_minute(stage, broker):
+def test_broker_is_down_for_a_minute(stage, broker):
     on = stage(pipeline={"trigger": {"interval": "500ms", "max.records": 20_000}})
     on.produce(1_000, snapshot=300)
     on.start()
@@ -62,14 +62,14 @@ def test_broker_is_away_for_a_minute(stage, broker):
     on.finish()
 
 
-def test_topic_is_created_anew(stage, broker):
+def test_topic_is_recreated(stage, broker):
     """The new one is shorter than what was read of the old one."""
     on = stage()
     on.produce(4_000, snapshot=300)
     on.start()
     on.caught_up()
     with on.fault():
-        topic_is_made_anew(on, broker)
+        recreate_topic(on, broker)
         on.produce(200)
         assert on.ended() == ExitCode.DATA
     may_skip(on)
@@ -79,7 +79,7 @@ def test_topic_is_created_anew(stage, broker):
     on.finish()
 
 
-def test_topic_is_created_anew_and_grows_past_the_old_one(stage, broker):
+def test_topic_is_recreated_and_grows_past_the_old_one(stage, broker):
     """Offsets alone do not show it: the new log has the offset at which the old one was left."""
     on = stage()
     on.produce(1_000, snapshot=100)
@@ -87,7 +87,7 @@ def test_topic_is_created_anew_and_grows_past_the_old_one(stage, broker):
     on.caught_up()
     on.terminate()
     with on.fault():
-        topic_is_made_anew(on, broker)
+        recreate_topic(on, broker)
         on.produce(6_000)
         on.start()
         assert on.ended() == ExitCode.DATA

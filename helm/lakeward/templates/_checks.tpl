@@ -42,7 +42,7 @@
 {{- range $key := list "source.properties" "sink.options" "source.schema.registry" -}}
 {{- $text := include "lakeward.setting" (dict "map" $config "key" $key) -}}
 {{- with regexFind "\"[^\"]*(password|secret-key|session-token|basic\\.auth|bearer\\.token)\":\"[^$\"][^\"]*\"" $text -}}
-{{- fail (printf "`config` has a secret in `%s` (%s) that would stand in a ConfigMap: put it into a Secret, mount it with `extraSecretMounts` and name the file as ${file:/run/secrets/lakeward/NAME/KEY}" $key (regexFind "[^\"]+" .)) -}}
+{{- fail (printf "`config` has a secret in `%s` (%s) that would be stored in a ConfigMap: put it into a Secret, mount it with `extraSecretMounts` and name the file as ${file:/run/secrets/lakeward/NAME/KEY}" $key (regexFind "[^\"]+" .)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -36,7 +36,7 @@ class Codes:
     Attributes:
         positive: these mean infinity.
         negative: these mean -infinity.
-        low: no code lies above this and below `high`.
+        low: no code is above this and below `high`.
         high: see `low`.
     """
 

@@ -125,7 +125,7 @@ def string_of(token: bytes, expected: str) -> str:
     """The text of a JSON string.
 
     Raises:
-        ValueRefusedError: it is none.
+        ValueRefusedError: it is not valid.
     """
     if token[:1] != b'"':
         raise refusal(expected)
@@ -136,7 +136,7 @@ def integer_of(token: bytes, expected: str = "an integer") -> int:
     """The number of a JSON integer.
 
     Raises:
-        ValueRefusedError: it is none.
+        ValueRefusedError: it is not valid.
     """
     if _INTEGER.fullmatch(token) is None:
         raise refusal(expected)

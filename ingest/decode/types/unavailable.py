@@ -33,7 +33,7 @@ _TEXT_KINDS = (
 
 
 _DOCUMENTS = (Kind.JSON, Kind.STRUCT, Kind.ANY_TEXT, Kind.AS_TEXT)
-"""Text columns in which values that were objects or arrays stand as JSON text."""
+"""Text columns in which values that were objects or arrays are JSON text."""
 
 _NUMBER_LIST = r"^\[[-+0-9.eE,\s]*\]$"
 _ESCAPED_FORM = r'^(?:\{\s*"[^"\\]*\\|\[\s*"[^"\\]*\\.(?:[^"\\]|\\.)*"\s*\]$)'

@@ -77,7 +77,7 @@ def ordering_refused(schema: TableSchema, ordering: str) -> str:
         )
     if kind is None:
         return (
-            "the table was not made for source.ordering: source, it has no columns for positions: "
+            "the table was not created for source.ordering: source, it has no position columns: "
             "route to a new table, or set source.ordering: kafka"
         )
     types = {field.name: field.type for field in schema.fields}

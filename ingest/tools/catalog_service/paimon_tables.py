@@ -322,7 +322,7 @@ class Tables(DatabaseObjects):
             raise Failure(400, str(error)) from error
         table = self._table(call)
         if id_ != self._catalog.table_id(f"{call.path['database']}.{name}"):
-            message = "the table was dropped and made anew: open it again"
+            message = "the table was dropped and recreated: open it again"
             raise Failure(404, message, resource="TABLE", name=name)
         base = member(call.body, "baseSnapshotUuid", str, None)
         based = "baseSnapshotUuid" in call.body

@@ -93,7 +93,7 @@ def _topic(plan_facts: PlanFacts, topic: TopicOutline) -> Iterator[Notice]:
             f"cleanup.policy={topic.cleanup_policy}: changes in between are removed, which is fine "
             "for tables, but a delete whose tombstone was removed before the stream read it is "
             "lost" + ("" if alone else "; old records go, too"),
-            "keep `delete.retention.ms` above the longest time the stream may stand still",
+            "keep `delete.retention.ms` above the longest time the stream may be stopped",
         )
     if topic.partitions == 1 and topic.records >= _HUGE_PARTITION and not _files(plan_facts):
         yield Notice(
@@ -107,7 +107,7 @@ def _topic(plan_facts: PlanFacts, topic: TopicOutline) -> Iterator[Notice]:
     if topic.sampled and not topic.tables and not topic.counts and not _of_topic(plan_facts, topic):
         yield Notice("idle", False, topic.name, "no row event in the sample")
     if topic.records == 0:
-        yield Notice("empty", False, topic.name, "the topic is empty: its tables are made later")
+        yield Notice("empty", False, topic.name, "the topic is empty: its tables are created later")
 
 
 def _events(plan_facts: PlanFacts, table: TableOutline) -> Iterator[Notice]:
@@ -157,7 +157,7 @@ def _table(plan_facts: PlanFacts, table: TableOutline) -> Iterator[Notice]:
         yield Notice("unusable", True, name, f"the table cannot be written: {problem}")
     for verdict in refused:
         creation = verdict.kind.value == "create.table"
-        what = "the table cannot be made" if creation else f"a change is refused, {verdict.text}"
+        what = "the table cannot be created" if creation else f"a change is refused, {verdict.text}"
         yield Notice("refused", True, name, f"{what}: {verdict.reason}")
     yield from _events(plan_facts, table)
     schema = plan_facts.rehearsal.schemas.get(name)
@@ -284,7 +284,7 @@ def _names(plan_facts: PlanFacts) -> Iterator[Notice]:
                 f"columns {', '.join(names)} differ in letter case or normal form alone: engines "
                 "that ignore it, as Spark does by default, cannot read them by name",
                 "leave one out with `columns.exclude`, or set `source.names.case: insensitive` "
-                "before the table is made",
+                "before the table is created",
             )
     for table, member, column in sorted(plan_facts.rehearsal.case_matches):
         yield Notice(

@@ -140,7 +140,7 @@ def date_pattern(text: str) -> DatePattern:
             writers.append(_writer(text, letter, end - position))
             letters.add(letter)
         elif letter in "[]{}#":
-            raise _pattern_error(text, f"`{letter}` must stand in quotes")
+            raise _pattern_error(text, f"`{letter}` must be quoted")
         else:
             writers.append(_fixed(text[position:end]))
         position = end

@@ -4,7 +4,7 @@
 Source: Avro specification, "Binary Encoding"; ADR 0015. Where a record begins is only known once
 the one before it was passed over, but blocks are independent of each other. So all blocks at hand
 are decoded together: one step passes over a field of the n-th record of each block, in a few numpy
-calls, and records where the field begins. Since values lie in the data in row order, the sorted
+calls, and records where the field begins. Since values are in the data in row order, the sorted
 positions of a field are its column; the second part turns them into arrays at once. Messages of a
 topic are walked in the same way, each as a block of one record.
 

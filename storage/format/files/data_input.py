@@ -45,7 +45,7 @@ def decoding(path: str, expected: str) -> Iterator[None]:
     except pa.ArrowInvalid as error:
         if exceeds_nanoseconds(error):
             raise UnsupportedFeatureError(
-                "a timestamp lies outside the years 1677 to 2262, which this format cannot hold",
+                "a timestamp is outside the years 1677 to 2262, which this format cannot hold",
                 detail=str(error),
                 hint="read this file with Apache Paimon, or keep such tables in Parquet",
                 path=path,

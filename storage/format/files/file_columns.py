@@ -229,7 +229,7 @@ def _atomic(
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         if pa.types.is_timestamp(column.type) and holds_nanoseconds(target_type):
             raise UnsupportedFeatureError(
-                "a timestamp with nanoseconds lies outside the years 1677 to 2262",
+                "a timestamp with nanoseconds is outside the years 1677 to 2262",
                 detail=str(error),
                 hint="read this table with Apache Paimon, or use TIMESTAMP(6)",
                 column=name,

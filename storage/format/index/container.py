@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file index container: which indexes of which columns a data file has, and where.
 
-Source: FORMAT.md §10.2. The same bytes lie in the manifest or in a file beside the data file.
+Source: FORMAT.md §10.2. The same bytes are in the manifest or in a file beside the data file.
 Names are written as Java's modified UTF-8: NUL takes two bytes, a character beyond the basic
 plane is a pair of surrogates of three bytes each.
 """

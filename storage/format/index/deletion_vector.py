@@ -34,7 +34,7 @@ _LARGEST_32 = 0x7FFF_FFFF - 1
 
 
 def encode(bitmap: Bitmap, bitmap64: bool | None = None) -> bytes:
-    """One vector as it lies in an index file: size, magic, bitmap, CRC.
+    """One vector as stored in an index file: size, magic, bitmap, CRC.
 
     `bitmap64` is the form to write; None: as the bitmap is.
 
@@ -205,7 +205,7 @@ def _unpacked_64(data: bytes) -> pyroaring.BitMap64:
 
 
 def encode_file(vectors: Mapping[str, Bitmap]) -> tuple[bytes, tuple[DeletionVectorMeta, ...]]:
-    """A whole index file, and where each vector lies.
+    """A whole index file, and the position of each vector.
 
     Each is written in its own form, in the order of the mapping by data file name.
     """

@@ -131,7 +131,7 @@ class KeyCodec:
         """The key at an offset, and the offset behind it.
 
         Raises:
-            CorruptDataError: it does not lie inside the window.
+            CorruptDataError: it is not inside the window.
         """
         if is_text(self.type):
             length = window.count(offset, window.length)
@@ -152,7 +152,7 @@ class KeyCodec:
             The keys, their numbers, and the size of all entries [bytes].
 
         Raises:
-            ValueError: they do not lie inside.
+            ValueError: they are not inside.
         """
         if is_text(self.type):
             return _text_entries(data, count, struct.Struct(f">{numbers}i"))

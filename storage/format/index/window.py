@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Byte ranges of an index, checked and read only when needed.
 
-A payload that lies in the manifest is in memory already; one in a file of its own is read in
+A payload in the manifest is in memory already; one in a file of its own is read in
 blocks, because a request costs far more than the bytes it fetches.
 """
 
@@ -33,7 +33,7 @@ class Source(Protocol):
         """Length [bytes]."""
 
     def view(self, start: int, length: int) -> memoryview:
-        """A range that lies inside; no copy where it can be avoided."""
+        """A range inside it; no copy where it can be avoided."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Window:
         """A range of this range; None = to the end.
 
         Raises:
-            CorruptDataError: it does not lie inside.
+            CorruptDataError: it is not inside.
         """
         length = self.length - offset if length is None else length
         if offset < 0 or length < 0 or offset + length > self.length:

@@ -123,7 +123,7 @@ class IndexType(enum.StrEnum):
 
 
 class DeletionVectorMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """Where in an index file the deletion vector of one data file lies.
+    """The position of the deletion vector of one data file in an index file.
 
     Attributes:
         offset: of the vector's size word [bytes].

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Manifest and manifest-list records: the Avro codec and the folding of ADD and DELETE.
 
-Takes and gives bytes; where they lie is `manifest_store`'s business. Records are resolved by field
+Takes and gives bytes; their paths are `manifest_store`'s business. Records are resolved by field
 name, so older layouts (missing fields are null) and newer ones (unknown fields are skipped) read.
 
 What is written: the 18-field `_FILE` record that every 1.1+ reader knows and older ones accept,

@@ -51,7 +51,7 @@ class TableSchema:
         primary_keys: column names; empty on append tables.
         options: raw table options.
         comment: of the table, or None.
-        time_ms: when this version was made [epoch ms].
+        time_ms: when this version was created [epoch ms].
         version: format version of the file; we write 3.
         extra: members of the JSON object that this version does not know, kept on rewriting.
     """

@@ -21,7 +21,7 @@ _NO_WATERMARK = -9_223_372_036_854_775_808
 
 
 class CommitKind(enum.Enum):
-    """Why a snapshot was made."""
+    """Why a snapshot was created."""
 
     APPEND = "APPEND"
     COMPACT = "COMPACT"

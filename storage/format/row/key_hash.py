@@ -2,7 +2,7 @@
 """128-bit hashes of keys, for indexes that keep hashes instead of keys.
 
 Not part of the table format. Column by column over the words of `binary_row`, like the bucket
-hash: two multiply-rotate chains with different constants, seeded anew by every index so that
+hash: two multiply-rotate chains with different constants, seeded separately by every index so that
 keys that collide cannot be prepared. Among a billion keys two are equal with a probability of
 about 10^-21.
 """

@@ -479,7 +479,7 @@ class ObjectStoreFileIO(FileIO):
     def _owner(self, path: str, key: str, token: str, data: bytes) -> bool | None:
         """Whether the stored object came from the put with this token; None = there is none.
 
-        A store that keeps no metadata is judged by the bytes: every snapshot has an id of its own.
+        Without metadata the bytes are compared: every snapshot has its own id.
         """
         try:
             with translated("read back", path):

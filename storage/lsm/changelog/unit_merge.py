@@ -109,7 +109,7 @@ class LeveledRows:
         return flags
 
     def rows_of_level(self, level: int) -> np.ndarray:
-        """The row of each key that lies on a level above 0: int64 per key, -1 where none does."""
+        """The row of each key on a level above 0: int64 per key, -1 where there is none."""
         return self._rows_where(self.levels == level)
 
     def keep_lowest(self) -> np.ndarray:
@@ -450,7 +450,7 @@ def merge_inputs(
 ) -> list[Iterator[pa.RecordBatch]]:
     """What is to be merged for a section: sorted runs, oldest first.
 
-    Lookup compaction writes the finished row of a key into a level while an older one still lies
+    Lookup compaction writes the finished row of a key into a level while an older one is still
     in a level above, so a merge that makes one row of several must not take both in: of the
     levels above 0 only the lowest row counts (SEMANTICS.md §C.2).
 

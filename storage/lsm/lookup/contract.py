@@ -77,5 +77,5 @@ class DeletedRows(Protocol):
     def changes(self) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
         """Write what changed since the last call: the new index files, and those they replace.
 
-        The changes count as made: the next call gives only later ones.
+        The changes count as taken: the next call gives only later ones.
         """

@@ -236,7 +236,7 @@ class LookupStore:
             copy = self._open_existing(path, source, limits)
         if copy is None:
             raise StorageUnavailableError(
-                "a local copy of a data file is missing or damaged right after it was made",
+                "a local copy of a data file is missing or damaged right after it was written",
                 hint="nothing else may use the directory",
                 path=path,
             )

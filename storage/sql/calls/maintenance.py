@@ -325,7 +325,7 @@ def repair(call: Call) -> None:
 
 @procedure(TABLE)
 def refresh_object_table(call: Call) -> pa.Table:
-    """Lists the objects of an object table anew; gives their number."""
+    """Lists the objects of an object table again; gives their number."""
     table = call.session.resolve(table_node(call, call.text("table")))
     if not hasattr(table, "refresh"):
         refuse("not an object table", call.node, table=call.text("table"))

@@ -99,9 +99,9 @@ def delete_tag(call: Call) -> None:
         table.delete_tag(name)
 
 
-@procedure(TABLE, Argument("older_than", "made before this", type="time"))
+@procedure(TABLE, Argument("older_than", "created before this", type="time"))
 def expire_tags(call: Call) -> pa.Table:
-    """Removes tags whose time is over, and those made before a time."""
+    """Removes tags whose time is over, and those created before a time."""
     table, older = called_table(call), call["older_than"]
     names = auto_tags.expire_tags(table, now_ms=table.clock.now_ms())
     if older is not None:

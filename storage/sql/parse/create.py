@@ -103,7 +103,7 @@ class CreateParser(Words):
         return name, self.string("a comment") if self.take("COMMENT") else None
 
     def _table(self, *, replace: bool, kind: str = "table") -> nodes.CreateTable:
-        # type names differ between Spark and Flink: later words tell the spelling
+        # type names differ between Spark and Flink: later words decide the dialect
         words = {token.text.upper() for token in self._tokens[self._index :]}
         self._spark = bool(words & {"USING", "TBLPROPERTIES"})
         exists = self.exists(affirmative=False)
@@ -185,7 +185,7 @@ class CreateParser(Words):
                 parts["options"] |= {"type": "format-table", "file.format": provider}
             elif provider not in ("paimon", "lakeward"):
                 formats = ", ".join(sorted(_FORMAT_PROVIDERS))
-                hint = f"tables are made `USING paimon`, format tables with one of {formats}"
+                hint = f"tables are created `USING paimon`, format tables with one of {formats}"
                 near = suggestion(provider, ("paimon", *_FORMAT_PROVIDERS), hint)
                 raise self.fail("paimon", hint=near, token=self._prev)
         elif self.take("LIKE"):

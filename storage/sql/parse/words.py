@@ -195,7 +195,7 @@ class Words(SparkParser):
         return items
 
     def options(self) -> OptionPairs:
-        """`('key' = 'value', …)`; keys and values may stand without quotes, as in Spark."""
+        """`('key' = 'value', …)`; keys and values may be without quotes, as in Spark."""
         return tuple(self.list_of(self._option))
 
     def _option(self) -> tuple[str, str]:

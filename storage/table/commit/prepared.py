@@ -42,7 +42,7 @@ def publish_prepared(
     if snapshot.id != next_id or (based and base_uuid != newest_uuid):
         return False
     _check(table, snapshot)
-    if snapshot.uuid is None:  # the client cannot tell its own from another's
+    if snapshot.uuid is None:  # the client cannot distinguish its snapshot from another's
         if not table.snapshots.publish(snapshot):
             return False
     elif not Outcome(table).published(snapshot, latest):

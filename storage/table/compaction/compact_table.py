@@ -113,7 +113,7 @@ class CompactReport:
         planned: buckets to compact.
         compacted: buckets whose compaction was committed.
         unchanged: buckets that needed no compaction.
-        dropped: compactions that lost a race and were made again or given up.
+        dropped: compactions that lost a race and were repeated or given up.
         lost: buckets that were given up, because every attempt lost a race.
         skipped: buckets not begun because a stop was requested.
         failures: buckets that could not be compacted.

@@ -172,7 +172,7 @@ def vector_file(file: Mapping[str, Any], blob: Blob, path: str, size: int) -> di
 
     Args:
         file: `data_file` of the data file.
-        blob: where its vector lies.
+        blob: the position of its vector.
         path: of the Puffin file.
         size: of it [bytes].
     """

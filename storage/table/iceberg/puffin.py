@@ -14,7 +14,7 @@ _ROW_POSITION = 2_147_483_545
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Blob:
-    """Where the vector of a data file lies in a Puffin file.
+    """The position of the vector of a data file in a Puffin file.
 
     Attributes:
         path: of the data file.

@@ -792,7 +792,7 @@ def _branch_directory(table: TableCore, branch: str) -> str:
 
 
 def metadata_directory(table: TableCore) -> str:
-    """Where the metadata files of a table, or of a branch of it, lie."""
+    """The directory of the metadata files of a table, or of a branch of it."""
     if table.layout.branch != _MAIN:
         return _branch_directory(table, table.layout.branch)
     options = table.options

@@ -77,7 +77,7 @@ def iceberg_schema(schema: TableSchema) -> dict[str, Any]:
         if field.id == 0:
             raise UnsupportedFeatureError(
                 "field ids of this table begin at 0, which Iceberg engines refuse",
-                hint="copy it into a table made with `metadata.iceberg.storage`",
+                hint="copy it into a table created with `metadata.iceberg.storage`",
                 column=field.name,
             )
     return {

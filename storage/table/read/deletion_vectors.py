@@ -50,7 +50,7 @@ target size. Requests to an object store cost more than the bytes between."""
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeletionFile:
-    """Where the deletion vector of a data file lies. Picklable.
+    """The position of the deletion vector of a data file. Picklable.
 
     Attributes:
         offset: of the vector in it [bytes].

@@ -95,7 +95,7 @@ class TagSchedule:
 
     Attributes:
         period: of the tags.
-        delay: a tag is made no earlier than this after its period has ended.
+        delay: a tag is created no earlier than this after its period has ended.
         completion: whether periods without a snapshot get their tags, too, from later ones.
         next_start: start of the next period to tag; None before the first tag.
     """

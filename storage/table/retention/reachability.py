@@ -212,7 +212,7 @@ def list_names(
 def index_files(
     table: TableCore, snapshot: Snapshot, *, strict: bool = True
 ) -> Iterator[tuple[str, IndexFileMeta]]:
-    """The index files of a document with their paths, which may lie outside of the table.
+    """The index files of a document with their paths, which may be outside of the table.
 
     Raises:
         FileNotFoundError: the index manifest is missing and `strict`.

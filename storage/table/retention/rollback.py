@@ -11,7 +11,7 @@ Source: SEMANTICS.md §F.11. Order of a rollback, so that it can stop at any poi
 
 Concurrent committers: one that read a removed snapshot detects that when it publishes
 (`publish.Publisher`) and starts over. A commit published before the rollback lists the snapshots
-is rolled back, too. On stores that cannot tell which of two callers deleted a file, stop the
+is rolled back, too. On stores that do not report which of two callers deleted a file, stop the
 writers first.
 """
 

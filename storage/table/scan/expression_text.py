@@ -2,8 +2,8 @@
 """The one SQL grammar of filters and expressions: from text to a tree, and errors of invalid text.
 
 Operators by increasing precedence: OR, AND, NOT, comparisons (with IS, IN, BETWEEN, LIKE, RLIKE),
-`+ - ||`, `* / % DIV`, sign. Names of columns are case-sensitive and may stand in back quotes or
-double quotes; keywords and functions are not. String literals stand in single quotes.
+`+ - ||`, `* / % DIV`, sign. Names of columns are case-sensitive and may be in back quotes or
+double quotes; keywords and functions are not. String literals are written in single quotes.
 
 In the tree operators are also calls: `a + b` is `Call("+", (a, b))`. Positions are characters
 from 0. `predicate_text` compiles trees to predicates, `ingest.transform.expressions` to kernels.
@@ -428,7 +428,7 @@ class _Parser:
             return self._typed_literal(token)
         if word in _KEYWORDS:
             detail = f"expected a value, a column or a function, found `{token.text}`"
-            hint = f'a column of that name stands in double quotes: "{token.text}"'
+            hint = f'a column of that name is written in double quotes: "{token.text}"'
             raise expression_error(self._text, token.start, detail, hint)
         self._advance()
         return ColumnName(token.text, token.start, token.end)

@@ -86,7 +86,7 @@ class FileIndexFilter:
         """Rows of a file that are worth reading; None = all of them.
 
         Args:
-            path: of the data file; a separate index lies beside it.
+            path: of the data file; a separate index is beside it.
 
         Raises:
             CorruptDataError: the index is damaged, or missing although the metadata references it.

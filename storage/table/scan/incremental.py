@@ -62,7 +62,7 @@ def chosen_changes(table: TableCore) -> ChosenChanges:
 
     Raises:
         InvalidOptionError: none are chosen, options contradict each other, or an end is unreadable.
-        InvalidRequestError: the end lies before the start, or either is out of range.
+        InvalidRequestError: the end is before the start, or either is out of range.
         NotFoundError: a snapshot expired meanwhile.
     """
     return dataclasses.replace(_range_of(table), delta=_reads_delta(table))
@@ -198,7 +198,7 @@ def _to_auto_tag(table: TableCore, name: str) -> ChosenChanges:
     if time is None:
         raise InvalidRequestError(
             f"Specified tag '{name}' is not an auto-created tag.",
-            hint="set `tag.creation-period` and `tag.period-formatter` as when it was made",
+            hint="set `tag.creation-period` and `tag.period-formatter` as when it was created",
             table=table.layout.root,
         )
     end = _tagged(table, name)

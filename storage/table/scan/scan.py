@@ -9,7 +9,7 @@ Pruning (SEMANTICS.md §J), each step only where it cannot change the result:
 * partition conditions prune partitions;
 * equality on all bucket-key columns prunes buckets;
 * conditions on the primary key prune files by their key range, because every version of a key
-  that matches lies in files whose range matches;
+  that matches is in files whose range matches;
 * conditions on values prune files that are alone in their section: no other file holds another
   version of their keys. Elsewhere a value condition must wait until after merging, unless no
   version of any row of the section can match and merging picks one of them.
@@ -89,7 +89,7 @@ class Split:
 
     @property
     def live_row_count(self) -> int | None:
-        """Rows that a read without a filter gives; None when only reading can tell."""
+        """Rows that a read without a filter gives; None when only reading shows it."""
         unknown = any(vector.cardinality is None for _, vector in self.deletion_vectors)
         if unknown or not self.raw or any(file.delete_row_count for file in self.files):
             return None
@@ -173,7 +173,7 @@ class TableScan:
         buckets: buckets wanted; None = all.
         all_levels: also files of level 0 where batch reads leave them out.
         min_level: only files of this level or above.
-        files_since_ms: only files made at or after this time [epoch ms]; None = all.
+        files_since_ms: only files created at or after this time [epoch ms]; None = all.
         postponed: whether to include changes whose rows have no bucket yet.
     """
 
@@ -214,7 +214,7 @@ class TableScan:
         return dataclasses.replace(self, all_levels=True, min_level=level)
 
     def with_files_since(self, time_ms: int | None) -> "TableScan":
-        """Only files made at or after a time [epoch ms]; None = all."""
+        """Only files created at or after a time [epoch ms]; None = all."""
         return dataclasses.replace(self, files_since_ms=time_ms)
 
     def with_postponed(self) -> "TableScan":
@@ -260,12 +260,12 @@ class TableScan:
         """The changes that the table's options choose, oldest snapshot first.
 
         Returns:
-            Empty where nothing lies between the start and the end.
+            Empty where nothing is between the start and the end.
 
         Raises:
             InvalidOptionError: no changes are chosen, the options contradict each other, or an
                 end cannot be read.
-            InvalidRequestError: the end lies before the start, or either is out of range.
+            InvalidRequestError: the end is before the start, or either is out of range.
             NotFoundError: a snapshot expired meanwhile.
             UnsupportedFeatureError: reading would return wrong rows; names the option.
         """

@@ -145,7 +145,7 @@ def option_number(key: str, value: str) -> int:
     """A whole number.
 
     Raises:
-        InvalidOptionError: it is none; names the option.
+        InvalidOptionError: it is not valid; names the option.
     """
     try:
         return int(value)
@@ -157,7 +157,7 @@ def local_time_ms(key: str, value: str) -> int:
     """A local date and time, as `2024-01-31 12:30:00.5` [epoch ms].
 
     Raises:
-        InvalidOptionError: it is none; names the option.
+        InvalidOptionError: it is not valid; names the option.
     """
     try:
         time = datetime.datetime.fromisoformat(value.strip())
@@ -188,7 +188,7 @@ class TimeTravel:
         watermark: the first whose watermark has reached this [epoch ms].
         version: a tag of this name, else `watermark-<n>`, else a snapshot id.
         compacted: the newest made by a compaction, else the newest.
-        files_since_ms: the newest, and of it only files made at or after this time [epoch ms].
+        files_since_ms: the newest, and of it only files created at or after this time [epoch ms].
         since_ms: the first committed at or after this time [epoch ms]; where that is not known,
             what `files_since_ms` means.
     """
@@ -208,7 +208,7 @@ class TimeTravel:
         return self == TimeTravel()
 
     def oldest_file_ms(self, table: TableCore) -> int | None:
-        """Only files made at or after this time are read [epoch ms]; None: all."""
+        """Only files created at or after this time are read [epoch ms]; None: all."""
         if self.since_ms is not None and _since(table, self.since_ms) is None:
             return self.since_ms
         return self.files_since_ms

@@ -62,7 +62,7 @@ class TableWrite:
         overwrite: start every bucket empty, for messages given to `FileStoreCommit.overwrite`.
         share: of the keys, where dynamic buckets are assigned by several processes; the rows
             of one bucket must reach one of them.
-        index_directory: where the key index of a cross-partition table lies; None: below the
+        index_directory: directory of the key index of a cross-partition table; None: below the
             system's temporary directory.
         skip_sequence_numbers: left free in every bucket, where several processes write the same
             buckets for one commit: rows of the writer that skips more count as later. Only

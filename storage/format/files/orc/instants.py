@@ -72,7 +72,7 @@ def with_early_instants(tail: bytes, start: int, columns: Mapping[int, Instants]
 
     Args:
         tail: the last bytes of the file.
-        start: their position in the file. No stripe lies across it.
+        start: their position in the file. No stripe crosses it.
         columns: by column id, all timestamp columns below the root.
     """
     footer, postscript, footer_at = footer_of(tail)

@@ -317,7 +317,7 @@ def footer_of(end: bytes) -> tuple[Message, Message, int]:
 
 
 def _checked(footer: Message, end: int, content: bytes) -> Tail:
-    """The stripes of a footer, checked to lie in order, without overlap, before `end`."""
+    """The stripes of a footer, checked to be in order, without overlap, before `end`."""
     stripes = []
     position = len(MAGIC)
     for number, wire, value in footer:

@@ -91,7 +91,7 @@ def _timestamps(column: pa.Array, stored: _Longs, name: str, path: str) -> pa.Ti
     outside = (seconds < -most) | (seconds > most)
     if outside.any():
         raise UnsupportedFeatureError(
-            "a timestamp with nanoseconds lies outside the years 1677 to 2262"
+            "a timestamp with nanoseconds is outside the years 1677 to 2262"
             if fine
             else "a timestamp is out of range for microseconds",
             hint="read this file with Apache Paimon, or use TIMESTAMP(6)",

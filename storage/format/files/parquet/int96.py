@@ -44,7 +44,7 @@ def from_int96(column: pa.Array, type_: pa.DataType, *, name: str) -> pa.Array:
     """Timestamps of 12-byte values.
 
     Raises:
-        UnsupportedFeatureError: a value lies outside the years 1677 to 2262.
+        UnsupportedFeatureError: a value is outside the years 1677 to 2262.
     """
     data = column.buffers()[1]
     if len(column) == 0 or data is None:
@@ -61,7 +61,7 @@ def from_int96(column: pa.Array, type_: pa.DataType, *, name: str) -> pa.Array:
     seconds = days * _SECONDS_PER_DAY + nanos // _NANOS_PER_SECOND
     if np.any((seconds < -_MAX_SECONDS) | (seconds >= _MAX_SECONDS)):
         raise UnsupportedFeatureError(
-            "a timestamp with nanoseconds lies outside the years 1677 to 2262",
+            "a timestamp with nanoseconds is outside the years 1677 to 2262",
             hint="read this table with Apache Paimon, or use TIMESTAMP(6)",
             column=name,
         )

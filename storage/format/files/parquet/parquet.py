@@ -81,7 +81,7 @@ class ColumnRange:
 
     @property
     def bounded(self) -> bool:
-        """Whether every value lies between bounds that Python can hold."""
+        """Whether every value is between bounds that Python can hold."""
         return self.minimum is not None or self.null_count == self.row_count
 
 
@@ -381,7 +381,7 @@ def _holds_int96(type_: pa.DataType) -> bool:
 def _as_stored(column: pa.Array, storage_type: pa.DataType, *, lenient: bool = False) -> pa.Array:
     """The column as it is handed to the library: nanosecond timestamps as INT96 bytes.
 
-    `lenient`: it lies below ROWs that were null, so that nulls prove nothing.
+    `lenient`: it is below ROWs that were null, so that nulls prove nothing.
     """
     if storage_type == INT96_BYTES and pa.types.is_timestamp(column.type):
         return to_int96(column)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of one state that a statement may change: read with their addresses, then written.
 
-Rows of an append table lie at positions of files: changed ones are removed from their file, by its
-deletion vector or by rewriting the file, and written to new files. Rows of a primary-key table are
-replaced by writing their key again. Source: SEMANTICS.md §E, §F.1, §G.5.
+Rows of an append table are addressed by positions in files: changed ones are removed from their
+file, by its deletion vector or by rewriting the file, and written to new files. Rows of a
+primary-key table are replaced by writing their key again. Source: SEMANTICS.md §E, §F.1, §G.5.
 
 The address `ROW` of a row is a number within one state and predicate; it is meaningless later.
 """

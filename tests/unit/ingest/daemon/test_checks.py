@@ -49,7 +49,7 @@ def test_everything_in_order(settings, tmp_path):
     findings = by_name(checks.online(settings()))
     assert all(finding.ok for finding in findings.values())
     assert findings["source"].finding == "1 topics: shop.orders (1 files)"
-    assert "will be made" in findings["warehouse"].finding
+    assert "will be created" in findings["warehouse"].finding
     assert not (tmp_path / "warehouse").exists()
     assert not list(tmp_path.glob(".lakeward-check-*"))
 

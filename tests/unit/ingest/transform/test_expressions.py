@@ -395,7 +395,7 @@ class TestDatePatterns:
         ("'open", 1, "a string or quoted name has no end"),
         ("qty # 1", 5, "unexpected `#`"),
         ("statu = 'a'", 1, "did you mean `status`"),
-        ("status = a", 10, "string literals stand in single quotes: 'a'"),
+        ("status = a", 10, "string literals are written in single quotes: 'a'"),
         ("qty = 1 AND uper(text) = 'A'", 13, "did you mean `upper`"),
         ("status IS NUL", 11, "did you mean `NULL`"),
         ("case when ok then 1", 20, "expected END"),
@@ -425,7 +425,7 @@ class TestDatePatterns:
         ("tags = tags", 1, "cannot be compared"),
         ("9" * 5_000, 1, "a number of more than 38 digits"),
         ("X'0'", 1, "not a hexadecimal string"),
-        ("in = 1", 1, 'stands in double quotes: "in"'),
+        ("in = 1", 1, 'is written in double quotes: "in"'),
         ("(" * 200 + "1" + ")" * 200, 101, "nested too deeply"),
     ],
 )
