@@ -101,7 +101,7 @@ class FileConflictError(LakewardError):
 
 
 class FencedError(LakewardError):
-    """A newer writer owns this stream. Operator action: none; stop this process for good."""
+    """A newer writer owns this stream. Operator action: none; stop this process permanently."""
 
 
 class InvalidRequestError(LakewardError, ValueError):

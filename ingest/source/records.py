@@ -30,7 +30,7 @@ class RecordExtras(Protocol):
 
 
 class Payloads(Sequence[bytes | None]):
-    """Contents of records, one behind the other in a buffer; bytes are made when asked for.
+    """Contents of records, concatenated in a buffer; bytes objects are created on demand.
 
     Attributes:
         buffer: uint8, read-only; at least `PADDING` bytes follow the last content.
@@ -110,8 +110,8 @@ class RawBatch:
         partition: partition number (0 for files).
         offsets: strictly increasing int64, not necessarily dense; a list or a `range`.
         keys: record keys, to be indexed; None where the record has none.
-        values: record values as a list, made when first asked for; None is a tombstone.
-        payloads: record values in one buffer, made when first asked for.
+        values: record values as a list, created on first use; None is a tombstone.
+        payloads: record values in one buffer, created on first use.
         skipped: offsets lost just before this batch because the source no longer has them; only
             ever above zero when `fail_on_data_loss` is off.
     """

@@ -57,7 +57,7 @@ class TableUpkeep:
             now_ms: current time [epoch ms]; None: what the table's clock says.
             keep_from: smallest snapshot id that a reader besides consumers still needs.
             batch: whether a batch job has just committed.
-            dedicated: whether the caller is who looks after tables that are `write-only`.
+            dedicated: whether the caller is the maintenance job of tables that are `write-only`.
 
         Raises:
             LakewardError: a step failed; call again.

@@ -23,7 +23,7 @@ def pick_ordered(
     """The first neighbours in a fixed bucket that are worth merging.
 
     A window moves over the files: as soon as it holds enough files they are taken; when it holds
-    enough bytes its first file is let go.
+    enough bytes its first file is released.
 
     Args:
         files: in the order of their rows.

@@ -425,7 +425,7 @@ class _Job:
                 "tries": task.tries,
             },
         )
-        # the files of a pack are gone for good: a later plan makes other packs
+        # the files of a pack no longer exist: a later plan forms other packs
         if task.tries >= _TRIES or task.work.pack is not None:
             self._report.lost += 1
             self._finish(task)
