@@ -105,10 +105,10 @@ def send_request(arguments: Arguments, kind: str, request: Mapping[str, Any]) ->
     Raises:
         LakewardError: the daemon refused, or did not answer in time.
     """
-    from ingest.daemon.requests.asking import AskOptions, ask_and_wait
+    from ingest.daemon.requests.request_client import RequestOptions, request_and_wait
 
-    options = AskOptions(wait=not arguments.no_wait, timeout_s=arguments.timeout)
-    answer = ask_and_wait(resolved(arguments).settings, kind, request, options)
+    options = RequestOptions(wait=not arguments.no_wait, timeout_s=arguments.timeout)
+    answer = request_and_wait(resolved(arguments).settings, kind, request, options)
     if answer is None:
         text = "request submitted; the daemon handles it between two batches or at its next start"
         print(json.dumps({"state": "waiting"}) if arguments.json else text)

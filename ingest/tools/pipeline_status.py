@@ -9,7 +9,7 @@ from typing import Any
 
 from ingest.config.settings import Settings
 from ingest.config.source_settings import FileSourceSettings
-from ingest.daemon.requests.asking import daemon_status, request_files, status_document_at
+from ingest.daemon.requests.request_client import daemon_status, request_files, status_document_at
 from ingest.errors import ExitCode
 from ingest.observe.text_table import aligned, human_time
 from ingest.source.ranges import resume_token

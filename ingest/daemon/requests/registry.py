@@ -11,7 +11,7 @@ To add a kind (`replay`, `resnapshot`, …):
            return Outcome("12 records replayed", {"records": 12})
 
 2. add `RequestKind("replay", replay)` to `KINDS` in `request_handler.py`;
-3. send it from a command: `ask_and_wait(settings, "replay", {...}, options)`, see `asking`.
+3. send it from a command: `request_and_wait(settings, "replay", {…}, options)` (`request_client`).
 
 A handler runs on the daemon's main thread
 

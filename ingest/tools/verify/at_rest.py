@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from ingest.config.settings import Settings
-from ingest.daemon.requests.asking import AskOptions, ask_and_wait
+from ingest.daemon.requests.request_client import RequestOptions, request_and_wait
 from ingest.state.lease import StreamHeldError, owned_stream
 from ingest.state.parking import Parking
 from storage.clock import Clock, SystemClock
@@ -94,5 +94,5 @@ def _parked_reason(settings: Settings, table: FileStoreTable, name: str) -> str 
 def _request(
     settings: Settings, kind: str, name: str, clock: Clock, *, wait: bool = True, **arguments: str
 ) -> None:
-    options = AskOptions(wait=wait, timeout_s=_TIMEOUT_S, clock=clock)
-    ask_and_wait(settings, kind, {"tables": [name], **arguments}, options)
+    options = RequestOptions(wait=wait, timeout_s=_TIMEOUT_S, clock=clock)
+    request_and_wait(settings, kind, {"tables": [name], **arguments}, options)

@@ -6,8 +6,8 @@ import dataclasses
 import pytest
 
 from ingest.daemon.configuration import load_settings
-from ingest.daemon.requests.asking import AskOptions, ask_and_wait, request_files
 from ingest.daemon.requests.registry import Outcome, RequestKind, tables_argument, text_argument
+from ingest.daemon.requests.request_client import RequestOptions, request_and_wait, request_files
 from ingest.daemon.requests.request_handler import (
     KINDS,
     POLL_EVERY_S,
@@ -130,9 +130,9 @@ def test_a_command_ends_as_if_it_had_happened_here(tmp_path, clock, kind, error,
         def sleep(self, seconds):
             serve(handler_of(files, self))
 
-    options = AskOptions(say=lambda text: None, clock=Daemon(clock.now_ms()))
+    options = RequestOptions(say=lambda text: None, clock=Daemon(clock.now_ms()))
     with pytest.raises(LakewardError) as caught:
-        ask_and_wait(settings, kind, {}, options)
+        request_and_wait(settings, kind, {}, options)
     assert type(caught.value) is error
     assert exit_code_of(caught.value) == code
 
@@ -229,23 +229,23 @@ def test_a_command_waits_for_the_answer_and_tells_progress(tmp_path):
     def work(clock):
         serve(RequestHandler(files, clock, TEST_KINDS))
 
-    options = AskOptions(clock=AnsweringClock(work), say=heard.append)
-    answer = ask_and_wait(settings, "say", {"word": "ho"}, options)
+    options = RequestOptions(clock=AnsweringClock(work), say=heard.append)
+    answer = request_and_wait(settings, "say", {"word": "ho"}, options)
     assert answer.text == "said ho"
     assert "will be handled when one runs or starts" in heard[0]
     with pytest.raises(StorageUnavailableError, match="hint: wait"):
-        ask_and_wait(settings, "fail", {}, options)
+        request_and_wait(settings, "fail", {}, options)
 
 
 def test_without_an_answer_the_command_says_that_the_request_stays(tmp_path):
     settings = settings_of(tmp_path)
-    options = AskOptions(
+    options = RequestOptions(
         clock=AnsweringClock(lambda clock: None), say=lambda text: None, timeout_s=5
     )
     with pytest.raises(RetryableError, match="the request stays"):
-        ask_and_wait(settings, "say", {"word": "ho"}, options)
+        request_and_wait(settings, "say", {"word": "ho"}, options)
     assert len(request_files(settings).pending()) == 1
-    assert ask_and_wait(settings, "say", {}, dataclasses.replace(options, wait=False)) is None
+    assert request_and_wait(settings, "say", {}, dataclasses.replace(options, wait=False)) is None
 
 
 def test_tables_of_a_request_are_checked():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ingest.cli import main as cli
-from ingest.daemon.requests.asking import request_files
+from ingest.daemon.requests.request_client import request_files
 from ingest.pipeline.quarantine.bad_classes import BAD_CLASSES, bad_class, hex_dump, record_text
 from ingest.pipeline.quarantine.quarantine_choice import Choice, read_quarantine
 from ingest.schema.own_tables import missing_columns, quarantine_schema

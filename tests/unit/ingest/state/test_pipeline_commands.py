@@ -9,7 +9,7 @@ import pytest
 from ingest.cli import main as cli
 from ingest.daemon import daemon
 from ingest.daemon.configuration import load_settings
-from ingest.daemon.requests.asking import request_files
+from ingest.daemon.requests.request_client import request_files
 from ingest.observe.http_server import HttpServer, StatusBoard
 from ingest.observe.metrics.telemetry import Metrics
 from ingest.pipeline.batch_report import BatchReport

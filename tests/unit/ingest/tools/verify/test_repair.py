@@ -371,7 +371,7 @@ def daemon(pair, monkeypatch):
         raise at_rest.StreamHeldError("a daemon of this stream runs already")
 
     monkeypatch.setattr(at_rest, "owned_stream", held)
-    monkeypatch.setattr(at_rest, "ask_and_wait", made.ask)
+    monkeypatch.setattr(at_rest, "request_and_wait", made.ask)
     return made
 
 

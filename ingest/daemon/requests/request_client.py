@@ -36,7 +36,7 @@ class RefusedError(LakewardError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class AskOptions:
+class RequestOptions:
     """How a command waits.
 
     Attributes:
@@ -58,8 +58,8 @@ def request_files(settings: Settings) -> RequestFiles:
     return RequestFiles(file_io, root, settings.pipeline.name)
 
 
-def ask_and_wait(
-    settings: Settings, kind: str, arguments: Mapping[str, Any], options: AskOptions
+def request_and_wait(
+    settings: Settings, kind: str, arguments: Mapping[str, Any], options: RequestOptions
 ) -> Answer | None:
     """Send a request to the daemon of a pipeline, and wait for the answer.
 
@@ -83,7 +83,7 @@ def _wait(
     request: Request,
     running: bool,
     say: Callable[[str], None],
-    options: AskOptions,
+    options: RequestOptions,
 ) -> Answer:
     clock = options.clock
     began = clock.monotonic_s()
