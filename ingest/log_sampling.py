@@ -23,7 +23,7 @@ _Key = tuple[str, int, str, str]
 @dataclasses.dataclass(slots=True)
 class _Window:
     began_s: float
-    seen: int = 0
+    count: int = 0
     left_out: int = 0
 
 
@@ -64,8 +64,8 @@ class SamplingHandler(logging.StreamHandler[TextIO]):
         subject = str(facts.get("table") or facts.get("topic") or "")
         key = (record.name, record.levelno, event, subject)
         window = self._windows.setdefault(key, _Window(now_s))
-        window.seen += 1
-        if window.seen <= self.repeats:
+        window.count += 1
+        if window.count <= self.repeats:
             return True
         window.left_out += 1
         return False

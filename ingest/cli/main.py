@@ -126,8 +126,8 @@ def _exit_codes() -> str:
     return "Exit codes:\n" + "\n".join(lines)
 
 
-def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
-    if not wanted or ctx.resilient_parsing:
+def _print_version(ctx: click.Context, _parameter: click.Parameter, requested: bool) -> None:
+    if not requested or ctx.resilient_parsing:
         return
     from importlib.metadata import PackageNotFoundError, version
 

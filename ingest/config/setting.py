@@ -58,12 +58,12 @@ class Setting:
     secret: Callable[[Any], Any] | None = None
 
 
-def setting(key: str, kind: Kind, *, unset: Any = _UNSET, **others: Any) -> Any:
+def setting(key: str, kind: Kind, *, unset: Any = _UNSET, **details: Any) -> Any:
     """Declare a field with the typed value of a setting; arguments are those of `Setting`.
 
     `unset` defaults to the default of the setting, or to the empty value of its kind.
     """
-    row = Setting(key=key, kind=kind, unset=unset, **others)
+    row = Setting(key=key, kind=kind, unset=unset, **details)
     if unset is _UNSET:
         unset = kind.empty if row.default is None else kind.parse(row.default)
         row = dataclasses.replace(row, unset=unset)
@@ -132,17 +132,17 @@ def docs(cls: type) -> dict[str, str]:
     return texts_by_key
 
 
-def build(cls: type[_T], values: Mapping[str, Any], **others: Any) -> _T:
+def build(cls: type[_T], values: Mapping[str, Any], **derived: Any) -> _T:
     """Build an instance of a class and its sections from typed values by key.
 
     Args:
         cls: class to build.
         values: typed values of given settings; others have their `unset` value.
-        others: attributes derived from more than one setting.
+        derived: attributes derived from more than one setting.
     """
-    members = dict(others)
+    members = dict(derived)
     for field in dataclasses.fields(cls):
-        if field.name in others:
+        if field.name in derived:
             continue
         if "setting" in field.metadata:
             row = field.metadata["setting"]

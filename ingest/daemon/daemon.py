@@ -175,7 +175,7 @@ class Daemon:
         clock: Clock | None = None,
         reread: Callable[[], Settings] | None = None,
         take_over: bool = False,
-        shown: SettingsLines | None = None,
+        settings_lines: SettingsLines | None = None,
         starting: SparkStart | None = None,
     ) -> None:
         self._settings = settings
@@ -189,7 +189,7 @@ class Daemon:
         self._stop = threading.Event()
         self._checkpoint = Path(settings.pipeline.checkpoint)
         self._book = TableRegistry(settings, self._clock)
-        self._observer = Observer(settings, self._clock, shown)
+        self._observer = Observer(settings, self._clock, settings_lines)
         self._maintenance = Maintenance(self._book, self._clock, self._observer.metrics)
         self._take_over = take_over
         self._lease = lease_of(settings, self._book, self._clock)
@@ -275,8 +275,8 @@ class Daemon:
         """Set the waits of topics for source and metrics."""
         feeds = {name: progress.offsets for name, progress in self._book.progresses().items()}
         system_tables = {self._book.quarantine, self._book.history}
-        behind = self._book.parking.catching_up
-        waits = {} if behind else topic_waits(self._settings, feeds, system_tables)
+        catching_up = self._book.parking.catching_up
+        waits = {} if catching_up else topic_waits(self._settings, feeds, system_tables)
         if waits != self._waits:
             write_topic_waits(self._checkpoint, waits)
             self._observer.metrics.set_waits(waits)

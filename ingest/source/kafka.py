@@ -90,7 +90,7 @@ class RecordSizes:
         self._settings = settings
         self._clock = clock
         self._samples: dict[Pair, _Sample] = {}
-        self._asked: set[Pair] = set()
+        self._sampled_pairs: set[Pair] = set()
         self._consumer: Consumer | None = None
 
     def weights(
@@ -159,8 +159,8 @@ class RecordSizes:
                 },
                 logger=CLIENT_LOG,
             )
-        waits = _SAMPLE_WAITS if self._asked.issuperset(positions) else _FIRST_SAMPLE_WAITS
-        self._asked.update(positions)
+        waits = _SAMPLE_WAITS if self._sampled_pairs.issuperset(positions) else _FIRST_SAMPLE_WAITS
+        self._sampled_pairs.update(positions)
         self._consumer.assign(
             [TopicPartition(topic, int(key), at) for (topic, key), at in positions.items()]
         )
@@ -224,7 +224,7 @@ class TopicIdentities:
 
     def __init__(self, checkpoint: Path) -> None:
         self._path = checkpoint / _FILE_NAME
-        self._known: dict[str, dict[str, Any]] | None = None
+        self._cached_ids: dict[str, dict[str, Any]] | None = None
 
     def renewed(self, start: OffsetMap, ids: Mapping[str, str], *, allowed: bool) -> frozenset[str]:
         """Topics whose offsets are of an older topic of that name; notes topics that are new.
@@ -259,13 +259,13 @@ class TopicIdentities:
         if topics != before:
             text = json.dumps(topics, sort_keys=True).encode()
             LocalFileIO().overwrite_bytes(str(self._path), text)
-            self._known = topics
+            self._cached_ids = topics
         return frozenset(renewed)
 
     def _read(self) -> dict[str, dict[str, Any]]:
-        if self._known is None:
-            self._known = self._parsed()
-        return self._known
+        if self._cached_ids is None:
+            self._cached_ids = self._parsed()
+        return self._cached_ids
 
     def _parsed(self) -> dict[str, dict[str, Any]]:
         try:

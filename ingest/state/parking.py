@@ -255,10 +255,10 @@ class Parking:
         """
         with self._lock:
             old, entries = self._content, self.require(tables)
-            behind = {*old.behind, *entries} if held_offsets else set(old.behind)
+            catching_up = {*old.behind, *entries} if held_offsets else set(old.behind)
             self._replace(
                 parked={name: entry for name, entry in old.parked.items() if name not in entries},
-                behind=tuple(sorted(behind)),
+                behind=tuple(sorted(catching_up)),
                 held=higher(old.held, held_offsets),
             )
             return entries

@@ -331,7 +331,7 @@ class Maintenance:
                 table = self._book.table(name)
                 if table.options.partition_idle_time_to_done_ms is not None:
                     self._schedule(name, self._mark_done)
-                if iceberg_figures(table.layout.root).behind:
+                if iceberg_figures(table.layout.root).unpublished:
                     self._schedule(name, self._catch_up)
         if now_s - self._swept_s < SWEEP_EVERY_S:
             return

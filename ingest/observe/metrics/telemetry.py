@@ -134,8 +134,8 @@ def _count_commits(into: Instruments, report: BatchReport) -> None:
     for table, (oldest, _) in report.source_ts_ms.items():
         into.observe("table_commit_delay_seconds", max(0.0, ended_s - oldest / 1000), table)
     if report.source_ts_ms:
-        ahead = max(newest for _, newest in report.source_ts_ms.values()) / 1000 - ended_s
-        into.set("source_clock_skew_seconds", max(0.0, ahead))
+        clock_lead_s = max(newest for _, newest in report.source_ts_ms.values()) / 1000 - ended_s
+        into.set("source_clock_skew_seconds", max(0.0, clock_lead_s))
     for table, count in report.compactions.items():
         into.add("compactions_total", count, table, "minor", "ok")
         if count:
@@ -389,7 +389,7 @@ class Metrics:
         into = self.instruments
         for metric, attribute in _OF_ICEBERG.items():
             into.add(metric, getattr(figures, attribute) - getattr(before, attribute), table)
-        into.set("iceberg_behind_snapshots", figures.behind, table)
+        into.set("iceberg_behind_snapshots", figures.unpublished, table)
 
     def record_layout(self, table: str, layout: TableLayout) -> None:
         """Set the file layout of a table's newest snapshot."""
@@ -440,19 +440,21 @@ class Metrics:
         """
         if not self._source.ever_polled:
             return {}
-        behind, now_ms = self._source.late_topics(), self._clock.now_ms()
+        late_topics, now_ms = self._source.late_topics(), self._clock.now_ms()
         with self._lock:
             return {
-                table: 0.0 if self._caught_up(table, behind) else max(0.0, now_ms - ts_ms) / 1000
+                table: 0.0
+                if self._caught_up(table, late_topics)
+                else max(0.0, now_ms - ts_ms) / 1000
                 for table, ts_ms in self._source_ts_ms.items()
                 if table not in self._parked
             }
 
-    def _caught_up(self, table: str, behind: set[str] | None) -> bool:
-        if behind is None:
+    def _caught_up(self, table: str, late_topics: set[str] | None) -> bool:
+        if late_topics is None:
             return False
         feeds = self._feeds.get(table)
-        return behind.isdisjoint(feeds) if feeds else not behind
+        return late_topics.isdisjoint(feeds) if feeds else not late_topics
 
     # --- at scrape time
 

@@ -400,7 +400,11 @@ class StatusBoard:
     def batch_started(self, batch_id: int) -> None:
         """Record the start of a micro-batch."""
         with self._lock:
-            self._batch |= {"in_progress": True, "current": batch_id, "started_at": self._now()}
+            self._batch |= {
+                "in_progress": True,
+                "current": batch_id,
+                "started_at": self._timestamp(),
+            }
 
     def record(self, report: BatchReport) -> None:
         """Record a successful micro-batch."""
@@ -411,7 +415,7 @@ class StatusBoard:
                 **report.facts(),
                 "bad_records": report.bad_records,
                 "phases": {name: round(s, 3) for name, s in report.phases.items()},
-                "ended_at": self._now(),
+                "ended_at": self._timestamp(),
             }
             self._batch = {"in_progress": False, "done": self._batch["done"] + 1, "last": last}
             if report.events or not self._batches or self._batches[-1]["events"]:
@@ -420,7 +424,7 @@ class StatusBoard:
                 self._records += report.events
             for topic, offsets in report.end_offsets.items():
                 self._offsets.setdefault(topic, {}).update(offsets)
-            self._tables.record(report, self._now())
+            self._tables.record(report, self._timestamp())
             self._record_changes(report)
 
     def _record_changes(self, report: BatchReport) -> None:
@@ -431,7 +435,7 @@ class StatusBoard:
                     "change": decision.kind.value,
                     "text": decision.text,
                     "outcome": decision.outcome.value,
-                    "at": self._now(),
+                    "at": self._timestamp(),
                 }
             )
 
@@ -447,7 +451,7 @@ class StatusBoard:
             self._batch["in_progress"] = False
             self._conditions["last_batch"] = (False, f"the last batch failed: {message}")
             self._errors.append(
-                {"at": self._now(), "type": type(error).__name__, "message": message}
+                {"at": self._timestamp(), "type": type(error).__name__, "message": message}
             )
 
     def health(self) -> tuple[bool, dict[str, Any]]:
@@ -502,7 +506,7 @@ class StatusBoard:
                 "pipeline": self._pipeline,
                 "version": version_of("lakeward"),
                 "state": self._state,
-                "now": self._now(),
+                "now": self._timestamp(),
                 "uptime_s": round(self._clock.monotonic_s() - self._started_s, 1),
                 "ready": not reasons,
                 "reasons": reasons,
@@ -529,5 +533,5 @@ class StatusBoard:
             for topic, parts in offsets.items():
                 self._offsets.setdefault(topic, {}).update(parts)
 
-    def _now(self) -> str:
+    def _timestamp(self) -> str:
         return iso(self._clock.now_ms())

@@ -80,7 +80,7 @@ class _State:
     topic: str
     rows: dict[Any, Row]
     live: list[Any]
-    made: int
+    row_count: int
     key_head: str
     key_tail: str
     value_prefix: str
@@ -128,8 +128,8 @@ class DemoShop:
         remaining = count
         while remaining > 0:
             size = min(remaining, _CHUNK)
-            keys = [state.table.key_of(state.made + i) for i in range(1, size + 1)]
-            state.made += size
+            keys = [state.table.key_of(state.row_count + i) for i in range(1, size + 1)]
+            state.row_count += size
             state.live += keys
             op = "r" if snapshot else "c"
             fresh = state.table.draw(self._rng, keys)
@@ -237,8 +237,8 @@ class DemoShop:
         return plan
 
     def _next_key(self, state: _State) -> Any:
-        state.made += 1
-        return state.table.key_of(state.made)
+        state.row_count += 1
+        return state.table.key_of(state.row_count)
 
     def _row_event(self, state: _State, row: Row, op: str) -> Event:
         key = row[0]
@@ -324,7 +324,7 @@ def _state(table: DemoTable, schema_block: bool) -> _State:
         topic=topic,
         rows={},
         live=[],
-        made=0,
+        row_count=0,
         key_head=(_prefix(_key_schema(table, topic)) if schema_block else "")
         + f'{{"{key_name}":{quote}',
         key_tail=f"{quote}}}{suffix}",

@@ -309,24 +309,24 @@ def _shards(plan_facts: PlanFacts) -> Iterator[Notice]:
             continue
         collision = _collision(plan_facts.rehearsal, table.name, schema.primary_keys)
         if collision is not None:
-            key, one, other = collision
+            key, first_source, second_source = collision
             text = ", ".join(f"{n}={v}" for n, v in zip(schema.primary_keys, key, strict=True))
             yield Notice(
                 "shards_collide",
                 True,
                 table.name,
-                f"a key is in two of the source tables that share this table: {text} in {one} and "
-                f"{other}; the later row overwrites the other",
+                f"a key is in two of the source tables that share this table: {text} in "
+                f"{first_source} and {second_source}; the later row overwrites the other",
                 "add `shard: {column: _shard, value: '${source.db}'}` to the rule",
             )
 
 
 def _collision(
-    played: Rehearsal, table: str, keys: Sequence[str]
+    rehearsal: Rehearsal, table: str, keys: Sequence[str]
 ) -> tuple[tuple[object, ...], str, str] | None:
     """The first key that occurs in two topics, and the topics."""
     first: dict[tuple[object, ...], str] = {}
-    for raw, result in played.decoded:
+    for raw, result in rehearsal.decoded:
         for change in result.changes:
             if change.target != table:
                 continue

@@ -70,9 +70,9 @@ class LaneDecoder:
         self._data: _Bytes = np.zeros(0, np.uint8)
         self._windows = np.zeros(0, np.uint64)
         """By position: eight bytes from there on as one number, lowest first."""
-        self._seen: list[list[_Longs]] = []
+        self._start_lists: list[list[_Longs]] = []
         self._unions: list[int] = []
-        """Indices in `_seen` of the starts of unions with null."""
+        """Indices in `_start_lists` of the starts of unions with null."""
         self._nowhere = np.zeros(0, np.int64)
         self._places: dict[int, tuple[int, int | None, int]] = {}
         """By node index: its starts, the index of null, the starts of its items."""
@@ -94,7 +94,7 @@ class LaneDecoder:
             self._walk(blocks)
             raw: list[pa.Array] = [pa.nulls(0)] * self._count
             for index in self._unions:
-                marks = self._data[np.concatenate([self._nowhere, *self._seen[index]])]
+                marks = self._data[np.concatenate([self._nowhere, *self._start_lists[index]])]
                 if not ((marks == 0) | (marks == 2)).all():
                     raise OddDataError
             for node in self._nodes:
@@ -103,7 +103,7 @@ class LaneDecoder:
             raise OddDataError from error
         finally:
             self._data, self._windows = np.zeros(0, np.uint8), np.zeros(0, np.uint64)
-            for positions in self._seen:
+            for positions in self._start_lists:
                 positions.clear()
         return raw
 
@@ -137,8 +137,8 @@ class LaneDecoder:
 
     def _note(self) -> int:
         """A new list of starts."""
-        self._seen.append([])
-        return len(self._seen) - 1
+        self._start_lists.append([])
+        return len(self._start_lists) - 1
 
     def _note_starts(self, node: Node | None, null_index: int | None) -> tuple[int, int]:
         """New lists of starts: of a value, and of its items or -1."""
@@ -155,7 +155,7 @@ class LaneDecoder:
             return self._inner_step(inner, None, -1)
         index, items = self._note_starts(node, null_index)
         step = self._inner_step(inner, node, items)
-        note = self._seen[index].append
+        note = self._start_lists[index].append
         if null_index is None:
 
             def bare(position: _Longs) -> _Longs:
@@ -245,7 +245,7 @@ class LaneDecoder:
         return (raw >> np.uint64(1)).astype(np.int64)
 
     def _items_step(self, item: _Step, items: int) -> _Step:
-        note = self._seen[items].append if items >= 0 else None
+        note = self._start_lists[items].append if items >= 0 else None
 
         def step(position: _Longs) -> _Longs:
             result = position.copy()
@@ -277,7 +277,7 @@ class LaneDecoder:
     # ---------------------------------------------------------------------- values to arrays
 
     def _starts(self, start: int) -> _Longs:
-        noted = self._seen[start]
+        noted = self._start_lists[start]
         noted[:] = [np.sort(np.concatenate([self._nowhere, *noted]))]  # blocks go by their size
         return noted[0]
 

@@ -60,7 +60,7 @@ class IcebergFigures:
         size: of all files that were written [bytes].
         failures: publications that failed, those in a catalog service included.
         published: newest snapshot that is published wherever the options say; None: unknown.
-        behind: number of snapshots by which the publication lagged after the last attempt.
+        unpublished: number of snapshots by which the publication lagged after the last attempt.
     """
 
     seconds: float = 0.0
@@ -69,7 +69,7 @@ class IcebergFigures:
     size: int = 0
     failures: int = 0
     published: int | None = None
-    behind: int = 0
+    unpublished: int = 0
 
 
 _LOCK = threading.Lock()
@@ -146,7 +146,7 @@ def at_branch(table: TableCore, name: str) -> TableCore:
 
 def catch_up_iceberg(table: TableCore) -> None:
     """Publish the Iceberg metadata of a table if the last attempt of this process failed."""
-    if iceberg_figures(table.layout.root).behind:
+    if iceberg_figures(table.layout.root).unpublished:
         publish_iceberg(table)
 
 
@@ -251,7 +251,7 @@ def _sync(
                 size=before.size + written.size,
                 failures=before.failures + (not is_finished),
                 published=latest.id if is_finished else before.published,
-                behind=0 if is_finished else max(1, latest.id - last_id),
+                unpublished=0 if is_finished else max(1, latest.id - last_id),
             )
     return published
 

@@ -222,10 +222,10 @@ def option_refused(problem: str, field: DataField, suffix: str, hint: str) -> In
     )
 
 
-def wrong_type(name: str, wanted: str, field: DataField) -> InvalidOptionError:
+def wrong_type(name: str, expected: str, field: DataField) -> InvalidOptionError:
     """The error of a function on a column of a type that it does not take."""
     return InvalidOptionError(
-        f"Data type for {name} column must be {wanted} but was '{type_name(field.type)}'",
+        f"Data type for {name} column must be {expected} but was '{type_name(field.type)}'",
         hint="choose another function, or change the type of the column",
         option=f"fields.{field.name}.aggregate-function",
         value=name,

@@ -125,7 +125,7 @@ def test_publications_of_iceberg_metadata_count_once(metrics):
     first = IcebergFigures(seconds=0.5, versions=2, manifests=3, size=700, published=2)
     metrics.record_iceberg("a.b", first)
     metrics.record_iceberg("a.b", first)
-    later = dataclasses.replace(first, seconds=0.75, failures=1, behind=4)
+    later = dataclasses.replace(first, seconds=0.75, failures=1, unpublished=4)
     metrics.record_iceberg("a.b", later)
     assert sample(metrics, "iceberg_versions_total", table="a.b") == 2
     assert sample(metrics, "iceberg_manifests_written_total", table="a.b") == 3
