@@ -179,7 +179,7 @@ class BlockDecoder(LaneDecoder):
                     raise BlockError(number, detail)
         finally:
             self._bytes = b""
-        for positions in self._seen:
+        for positions in self._start_lists:
             positions[:] = [np.array(positions, np.int64)]
 
     def _row_in_union(self, step: _Step, null_index: int) -> _Step:
@@ -206,7 +206,7 @@ class BlockDecoder(LaneDecoder):
         note, items = None, -1
         if node is not None:
             index, items = self._note_starts(node, null_index)
-            note = self._seen[index].append
+            note = self._start_lists[index].append
         present, null = (-1, -1) if null_index is None else (2 - 2 * null_index, 2 * null_index)
         kind = kind_of(inner)
         if kind in ("record", "array", "map"):
@@ -256,7 +256,7 @@ class BlockDecoder(LaneDecoder):
         return step
 
     def _items_step(self, item: _Step, items: int) -> _Step:
-        note: Any = self._seen[items].append if items >= 0 else None
+        note: Any = self._start_lists[items].append if items >= 0 else None
 
         def step(position: int) -> int:
             data = self._bytes
