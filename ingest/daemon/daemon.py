@@ -386,7 +386,7 @@ class Daemon:
             return State.DRAIN
         if self._failure is not None:
             self._failure = lost_or(self._failure, self._lease.ownership)
-        self._failure = self._given_up or self._lease.lost or self._failure
+        self._failure = self._given_up or self._lease.lost_to or self._failure
         if self._failure is not None:
             return State.RETRY
         if self._restart and not self._stop.is_set():
@@ -484,7 +484,7 @@ class Daemon:
                 self._maintenance.beat()
                 self._check_batch_time()
                 self._retrier.note_running(busy=self._sink.busy)
-                if self._lease.lost is not None or self._given_up is not None:
+                if self._lease.lost_to is not None or self._given_up is not None:
                     end_query(self._query)
                     break
                 if self._stop.is_set():
@@ -520,7 +520,7 @@ class Daemon:
         """The main loop waits for the running batch to end."""
         self._observer.beat()
         self._check_batch_time()
-        failure = self._given_up or self._lease.lost
+        failure = self._given_up or self._lease.lost_to
         if failure is not None:
             raise failure
 

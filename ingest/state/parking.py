@@ -159,12 +159,12 @@ class Parking:
     @property
     def catching_up(self) -> tuple[str, ...]:
         """Resumed tables that have not caught up yet, sorted."""
-        return self._content.catching_up
+        return self._content.behind
 
     @property
     def common_floor(self) -> Mapping[str, Mapping[str, int]]:
         """Offsets below which every table that is neither parked nor catching up has everything."""
-        return self._content.common_floor
+        return self._content.held
 
     def require(self, tables: Iterable[str]) -> dict[str, ParkedTable]:
         """Entries of parked tables.

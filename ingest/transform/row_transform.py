@@ -340,7 +340,9 @@ class RowTransform:
             for index in inputs.indices
             if out.rows.column(index).null_count
         ]
-        return out.marked & np.logical_or.reduce(masks or [np.zeros(len(out.marked), bool)])
+        return out.soft_deletes & np.logical_or.reduce(
+            masks or [np.zeros(len(out.soft_deletes), bool)]
+        )
 
     def _frame(self, rows: pa.RecordBatch, origin: pa.RecordBatch | None, now_ms: int) -> Frame:
         names = self.decode_schema.field_names

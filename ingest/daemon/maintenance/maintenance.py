@@ -294,7 +294,7 @@ class Maintenance:
         self._swept_s = self._marked_s = clock.monotonic_s()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="maintenance")
         self._layout = LayoutWatch(book, clock, metrics.record_layout)
-        self._compaction = BackgroundCompaction(book, clock, metrics, self._layout.changed)
+        self._compaction = BackgroundCompaction(book, clock, metrics, self._layout.schedule)
         self._closing = threading.Event()
         self._refresh = MaterializedRefresh(book.catalog, clock)
         self._refreshing: Future[None] | None = None

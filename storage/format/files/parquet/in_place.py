@@ -95,7 +95,7 @@ def verify_pages(
         FileNotFoundError: a file is missing.
     """
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1, "verify") as pool:
-        verify = functools.partial(_verify, columns=frozenset(columns), stopped=is_stopped)
+        verify = functools.partial(_verify, columns=frozenset(columns), is_stopped=is_stopped)
         for _ in pool.map(verify, paths):
             pass
 
