@@ -295,7 +295,7 @@ class TestComputed:
         transform = RowTransform.of(TransformRule(partition_by=("note",)), table)
         assert transform.warnings == (
             "the table is partitioned by (), not by (note); partitions are chosen when a table is "
-            "made",
+            "created",
         )
 
     def test_the_type_of_the_table_wins_and_what_does_not_fit_fails(self):

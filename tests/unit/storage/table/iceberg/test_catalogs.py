@@ -169,7 +169,7 @@ def test_a_catalog_that_is_away_fails_no_commit_and_is_caught_up_with(tmp_path, 
     assert "not published" in caplog.text
     figures = iceberg_figures(table.layout.root)
     assert figures.failures >= 3
-    assert figures.behind >= 3
+    assert figures.unpublished >= 3
     with pytest.raises(StorageUnavailableError):
         away.sync_iceberg()
     kept = away.snapshots.ids()
@@ -179,7 +179,7 @@ def test_a_catalog_that_is_away_fails_no_commit_and_is_caught_up_with(tmp_path, 
     assert back.sync_iceberg() == 0
     check(back, catalog)
     assert ids(catalog) == kept
-    assert iceberg_figures(table.layout.root).behind == 0
+    assert iceberg_figures(table.layout.root).unpublished == 0
 
 
 def test_an_answer_that_got_lost_is_found_done(tmp_path, catalog):
