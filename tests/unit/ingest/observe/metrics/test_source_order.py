@@ -290,7 +290,7 @@ def test_a_table_without_positions_is_refused_and_said_why(tmp_path):
     assert names(other) == {1: "a"}
     ((kind, error),) = quarantined(other)
     assert kind == "schema"
-    assert "not made for source.ordering: source" in error
+    assert "not created for source.ordering: source" in error
 
 
 def test_a_table_with_positions_needs_them(tmp_path):

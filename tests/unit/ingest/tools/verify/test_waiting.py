@@ -40,7 +40,7 @@ class Topics:
 
 
 def wait_with(topics, clock, **given):
-    return LagWait(progress=topics, position=lambda: "0/1", passed=None, clock=clock, **given)
+    return LagWait(progress=topics, position=lambda: "0/1", is_confirmed=None, clock=clock, **given)
 
 
 def test_the_position_comes_first_then_the_ends_then_the_lake():
@@ -56,7 +56,7 @@ def test_a_slot_that_confirms_the_position_replaces_the_pause():
     wait = LagWait(
         progress=Topics(0),
         position=lambda: "0/9",
-        passed=lambda at: answers.pop(0) and at == "0/9",
+        is_confirmed=lambda at: answers.pop(0) and at == "0/9",
         clock=clock,
         settle_s=1000,
     )
