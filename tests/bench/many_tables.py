@@ -3,7 +3,9 @@
 
 The real daemon over the files source. Ten topics get events in every batch; of the other 190, every
 tenth gets one event. The next batch's files are written when a batch ends, so batches follow each
-other without a pause and are all alike; the first one creates the tables. Overhead is the wall of
+other without a pause and are all alike; the first one creates the tables. Unless quick, a pipeline
+of 5,000 tables follows, of which 200 have events in every batch; its daemon is started again over
+the tables that exist. Overhead is the wall of
 Spark's whole trigger minus the seconds that tasks spent reading, decoding and sorting, spread over
 the cores: writing files, compaction and commits count as overhead. The same number of events for
 one table stands beside it.
@@ -12,7 +14,9 @@ one table stands beside it.
 import json
 import shutil
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,10 @@ EVENTS = 1_000
 """Of every hot table in every batch."""
 COLD_TURN = 10
 """Every so many batches a cold table has an event."""
+MOST_TABLES = 5_000
+MOST_HOT = 200
+_START_GOAL_S = 30.0
+_MOST_GOAL_MB = 6 * 1024.0
 _GOAL_S = 3.0
 _GOAL_MB = 3 * 1024.0
 _FIRST = 4
@@ -40,6 +48,7 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
     batches = 12 if quick else 30
     many, usage = _run(scratch / "many", TABLES, HOT, EVENTS, batches)
     one, _ = _run(scratch / "one", 1, 1, HOT * EVENTS, max(8, batches // 2))
+    most = [] if quick else _most(scratch / "most")
     walls = _overheads(many)
     base = _overheads(one)
     jobs = [float(batch["jobs"]) for batch in many["batches"][_FIRST:]]
@@ -101,6 +110,49 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
             unit="s",
             lower=True,
         ),
+        *most,
+    ]
+
+
+def _most(work: Path) -> list[Figure]:
+    """Figures of thousands of tables, after a restart."""
+    shape = {"events": 10, "cold_turn": 0}
+    created, _ = _run(work, MOST_TABLES, MOST_HOT, batches=2, **shape)
+    restarted, usage = _run(work, MOST_TABLES, MOST_HOT, batches=14, first=2, **shape)
+    walls = [batch["wall_s"] for batch in restarted["batches"][_FIRST:]]
+    name = f"{MOST_TABLES:,} tables"
+    note = f"{MOST_HOT} tables have events in every batch"
+    return [
+        Figure(
+            name=f"{name}: first batch, which creates them",
+            value=created["batches"][0]["wall_s"],
+            unit="s",
+            lower=True,
+        ),
+        Figure(
+            name=f"{name}: start to the first commit",
+            value=restarted["first_s"],
+            unit="s",
+            goal=_START_GOAL_S,
+            lower=True,
+        ),
+        Figure(
+            name=f"{name}: wall of a batch",
+            value=statistics.median(walls),
+            unit="s",
+            samples=walls,
+            goal=_GOAL_S,
+            lower=True,
+            note=note,
+        ),
+        Figure(
+            name=f"{name}: peak memory",
+            value=usage.peak_mb,
+            unit="MB",
+            goal=_MOST_GOAL_MB,
+            lower=True,
+            note="all processes; shared pages counted once",
+        ),
     ]
 
 
@@ -117,13 +169,15 @@ def event(table: str, number: int) -> bytes:
     ).encode()
 
 
-def counts(number: int, tables: int, hot: int, events: int) -> dict[str, int]:
+def counts(
+    number: int, tables: int, hot: int, events: int, cold_turn: int = COLD_TURN
+) -> dict[str, int]:
     """How many events each table has in batch `number`; in the first batch all have some."""
-    found = {f"t{table:03d}": events for table in range(hot)}
+    shares = {f"t{table:03d}": events for table in range(hot)}
     for table in range(hot, tables):
-        if number == 0 or table % COLD_TURN == number % COLD_TURN:
-            found[f"t{table:03d}"] = 1
-    return found
+        if number == 0 or (cold_turn and table % cold_turn == number % cold_turn):
+            shares[f"t{table:03d}"] = 1
+    return shares
 
 
 def fill(archive: Path, number: int, shares: Mapping[str, int], events: int) -> None:
@@ -148,11 +202,20 @@ def _overheads(run: Mapping[str, Any]) -> list[float]:
 
 
 def _run(
-    work: Path, tables: int, hot: int, events: int, batches: int
+    work: Path,
+    tables: int,
+    hot: int,
+    events: int,
+    batches: int,
+    *,
+    cold_turn: int = COLD_TURN,
+    first: int = 0,
 ) -> tuple[dict[str, Any], Usage]:
-    shutil.rmtree(work, ignore_errors=True)
+    """Run the daemon for the batches from `first` on; from 1 on it continues an earlier run."""
+    if not first:
+        shutil.rmtree(work, ignore_errors=True)
     archive, warehouse = work / "archive", work / "warehouse"
-    warehouse.mkdir(parents=True)
+    warehouse.mkdir(parents=True, exist_ok=True)
     config, result = work / "pipeline.yaml", work / "result.json"
     config.write_text(
         yaml.safe_dump(
@@ -172,30 +235,25 @@ def _run(
         )
     )
     shape = {"tables": tables, "hot": hot, "events": events, "batches": batches}
-    given = {"config": str(config), "result": str(result), "archive": str(archive), **shape}
+    shape |= {"cold_turn": cold_turn, "first": first}
+    paths = {"config": str(config), "result": str(result), "archive": str(archive)}
+    given = {**paths, **shape, "began": time.time()}
     with child("tests.bench.many_tables_child", given) as process, usage_of(process.pid) as usage:
         log, _ = process.communicate(timeout=TIMEOUT_S)
     if process.returncode != 0 or not result.exists():
         tail = "\n".join(log.splitlines()[-40:])
         raise RuntimeError(f"the daemon ended with {process.returncode}:\n{tail}")
     document: dict[str, Any] = json.loads(result.read_text())
-    _require(FileSystemCatalog(str(warehouse)), document["batches"], tables, hot, events)
+    expected: Counter[str] = Counter()
+    for number in range(first + batches):
+        expected.update(counts(number, tables, hot, events, cold_turn))
+    _require(FileSystemCatalog(str(warehouse)), expected)
     return document, usage
 
 
-def _require(
-    catalog: FileSystemCatalog,
-    batches: Sequence[Mapping[str, Any]],
-    tables: int,
-    hot: int,
-    events: int,
-) -> None:
+def _require(catalog: FileSystemCatalog, expected: Mapping[str, int]) -> None:
     """Refuse a run whose tables have other rows than their topics."""
-    wanted: dict[str, int] = {}
-    for number in range(len(batches)):
-        for table, count in counts(number, tables, hot, events).items():
-            wanted[table] = wanted.get(table, 0) + count
-    for table in (*list(wanted)[:2], *list(wanted)[-2:]):
+    for table in (*list(expected)[:2], *list(expected)[-2:]):
         rows = catalog.table(f"shop.{table}").to_arrow(columns=["id"]).num_rows
-        if rows != wanted[table]:
-            raise RuntimeError(f"{table}: {rows} rows instead of {wanted[table]}")
+        if rows != expected[table]:
+            raise RuntimeError(f"{table}: {rows} rows instead of {expected[table]}")

@@ -23,15 +23,17 @@ from tests.bench.measure import CORES
 def main(given: dict[str, Any]) -> int:
     """Run; the daemon's exit code."""
     settings = load_settings(Path(given["config"]))
-    shape = (given["tables"], given["hot"], given["events"])
+    shape = (given["tables"], given["hot"], given["events"], given["cold_turn"])
+    first = given["first"]
     archive = Path(given["archive"])
     spark = build_session("bench", master=default_master(), conf={}, parallelism=CORES)
     batches: list[dict[str, Any]] = []
     queries: list[StreamingQuery] = []
-    jobs = 0
+    jobs, first_s = 0, 0.0
 
     def note(report: BatchReport) -> None:
-        nonlocal jobs
+        nonlocal jobs, first_s
+        first_s = first_s or time.time() - given["began"]
         queries[:] = queries or spark.streams.active
         tracker = spark.sparkContext.statusTracker()
         done = len(tracker.getJobIdsForGroup(str(queries[0].runId)))
@@ -47,21 +49,21 @@ def main(given: dict[str, Any]) -> int:
             }
         )
         jobs = done
-        number = len(batches)
-        if number < given["batches"]:
+        if len(batches) < given["batches"]:
+            number = first + len(batches)
             fill(archive, number, counts(number, *shape), given["events"])
         else:
             daemon.request_stop()
 
-    fill(archive, 0, counts(0, *shape), given["events"])
+    fill(archive, first, counts(first, *shape), given["events"])
     daemon = Daemon(settings, on_batch=note, session=spark)
     code = daemon.run()
-    found = {p["batchId"]: p for p in queries[0].recentProgress if p["batchId"] < len(batches)}
-    for number, batch in enumerate(batches):
-        spent = found[number]["durationMs"] if number in found else {}
+    progress = {p["batchId"]: p for p in queries[0].recentProgress}
+    for number, batch in enumerate(batches, first):
+        spent = progress[number]["durationMs"] if number in progress else {}
         batch["spark_ms"] = dict(spent)
         batch["wall_s"] = spent.get("triggerExecution", 1000 * batch["duration_s"]) / 1000
-    Path(given["result"]).write_text(json.dumps({"batches": batches}))
+    Path(given["result"]).write_text(json.dumps({"batches": batches, "first_s": first_s}))
     spark.stop()
     return code
 

@@ -48,6 +48,11 @@ _LOG = logging.getLogger(__name__)
 HEALTH = "/healthz"
 METRICS = "/metrics"
 IN_FLIGHT = "catalog_requests_in_flight"
+_READ_ON = 4
+"""Multiple of the largest body up to which a larger one is received and discarded.
+
+A connection that is closed while the client sends is reset: the client does not see the response.
+"""
 
 _ERROR_FORMS: Mapping[str, Callable[[Failure], Any]] = {
     paimon_routes.PREFIX: paimon_routes.error_document,
@@ -161,13 +166,17 @@ class CatalogService:
         most = self.limits.body_bytes
         length = request.headers.get("content-length", "")
         body = bytearray()
-        too_large = Failure(413, f"the body has more than {most} bytes")
-        if length.isdecimal() and int(length) > most:
-            raise too_large
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > most:
-                raise too_large
+        received = int(length) if length.isdecimal() else 0
+        if received <= _READ_ON * most:
+            received = 0
+            async for chunk in request.stream():
+                received += len(chunk)
+                if received <= most:
+                    body += chunk
+                elif received > _READ_ON * most:
+                    break
+        if received > most:
+            raise Failure(413, f"the body has more than {most} bytes")
         return body
 
 

@@ -17,7 +17,7 @@ import difflib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from storage.clients.rest_client import RestClient
@@ -36,6 +36,7 @@ from storage.options.iceberg import REST_PREFIX
 from storage.options.options import TableOptions
 from storage.table.core import TableCore
 
+T = TypeVar("T")
 Document = dict[str, Any]
 """Content of a metadata file."""
 
@@ -44,6 +45,8 @@ Newest = Callable[[], tuple[str, Document]]
 
 _TRIES = 8
 _TIMEOUT_S = 15.0
+_REFUSED = (401, 403, 419)
+"""Statuses with which servers refuse a token that has expired."""
 _LOCK_MS = 10_000
 _LOCK_SLEEP_MS = 1_000
 
@@ -262,7 +265,7 @@ class RestIcebergCatalog(IcebergCatalog):
                 self._delete()
 
     def _delete(self) -> None:
-        self._client().delete(f"{self._resource}?purgeRequested=false")
+        self._answer(lambda client: client.delete(f"{self._resource}?purgeRequested=false"))
 
     def _client(self) -> RestClient:
         client = _CLIENTS.get(self._key)
@@ -271,18 +274,21 @@ class RestIcebergCatalog(IcebergCatalog):
             _CLIENTS.put(self._key, client)
         return client
 
-    def _load(self) -> Document | None:
+    def _answer(self, request: Callable[[RestClient], T]) -> T:
+        """The answer to a request, sent again with a new token where the old one has expired."""
         try:
-            return self._load_again()
-        except InvalidRequestError:
-            if "credential" not in self._properties:
+            return request(self._client())
+        except InvalidRequestError as error:
+            refused = error.context.get("status") in _REFUSED
+            if not refused or "credential" not in self._properties:
                 raise
-        _CLIENTS.put(self._key, _connect(self._properties))  # the token may have expired
-        return self._load_again()
+        _CLIENTS.put(self._key, _connect(self._properties))
+        return request(self._client())
 
-    def _load_again(self) -> Document | None:
+    def _load(self) -> Document | None:
+        query = {"snapshots": "all"}
         try:
-            return dict(self._client().get(self._resource, {"snapshots": "all"})["metadata"])
+            return dict(self._answer(lambda client: client.get(self._resource, query))["metadata"])
         except NotFoundError:
             return None
 
@@ -333,7 +339,7 @@ class RestIcebergCatalog(IcebergCatalog):
             return self._send(absent, updates)
         except NotFoundError:  # of the database; some catalogs refuse to create what exists
             namespace = {"namespace": [self.database], "properties": {}}
-            self._client().create("namespaces", namespace)
+            self._answer(lambda client: client.create("namespaces", namespace))
             return self._send(absent, updates)
 
     def _commit(self, current: Document, updates: list[Document]) -> Document:
@@ -352,7 +358,7 @@ class RestIcebergCatalog(IcebergCatalog):
             "requirements": requirements,
             "updates": updates,
         }
-        return dict(self._client().post(self._resource, body)["metadata"])
+        return dict(self._answer(lambda client: client.post(self._resource, body))["metadata"])
 
 
 def _must_recreate(current: Document, target: Document) -> bool:

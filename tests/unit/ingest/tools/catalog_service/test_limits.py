@@ -27,6 +27,7 @@ def test_a_body_that_is_too_large(served):
 
     def chunks():
         for _ in range(10):
+            time.sleep(0.02)  # the response is not sent before the body has ended
             yield b"y" * 200
 
     reply = ask(served, "POST", path, chunks())

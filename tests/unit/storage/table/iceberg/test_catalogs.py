@@ -104,6 +104,22 @@ def test_client_credentials_get_a_token_and_the_next_once_it_expired(tmp_path, c
     assert asked == {"/own/oauth/tokens" if elsewhere else "/v1/oauth/tokens"}
 
 
+def test_a_token_may_expire_after_every_request(tmp_path, catalog):
+    def expire(_method, path):
+        if not path.endswith("/config"):
+            catalog.token = "expired"
+
+    catalog.credential, catalog.token, catalog.after = ("lakeward", "secret"), "of others", expire
+    credential = {"metadata.iceberg.rest.credential": "lakeward:secret"}
+    table = make_table(tmp_path, options=options(catalog, **credential))
+    fill(table, 2)
+    table = table.alter([AddColumn("more", parse_type("BIGINT"))])
+    write(table, 3, [("+I", 1, "x", 7)])
+    check(table, catalog)
+    requests = [path for _, path in catalog.requests if path.endswith("/tables/t")]
+    assert len(catalog.scopes) >= len(requests) / 2
+
+
 def test_a_wrong_secret_is_an_error_and_fails_no_commit(tmp_path, catalog, caplog):
     catalog.credential, catalog.token = ("lakeward", "right"), "of others"
     wrong = options(catalog, **{"metadata.iceberg.rest.credential": "lakeward:wrong"})
