@@ -104,12 +104,13 @@ class DebeziumFlat(KeyedRows):
 
         The transformation puts metadata last, so usually the text is split in two. A quote inside
         of a JSON string is escaped: the mark never matches in a value. If it matches in a nested
-        object, the rest after it does not parse.
+        object, the rest after it does not parse. What changed the order of members since may have
+        left some metadata before the mark.
         """
         if not self._prefix or self._prefix_bytes not in payload:
             return payload, _NOTHING
         at = payload.find(b"," + self._prefix_bytes)
-        if at > 0 and not self._metadata_columns:
+        if at > 0 and not self._metadata_columns and self._prefix_bytes not in payload[:at]:
             try:
                 trailer = MEMBERS.decode(b"{" + payload[at + 1 :])
             except PARSE_ERRORS:
