@@ -171,7 +171,14 @@ class DebeziumSettings(Section):
 
     time_precision_mode: str = setting(
         "source.debezium.time.precision.mode",
-        choice("adaptive", "adaptive_time_microseconds", "connect", "isostring"),
+        choice(
+            "adaptive",
+            "adaptive_time_microseconds",
+            "connect",
+            "isostring",
+            "microseconds",
+            "nanoseconds",
+        ),
         default="adaptive",
     )
     """As configured on the connector."""
