@@ -228,7 +228,7 @@ SPECIAL_MEMBERS = ("keyspace", "value_capture_type")
 which columns an update of Spanner has."""
 
 _PARTS = frozenset({"OLD_AND_NEW_VALUES", "NEW_VALUES"})
-"""Values of `value_capture_type` with which unchanged columns are null, as those set to null are."""
+"""Values of `value_capture_type` with which columns that did not change are null."""
 
 _ANATOMY = Anatomy(
     operations={b'"c"': "c", b'"r"': "r", b'"u"': "u", b'"d"': "d"},
