@@ -2,7 +2,8 @@
 """Which type holds every value of two types: the rule of automatic widening (CDC.md §3).
 
 Pure. DECIMALs are united so that neither integer nor fraction digits are lost, where Paimon takes
-the newer type and may fail on old values; integers and DECIMALs unite to a DECIMAL.
+the newer type and may fail on old values; integers and DECIMALs unite to a DECIMAL. A TIME holds
+milliseconds whatever its precision, which the table format does not change.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ _GUESSED = (TypeRoot.BIGINT, TypeRoot.DECIMAL)
 _FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
-_PRECISE = (TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_PRECISE = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 _MAX_PRECISION = 38
 
 
