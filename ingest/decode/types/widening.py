@@ -20,6 +20,7 @@ _STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
 _PRECISE = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 _MAX_PRECISION = 38
+_MICROS = 6
 
 
 def nullable(type_: DataType) -> DataType:
@@ -80,8 +81,19 @@ def _union_atomic(current: AtomicType, observed: AtomicType) -> AtomicType | Non
     if a is TypeRoot.DECIMAL:
         return _union_decimal(current, observed)
     if a in _PRECISE:
-        return dataclasses.replace(current, precision=max(current.precision, observed.precision))
+        return _finer(current, observed.precision)
     return current
+
+
+def _finer(current: AtomicType, precision: int) -> AtomicType | None:
+    """A timestamp with more digits of a second.
+
+    Nanoseconds reach from 1677 to 2262: rows with a later moment, as 9999-12-31, would no longer
+    be readable, nor the table writable.
+    """
+    if current.precision <= _MICROS < precision:
+        return None
+    return dataclasses.replace(current, precision=max(current.precision, precision))
 
 
 def _with_integers(number: AtomicType, digits: int, current: AtomicType) -> AtomicType | None:

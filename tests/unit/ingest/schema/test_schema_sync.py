@@ -135,6 +135,8 @@ def test_incompatible_column_does_not_hold_up_the_others():
         ("DECIMAL(38,2)", "DECIMAL(38,4)", None),
         ("DECIMAL(10,2)", "DECIMAL(8,2)", "DECIMAL(10,2)"),
         ("TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(6)"),
+        ("TIMESTAMP(6)", "TIMESTAMP(9)", None),
+        ("TIMESTAMP(9)", "TIMESTAMP(6)", "TIMESTAMP(9)"),
         ("TIMESTAMP(3)", "TIMESTAMP(3) WITH LOCAL TIME ZONE", None),
         ("TIME(3)", "TIME(6)", "TIME(3)"),
         ("CHAR(3)", "VARCHAR(9)", "VARCHAR(9)"),
