@@ -19,6 +19,7 @@ _FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
 _PRECISE = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_TIMES = (TypeRoot.TIME, *_PRECISE)
 _MAX_PRECISION = 38
 _MICROS = 6
 
@@ -49,11 +50,17 @@ def union_type(current: DataType, observed: DataType) -> DataType | None:
 
 
 def guessed_union(current: DataType, observed: DataType) -> DataType | None:
-    """As `union_type`, for a new column whose types are guesses from single numbers.
+    """As `union_type`, for a new column, whose types may be guesses from single values.
 
-    What a guessed DOUBLE does not hold is found when the values are converted.
+    What a guessed DOUBLE does not hold is found when the values are converted. No stored rows limit
+    the digits of times.
     """
     union = union_type(current, observed)
+    match current, observed:
+        case AtomicType(), AtomicType() if current.root is observed.root and current.root in _TIMES:
+            return dataclasses.replace(
+                current, precision=max(current.precision, observed.precision)
+            )
     if union is None and isinstance(current, AtomicType) and isinstance(observed, AtomicType):
         if observed.root is TypeRoot.DOUBLE and current.root in _GUESSED:
             return observed if current.root is not TypeRoot.DECIMAL else current
