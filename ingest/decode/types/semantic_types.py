@@ -506,7 +506,7 @@ def _cross_family(semantic: Semantic, column: AtomicType, facts: ProducerFacts) 
         return _as_text_codec(semantic, column, facts)
     if kind in _AS_MAPPED:
         return Codec(kind, column, semantic.unit)
-    if kind is Kind.TEXT and root in _BINARIES:
+    if kind is Kind.TEXT and root in _BINARIES and facts.binary_handling_mode != "bytes":
         return Codec(_binary_kind(facts), column)
     if kind is Kind.INTEGER and root is TypeRoot.DOUBLE and semantic.type != BIGINT:
         return Codec(Kind.FLOAT, column)

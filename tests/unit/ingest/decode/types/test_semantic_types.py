@@ -222,3 +222,14 @@ def test_two_keys_of_the_source_never_become_one(field, options, values, count):
     assert classes(result) == ["unrepresentable"] * 2 * count
     assert "column t" in result.bad[0].error
     assert "time-to-string (or time-to-bigint" in result.bad[0].error
+
+
+def test_text_in_a_column_of_bytes_is_decoded_only_as_the_settings_say():
+    """A source column that became text is not base64, though `test` is."""
+    table = schema(("id", "BIGINT"), ("v", "BYTES"))
+    block = connect_block(connect_field("id", "int64"), connect_field("v", "string"))
+    value = with_block(block, event("c", None, {"id": 1, "v": "test"}))
+    result = decoder(table).decode(batch(value))
+    assert classes(result) == ["type"]
+    result = decoder(table, binary_handling_mode="base64").decode(batch(value))
+    assert [row["v"] for row in rows(result)] == [b"\xb5\xeb\x2d"]
