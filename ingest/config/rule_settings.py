@@ -12,6 +12,7 @@ from ingest.config.setting_kinds import (
     bucket_count,
     choice,
     duration,
+    table_pattern,
     text,
     text_list,
     text_map,
@@ -30,7 +31,7 @@ class TableRule(Section):
     None = not set. `table_properties` also contains `bucket` and `changelog_producer`.
     """
 
-    match: str = setting("match", text, required=True)
+    match: str = setting("match", table_pattern, required=True)
     """Target tables of the rule, as `database.table`; `*` and `?` are wildcards."""
 
     primary_key: tuple[str, ...] = setting("primary.key", text_list)

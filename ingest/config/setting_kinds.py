@@ -61,6 +61,15 @@ def _parse_text(value: object) -> str:
     return result
 
 
+def _parse_pattern(value: object) -> str:
+    pattern = _parse_text(value)
+    if "\\" in pattern:
+        raise ValueError("`database.table` with the wildcards `*` and `?`, no regular expression")
+    if not re.search(r"[.*?\[]", pattern):
+        raise ValueError(f"`database.table`, such as `*.{pattern}`: without a dot it matches none")
+    return pattern
+
+
 def _parse_boolean(value: object) -> bool:
     return value if isinstance(value, bool) else option_values.boolean(_as_text(value))
 
@@ -147,14 +156,20 @@ def _parse_window(value: object) -> str:
     return text
 
 
+_SECONDS, _SMALLEST_MS = 100_000_000, 100_000_000_000
+"""As seconds and as milliseconds a moment of 1973, before the first record of any topic."""
+
+
 def _parse_moment(value: object) -> int:
     expected = "a time such as `2026-01-31T08:00:00Z` or milliseconds since 1970"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
     moment = value
+    if isinstance(value, str) and re.fullmatch(r"\d+", value.strip()):
+        moment = int(value)
+    if isinstance(moment, int) and not isinstance(moment, bool):
+        if _SECONDS <= moment < _SMALLEST_MS:
+            raise ValueError(f"{expected}; as seconds write it with three zeros behind")
+        return moment
     if isinstance(value, str):
-        if re.fullmatch(r"\d+", value.strip()):
-            return int(value)
         try:
             moment = datetime.datetime.fromisoformat(value.strip())
         except ValueError:
@@ -314,6 +329,7 @@ _NUMBERS = {"type": "object", "additionalProperties": {"type": ["integer", "stri
 bucket_count = Kind("number \\| `auto`", _parse_bucket, schema={"type": ["integer", "string"]})
 fraction = Kind("ratio", _parse_fraction, schema={"type": ["number", "string"]})
 text = Kind("text", _parse_text)
+table_pattern = Kind("text", _parse_pattern)
 token = Kind("text", _parse_token)
 boolean = Kind(
     "`true` \\| `false`",

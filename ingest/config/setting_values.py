@@ -140,8 +140,8 @@ class FlatSettings(Section):
     """Properties of flattened events that the events do not contain."""
 
     metadata_prefix: str = setting("source.flat.metadata.prefix", text, default="__")
-    """For `debezium-flat`: prefix of fields that are metadata, not columns
-    (`add.fields.prefix`)."""
+    """For `debezium-flat`: prefix of fields that are metadata, not columns (`add.fields.prefix`).
+    `__deleted` is metadata whatever the prefix."""
 
     metadata_columns: tuple[str, ...] = setting("source.flat.metadata.columns", text_list)
     """For `debezium-flat`: fields with that prefix that are nevertheless columns."""
@@ -171,7 +171,14 @@ class DebeziumSettings(Section):
 
     time_precision_mode: str = setting(
         "source.debezium.time.precision.mode",
-        choice("adaptive", "adaptive_time_microseconds", "connect", "isostring"),
+        choice(
+            "adaptive",
+            "adaptive_time_microseconds",
+            "connect",
+            "isostring",
+            "microseconds",
+            "nanoseconds",
+        ),
         default="adaptive",
     )
     """As configured on the connector."""

@@ -72,6 +72,9 @@ def offline(settings: Settings) -> list[Finding]:
     findings = [_run("table options", lambda: _table_options(settings))]
     if any(not transform_rule(settings, rule.match).empty for rule in settings.tables):
         findings.append(_run("transforms", lambda: transforms_found(settings)))
+    source = settings.source
+    if isinstance(source, KafkaSourceSettings) and source.properties:
+        findings.append(_run("client properties", lambda: _properties(source)))
     return findings
 
 
@@ -226,6 +229,21 @@ def _files(settings: FileSourceSettings) -> str:
     return _topics_found(list(listing), f"{count} files")
 
 
+def _properties(settings: KafkaSourceSettings) -> str:
+    """Whether the client library knows the properties; files that they name may be elsewhere."""
+    from confluent_kafka import Consumer, KafkaException
+
+    from ingest.source.kafka_client import consumer_config, refused_properties
+
+    try:
+        Consumer({**consumer_config(settings), "log_level": 0}).close()
+    except (KafkaException, ValueError, TypeError) as error:
+        detail = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        if not detail.startswith("Failed to create"):
+            raise refused_properties(detail) from error
+    return f"{len(settings.properties)} are known to the kafka client"
+
+
 def _kafka(settings: KafkaSourceSettings) -> str:
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
@@ -258,27 +276,21 @@ def _kafka(settings: KafkaSourceSettings) -> str:
 def _kafka_problem(error: object, settings: KafkaSourceSettings) -> LakewardError:
     from confluent_kafka import KafkaError, KafkaException
 
-    from ingest.source.kafka_client import broker_error
+    from ingest.source.kafka_client import broker_error, refused_properties
 
     servers = settings.bootstrap_servers
     if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError):
         error = error.args[0]
     if isinstance(error, KafkaError):
-        if error.code() == KafkaError._INVALID_ARG:
-            return _refused_settings(error.str())
         cause = broker_error(error)
+        if isinstance(cause, InvalidOptionError):
+            return cause
         if isinstance(cause, InvalidRequestError):
             return AccessDeniedError(cause.message, detail=cause.detail, hint=cause.hint)
         cause.context = {"brokers": servers}
         cause.hint = cause.hint or "check `source.bootstrap.servers`, the listener and the network"
         return cause
-    return _refused_settings(str(error))
-
-
-def _refused_settings(detail: str) -> LakewardError:
-    return InvalidRequestError(
-        "the kafka client refuses its settings", detail=detail, hint="see `source.properties`"
-    )
+    return refused_properties(str(error))
 
 
 def _registry(settings: SchemaRegistrySettings) -> str:

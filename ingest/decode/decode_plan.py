@@ -22,7 +22,7 @@ from ingest.decode.column_names import folded
 from ingest.decode.events import SourceTable, Target
 from ingest.decode.types.conversions import wire_type
 from ingest.decode.types.exact_numbers import is_exact_double
-from ingest.decode.types.semantic_types import Codec, Kind
+from ingest.decode.types.semantic_types import Codec, Kind, of_key
 from ingest.decode.types.token_values import MEMBERS, NULL
 from storage.format.types.types import DataType
 
@@ -92,7 +92,13 @@ class RowPlan:
     ) -> None:
         self.target = target
         self.source = source
-        self.columns = tuple(columns)
+        keys = {*key_names} - target.behind_key
+        self.columns = tuple(
+            dataclasses.replace(column, codec=of_key(column.codec))
+            if column.member in keys
+            else column
+            for column in columns
+        )
         self.index = {column.member: i for i, column in enumerate(columns)}
         self.column_names = frozenset({*self.index, *(column.name for column in columns)})
         self.key_names = tuple(key_names)

@@ -3,8 +3,9 @@
 
 A table made from the Kafka key merges rows by those columns. If the source's key grows later (`id`
 to `id, region`), rows of different keys would silently become one. Keys are not parsed on the fast
-path, so the first and the last key of a raw batch are compared, and all of them only when one of
-the two differs: a source changes its key once, not back and forth within a few thousand records.
+path, so the keys of the first and the last row of a table are compared, and all of them only when
+one of the two differs: a source changes its key once, not back and forth within a few thousand
+records. (Other tables of the topic may have other keys.)
 
 Debezium writes a change of key as a delete of the old key (header `__debezium.newkey`), a tombstone
 and an insert of the new one (header `__debezium.oldkey`), consecutively. An insert with missing
@@ -13,6 +14,7 @@ its delete must directly precede the insert, in the same partition and batch of 
 there may be changes of the old row that have not been read yet (CDC.md §1.2).
 """
 
+import bisect
 import dataclasses
 from collections.abc import Callable, Collection
 from typing import Any
@@ -147,9 +149,11 @@ def without_foreign_keys(
         slots = {name: names.slots(name, expected, columns) for name in columns}
         return {matches[0] if matches else name for name, matches in slots.items()} != expected
 
-    if len(raw) == 0 or not (disagrees(0) or disagrees(len(raw) - 1)):
+    column = change.rows.column(OFFSET_COLUMN)
+    ends = [column[0].as_py(), column[-1].as_py()] if len(column) else []
+    if not any(disagrees(bisect.bisect_left(raw.offsets, offset)) for offset in ends):
         return change, []
-    row_offsets = set(change.rows.column(OFFSET_COLUMN).to_pylist())
+    row_offsets = set(column.to_pylist())
     error = (
         f"the record's key is not the primary key of {change.target} "
         f"({', '.join(primary_key)}): make a new table for the new key"

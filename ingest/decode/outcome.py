@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ingest.decode.bisection import failing_positions
 from ingest.decode.decode_plan import PlanColumn, RowPlan
+from ingest.decode.dialects.recognition import said_of
 from ingest.decode.events import (
     MOVED,
     OFFSET_COLUMN,
@@ -345,15 +346,27 @@ def bad_record(raw: RawBatch, at: int, error_class: str, error: str, target: str
     )
 
 
+def _why_unnamed(key: bytes | None) -> str:
+    """Why a record's key names no columns."""
+    if not key:
+        return "the record has no key; "
+    if key.startswith(b"Struct{"):
+        return (
+            "the record's key is text of Connect's StringConverter, which has no types: set the "
+            "connector's key.converter to the converter of the values, or "
+        )
+    return f"the record's key names no columns{said_of(key)}; "
+
+
 def _because(text: str, target: Target | None) -> str:
     why = "" if target is None else target.why_frozen
     return f"{text}: {why}" if why else text
 
 
-def _why_keyless(shape: Shape, lacking: Sequence[str]) -> str:
+def _why_keyless(shape: Shape, lacking: Sequence[str], key: bytes | None) -> str:
     names = ", ".join(lacking or shape.lacking_key)
     if not names:
-        return "no primary key: the record's key names none; set primary.key for the table"
+        return f"no primary key: {_why_unnamed(key)}set primary.key for the table"
     if shape.has_configured_key:
         return f"primary.key names {names}, which the row does not have"
     return (
@@ -446,7 +459,9 @@ class Outcome:
             at: its position.
             lacking: key columns that the row does not have.
         """
-        refused = EventRefusedError("no_primary_key", _why_keyless(shape, lacking))
+        refused = EventRefusedError(
+            "no_primary_key", _why_keyless(shape, lacking, self._raw.keys[at])
+        )
         self.refuse(at, refused, shape.target_name)
 
     def uncovered(self, shape: Shape, at: int, error: UncoveredError, row: Tokens) -> None:

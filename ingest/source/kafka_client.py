@@ -12,7 +12,14 @@ import time
 from confluent_kafka import KafkaError, KafkaException
 
 from ingest.config.source_settings import KafkaSourceSettings
-from storage.errors import DataLossError, InvalidRequestError, LakewardError, RetryableError
+from ingest.config.suggestion import nearest
+from storage.errors import (
+    DataLossError,
+    InvalidOptionError,
+    InvalidRequestError,
+    LakewardError,
+    RetryableError,
+)
 
 _LOG = logging.getLogger("librdkafka")
 
@@ -162,11 +169,39 @@ def is_transient(error: KafkaError) -> bool:
     return error.code() in _TRANSIENT or bool(error.retriable())
 
 
+_COMMON = (
+    *("security.protocol", "sasl.mechanisms", "sasl.username", "sasl.password", "debug"),
+    *("sasl.oauthbearer.config", "sasl.oauthbearer.method", "sasl.kerberos.keytab"),
+    *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
+    *("enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm"),
+    *("fetch.min.bytes", "fetch.wait.max.ms", "fetch.message.max.bytes", "message.max.bytes"),
+    *("client.id", "client.rack", "socket.timeout.ms", "broker.address.family"),
+)
+
+
+def refused_properties(detail: str) -> InvalidRequestError:
+    """The error of a client that cannot be made, which waiting does not change.
+
+    Args:
+        detail: the client library's words, which name the property.
+    """
+    unknown = re.search(r'No such configuration property: "(.+)"', detail)
+    return InvalidOptionError(
+        "the kafka client refuses its settings",
+        detail=detail,
+        hint=(nearest(unknown.group(1), _COMMON) if unknown else "")
+        or "its properties are those of librdkafka, which are not always those of Java clients",
+        key=f"source.properties.{unknown.group(1)}" if unknown else "source.properties",
+    )
+
+
 def broker_error(
     error: KafkaError | KafkaException, *, topic: str = "", partition: int = -1
 ) -> LakewardError:
     """Our error for one of librdkafka's: what the caller can do next decides the class."""
     cause = error.args[0] if isinstance(error, KafkaException) else error
+    if cause.code() == KafkaError._INVALID_ARG:
+        return refused_properties(cause.str())
     target = f"{topic}-{partition}" if topic else "cluster"
     if cause.code() in _DENIED:
         return InvalidRequestError(

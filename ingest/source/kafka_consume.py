@@ -79,11 +79,14 @@ def consume(
     Raises:
         DataLossError: offsets of the range no longer exist and `fail_on_data_loss` is on.
         RetryableError: no progress for `stall_s`.
-        InvalidRequestError: access denied.
+        InvalidRequestError: access denied, or the client refuses its properties.
     """
     key = settings.to_json()
     idle = _IDLE.setdefault(key, [])
-    pooled = idle.pop() if idle else _PooledConsumer(settings)
+    try:
+        pooled = idle.pop() if idle else _PooledConsumer(settings)
+    except KafkaException as error:
+        raise broker_error(error, topic=piece.topic, partition=piece.partition) from error
     reader = _RangeReader(pooled, piece, settings, stall_s)
     finished = False
     try:

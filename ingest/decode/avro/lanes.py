@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from ingest.decode.avro.arrays import NodeMaker, plain
 from ingest.decode.avro.connect_schema import AvroSchema, branches
 from ingest.decode.events import SourceTable
+from ingest.decode.json.debezium_json import SPECIAL_MEMBERS
 from storage.errors import UnsupportedFeatureError
 from storage.format.avro.columns import Node, RowNode
 from storage.format.avro.lanes import LaneDecoder, OddDataError
@@ -219,6 +220,7 @@ def _is_envelope(fields: dict[str, Any]) -> bool:
     texts = [origin[name] for name in _SOURCE if name in origin]
     return (
         "table" in origin
+        and origin.keys().isdisjoint(SPECIAL_MEMBERS)
         and _only_kind(fields["op"]) == "string"
         and texts.count("string") == len(texts)
         and origin.get(_STAMP, "long") in INTEGERS

@@ -154,9 +154,18 @@ class KeyedRows(BareRows):
         Raises:
             EventRefusedError: the record has no key that says what is deleted.
         """
-        block, row = (None, None) if not key else self.split_key(topic, key)
+        try:
+            block, row = (None, None) if not key else self.split_key(topic, key)
+        except EventRefusedError as error:
+            raise EventRefusedError(error.error_class, f"key of a tombstone: {error}") from None
         if row is None:
             raise EventRefusedError("no_primary_key", "a tombstone without key identifies no row")
+        if row[:1] != b"{":
+            raise EventRefusedError(
+                "envelope",
+                "the key of a tombstone is a single value: it must be an object with the columns "
+                "of the primary key (a transform such as ExtractField$Key removes their names)",
+            )
         return Event(
             source=source,
             images=(Image("d", row, None),),

@@ -3,8 +3,8 @@
 
 The value is the row; members with a prefix (`__op`, `__source_ts_ms`, ...) are metadata. A delete
 is a null value (mode `tombstone`, by the Kafka key), a row with `"__deleted": "true"` (mode
-`rewrite`), or absent (mode `drop`). With `rewrite-with-tombstone` it occurs twice; `tombstones:
-skip` drops the second.
+`rewrite`; `add.fields.prefix` does not hold for this member), or absent (mode `drop`). With
+`rewrite-with-tombstone` it occurs twice; `tombstones: skip` drops the second.
 
 The table comes from the metadata fields `source_table` or `table`, `source_db` or `db`,
 `source_schema` or `schema` if the connector adds them, the rest from the topic's name, as for null
@@ -40,6 +40,8 @@ _CONTROL = {
 _HEARTBEAT_TOPIC = "__debezium-heartbeat"
 _TRANSACTION_TOPIC = ".transaction"
 _TRUE = (b'"true"', b"true")
+_DELETED = "__deleted"
+_DELETED_BYTES = msgspec.json.encode(_DELETED)
 _OPS = {b'"c"': "c", b'"r"': "r", b'"u"': "u", b'"d"': "d"}
 _BOUNDARY = {"status", "id", "event_count", "data_collections"}
 _DDL = {"source", "databaseName", "ddl", "tableChanges"}
@@ -70,9 +72,10 @@ class DebeziumFlat(KeyedRows):
 
     def is_column(self, name: str) -> bool:
         """Whether a member is a column, not metadata."""
-        return (
-            not self._prefix or not name.startswith(self._prefix) or name in self._metadata_columns
-        )
+        return not self._is_metadata(name) or name in self._metadata_columns
+
+    def _is_metadata(self, name: str) -> bool:
+        return name == _DELETED or (bool(self._prefix) and name.startswith(self._prefix))
 
     def bare_shape(self, event: Event) -> Shape:
         """See `BareRows.bare_shape`: Debezium's encodings."""
@@ -104,20 +107,28 @@ class DebeziumFlat(KeyedRows):
 
         The transformation puts metadata last, so usually the text is split in two. A quote inside
         of a JSON string is escaped: the mark never matches in a value. If it matches in a nested
-        object, the rest after it does not parse.
+        object, the rest after it does not parse. What changed the order of members since may have
+        left some metadata before the mark.
         """
-        if not self._prefix or self._prefix_bytes not in payload:
+        is_split = bool(self._prefix) and self._prefix_bytes in payload
+        if not is_split and _DELETED_BYTES not in payload:
             return payload, _NOTHING
-        at = payload.find(b"," + self._prefix_bytes)
-        if at > 0 and not self._metadata_columns:
+        at = payload.find(b"," + self._prefix_bytes) if is_split else -1
+        head = payload[: max(at, 0)]
+        if (
+            at > 0
+            and not self._metadata_columns
+            and self._prefix_bytes not in head
+            and _DELETED_BYTES not in head
+        ):
             try:
                 trailer = MEMBERS.decode(b"{" + payload[at + 1 :])
             except PARSE_ERRORS:
                 trailer = {}
-            if trailer and all(name.startswith(self._prefix) for name in trailer):
+            if trailer and all(map(self._is_metadata, trailer)):
                 return payload[:at] + b"}", {name: bytes(raw) for name, raw in trailer.items()}
         members = members_of(payload, "the event")
-        metadata = {n: t for n, t in members.items() if n.startswith(self._prefix)}
+        metadata = {n: t for n, t in members.items() if self._is_metadata(n)}
         return join_members({n: t for n, t in members.items() if self.is_column(n)}), metadata
 
     def _source(self, topic: str, metadata: Mapping[str, bytes]) -> SourceTable:
@@ -151,8 +162,9 @@ def _text(token: bytes) -> str:
 
 def _anatomy(prefix: str, names: Sequence[str]) -> Anatomy:
     reserved = (*BLOCK, frozenset(_BOUNDARY), frozenset(_DDL))
+    is_odd = None if prefix and _DELETED.startswith(prefix) else _DELETED.__eq__
     if not prefix:
-        return Anatomy(default_op="u", reserved=reserved)
+        return Anatomy(default_op="u", reserved=reserved, is_odd=is_odd)
     return Anatomy(
         operations=_OPS,
         op=(f"{prefix}op",),
@@ -163,12 +175,13 @@ def _anatomy(prefix: str, names: Sequence[str]) -> Anatomy:
         constant=frozenset((name,) for name in names),
         prefix=prefix,
         reserved=reserved,
+        is_odd=is_odd,
     )
 
 
 def _image(metadata: Mapping[str, bytes], row: bytes, prefix: str) -> Image:
     op = _OPS.get(metadata.get(f"{prefix}op", NULL), "u")
-    if metadata.get(f"{prefix}deleted") in _TRUE or op == "d":
+    if op == "d" or any(metadata.get(n) in _TRUE for n in (_DELETED, f"{prefix}deleted")):
         return Image("d", row, None)
     return Image(op, None, row)
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 import pyarrow as pa
 
+from ingest.decode.column_names import folded
 from ingest.decode.dialects.recognition import format_hint
 from ingest.decode.events import EventRefusedError, SourceTable
 from ingest.decode.json.envelopes import BlockMessages, Event, Image
@@ -162,6 +163,8 @@ class _Source(msgspec.Struct, gc=False):
     schema: str | None = ""
     table: str | None = ""
     ts_ms: int | None = None
+    keyspace: str | None = ""
+    value_capture_type: str | None = None
 
 
 class _OddSource(msgspec.Struct, gc=False):
@@ -172,6 +175,8 @@ class _OddSource(msgspec.Struct, gc=False):
     schema: str | None = ""
     table: str | None = ""
     ts_ms: msgspec.Raw = _NULL
+    keyspace: str | None = ""
+    value_capture_type: str | None = None
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -211,8 +216,19 @@ _ROWS = (
     "; rows need another format: debezium-flat (as ExtractNewRecordState writes them), upsert-json "
     "or upsert-avro (with a key), or json (rows that are only added)"
 )
+_ONLY_PARTS = (
+    "an update of Spanner that has the changed columns only: create the change stream with "
+    "value_capture_type = 'NEW_ROW' or 'NEW_ROW_AND_OLD_VALUES'"
+)
 _SIGNAL = frozenset({"id", "type", "data", "additionalData", "additional-data"})
 
+
+SPECIAL_MEMBERS = ("keyspace", "value_capture_type")
+"""Members of `source` of single connectors: Vitess's name of the database, whose `db` is empty, and
+which columns an update of Spanner has."""
+
+_PARTS = frozenset({"OLD_AND_NEW_VALUES", "NEW_VALUES"})
+"""Values of `value_capture_type` with which columns that did not change are null."""
 
 _ANATOMY = Anatomy(
     operations={b'"c"': "c", b'"r"': "r", b'"u"': "u", b'"d"': "d"},
@@ -221,7 +237,9 @@ _ANATOMY = Anatomy(
     deleted="before",
     old="before",
     stamps=(("source", "ts_ms"),),
-    constant=frozenset(("source", name) for name in ("name", "db", "schema", "table")),
+    constant=frozenset(
+        ("source", name) for name in ("name", "db", "schema", "table", *SPECIAL_MEMBERS)
+    ),
 )
 
 
@@ -249,16 +267,19 @@ class DebeziumJson(BlockMessages):
         if op not in "crud":
             op = op.lower()
         if op == "u":
+            if envelope.source.value_capture_type in _PARTS:
+                raise EventRefusedError("envelope", _ONLY_PARTS)
             change = Image(op, None if before == NULL else before, None if after == NULL else after)
         else:
             change = _one_image(op, before, after)
         src, moment = envelope.source, envelope.source.ts_ms
+        database = src.db or src.keyspace
         types = b"" if block is None else block.raw
         if block is not None and types not in self.blocks:
             self.remember(block)
         return Event(
-            self._sources.get((src.db, src.schema, src.table, src.name))
-            or self.source(src.db or "", src.schema or "", src.table or "", src.name or ""),
+            self._sources.get((database, src.schema, src.table, src.name))
+            or self.source(database or "", src.schema or "", src.table or "", src.name or ""),
             (change,),
             moment if isinstance(moment, int) else None,
             (),
@@ -297,7 +318,8 @@ class DebeziumJson(BlockMessages):
         change = event.images[0]
         text = change.before if change.op == "d" else change.after
         row = {} if event.types or text is None else row_image(text, "the row")
-        return [name for name in self.key_names(event) if row and name not in row]
+        names = {*map(folded, row)}
+        return [name for name in self.key_names(event) if row and folded(name) not in names]
 
     def truncated(self, value: bytes) -> SourceTable | None:
         """See `Dialect.truncated`."""

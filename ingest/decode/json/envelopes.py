@@ -57,8 +57,7 @@ class DialectOptions:
         binary_handling_mode: `bytes` or `base64`, `base64-url-safe`, `hex`, `latin1`; empty =
             default of the format.
         time_precision_mode: encoding of times without schema block: `isostring` is text,
-            `adaptive`, `adaptive_time_microseconds` and `connect` are Debezium's integers; empty =
-            default of the format.
+            Debezium's other modes are integers; empty = default of the format.
         unavailable_value_placeholder: text of Debezium's placeholder for values the source lacks.
         missing_columns: meaning of a column of the table that an update lacks: `null`, or
             `unchanged`; empty = default of the format.

@@ -30,7 +30,7 @@ from ingest.decode.types.semantic_types import (
 )
 from ingest.decode.types.token_values import NULL, number_token
 from ingest.decode.types.unavailable import Placeholder
-from ingest.decode.types.widening import nullable, union_type
+from ingest.decode.types.widening import guessed_union, nullable, union_type
 from storage.format.types.types import ArrayType, AtomicType, DataType, TypeRoot
 
 _KINDS = {
@@ -151,7 +151,7 @@ class LooseShape(Shape):
         for name, type_ in self._missing.items():
             token = tokens.get(name, NULL)
             if token != NULL and name in self._observed_type_of:
-                self._missing[name] = self._wider(name, type_, token) or type_
+                self._missing[name] = self._wider(name, type_, token, guessed_union) or type_
 
     def learn_types(self, tokens: Tokens, placeholder: Placeholder) -> bool:
         """See `Shape.learn_types`: values of open types may require wider columns."""
@@ -169,17 +169,21 @@ class LooseShape(Shape):
                 continue
             if self._takes(column.name, column.type, token, placeholder):
                 continue
-            wider = self._wider(name, column.type, token)
+            wider = self._wider(name, column.type, token, union_type)
             if wider is not None and self._takes(column.name, wider, token, placeholder):
                 self.outgrow(name, nullable(wider))
                 changed = True
         return changed
 
-    def _wider(self, name: str, type_: DataType, token: bytes) -> DataType | None:
+    def _wider(
+        self,
+        name: str,
+        type_: DataType,
+        token: bytes,
+        union: Callable[[DataType, DataType], DataType | None],
+    ) -> DataType | None:
         try:
-            return union_type(
-                type_, mapped_type(self._observed_type_of[name](token), self._facts.mapping)
-            )
+            return union(type_, mapped_type(self._observed_type_of[name](token), self._facts.mapping))
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
 

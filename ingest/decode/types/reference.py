@@ -103,6 +103,12 @@ def _days(codec: Codec, token: bytes) -> int | None:
     return in_range(number, -(2**31), 2**31 - 1, "DATE")
 
 
+_OTHER_TIMES = (
+    "sink.type.mapping time-to-string (or time-to-bigint, where times are numbers) makes other "
+    "columns of new tables"
+)
+
+
 def _time(codec: Codec, token: bytes) -> int:
     per_ms = PER_UNIT[codec.unit]
     number = integer_of(token, "a time as an integer")
@@ -110,7 +116,16 @@ def _time(codec: Codec, token: bytes) -> int:
         in_range(number, *_INT64, "a time")
         raise UnrepresentableError(
             f"{clock_text(number, codec.unit)} is not within a day, which is all that TIME holds; "
-            "sink.type.mapping time-to-string or time-to-bigint makes other columns of new tables"
+            + _OTHER_TIMES
+        )
+    return _millis(codec, number, per_ms, codec.unit)
+
+
+def _millis(codec: Codec, number: int, per_ms: int, unit: str) -> int:
+    if codec.exact and number % per_ms:
+        raise UnrepresentableError(
+            f"{clock_text(number, unit)} is finer than the milliseconds that TIME holds, so two "
+            f"keys would become one; {_OTHER_TIMES}"
         )
     return number // per_ms
 
@@ -205,7 +220,7 @@ def _iso_date(codec: Codec, token: bytes) -> int | None:
 
 def _iso_time(codec: Codec, token: bytes) -> int:
     parts = _matched(_TIME_TEXT, _without_z(token, "an ISO time"), "ISO time")
-    return _clock_nanos(parts) // 1_000_000
+    return _millis(codec, _clock_nanos(parts), PER_UNIT["ns"], "ns")
 
 
 def _iso_timestamp(codec: Codec, token: bytes) -> int | None:

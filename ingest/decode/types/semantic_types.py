@@ -182,6 +182,7 @@ class Codec:
         unsigned: of integers: a negative number stands for 2^64 more.
         infinity: how infinite dates and timestamps are handled.
         cuts: whether fractions of a second in texts that are finer than the column's are cut.
+        exact: of TIME and ISO_TIME: whether fractions finer than milliseconds are refused, not cut.
         width: of BITS in a BYTES column: so many bytes, connectors leave out zeros; 0 = as sent.
         members: of MEMBER and MEMBERS.
     """
@@ -196,6 +197,7 @@ class Codec:
     width: int = 0
     members: tuple[str, ...] = ()
     cuts: bool = False
+    exact: bool = False
 
     @property
     def arrow(self) -> pa.DataType:
@@ -376,7 +378,9 @@ def _special(field: BlockField, natural: Semantic, mapping: TypeMapping) -> Sema
             return Semantic(Kind.TIME_MICROS, BIGINT, natural.unit)
         if "time-to-string" in mapping:
             return Semantic(Kind.TIME_TEXT, STRING, natural.unit, bounded=False)
-    if natural.kind is Kind.ZONED and "zoned-to-string" in mapping:
+    if (natural.kind is Kind.ZONED and "zoned-to-string" in mapping) or (
+        natural.kind is Kind.ISO_TIME and "time-to-string" in mapping
+    ):
         return Semantic(Kind.TEXT, STRING, bounded=False)
     if "unsigned-bigint-to-decimal" in mapping:
         if natural.unsigned:
@@ -464,6 +468,13 @@ def with_policies(codec: Codec, column: AtomicType, facts: ProducerFacts) -> Cod
     return dataclasses.replace(codec, infinity=infinity, cuts=cuts)
 
 
+def of_key(codec: Codec | None) -> Codec | None:
+    """The codec of a key column: two keys of the source must not become one."""
+    if codec is None or codec.kind not in (Kind.TIME, Kind.ISO_TIME):
+        return codec
+    return dataclasses.replace(codec, exact=True)
+
+
 def _same_family(type_: DataType, column: DataType) -> bool:
     """Whether a column may have been made for a mapped type."""
     if not isinstance(type_, AtomicType) or not isinstance(column, AtomicType):
@@ -495,7 +506,7 @@ def _cross_family(semantic: Semantic, column: AtomicType, facts: ProducerFacts) 
         return _as_text_codec(semantic, column, facts)
     if kind in _AS_MAPPED:
         return Codec(kind, column, semantic.unit)
-    if kind is Kind.TEXT and root in _BINARIES:
+    if kind is Kind.TEXT and root in _BINARIES and facts.binary_handling_mode != "bytes":
         return Codec(_binary_kind(facts), column)
     if kind is Kind.INTEGER and root is TypeRoot.DOUBLE and semantic.type != BIGINT:
         return Codec(Kind.FLOAT, column)
@@ -578,17 +589,19 @@ def bare_codec_for(column: DataType, facts: ProducerFacts) -> Codec | Fit:
     return Codec(_binary_kind(facts), column)
 
 
+_UNITS = {"connect": "ms", "microseconds": "us", "nanoseconds": "ns"}
+"""By `time.precision.mode` with one unit for all times and timestamps."""
+
+
 def _bare_temporal(column: AtomicType, mode: str) -> Codec:
     if mode == "isostring":
         return Codec(_ISO_KINDS[column.root], column)
     if column.root is TypeRoot.DATE:
         return Codec(Kind.DAYS, column)
-    unit = "ms" if column.precision <= 3 else "us" if column.precision <= 6 else "ns"
-    if mode == "connect":
-        unit = "ms"
+    adaptive = "ms" if column.precision <= 3 else "us" if column.precision <= 6 else "ns"
+    unit = _UNITS.get(mode, adaptive)
     if column.root is TypeRoot.TIME:
-        micro = mode == "adaptive_time_microseconds"
-        return Codec(Kind.TIME, column, "us" if micro else unit)
+        return Codec(Kind.TIME, column, "us" if mode == "adaptive_time_microseconds" else unit)
     return Codec(Kind.EPOCH, column, unit)
 
 

@@ -207,7 +207,14 @@ def _time(codec: Codec, values: Sequence[Any]) -> pa.Array:
     per_ms = PER_UNIT[codec.unit]
     in_day = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, _DAY_MS * per_ms))
     require(every(in_day), "outside of a day")
-    return pc.divide(numbers, per_ms).cast(pa.int32()).view(codec.arrow)
+    return _millis(codec, numbers, per_ms)
+
+
+def _millis(codec: Codec, numbers: pa.Array, per_ms: int) -> pa.Array:
+    millis = pc.divide(numbers, per_ms)
+    if codec.exact:
+        require(every(pc.equal(pc.multiply(millis, per_ms), numbers)), "finer than milliseconds")
+    return millis.cast(pa.int32()).view(codec.arrow)
 
 
 def _time_micros(codec: Codec, values: Sequence[Any]) -> pa.Array:
@@ -296,7 +303,7 @@ def _iso_time(codec: Codec, values: Sequence[Any]) -> pa.Array:
     # Arrow parses no times alone
     instants = pc.binary_join_element_wise("1970-01-01T", _without_z(values), "")
     nanos = instants.cast(pa.timestamp("ns")).cast(pa.int64())
-    return pc.divide(nanos, PER_UNIT["ns"]).cast(pa.int32()).view(codec.arrow)
+    return _millis(codec, nanos, PER_UNIT["ns"])
 
 
 TIME_CONVERTERS: Mapping[Kind, Callable[[Codec, Sequence[Any]], pa.Array]] = {

@@ -2,7 +2,8 @@
 """Which type holds every value of two types: the rule of automatic widening (CDC.md §3).
 
 Pure. DECIMALs are united so that neither integer nor fraction digits are lost, where Paimon takes
-the newer type and may fail on old values; integers and DECIMALs unite to a DECIMAL.
+the newer type and may fail on old values; integers and DECIMALs unite to a DECIMAL. A TIME holds
+milliseconds whatever its precision, which the table format does not change.
 """
 
 import dataclasses
@@ -17,8 +18,10 @@ _GUESSED = (TypeRoot.BIGINT, TypeRoot.DECIMAL)
 _FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
-_PRECISE = (TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_PRECISE = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_TIMES = (TypeRoot.TIME, *_PRECISE)
 _MAX_PRECISION = 38
+_MICROS = 6
 
 
 def nullable(type_: DataType) -> DataType:
@@ -47,11 +50,17 @@ def union_type(current: DataType, observed: DataType) -> DataType | None:
 
 
 def guessed_union(current: DataType, observed: DataType) -> DataType | None:
-    """As `union_type`, for a new column whose types are guesses from single numbers.
+    """As `union_type`, for a new column, whose types may be guesses from single values.
 
-    What a guessed DOUBLE does not hold is found when the values are converted.
+    What a guessed DOUBLE does not hold is found when the values are converted. No stored rows limit
+    the digits of times.
     """
     union = union_type(current, observed)
+    match current, observed:
+        case AtomicType(), AtomicType() if current.root is observed.root and current.root in _TIMES:
+            return dataclasses.replace(
+                current, precision=max(current.precision, observed.precision)
+            )
     if union is None and isinstance(current, AtomicType) and isinstance(observed, AtomicType):
         if observed.root is TypeRoot.DOUBLE and current.root in _GUESSED:
             return observed if current.root is not TypeRoot.DECIMAL else current
@@ -79,8 +88,19 @@ def _union_atomic(current: AtomicType, observed: AtomicType) -> AtomicType | Non
     if a is TypeRoot.DECIMAL:
         return _union_decimal(current, observed)
     if a in _PRECISE:
-        return dataclasses.replace(current, precision=max(current.precision, observed.precision))
+        return _finer(current, observed.precision)
     return current
+
+
+def _finer(current: AtomicType, precision: int) -> AtomicType | None:
+    """A timestamp with more digits of a second.
+
+    Nanoseconds reach from 1677 to 2262: rows with a later moment, as 9999-12-31, would no longer
+    be readable, nor the table writable.
+    """
+    if current.precision <= _MICROS < precision:
+        return None
+    return dataclasses.replace(current, precision=max(current.precision, precision))
 
 
 def _with_integers(number: AtomicType, digits: int, current: AtomicType) -> AtomicType | None:

@@ -333,11 +333,22 @@ def test_a_key_that_is_configured_and_not_in_the_row_is_named():
     assert result.bad[0].error == "primary.key names nix, which the row does not have"
 
 
-def test_no_key_at_all_is_said_so():
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (None, "the record has no key; set primary.key"),
+        (b"1", "the record's key names no columns; set primary.key"),
+        (b'{"schema":{"type":"int64"},"payload":1}', "names no columns; set primary.key"),
+        (b"Struct{id=1}", "StringConverter, which has no types: set the connector's key.converter"),
+        (b"\0\0\0\0\1\2", "it looks like bytes of a schema registry's serializer"),
+    ],
+)
+def test_why_a_record_has_no_key_is_said(key, said):
     for values in ([with_block(BLOCK, ENVELOPE)], [dumps(ENVELOPE)]):
-        result = decoder(None).decode(batch(*values))
+        result = decoder(None).decode(batch(*values, keys=[key]))
         assert classes(result) == ["no_primary_key"]
-        assert "the record's key names none; set primary.key" in result.bad[0].error
+        assert said in result.bad[0].error
+        assert "set primary.key for the table" in result.bad[0].error
 
 
 def described(name, *names):

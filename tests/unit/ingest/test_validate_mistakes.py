@@ -122,6 +122,21 @@ MISTAKES = {
     "client-property-that-is-ours": (
         KAFKA + REST + "source.properties: {enable.auto.commit: true}\n"
     ),
+    "client-property-of-java": (
+        KAFKA + REST + "source.properties: {ssl.truststore.location: /etc/kafka/trust.jks}\n"
+    ),
+    "client-property-that-is-misspelt": (
+        KAFKA + REST + "source.properties: {sasl.usernam: shop}\n"
+    ),
+    "rule-without-a-database": (
+        KAFKA + REST + "tables:\n  - {match: orders, mask: {email: redact}}\n"
+    ),
+    "rule-as-a-regular-expression": (
+        KAFKA + REST + "tables:\n  - {match: 'shop\\.orders.*', bucket: 4}\n"
+    ),
+    "startup-timestamp-in-seconds": (
+        KAFKA + REST + "source.scan.startup: {mode: timestamp, timestamp: 1704067200}\n"
+    ),
     "unwritable-table-option": (
         KAFKA
         + REST

@@ -428,3 +428,17 @@ def test_records_of_another_key_are_taken_out_with_their_origin():
     assert rest.origin.to_pylist() == [{"key": keys[0]}]
     assert rest.constants == change.constants
     assert [(record.offset, record.target) for record in bad] == [(12, "shop.orders")]
+
+
+def test_a_key_that_grew_is_seen_between_records_of_other_tables():
+    grown = b'{"id":1,"region":1}'
+    keys = [b'{"id":1}', b'{"id":1}', grown, grown, b'{"id":1}']
+    tables = ["orders", "items", "items", "items", "orders"]
+    values = [message("c", None, {"id": 1, "name": "a"}, table=table) for table in tables]
+    raw = batch(*values, keys=keys)
+    targets = schema(("id", "BIGINT"), ("name", "STRING"))
+    (change,) = (c for c in decoder(targets).decode(raw).changes if c.target == "shop.items")
+    rest, bad = without_foreign_keys(raw, change, ("id",))
+    assert rest is not None
+    assert rest.rows.column(OFFSET_COLUMN).to_pylist() == [12]
+    assert [record.offset for record in bad] == [14, 16]

@@ -135,8 +135,10 @@ def test_incompatible_column_does_not_hold_up_the_others():
         ("DECIMAL(38,2)", "DECIMAL(38,4)", None),
         ("DECIMAL(10,2)", "DECIMAL(8,2)", "DECIMAL(10,2)"),
         ("TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(6)"),
+        ("TIMESTAMP(6)", "TIMESTAMP(9)", None),
+        ("TIMESTAMP(9)", "TIMESTAMP(6)", "TIMESTAMP(9)"),
         ("TIMESTAMP(3)", "TIMESTAMP(3) WITH LOCAL TIME ZONE", None),
-        ("TIME(3)", "TIME(6)", "TIME(6)"),
+        ("TIME(3)", "TIME(6)", "TIME(3)"),
         ("CHAR(3)", "VARCHAR(9)", "VARCHAR(9)"),
         ("VARCHAR(9)", "STRING", "VARCHAR(9)"),
         ("VARBINARY(3)", "VARBINARY(9)", "VARBINARY(9)"),
@@ -161,6 +163,27 @@ def test_incompatible_column_does_not_hold_up_the_others():
 def test_union_of_types(current, observed, union):
     expected = None if union is None else parse_type(union)
     assert union_type(parse_type(current), parse_type(observed)) == expected
+
+
+UNITED = [
+    *("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DATE", "BOOLEAN"),
+    *("DECIMAL(5,2)", "DECIMAL(20,0)", "DECIMAL(38,10)", "CHAR(3)", "VARCHAR(5)", "STRING"),
+    *("BINARY(2)", "VARBINARY(4)", "BYTES", "TIME(0)", "TIME(3)", "TIME(6)", "TIME(9)"),
+    *("TIMESTAMP(0)", "TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(9)"),
+    *("TIMESTAMP(3) WITH LOCAL TIME ZONE", "TIMESTAMP(6) WITH LOCAL TIME ZONE"),
+]
+
+
+@pytest.mark.parametrize("current", UNITED)
+def test_the_table_format_allows_every_union(current):
+    """A change that is requested and always refused would stop a stream with `evolve`."""
+    table = schema(("id", "BIGINT"), ("v", current))
+    for observed in UNITED:
+        union = union_type(parse_type(current), parse_type(observed))
+        if union not in (None, parse_type(current)):
+            decision = reconcile(table, [delta(v=observed)], now_ms=1)
+            assert decision.complete
+            assert evolve(table, decision.action, 1).field("v").type == union
 
 
 @pytest.mark.parametrize(

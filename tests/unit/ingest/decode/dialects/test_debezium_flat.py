@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import datetime
+import json
 from decimal import Decimal
 
 import pytest
@@ -73,6 +74,46 @@ def test_rewritten_deletes():
     change = result.changes[0]
     assert (change.min_source_ts_ms, change.max_source_ts_ms) == (4 * 10**12, 5 * 10**12)
     assert decode(*values, keys=keys).counts == {"op.r": 1, "op.d": 3}
+
+
+def test_metadata_may_be_anywhere_in_the_message():
+    """Serializers behind the connector may sort members: a delete must not become an upsert."""
+    orders = [
+        ["__op", "id", "name", "__ts_ms"],
+        ["id", "__op", "name", "__ts_ms"],
+        ["__deleted", "__ts_ms", "id", "name"],
+        ["__ts_ms", "__op"],
+    ]
+    metadata = {"__op": "d", "__deleted": "true", "__ts_ms": 5, "name": "x"}
+    for names in orders:
+        for separators in [(",", ":"), (", ", ": ")]:
+            events = [{name: {"id": n, **metadata}[name] for name in names} for n in range(40)]
+            values = [json.dumps(each, separators=separators).encode() for each in events]
+            result = decode(*values, keys=[key(n) for n in range(40)])
+            assert changes(result, "id") == [("-D", n) for n in range(40)]
+            assert not result.deltas
+
+
+@pytest.mark.parametrize("prefix", ["meta_", ""])
+@pytest.mark.parametrize("described", [True, False])
+def test_deletes_are_marked_by_one_name_whatever_the_prefix(prefix, described):
+    """`add.fields.prefix` holds for added fields, not for `__deleted`."""
+    fields = [connect_field("id", "int64"), connect_field("name", "string")]
+    if prefix:
+        fields.append(connect_field(f"{prefix}op", "string"))
+    fields.append(connect_field("__deleted", "string"))
+    values = []
+    for n in range(40):
+        event_row = {"id": n, "name": "x"} | ({f"{prefix}op": "r"} if prefix else {})
+        event_row["__deleted"] = "true" if n % 2 else "false"
+        value = with_block(block(*fields), event_row) if described else dumps(event_row)
+        values.append(value)
+    result = decode(*values, keys=[key(n) for n in range(40)], metadata_prefix=prefix)
+    kind = "+I" if prefix else "+U"
+    assert changes(result, "id") == [("-D" if n % 2 else kind, n) for n in range(40)]
+    assert not result.deltas
+    (asked,) = decode(*values[:1], table=None, keys=[key(0)], metadata_prefix=prefix).deltas
+    assert [field.name for field in asked.fields] == ["id", "name"]
 
 
 def test_a_rewritten_delete_without_row_takes_the_key_of_the_record():

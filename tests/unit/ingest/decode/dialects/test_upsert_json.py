@@ -118,3 +118,16 @@ def test_what_cannot_be_decoded_is_bad(value, record_key, expected):
     assert classes(result) == [expected]
     assert result.bad[0].error
     assert [r["offset"] for r in rows(result)] == [10, 14]
+
+
+@pytest.mark.parametrize(
+    ("record_key", "said"),
+    [
+        (b"5", "the key of a tombstone is a single value"),
+        (b'"text"', "the key of a tombstone is a single value"),
+        (b"Struct{id=5}", "key of a tombstone: JSON is malformed"),
+    ],
+)
+def test_a_tombstone_whose_key_names_no_columns(record_key, said):
+    (bad,) = decode(None, keys=[record_key]).bad
+    assert said in bad.error

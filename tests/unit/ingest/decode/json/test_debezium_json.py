@@ -481,3 +481,38 @@ def test_a_decimal_of_any_scale_that_is_no_text_is_bad():
     table = schema(("id", "BIGINT"), ("v", "STRING"))
     result = decoder(table, evolvable=False).decode(batch(value.replace(b"@@", b"Cw=\xd0")))
     assert classes(result) == ["type"]
+
+
+@pytest.mark.parametrize("part", ["OLD_AND_NEW_VALUES", "NEW_VALUES"])
+@pytest.mark.parametrize("whole", ["NEW_ROW", "NEW_ROW_AND_OLD_VALUES"])
+def test_updates_of_spanner_that_lack_unchanged_columns_are_refused(whole, part):
+    """They have null there, as columns that were set to null do."""
+    table = schema(("id", "BIGINT"), ("a", "STRING"), ("b", "STRING"))
+    spanner = {"connector": "spanner", "value_capture_type": whole}
+    sound = [message("u", None, {"id": n, "a": "x", "b": "y"}, **spanner) for n in range(300)]
+    spanner["value_capture_type"] = part
+    partial = [message("u", {"id": 1, "a": "x"}, {"id": 1, "a": "z", "b": None}, **spanner)] * 3
+    others = [
+        message("c", None, {"id": 7, "a": "n", "b": None}, **spanner),
+        message("d", {"id": 8}, None, **spanner),
+    ]
+    result = decoder(table).decode(batch(*sound, *partial, *others))
+    assert [(r["kind"], r["id"], r["a"]) for r in rows(result)] == [
+        *(("+U", n, "x") for n in range(300)),
+        ("+I", 7, "n"),
+        ("-D", 8, None),
+    ]
+    assert classes(result) == ["envelope"] * 3
+    assert "value_capture_type = 'NEW_ROW'" in result.bad[0].error
+
+
+def test_the_keyspace_of_vitess_is_the_database():
+    vitess = {"connector": "vitess", "db": "", "schema": None, "sequence": None}
+    values = [
+        message("c", None, {"id": n, "name": "a"}, **vitess, keyspace=f"ks{n // 100}")
+        for n in range(200)
+    ]
+    result = decoder(TABLE).decode(batch(*values))
+    counts = [(change.target, change.rows.num_rows) for change in result.changes]
+    assert counts == [("ks0.orders", 100), ("ks1.orders", 100)]
+    assert not result.bad

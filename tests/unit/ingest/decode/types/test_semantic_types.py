@@ -13,6 +13,7 @@ from tests.unit.ingest.debezium_events import (
     connect_block,
     connect_field,
     decoder,
+    dumps,
     event,
     message,
     rows,
@@ -147,6 +148,10 @@ def test_what_does_not_convert_is_bad_and_null_still_passes(field, column, value
         ({}, "TIMESTAMP(3)", MICROS // 1000, MILLI_MOMENT),
         ({}, "TIMESTAMP(6)", MICROS, MOMENT),
         ({"time_precision_mode": "connect"}, "TIMESTAMP(6)", MICROS // 1000, MILLI_MOMENT),
+        ({"time_precision_mode": "microseconds"}, "TIMESTAMP(3)", MICROS - 456, MILLI_MOMENT),
+        ({"time_precision_mode": "microseconds"}, "TIME(3)", TIME_MS * 1000, TIME),
+        ({"time_precision_mode": "nanoseconds"}, "TIMESTAMP(6)", MICROS * 1000, MOMENT),
+        ({"time_precision_mode": "nanoseconds"}, "TIME(6)", TIME_MS * 1_000_000, TIME),
         (
             {"time_precision_mode": "isostring"},
             "TIMESTAMP(6)",
@@ -187,3 +192,44 @@ def test_nothing_is_guessed_without_schema_block(column, value):
     table = schema(("id", "BIGINT"), ("v", column))
     result = decoder(table).decode(batch(message("c", None, {"id": 1, "v": value})))
     assert classes(result) == ["type"]
+
+
+@pytest.mark.parametrize(
+    ("field", "options", "values"),
+    [
+        (connect_field("t", "int64", D + "MicroTime"), {}, [TIME_MS * 1000, TIME_MS * 1000 + 1]),
+        (connect_field("t", "string", D + "IsoTime"), {}, ["04:05:11.789Z", "04:05:11.789001Z"]),
+        (None, {}, [TIME_MS * 1000, TIME_MS * 1000 + 1]),
+        (None, {"time_precision_mode": "isostring"}, ["04:05:11.789Z", "04:05:11.7890001Z"]),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 40])
+def test_two_keys_of_the_source_never_become_one(field, options, values, count):
+    """TIME has milliseconds: a finer time in a key would be the row of another one."""
+    table = schema(("t", "TIME(6)"), ("cut", "TIME(6)"), key=("t",))
+    fields = [] if field is None else [field, {**field, "field": "cut"}]
+    events = [
+        event(op, image if op == "d" else None, None if op == "d" else image)
+        for value in values
+        for image in [{"t": value, "cut": values[1]}]
+        for op in ("c", "d")
+        for _ in range(count)
+    ]
+    block = connect_block(*fields)
+    messages = [dumps(e) if field is None else with_block(block, e) for e in events]
+    result = decoder(table, **options).decode(batch(*messages))
+    assert [(row["t"], row["cut"]) for row in rows(result)] == [(TIME, TIME)] * 2 * count
+    assert classes(result) == ["unrepresentable"] * 2 * count
+    assert "column t" in result.bad[0].error
+    assert "time-to-string (or time-to-bigint" in result.bad[0].error
+
+
+def test_text_in_a_column_of_bytes_is_decoded_only_as_the_settings_say():
+    """A source column that became text is not base64, though `test` is."""
+    table = schema(("id", "BIGINT"), ("v", "BYTES"))
+    block = connect_block(connect_field("id", "int64"), connect_field("v", "string"))
+    value = with_block(block, event("c", None, {"id": 1, "v": "test"}))
+    result = decoder(table).decode(batch(value))
+    assert classes(result) == ["type"]
+    result = decoder(table, binary_handling_mode="base64").decode(batch(value))
+    assert [row["v"] for row in rows(result)] == [b"\xb5\xeb\x2d"]

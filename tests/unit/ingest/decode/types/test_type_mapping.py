@@ -182,6 +182,15 @@ def test_times_as_numbers_and_as_text(literal, name, value, micros, text):
         assert decoded(field, "TIME(6)", [value], "time-to-bigint", bare=False)[1] == []
 
 
+def test_times_that_are_text_stay_as_sent():
+    field = connect_field("v", "string", T + "IsoTime")
+    assert made(field, "time-to-string") == parse_type("STRING")
+    assert made(field, "time-to-bigint") == parse_type("TIME(6)")
+    sent = ["04:05:11.789001Z", "24:00:00Z", None]
+    found = decoded(field, "STRING", sent, "time-to-string", bare=False)
+    assert found[:2] == (sent, [])
+
+
 def test_microseconds_do_not_hold_nanoseconds():
     field = connect_field("v", "int64", T + "NanoTime")
     found = decoded(field, "BIGINT", [1_001], "time-to-bigint", bare=False)
