@@ -76,6 +76,7 @@ class Procedure:
         aliases: other names.
         by_place: chooses the arguments for values without names, where their number or their types
             decide; None: the declared order.
+        repeated: whether the last argument may be given several times, without names.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Procedure:
     run: Callable[[Call], pa.Table | None]
     aliases: tuple[str, ...] = ()
     by_place: Callable[[Sequence[Any]], Sequence[str] | None] | None = None
+    repeated: bool = False
 
     def bind(
         self,
@@ -96,6 +98,10 @@ class Procedure:
         Raises:
             SqlError: one is unknown, missing, given twice, or of another type.
         """
+        count = len(self.arguments)
+        if self.repeated and len(given) > count and all(name is None for name, _ in given):
+            last = [str(literal_value(session, node)) for _, node in given[count - 1 :]]
+            given = [*given[: count - 1], (None, exp.Literal.string(";".join(last)))]
         places = self._places(session, [expression for name, expression in given if name is None])
         values: dict[str, Any] = {}
         nodes: dict[str, exp.Expr] = {}
@@ -152,6 +158,7 @@ def procedure(
     *arguments: Argument,
     aliases: tuple[str, ...] = (),
     by_place: Callable[[Sequence[Any]], Sequence[str] | None] | None = None,
+    repeated: bool = False,
 ) -> Callable[[Callable[[Call], pa.Table | None]], Procedure]:
     """Declare a function as the procedure of its name; its docstring describes it to users.
 
@@ -166,6 +173,7 @@ def procedure(
             run=run,
             aliases=aliases,
             by_place=by_place,
+            repeated=repeated,
         )
 
     return declare
