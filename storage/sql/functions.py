@@ -19,6 +19,7 @@ _ENTRIES = (
     "map_from_entries(list_transform(string_split(_1, _2), "
     "x -> row(split_part(x, _3, 1), split_part(x, _3, 2))))"
 )
+_NESTED = "json_type(_1, _2) IN ('OBJECT', 'ARRAY')"
 _PARTS = "string_split(_1, _2)"
 _TEXTS: Mapping[str, str | tuple[str, ...]] = {
     # conditions, numbers
@@ -52,7 +53,8 @@ _TEXTS: Mapping[str, str | tuple[str, ...]] = {
     "format_number": "format('{:,.' || CAST(_2 AS VARCHAR) || 'f}', CAST(_1 AS DOUBLE))",
     "url_encode": "replace(url_encode(_1), '%20', '+')",
     "url_decode": "url_decode(replace(_1, '+', ' '))",
-    "json_query": "CAST(json_extract(_1, _2) AS VARCHAR)",
+    "json_query": f"CASE WHEN {_NESTED} THEN CAST(json_extract(_1, _2) AS VARCHAR) END",
+    "json_value": f"CASE WHEN NOT {_NESTED} THEN json_extract_string(_1, _2) END",
     "str_to_map": (
         _ENTRIES.replace("_2", "','").replace("_3", "':'"),
         _ENTRIES.replace("_3", "':'"),
@@ -66,7 +68,7 @@ _TEXTS: Mapping[str, str | tuple[str, ...]] = {
     "timestamp_seconds": "to_timestamp(_1)",
     "timestamp_millis": "to_timestamp(_1 / 1000.0)",
     "timestamp_micros": "to_timestamp(_1 / 1000000.0)",
-    "to_unix_timestamp": "CAST(epoch(CAST(_1 AS TIMESTAMP)) AS BIGINT)",
+    "to_unix_timestamp": "CAST(epoch(CAST(_1 AS TIMESTAMPTZ)) AS BIGINT)",
     "current_row_timestamp": "now()",
     "from_utc_timestamp": "timezone(_2, timezone('UTC', CAST(_1 AS TIMESTAMP)))",
     "convert_tz": "strftime(timezone(_3, timezone(_2, CAST(_1 AS TIMESTAMP))), "
@@ -93,6 +95,9 @@ _TEXTS: Mapping[str, str | tuple[str, ...]] = {
 FUNCTIONS = frozenset(name.upper() for name in _TEXTS)
 """Names that are parsed as plain functions, to be translated here."""
 
+_DEFAULT_FORMAT = "%Y-%mstrict-%dstrict %Hstrict:%Mstrict:%Sstrict"
+"""How sqlglot reads UNIX_TIMESTAMP without a format."""
+
 _ARGUMENT = re.compile(r"_(\d)")
 
 
@@ -115,6 +120,9 @@ def _translated(function: exp.Func) -> exp.Expr | None:
         case exp.Exists(this=exp.Expr() as rows, expression=exp.Lambda() as condition):
             chosen = exp.Anonymous(this="list_filter", expressions=[rows.copy(), condition.copy()])
             return exp.paren(exp.GT(this=exp.Length(this=chosen), expression=_number(0)))
+        case exp.StrToUnix() if function.text("format") == _DEFAULT_FORMAT:
+            instant = exp.cast(function.this.copy(), exp.DType.TIMESTAMPTZ)  # in the session's zone
+            return exp.cast(exp.Anonymous(this="epoch", expressions=[instant]), exp.DType.BIGINT)
         case exp.Floor() | exp.Ceil() if function.args.get("to") is not None:
             return _of_unit(function)
         case _:
