@@ -105,11 +105,13 @@ def _of_table(session: "SqlSession", kind: str, node: nodes.Show) -> pa.Table:
             options = dict(
                 relation.options if query is not None else _schema(relation, node.this).options
             )
+            if query is None and relation.schema.primary_keys:  # as Spark shows it
+                options["primary-key"] = ",".join(relation.schema.primary_keys)
             like = node.args.get("like")
             entries = shown_options(
                 {key: text for key, text in options.items() if like in (None, key)}
             )
-            return _rows({"key": list(entries), "value": list(entries.values())})
+            return _pairs(dict(sorted(entries.items())))
 
 
 def describe(session: "SqlSession", node: nodes.Describe) -> pa.Table:
