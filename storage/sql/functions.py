@@ -119,7 +119,7 @@ def _translated(function: exp.Func) -> exp.Expr | None:
                 return kind(this=function.this.copy())
         case exp.Exists(this=exp.Expr() as rows, expression=exp.Lambda() as condition):
             chosen = exp.Anonymous(this="list_filter", expressions=[rows.copy(), condition.copy()])
-            return exp.paren(exp.GT(this=exp.Length(this=chosen), expression=_number(0)))
+            return exp.paren(exp.GT(this=exp.Length(this=chosen), expression=exp.Literal.number(0)))
         case exp.StrToUnix() if function.text("format") == _DEFAULT_FORMAT:
             instant = exp.cast(function.this.copy(), exp.DType.TIMESTAMPTZ)  # in the session's zone
             return exp.cast(exp.Anonymous(this="epoch", expressions=[instant]), exp.DType.BIGINT)
@@ -174,7 +174,3 @@ def _filled(text: str, arguments: Sequence[exp.Expr]) -> exp.Expr:
 @functools.cache
 def _parsed(text: str) -> exp.Expr:
     return parse_one(text, dialect="duckdb")
-
-
-def _number(value: int) -> exp.Literal:
-    return exp.Literal.number(value)

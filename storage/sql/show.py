@@ -51,11 +51,12 @@ def show(session: "SqlSession", node: nodes.Show) -> pa.Table:
         case "catalogs":
             return _named("catalog_name", sorted(session.catalogs), node)
         case "current catalog" | "current database" | "current namespace":
-            place = {"catalog": [session.catalog_name], "namespace": [session.database]}
-            database = {"current_database_name": [session.database]}
-            catalog = {"current_catalog_name": [session.catalog_name]}
-            by_kind = {"catalog": catalog, "database": database, "namespace": place}
-            return _rows(by_kind[kind.split()[1]])
+            place = {"catalog": session.catalog_name, "namespace": session.database}
+            columns = {
+                "catalog": {"current_catalog_name": session.catalog_name},
+                "database": {"current_database_name": session.database},
+            }.get(kind.split()[1], place)
+            return _rows({name: [value] for name, value in columns.items()})
         case "databases" | "schemas" | "namespaces":
             catalog = session.named_catalog(of.db) if of is not None else session.catalog
             # every catalog of Paimon has the default one, which is made with its first table
@@ -69,8 +70,8 @@ def show(session: "SqlSession", node: nodes.Show) -> pa.Table:
             from storage.sql.procedures import PROCEDURES
 
             matches = _matcher(node.args.get("like") or "*")
-            names = (name for name in PROCEDURES if matches(name) or matches(f"sys.{name}"))
-            return _rows({"procedure_name": [f"sys.{name}" for name in sorted(names)]})
+            listed = sorted(name for name in PROCEDURES if matches(name) or matches(f"sys.{name}"))
+            return _rows({"procedure_name": [f"sys.{name}" for name in listed]})
         case "create catalog":
             return _rows({"create_catalog": [_create_catalog(session, of.name)]})
         case "create database":

@@ -308,15 +308,20 @@ def type_changes(
     Raises:
         InvalidSchemaChangeError: fields of a row would change their order.
     """
-    match old, new:
-        case RowType(), RowType():
-            yield from _row_changes(path, old, new)
-        case (ArrayType(), ArrayType()) | (MultisetType(), MultisetType()):
-            yield from type_changes((*path, "element"), old.element, new.element, inside=True)
-        case MapType(), MapType() if type_name(old.key) == type_name(new.key):
-            yield from type_changes((*path, "value"), old.value, new.value, inside=True)
-        case _ if dataclasses.replace(new, nullable=old.nullable) != old or not inside:
-            yield UpdateType(path, new)
+    if isinstance(old, RowType) and isinstance(new, RowType):
+        yield from _row_changes(path, old, new)
+    elif (isinstance(old, ArrayType) and isinstance(new, ArrayType)) or (
+        isinstance(old, MultisetType) and isinstance(new, MultisetType)
+    ):
+        yield from type_changes((*path, "element"), old.element, new.element, inside=True)
+    elif (
+        isinstance(old, MapType)
+        and isinstance(new, MapType)
+        and type_name(old.key) == type_name(new.key)
+    ):
+        yield from type_changes((*path, "value"), old.value, new.value, inside=True)
+    elif dataclasses.replace(new, nullable=old.nullable) != old or not inside:
+        yield UpdateType(path, new)
     if inside and old.nullable != new.nullable:
         yield UpdateNullability(path, new.nullable)
 

@@ -115,16 +115,13 @@ def alter_tag(session: "SqlSession", node: nodes.AlterTag) -> None:
         for part in _names(name):
             table.delete_tag(part)
         return
-    retained = node.args.get("retained")
-    arguments = {
-        "snapshot_id": node.args.get("snapshot_id"),
-        "time_retained_ms": None if retained is None else duration_ms(retained),
-    }
+    snapshot_id, retained = node.args.get("snapshot_id"), node.args.get("retained")
+    retained_ms = None if retained is None else duration_ms(retained)
     there = any(tag.name == name for tag in all_tags(table))
     if action == "replace" or (there and action == "create or replace"):
-        table.replace_tag(name, **arguments)
+        table.replace_tag(name, snapshot_id, time_retained_ms=retained_ms)
     elif not (there and node.args.get("exists")):
-        table.create_tag(name, **arguments)
+        table.create_tag(name, snapshot_id, time_retained_ms=retained_ms)
 
 
 @procedure(TABLE, Argument("older_than", "made before this", type="time"))

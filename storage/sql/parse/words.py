@@ -104,7 +104,8 @@ def _nested_text(node: exp.Expr | None) -> str | None:
             names, items = [_item_text(key) for key in keys], [_item_text(item) for item in values]
             if None in names or None in items or len(names) != len(items):
                 return None
-            return f"{{{', '.join(map(' -> '.join, zip(names, items, strict=True)))}}}"
+            pairs = zip(names, items, strict=True)
+            return f"{{{', '.join(f'{name} -> {item}' for name, item in pairs)}}}"
         case _:
             return None
 
@@ -234,7 +235,7 @@ class Words(SparkParser):
 
     def _option(self) -> tuple[str, str]:
         key = self.option_key()
-        is_text = self._curr is not None and self._curr.token_type is TokenType.STRING
+        is_text = bool(self._curr) and self._curr.token_type is TokenType.STRING
         if not self._match(TokenType.EQ) and not is_text:  # Spark: OPTIONS ('key' 'value')
             raise self.fail("=", hint="options are written 'key' = 'value'")
         value = self._parse_unary()
@@ -255,8 +256,8 @@ class Words(SparkParser):
         return "".join(parts)
 
     def _option_word(self) -> str:
-        is_word = self._curr and self._curr.text.replace("_", "").isalnum()
-        if not (is_word or (self._curr and self._curr.token_type is TokenType.STAR)):
+        token = self._curr
+        if not token or not (token.text == "*" or token.text.replace("_", "").isalnum()):
             raise self.fail("the key of an option")
         self._advance()
         return str(self._prev.text)

@@ -94,10 +94,11 @@ class EngineScan(RowScan):
         """See `RowScan.read`; the predicates only prune files and row groups."""
         count = split.live_row_count if isinstance(split, Split) else None
         if self._columns:
-            if count is None or not self._of_partitions or split.fallback:
-                yield from super().read(split, predicate)
+            known = count is not None and isinstance(split, Split) and not split.fallback
+            if known and self._of_partitions:
+                yield from self._partition_rows(split.partition, count or 0)
             else:
-                yield from self._partition_rows(split.partition, count)
+                yield from super().read(split, predicate)
             return
         counts = [count] if count is not None else (b.num_rows for b in self._rows(split))
         for rows in counts:
