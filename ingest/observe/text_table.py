@@ -7,6 +7,7 @@ import datetime
 import decimal
 import io
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,11 +66,13 @@ def _cell(value: object) -> str:
 
 
 def plain(value: object) -> Any:
-    """A value as JSON can hold it exactly: decimals and times as text, bytes in base64."""
+    """A value as JSON can hold it exactly: decimals, times and NaN as text, bytes in base64."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, decimal.Decimal):
         return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, datetime.timedelta):

@@ -222,12 +222,20 @@ def _url(uri: str, user: str, password: str) -> sa.URL:
         raise InvalidOptionError(
             "this JDBC URL parameter is not supported", hint="remove it", parameter=unknown[0]
         )
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise InvalidOptionError(
+            "the port of a JDBC URL is not a number",
+            hint=f"write jdbc:{kind}://host:port/database",
+            key=URI,
+        ) from error
     return sa.URL.create(
         _DRIVERS[kind],
         username=user or None,
         password=password or None,
         host=parts.hostname,
-        port=parts.port,
+        port=port,
         database=parts.path.strip("/") or None,
         query=query,
     )

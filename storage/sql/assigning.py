@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from storage.format.types.types import DataType, RowType
 from storage.sql.errors import refuse, suggestion
-from storage.sql.inserting import column_of
+from storage.sql.inserting import column_of, value_or_default
 from storage.table.table import FileStoreTable
 
 
@@ -57,8 +57,6 @@ def _assignment(node: exp.Expr, name: str) -> _Assignment:
     """What `column = value` or `row.field = value` sets; the name of the table may come first."""
     if not isinstance(node, exp.EQ) or not isinstance(node.this, exp.Column | exp.Dot):
         refuse("SET takes column = value", node)
-    if isinstance(node.expression, exp.Column) and node.expression.name.upper() == "DEFAULT":
-        refuse("DEFAULT is not supported here", node, hint="write the value itself")
     for aggregate in node.expression.find_all(exp.AggFunc):
         if aggregate.find_ancestor(exp.Query, exp.Window) is None:
             refuse("aggregates are not allowed here", aggregate, hint="write (SELECT … FROM …)")
@@ -69,7 +67,7 @@ def _assignment(node: exp.Expr, name: str) -> _Assignment:
         path = list(target.parts)
         if len(path) > 1 and path[0].name.lower() == name.lower():
             path = path[1:]
-    return _Assignment(tuple(path), node.expression)
+    return _Assignment(tuple(path), value_or_default(node.expression))
 
 
 def _value(

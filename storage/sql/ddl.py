@@ -5,7 +5,7 @@ The query of a view is stored as text, with qualified names of tables.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -14,6 +14,7 @@ from sqlglot.optimizer.scope import traverse_scope
 from storage.catalog.catalog import DEFAULT_DATABASE, Catalog, split_identifier
 from storage.catalog.view import View
 from storage.errors import (
+    AlreadyExistsError,
     InvalidRequestError,
     InvalidSchemaChangeError,
     NotFoundError,
@@ -25,7 +26,10 @@ from storage.format.metadata.schema_changes import (
     RemoveOption,
     SchemaChange,
     SetOption,
+    UpdateNullability,
     UpdateTableComment,
+    UpdateType,
+    type_changes,
 )
 from storage.format.types.arrow_types import type_from_arrow
 from storage.format.types.types import DataField
@@ -98,6 +102,9 @@ def drop(session: "SqlSession", node: nodes.DropObject) -> None:
             "only whole tables are dropped", node, hint="CALL sys.delete_branch(…) drops a branch"
         )
     kind = node.args["kind"]
+    if kind == "view" and not node.this.db and node.this.name in session.temporary_views:
+        del session.temporary_views[node.this.name]
+        return
     remove = catalog.drop_view if kind == "view" else catalog.drop_table
     try:
         remove(identifier, ignore_if_missing=node.args["exists"])
@@ -176,12 +183,16 @@ def _like(session: "SqlSession", node: nodes.CreateTable) -> TableSchema:
     source = session.resolve(node.args["like"])
     if not isinstance(source, FileStoreTable):
         refuse("LIKE takes a table", node.args["like"])
+    excluded = node.args.get("excluded") or ()
     base = {key: text for key, text in source.schema.options.items() if key != "path"}
+    if "options" in excluded:
+        base = {}
     options, primary, partition = _keys(node, {**base, **node.args["options"]})
     return new_schema(
         [*source.schema.fields, *map(_field, node.args["columns"])],
-        primary_keys=primary or source.schema.primary_keys,
-        partition_keys=partition or source.schema.partition_keys,
+        primary_keys=primary or (() if "constraints" in excluded else source.schema.primary_keys),
+        partition_keys=partition
+        or (() if "partitions" in excluded else source.schema.partition_keys),
         options=options,
         comment=node.args.get("comment") or source.schema.comment,
     )
@@ -266,9 +277,9 @@ def alter_table(session: "SqlSession", node: nodes.AlterTable) -> None:
             catalog.alter_table(identifier, changes)
     except InvalidSchemaChangeError as error:
         column = str(error.context.get("column", ""))
-        if column and not error.hint:
-            names = catalog.table(identifier).schema.field_names
-            error.hint = suggestion(column, [name for name in names if name != column])
+        names = catalog.table(identifier).schema.field_names
+        if column and column not in names and not error.hint:
+            error.hint = suggestion(column, names, f"there are {', '.join(names)}")
         raise
 
 
@@ -286,6 +297,8 @@ def new_identifier(session: "SqlSession", node: exp.Expression) -> str:
 
 def _schema_changes(session: "SqlSession", node: nodes.AlterTable) -> list[SchemaChange]:
     changes: list[SchemaChange] = list(node.args.get("changes") or ())
+    if any(isinstance(item, UpdateType) for item in changes):
+        changes = list(_type_changes(session.resolve(node.this).schema, changes))
     if node.args.get("if_column_exists"):
         names = session.resolve(node.this).schema.field_names
         changes = [
@@ -298,6 +311,30 @@ def _schema_changes(session: "SqlSession", node: nodes.AlterTable) -> list[Schem
     for key in node.args.get("reset") or ():
         changes.append(UpdateTableComment(None) if key == "comment" else RemoveOption(key))
     return changes
+
+
+def _type_changes(schema: TableSchema, changes: Sequence[SchemaChange]) -> Iterator[SchemaChange]:
+    """The changes, with those of nested types in parts.
+
+    MODIFY gives the whole definition of a column: the type that a key has already is no change,
+    and a primary key stays NOT NULL.
+    """
+    keys = (*schema.primary_keys, *schema.partition_keys)
+    names = {item.name for item in changes if isinstance(item, UpdateType)}
+    types = {field.name: field.type for field in schema.fields}
+    for item in changes:
+        path = item.name if isinstance(item, UpdateType | UpdateNullability) else ()
+        if isinstance(item, UpdateType) and len(path) == 1 and path[0] in types:
+            old = types[path[0]]
+            if path[0] not in keys or dataclasses.replace(item.type, nullable=old.nullable) != old:
+                yield from type_changes(tuple(path), old, item.type)
+        elif not (
+            isinstance(item, UpdateNullability)
+            and item.nullable
+            and path in names
+            and path[0] in schema.primary_keys
+        ):
+            yield item
 
 
 def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
@@ -328,16 +365,38 @@ def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
         )
     view = View(
         fields=tuple(fields),
-        query=complete_text(session, node.args["query_text"]),
+        query=complete_text(
+            session, node.args["query_text"], temporary=bool(node.args.get("temporary"))
+        ),
         dialects={},
         comment=node.args.get("comment"),
         options=dict(node.args["options"]),
     )
+<<<<<<< HEAD
     if not (node.args["replace"] and _replace_view(catalog, identifier, view)):
         catalog.create_view(identifier, view, ignore_if_exists=node.args["exists"])
 
 
 def _replace_view(catalog: Catalog, identifier: str, view: View) -> bool:
+=======
+    if node.args.get("temporary"):
+        _create_temporary(session, node, view)
+    elif not (node.args["replace"] and _replaced(catalog, identifier, view)):
+        catalog.create_view(identifier, view, ignore_if_exists=node.args["exists"])
+
+
+def _create_temporary(session: "SqlSession", node: nodes.CreateView, view: View) -> None:
+    name, views = node.this.name, session.temporary_views
+    if node.this.db:
+        refuse("a temporary view has no database", node.this, hint=f"CREATE TEMPORARY VIEW {name}")
+    if name in views and not (node.args["replace"] or node.args["exists"]):
+        raise AlreadyExistsError("the view exists already", view=name)
+    if name not in views or node.args["replace"]:
+        views[name] = view
+
+
+def _replaced(catalog: Catalog, identifier: str, view: View) -> bool:
+>>>>>>> sqljudge
     """Replace an existing view, which stays if this fails."""
     try:
         catalog.alter_view(identifier, view)
@@ -375,13 +434,16 @@ def alter_view(session: "SqlSession", node: nodes.AlterView) -> None:
     catalog.alter_view(identifier, dataclasses.replace(view, options=options))
 
 
-def complete_text(session: "SqlSession", text: str, *, own_catalog: bool = False) -> str:
+def complete_text(
+    session: "SqlSession", text: str, *, own_catalog: bool = False, temporary: bool = False
+) -> str:
     """The text of a query with the database in the name of every table, as it is stored.
 
     Args:
         session: its catalog is left out of names, its database put into those without.
         text: a query.
         own_catalog: refuse tables of other catalogs.
+        temporary: it is of a temporary view, which may read others.
 
     Raises:
         SqlError: it is no query, or names a table of another catalog.
@@ -403,6 +465,9 @@ def complete_text(session: "SqlSession", text: str, *, own_catalog: bool = False
                 table,
                 catalog=table.catalog,
             )
+        elif not table.db and table.name in session.temporary_views:
+            if not temporary:
+                refuse("a stored query cannot read a temporary view", table, view=table.name)
         elif not table.db:
             database = session.database.replace("`", "``")
             edits.append((place, place, f"`{database}`."))

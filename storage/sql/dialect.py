@@ -6,6 +6,7 @@ statements on catalogs, tables and views are read in both spellings (`storage.sq
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -36,6 +37,7 @@ class Lakeward(Spark):
                 for word, kind in Spark.Tokenizer.KEYWORDS.items()
                 if kind not in _SWALLOWING
             },
+            "BYTES": TokenType.VARBINARY,
             "TIMESTAMP": TokenType.TIMESTAMP,  # without zone, as in Flink and in Paimon's types
         }
         COMMANDS: ClassVar[set[TokenType]] = set()
@@ -48,6 +50,15 @@ class Lakeward(Spark):
         TOKENS_PRECEDING_HINT = set(TokenType)
 
     Parser = StatementParser
+
+
+def _rows_as_structs(tokens: list[Token]) -> list[Token]:
+    """Flink's type `ROW<…>`, in casts too, as the type that Spark calls STRUCT."""
+    for token, following in itertools.pairwise(tokens):
+        adjacent = following.token_type is TokenType.LT and following.start == token.end + 1
+        if adjacent and token.text.upper() == "ROW":
+            token.token_type = TokenType.STRUCT
+    return tokens
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,7 +100,7 @@ def statements(text: str) -> Iterator[Statement]:
         SqlError: a quotation or comment does not end.
     """
     try:
-        tokens = Lakeward().tokenize(text)
+        tokens = _rows_as_structs(Lakeward().tokenize(text))
     except TokenError as error:
         raise SqlError(
             "the text cannot be split into tokens",

@@ -20,7 +20,7 @@ from storage.format.types.types import RowKind
 from storage.sql import engine
 from storage.sql.assigning import assignments
 from storage.sql.errors import locate, refuse
-from storage.sql.inserting import column_of, insert, target_table
+from storage.sql.inserting import column_of, insert, target_table, value_or_default
 from storage.sql.nodes import DropPartition, Truncate
 from storage.sql.pushdown import conjuncts
 from storage.sql.query import plan_query, query_rows, time_zone
@@ -73,7 +73,7 @@ def delete(session: "SqlSession", node: exp.Delete) -> int:
         UnsupportedFeatureError: the table takes no deletes.
         As `change_rows`.
     """
-    _refuse_clauses(node, "using", "order", "limit", "returning", "tables")
+    _refuse_clauses(node, "using", "order", "limit", "returning", "tables", "with_")
     table = target_table(session, node.this)
     require_deletable(table)
     where = node.args.get("where")
@@ -93,7 +93,7 @@ def update(session: "SqlSession", node: exp.Update) -> int:
         InvalidRequestError: a primary key would be updated, or a value does not fit.
         As `change_rows`.
     """
-    _refuse_clauses(node, "from_", "order", "limit", "returning")
+    _refuse_clauses(node, "from_", "order", "limit", "returning", "with_")
     table = target_table(session, node.this)
     name = node.this.alias_or_name
     values = assignments(table, node, name)
@@ -150,6 +150,8 @@ def merge(session: "SqlSession", node: exp.Merge) -> int:
             be updated, or a value does not fit.
         As `change_rows`.
     """
+    if node.args.get("with_"):
+        refuse("MERGE takes no WITH", node, hint="write USING (WITH … SELECT …) AS s")
     if node.args.get("using_cond") or not node.args.get("on"):
         refuse("MERGE needs a condition", node, hint="write ON t.key = s.key")
     table = target_table(session, node.this)
@@ -334,7 +336,7 @@ def _inserted_values(
         )
     if len(set(names)) < len(names):
         refuse("a column is given twice", when)
-    return dict(zip(names, values, strict=True))
+    return dict(zip(names, map(value_or_default, values), strict=True))
 
 
 def _merge_query(

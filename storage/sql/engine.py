@@ -130,6 +130,13 @@ def connect(
         return _INSTANCES[key].cursor()
 
 
+def machine_zone() -> str:
+    """The time zone of a session that sets none."""
+    with connect() as connection:
+        ((zone,),) = connection.execute("SELECT current_setting('TimeZone')").fetchall()
+    return str(zone)
+
+
 def _start(time_zone: str | None, files: Sequence[str]) -> duckdb.DuckDBPyConnection:
     instance = duckdb.connect(config=dict(_SAFE))
     instance.execute("SET allowed_paths = ?", [list(files)])

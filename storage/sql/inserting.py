@@ -13,6 +13,9 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
+from storage.format.metadata.schema_changes import AddColumn, SchemaChange, UpdateType
+from storage.format.types.cast_columns import can_cast
+from storage.sql.engine import machine_zone
 from storage.sql.errors import refuse, suggestion
 from storage.sql.query import constant, time_zone
 from storage.table.scan.predicate import literal_scalar
@@ -25,6 +28,14 @@ if TYPE_CHECKING:
 
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 _DYNAMIC = "dynamic-partition-overwrite"
+_MERGE_SCHEMA = "spark.paimon.write.merge-schema"
+_KEYS_REPLACE = "a row replaces that of its primary key: INSERT INTO"
+_REFUSED_CLAUSES = {
+    "where": "DELETE the rows and INSERT others, or INSERT OVERWRITE partitions",
+    "alternative": _KEYS_REPLACE,
+    "conflict": _KEYS_REPLACE,
+    "returning": "SELECT the rows afterwards",
+}
 
 
 def insert(session: "SqlSession", node: exp.Insert) -> int:
@@ -35,7 +46,12 @@ def insert(session: "SqlSession", node: exp.Insert) -> int:
         InvalidRequestError: a value does not fit its column; names column and row.
         As the writer of the table.
     """
+    for name, hint in _REFUSED_CLAUSES.items():
+        if node.args.get(name):
+            refuse("INSERT does not take this clause", node, hint=hint, clause=name)
     into = node.this.this if isinstance(node.this, exp.Schema) else node.this
+    if node.args.get("by_name") and session.options.get(_MERGE_SCHEMA, "").lower() == "true":
+        _merge_schema(session, node, into)
     table = target_table(session, into, appending=True)
     partition = into.args.get("partition") or node.args.get("partition")
     static = _static_partition(session, table, partition)
@@ -59,7 +75,32 @@ def insert(session: "SqlSession", node: exp.Insert) -> int:
     return _rows_of(table.overwrite_rows(full_rows(), partition=values))
 
 
+<<<<<<< HEAD
 def _rows_of(result: int | tuple[int, object]) -> int:
+=======
+def _merge_schema(session: "SqlSession", node: exp.Insert, into: exp.Table) -> None:
+    """Give the table the columns that a query by name has besides, and the wider types."""
+    from storage.sql.ddl import query_fields
+
+    source, table = _source(node), target_table(session, into)
+    if not isinstance(source, exp.Query):
+        return
+    present = {field.name.lower(): field for field in table.schema.fields}
+    changes: list[SchemaChange] = []
+    for field in query_fields(session, source):
+        same = present.get(field.name.lower())
+        if same is None:
+            changes.append(AddColumn(field.name, field.type))
+        elif can_cast(same.type, field.type, explicit=False) and not can_cast(
+            field.type, same.type, explicit=False
+        ):
+            changes.append(UpdateType(same.name, field.type))
+    if changes:
+        session.catalog_of(into).alter_table(session.identifier(into), changes)
+
+
+def _rows_of(given: int | tuple[int, object]) -> int:
+>>>>>>> sqljudge
     """How many rows were written; tables without snapshots return nothing else."""
     return result if isinstance(result, int) else result[0]
 
@@ -91,7 +132,11 @@ def _static_partition(
 def _source(node: exp.Insert) -> exp.Expr | None:
     """What is inserted: of `INSERT INTO t TABLE s` all rows of `s`."""
     table = node.args.get("source")
-    return exp.select("*").from_(table.copy()) if table else node.expression
+    rows = exp.select("*").from_(table.copy()) if table else node.expression
+    if node.args.get("with_") and isinstance(rows, exp.Query):  # WITH … INSERT, of Spark
+        rows = rows.copy()
+        rows.set("with_", node.args["with_"].copy())
+    return rows
 
 
 def _source_rows(
@@ -132,7 +177,9 @@ def _value_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of VALUES: all at once where types agree, else one by one to name the wrong row."""
     rows = [
-        item if isinstance(item, exp.Tuple) else exp.Tuple(expressions=[item.unnest()])
+        exp.Tuple(expressions=[value_or_default(value) for value in item.expressions])
+        if isinstance(item, exp.Tuple)
+        else exp.Tuple(expressions=[value_or_default(item.unnest())])
         for item in values.expressions
     ]
     for row in rows:
@@ -151,6 +198,13 @@ def _value_rows(
         for batch in _fitted(session, reader, schema, row_count + 1):
             row_count += batch.num_rows
             yield batch
+
+
+def value_or_default(node: exp.Expr) -> exp.Expr:
+    """A value of a statement; of DEFAULT null, in whose place the column's default is written."""
+    if isinstance(node, exp.Column | exp.Var) and node.sql().upper() == "DEFAULT":
+        return exp.null()
+    return node
 
 
 def _alike(column: Iterable[exp.Expr]) -> bool:
@@ -177,17 +231,31 @@ def _fitted(
     """Rows in the types of the table; local times and instants convert in the session's zone."""
     zone: str | None = None
     for batch in batches:
+<<<<<<< HEAD
         if zone is None and _zoned(batch.schema) != _zoned(schema):
             setting = exp.Literal.string("TimeZone")
             current = exp.Anonymous(this="current_setting", expressions=[setting])
             zone = time_zone(session) or str(constant(session, current))
         yield fit_columns(batch, schema, first_row=first_row, zone=zone)
+=======
+        if zone is None and _zoned(batch.schema) != _zoned(wanted):
+            zone = time_zone(session) or machine_zone()
+        yield fit_columns(batch, wanted, first_row=first_row, zone=zone)
+>>>>>>> sqljudge
         first_row += batch.num_rows
 
 
 def _zoned(schema: pa.Schema) -> list[bool]:
-    """Which columns are instants."""
-    return [pa.types.is_timestamp(type_) and type_.tz is not None for type_ in schema.types]
+    """Which columns are instants, and what is in nested ones."""
+    return [zoned for type_ in schema.types for zoned in _zoned_parts(type_)]
+
+
+def _zoned_parts(type_: pa.DataType) -> Iterator[bool]:
+    if pa.types.is_nested(type_):
+        for place in range(type_.num_fields):
+            yield from _zoned_parts(type_.field(place).type)
+    else:
+        yield pa.types.is_timestamp(type_) and type_.tz is not None
 
 
 def target_table(

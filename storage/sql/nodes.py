@@ -91,21 +91,24 @@ class CreateTable(exp.Expression):
     """CREATE [MATERIALIZED] TABLE.
 
     Args: `columns` are ColumnDefinitions; `primary_key`, `partition` names (of columns);
-    `options`, `comment`; `like` a Table, `query` a query, `query_text` its text; `kind` "table" or
-    "materialized table"; of the latter `freshness` (amount, unit) and `refresh_mode`.
+    `options`, `comment`; `like` a Table, of which `excluded` is not copied; `query` a query,
+    `query_text` its text; `kind` "table" or "materialized table"; of the latter `freshness`
+    (amount, unit) and `refresh_mode`.
     """
 
     arg_types = _arguments(
         "this",
         "kind columns primary_key partition options comment exists replace like query query_text"
-        " freshness refresh_mode",
+        " excluded freshness refresh_mode",
     )
 
 
 class CreateView(exp.Expression):
-    """CREATE VIEW; `query_text` is stored. `names` of its columns have `comments`."""
+    """CREATE [TEMPORARY] VIEW; `query_text` is stored; `names` of columns have `comments`."""
 
-    arg_types = _arguments("this query query_text", "names comments exists replace comment options")
+    arg_types = _arguments(
+        "this query query_text", "names comments exists replace comment options temporary"
+    )
 
 
 class AlterTable(exp.Expression):
@@ -115,6 +118,15 @@ class AlterTable(exp.Expression):
     """
 
     arg_types = _arguments("this", "exists changes options reset rename if_column_exists")
+
+
+class AlterTag(exp.Expression):
+    """ALTER TABLE … CREATE, CREATE OR REPLACE, REPLACE, RENAME or DELETE TAG, of Spark.
+
+    `exists`: IF NOT EXISTS, IF EXISTS; `retained` a time span, `new_name` of RENAME.
+    """
+
+    arg_types = _arguments("this action name", "exists snapshot_id retained new_name")
 
 
 class AlterView(exp.Expression):
@@ -151,6 +163,10 @@ class Analyze(exp.Expression):
     """ANALYZE TABLE; `columns` are names, None: no statistics of columns, (): of all columns."""
 
     arg_types = _arguments("this", "columns")
+
+
+class Refresh(exp.Expression):
+    """REFRESH TABLE."""
 
 
 class Show(exp.Expression):

@@ -17,14 +17,14 @@ from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from storage.errors import LakewardError
-from storage.sql import engine
+from storage.sql import engine, functions
 from storage.sql.dialect import Lakeward, parse_query
 from storage.sql.errors import SqlError, locate, position, refuse
 from storage.sql.inherited import Conditions, conditions_on, inherited, positions
 from storage.sql.nodes import OPTIONS, ZONE_OPTIONS
 from storage.sql.parse.words import text_of
 from storage.sql.pushdown import filter_of, used_columns
-from storage.sql.relations import columns_of, is_view, rows_of
+from storage.sql.relations import SystemTable, columns_of, is_view, rows_of
 from storage.sql.unnest import TypeOf, without_laterals, without_unnests
 from storage.table.scan.predicate import Predicate
 
@@ -167,6 +167,8 @@ def _expanded(
     _name_incremental(tree)
     _refuse_functions(tree)
     _name_session(session, tree)
+    _newest_partitions(session, tree)
+    functions.translate(tree)
     tree = cast("exp.Query", tree.transform(_for_duckdb, copy=False))
     try:
         scopes = traverse_scope(tree)
@@ -432,6 +434,34 @@ def _refuse_functions(tree: exp.Query) -> None:
 def _function_name(function: exp.Func) -> str:
     anonymous = isinstance(function, exp.Anonymous)
     return (function.name if anonymous else function.sql_name()).lower()
+
+
+def _newest_partitions(session: "SqlSession", tree: exp.Query) -> None:
+    """Replace `max_pt('t')`: the largest value of the first partition column, as a text."""
+    for function in list(tree.find_all(exp.Anonymous)):
+        if function.name.lower() != "max_pt":
+            continue
+        name = text_of(function.expressions[0]) if len(function.expressions) == 1 else None
+        if name is None:
+            refuse("max_pt takes the name of a table", function, hint="max_pt('database.table')")
+        table = _resolved(session, exp.to_table(name, dialect=Lakeward))
+        if not getattr(table.schema, "partition_keys", ()):
+            refuse("max_pt: the table is not partitioned", function, table=name)
+        rows = rows_of(SystemTable(table, "partitions")).column("partition").to_pylist()
+        types = table.schema.partition_fields[0].type
+        values = [row.partition("/")[0].partition("=")[2] for row in rows]
+        if not values:
+            refuse("max_pt: the table has no partition", function, table=name)
+        new = exp.Literal.string(max(values, key=_partition_order(types)))
+        parent = function.parent  # sys.max_pt(…)
+        (parent if isinstance(parent, exp.Dot) else function).replace(new)
+
+
+def _partition_order(type_: Any) -> Any:
+    """The order of partition values of a type, given as texts."""
+    from storage.format.types.cast_parse import from_text
+
+    return lambda value: from_text(pa.array([value]), type_)[0].as_py()
 
 
 def _name_session(session: "SqlSession", tree: exp.Query) -> None:

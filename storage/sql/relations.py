@@ -38,6 +38,14 @@ _EVERYWHERE = "spark.paimon."
 _CLOSE, _DYNAMIC_CLOSE = 0.8, 0.6
 """Similarity from which a key counts as a misspelt option."""
 _PREFIXES = ("parquet.", "orc.", "avro.", "lakeward.")
+OF_JOBS = (
+    *("sink.", "source.", "log.", "lookup.async", "lookup.bootstrap-", "lookup.refresh."),
+    *("lookup.cache", "lookup.dynamic-partition", "scan.parallelism", "scan.infer-parallelism"),
+    *("scan.split-enumerator", "scan.dedicated-split-generation", "scan.watermark.emit."),
+    *("scan.watermark.alignment.", "scan.watermark.idle-timeout", "scan.remove-normalize"),
+    *("read.stream.", "unaware-bucket.", "precommit-compact", "requiredSparkConfsCheck."),
+)
+"""First words of options of Flink's and Spark's jobs, which change no rows here."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,6 +66,8 @@ class CatalogTable:
 
 def resolve(session: "SqlSession", node: exp.Table) -> Any:
     """See `SqlSession.resolve`."""
+    if not node.db and node.name in session.temporary_views:
+        return session.temporary_views[node.name]
     catalog, database = session.catalog_of(node), node.db or session.database
     if database.lower() == SYSTEM_DATABASE:
         if node.name.lower() not in CATALOG_TABLES:
@@ -86,6 +96,7 @@ def resolve(session: "SqlSession", node: exp.Table) -> Any:
             )
             raise locate(no_branch, node) from error
         raise locate(_not_found(error, catalog, database, base), node) from error
+    options = {key: value for key, value in options.items() if is_of_tables(key)}
     if options:
         table = table.with_options(options)
     return table if system is None else SystemTable(table, system)
@@ -140,6 +151,11 @@ def _travel(session: "SqlSession", node: exp.Table) -> dict[str, str]:
     return {"scan.timestamp-millis": str(instant_ms(session, state))}
 
 
+def is_of_tables(key: str) -> bool:
+    """Whether an option may have an effect here."""
+    return find_option(key) is not None or not key.startswith(OF_JOBS)
+
+
 def check_options(
     options: Mapping[str, str], node: exp.Expr | None = None, *, dynamic: bool = False
 ) -> None:
@@ -152,7 +168,7 @@ def check_options(
         InvalidOptionError: there is no such option; suggests one.
     """
     for key in options:
-        if find_option(key) is not None or key.startswith(_PREFIXES):
+        if find_option(key) is not None or key.startswith((*_PREFIXES, *OF_JOBS)):
             continue
         keys = [row.key for row in TABLE_OPTIONS]
         hint = suggestion(key, keys, cutoff=_DYNAMIC_CLOSE if dynamic else _CLOSE)

@@ -49,6 +49,7 @@ class SqlSession:
         database: the current one.
         options: of SET.
         relations: replacements of tables of a query, by name; "*": of every other table.
+        temporary_views: by name, of CREATE TEMPORARY VIEW.
         rows_read: by queries, for progress displays, which reset it to 0.
     """
 
@@ -61,7 +62,12 @@ class SqlSession:
         self.options: dict[str, str] = {}
         self.rows_read = 0
         self.relations: Mapping[str, Any] = {}
+<<<<<<< HEAD
         self._running_statement: Any = None
+=======
+        self.temporary_views: dict[str, Any] = {}
+        self._running: Any = None
+>>>>>>> sqljudge
 
     @property
     def catalog(self) -> Catalog:
@@ -216,11 +222,13 @@ _RUNNERS: Mapping[type[exp.Expression], tuple[str, str]] = {
     nodes.DropDatabase: ("ddl", "drop_database"),
     nodes.CreateTable: ("ddl", "create_table"),
     nodes.AlterTable: ("ddl", "alter_table"),
+    nodes.AlterTag: ("calls.versions", "alter_tag"),
     nodes.DropObject: ("ddl", "drop"),
     nodes.CreateView: ("ddl", "create_view"),
     nodes.AlterView: ("ddl", "alter_view"),
     nodes.AlterMaterializedTable: ("materialized", "alter"),
     nodes.Analyze: ("ddl", "analyze"),
+    nodes.Refresh: ("show", "refresh"),
     nodes.Show: ("show", "show"),
     nodes.Describe: ("show", "describe"),
     nodes.Explain: ("show", "explain"),

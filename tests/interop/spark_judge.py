@@ -311,7 +311,7 @@ def _results_difference(sql: str, ours: Mapping[str, Any], theirs: Mapping[str, 
             return ""
         case "SHOW", "TABLES" | "DATABASES" | "SCHEMAS":
             place = theirs["columns"].index("tableName") if words[1] == "TABLES" else 0
-            other = [[row[place]] for row in other if row[place] != "default"]
+            other = [[row[place]] for row in other]
         case "SHOW", "TBLPROPERTIES":
             other = [row for row in other if row in mine]
         case "SHOW", _:

@@ -24,7 +24,14 @@ from storage.format.types.field_tree import (
     path_text,
 )
 from storage.format.types.type_text import type_name
-from storage.format.types.types import DataField, DataType
+from storage.format.types.types import (
+    ArrayType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    RowType,
+)
 from storage.options.options import find_option, option_value
 
 __all__ = [
@@ -43,6 +50,7 @@ __all__ = [
     "UpdateTableComment",
     "UpdateType",
     "evolve",
+    "type_changes",
 ]
 
 
@@ -213,6 +221,8 @@ def _apply(  # noqa: C901 - one line per kind of change
             return _update_default(schema, change)
         case DropPrimaryKey():
             return _drop_primary_key(schema, has_snapshots)
+        case SetOption(key="primary-key" | "partition"):
+            return _set_keys(schema, change, has_snapshots)
         case SetOption(key=key, value=value):
             options = set_option(schema.options, key, value, has_snapshots=has_snapshots)
             return dataclasses.replace(schema, options=options)
@@ -287,6 +297,59 @@ def _update_type(schema: TableSchema, change: UpdateType) -> TableSchema:
     return changed
 
 
+def type_changes(
+    path: tuple[str, ...], old: DataType, new: DataType, *, inside: bool = False
+) -> Iterator[SchemaChange]:
+    """The changes after which a column has another type, also inside of rows, arrays and maps.
+
+    Fields of rows are known by their names: missing ones are dropped, others are added. Whether
+    the column itself may be null stays.
+
+    Raises:
+        InvalidSchemaChangeError: fields of a row would change their order.
+    """
+    if isinstance(old, RowType) and isinstance(new, RowType):
+        yield from _row_changes(path, old, new)
+    elif (isinstance(old, ArrayType) and isinstance(new, ArrayType)) or (
+        isinstance(old, MultisetType) and isinstance(new, MultisetType)
+    ):
+        yield from type_changes((*path, "element"), old.element, new.element, inside=True)
+    elif (
+        isinstance(old, MapType)
+        and isinstance(new, MapType)
+        and type_name(old.key) == type_name(new.key)
+    ):
+        yield from type_changes((*path, "value"), old.value, new.value, inside=True)
+    elif dataclasses.replace(new, nullable=old.nullable) != old or not inside:
+        yield UpdateType(path, new)
+    if inside and old.nullable != new.nullable:
+        yield UpdateNullability(path, new.nullable)
+
+
+def _row_changes(path: tuple[str, ...], old: RowType, new: RowType) -> Iterator[SchemaChange]:
+    present = {field.name: field for field in old.fields}
+    names = [field.name for field in new.fields]
+    kept_names = [name for name in names if name in present]
+    if kept_names != [name for name in present if name in names]:
+        raise InvalidSchemaChangeError(
+            f"Order of existing fields in column {path_text(path)} must be kept the same.",
+            column=path_text(path),
+        )
+    for name in present:
+        if name not in names:
+            yield DropColumn((*path, name))
+    for place, field in enumerate(new.fields):
+        inner, same = (*path, field.name), present.get(field.name)
+        if same is None:
+            after = names[place - 1] if place else None
+            first = not place
+            yield AddColumn(inner, field.type, field.description, after=after, first=first)
+            continue
+        if same.description != field.description:
+            yield UpdateComment(inner, field.description)
+        yield from type_changes(inner, same.type, field.type, inside=True)
+
+
 def _update_default(schema: TableSchema, change: UpdateDefault) -> TableSchema:
     path = as_path(change.name)
 
@@ -309,6 +372,32 @@ def _check_default(field: DataField) -> None:
             detail=str(error),
             column=field.name,
         ) from error
+
+
+def _set_keys(schema: TableSchema, change: SetOption, has_snapshots: bool) -> TableSchema:
+    """Keys that are given as an option, which a table without snapshots takes as its own."""
+    names = tuple(name.strip() for name in change.value.split(","))
+    is_primary = change.key == "primary-key"
+    present = schema.primary_keys if is_primary else schema.partition_keys
+    if names == present:
+        return schema
+    set_option(schema.options, change.key, change.value, has_snapshots=has_snapshots)
+    if present:
+        word = change.key.replace("-", " ")
+        raise InvalidSchemaChangeError(
+            f"Cannot define {word} on DDL and table options at the same time.",
+            hint="make a new table with the other keys, and copy the rows",
+            option=change.key,
+        )
+    if not is_primary:
+        return dataclasses.replace(schema, partition_keys=names)
+    fields = tuple(
+        dataclasses.replace(field, type=dataclasses.replace(field.type, nullable=False))
+        if field.name in names
+        else field
+        for field in schema.fields
+    )
+    return dataclasses.replace(schema, fields=fields, primary_keys=names)
 
 
 def _drop_primary_key(schema: TableSchema, has_snapshots: bool) -> TableSchema:

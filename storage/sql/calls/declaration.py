@@ -76,6 +76,7 @@ class Procedure:
         aliases: other names.
         by_place: chooses the arguments for values without names, where their number or their types
             decide; None: the declared order.
+        repeated: whether the last argument may be given several times, without names.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Procedure:
     run: Callable[[Call], pa.Table | None]
     aliases: tuple[str, ...] = ()
     by_place: Callable[[Sequence[Any]], Sequence[str] | None] | None = None
+    repeated: bool = False
 
     def bind(
         self,
@@ -96,9 +98,13 @@ class Procedure:
         Raises:
             SqlError: one is unknown, missing, given twice, or of another type.
         """
-        places = self._places(
-            session, [expression for name, expression in expressions if name is None]
-        )
+        count = len(self.arguments)
+        by_place = [expression for name, expression in expressions if name is None]
+        if self.repeated and len(expressions) > count and len(by_place) == len(expressions):
+            last = [str(literal_value(session, node)) for node in by_place[count - 1 :]]
+            expressions = [*expressions[: count - 1], (None, exp.Literal.string(";".join(last)))]
+            by_place = [expression for _, expression in expressions]
+        places = self._places(session, by_place)
         values: dict[str, Any] = {}
         nodes: dict[str, exp.Expr] = {}
         for place, (name, expression) in enumerate(expressions):
@@ -154,6 +160,7 @@ def procedure(
     *arguments: Argument,
     aliases: tuple[str, ...] = (),
     by_place: Callable[[Sequence[Any]], Sequence[str] | None] | None = None,
+    repeated: bool = False,
 ) -> Callable[[Callable[[Call], pa.Table | None]], Procedure]:
     """Declare a function as the procedure of its name; its docstring describes it to users.
 
@@ -168,6 +175,7 @@ def procedure(
             run=function,
             aliases=aliases,
             by_place=by_place,
+            repeated=repeated,
         )
 
     return declare

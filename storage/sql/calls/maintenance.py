@@ -248,7 +248,7 @@ def expire_partitions(call: Call) -> pa.Table:
 # ------------------------------------------------------------------------ partitions and files
 
 
-@procedure(TABLE, _NAMED_PARTITIONS)
+@procedure(TABLE, _NAMED_PARTITIONS, repeated=True)
 def drop_partition(call: Call) -> None:
     """Drops partitions."""
     called_table(call).drop_partitions(parse_partitions(call, call.text("partitions")))
@@ -345,7 +345,7 @@ def analyze(call: Call) -> None:
 @procedure(
     Argument("target_table", "the table", required=True),
     Argument("target_alias", "its name in the conditions"),
-    Argument("source_sqls", "is refused"),
+    Argument("source_sqls", "statements that run before, such as CREATE TEMPORARY VIEW"),
     Argument("source_table", "the source"),
     Argument("merge_condition", "which rows belong together", required=True),
     Argument("matched_upsert_condition", "rows to update"),
@@ -362,14 +362,10 @@ def merge_into(call: Call) -> pa.Table:
     target = call.text("target_table")
     alias = call["target_alias"] or target.rpartition(".")[2]
     source = call["source_table"]
-    if call["source_sqls"]:
-        refuse(
-            "source_sqls is not supported",
-            call.node,
-            hint="create a view and give it as source_table",
-        )
     if source is None:
         refuse("merge_into needs source_table", call.node)
+    for _ in call.session.execute(call["source_sqls"] or ""):
+        pass
     text = f"MERGE INTO {target} AS {alias} USING {source} ON {call.text('merge_condition')}"
     for prefix, when in (
         ("matched", "WHEN MATCHED"),

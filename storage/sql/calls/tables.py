@@ -12,7 +12,7 @@ from storage.format.row.binary_row import decode_row
 from storage.format.row.row_values import from_row_values
 from storage.sql.calls.declaration import Argument, Call
 from storage.sql.errors import locate, refuse
-from storage.sql.relations import check_options
+from storage.sql.relations import check_options, is_of_tables
 from storage.table.scan.predicate import columns_of, mask
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
@@ -27,9 +27,6 @@ PARTITIONS = Argument(
 )
 WHERE = Argument("where", "partitions by a condition on partition columns: `dt > '5'`")
 OPTIONS = Argument("options", "options of the table for this call alone", type="options")
-
-_OF_FLINK = ("sink.", "scan.parallelism")
-"""Options of Flink's jobs, which change nothing here."""
 
 
 def table_node(call: Call, name: str) -> exp.Table:
@@ -60,7 +57,7 @@ def called_table(call: Call, name: str | None = None) -> FileStoreTable:
         options = call["options"] or {}
     except KeyError:
         options = {}
-    options = {key: text for key, text in options.items() if not key.startswith(_OF_FLINK)}
+    options = {key: text for key, text in options.items() if is_of_tables(key)}
     check_options(options, call.node)
     return table.with_options(options) if options else table
 

@@ -3,20 +3,26 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from storage.errors import InvalidRequestError, NotFoundError
 from storage.format.metadata.schema_changes import UpdateDefault
 from storage.format.metadata.snapshot import Snapshot
+from storage.options.values import duration_ms
+from storage.sql import nodes
 from storage.sql.calls.declaration import Argument, Call, procedure, result_rows
 from storage.sql.calls.tables import TABLE, called_table
 from storage.sql.errors import refuse
+from storage.sql.inserting import target_table
 from storage.table.retention import auto_tags
 from storage.table.retention.consumers import all_consumers, delete_consumer, write_consumer
 from storage.table.table import FileStoreTable
 from storage.table.tags import all_tags
+
+if TYPE_CHECKING:
+    from storage.sql.session import SqlSession
 
 _TAG = Argument("tag", "name of the tag", required=True, aliases=("tag_name",))
 _SNAPSHOT = Argument(
@@ -74,7 +80,7 @@ def _tag(call: Call, table: FileStoreTable, snapshot: Snapshot | None, message: 
         tagName=[call.text("tag")],
         snapshot=[snapshot.id],
         commit_time=[snapshot.time_ms],
-        watermark=[str(snapshot.watermark)],
+        watermark=[None if snapshot.watermark is None else str(snapshot.watermark)],
     )
 
 
@@ -99,7 +105,30 @@ def delete_tag(call: Call) -> None:
         table.delete_tag(name)
 
 
+<<<<<<< HEAD
 @procedure(TABLE, Argument("older_than", "created before this", type="time"))
+=======
+def alter_tag(session: "SqlSession", node: nodes.AlterTag) -> None:
+    """ALTER TABLE … CREATE, REPLACE, RENAME or DELETE TAG."""
+    table, action, name = target_table(session, node.this), node.args["action"], node.args["name"]
+    if action == "rename":
+        table.rename_tag(name, node.args["new_name"])
+        return
+    if action == "delete":
+        for part in _names(name):
+            table.delete_tag(part)
+        return
+    snapshot_id, retained = node.args.get("snapshot_id"), node.args.get("retained")
+    retained_ms = None if retained is None else duration_ms(retained)
+    there = any(tag.name == name for tag in all_tags(table))
+    if action == "replace" or (there and action == "create or replace"):
+        table.replace_tag(name, snapshot_id, time_retained_ms=retained_ms)
+    elif not (there and node.args.get("exists")):
+        table.create_tag(name, snapshot_id, time_retained_ms=retained_ms)
+
+
+@procedure(TABLE, Argument("older_than", "made before this", type="time"))
+>>>>>>> sqljudge
 def expire_tags(call: Call) -> pa.Table:
     """Removes tags whose time is over, and those created before a time."""
     table, older = called_table(call), call["older_than"]

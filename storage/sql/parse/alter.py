@@ -40,6 +40,9 @@ class AlterParser(Words):
         if self.take("DATABASE") or self.take("SCHEMA") or self.take("NAMESPACE"):
             name = self.database()
             self.need("SET")
+            if self.take("LOCATION"):
+                location = self.string("a path")
+                return nodes.AlterDatabase(this=name, options={"location": location})
             if not (self.take("DBPROPERTIES") or self.take("PROPERTIES")):
                 self._match(TokenType.L_PAREN, advance=False)
             return nodes.AlterDatabase(this=name, options=dict(self.options()))
@@ -50,12 +53,28 @@ class AlterParser(Words):
         raise self.fail("TABLE, VIEW or DATABASE")
 
     def comment_statement(self) -> exp.Expression:
-        """What follows COMMENT: `ON TABLE t IS 'x'`."""
-        self.need("ON", "TABLE")
-        table = self.table()
+        """What follows COMMENT: `ON TABLE t IS 'x'`, also ON DATABASE and ON COLUMN."""
+        self.need("ON")
+        of_column, of_database = self.take("COLUMN"), False
+        if not of_column:
+            of_database = self.take("DATABASE") or self.take("SCHEMA") or self.take("NAMESPACE")
+            target = self.database() if of_database else self._commented_table()
+        else:
+            target = self.table()
         self.need("IS")
         comment = None if self.take("NULL") else self.string()
-        return nodes.AlterTable(this=table, changes=(UpdateTableComment(comment),))
+        if of_database:
+            return nodes.AlterDatabase(this=target, options={"comment": comment or ""})
+        if not of_column:
+            return nodes.AlterTable(this=target, changes=(UpdateTableComment(comment),))
+        if not target.db:
+            raise self.fail("a column", hint="COMMENT ON COLUMN table.column IS 'text'")
+        table = exp.Table(this=target.args["db"], db=target.args.get("catalog"))
+        return nodes.AlterTable(this=table, changes=(UpdateComment(target.name, comment),))
+
+    def _commented_table(self) -> exp.Table:
+        self.need("TABLE")
+        return self.table()
 
     def _view_changes(self, view: exp.Table) -> nodes.AlterView:
         if self.take("AS"):
@@ -91,7 +110,39 @@ class AlterParser(Words):
                 )
         raise self.fail("SUSPEND, RESUME, REFRESH or AS")
 
+    def _tag_change(self, table: exp.Table) -> exp.Expression | None:
+        """CREATE, REPLACE, RENAME or DELETE TAG, of Spark; None: something else."""
+        actions = ("CREATE", "CREATE OR REPLACE", "REPLACE", "RENAME", "DELETE")
+        if self.at("RENAME", "TAG", "TO"):  # Flink: a column of this name
+            return None
+        action = next((word for word in actions if self.take(*word.split(), "TAG")), None)
+        if action is None:
+            return None
+        parts: dict[str, Any] = {"this": table, "action": action.lower()}
+        parts["exists"] = self.exists(wanted=action == "DELETE")
+        parts["name"] = self.name("the name of a tag").name
+        if action == "RENAME":
+            self.need("TO")
+            parts["new_name"] = self.name("the new name").name
+        elif action != "DELETE":
+            if self.take("AS", "OF", "VERSION"):
+                parts["snapshot_id"] = int(self._number("the id of a snapshot"))
+            if self.take("RETAIN"):
+                unit_count = self._number("a number")
+                unit = self.name("DAYS, HOURS or MINUTES").name.lower()
+                parts["retained"] = f"{unit_count} {unit}"
+        return nodes.AlterTag(**parts)
+
+    def _number(self, what: str) -> str:
+        number = self._parse_number()
+        if not isinstance(number, exp.Literal) or not str(number.this).isdigit():
+            raise self.fail(what)
+        return str(number.this)
+
     def _table_changes(self, table: exp.Table, *, exists: bool) -> exp.Expression:
+        tag_change = self._tag_change(table)
+        if tag_change is not None:
+            return tag_change
         if self.take("DROP"):
             if_exists = self.exists()
             if self.at("PARTITION"):
@@ -99,8 +150,11 @@ class AlterParser(Words):
                     this=table, partitions=self._partitions(), exists=if_exists or exists
                 )
             return nodes.AlterTable(this=table, exists=exists, **self._drops(if_exists))
-        if self.at("ADD") and self._next and self._next.text.upper() in ("PARTITION", "IF"):
-            raise self.fail("a column", hint="a partition is created with its first row: INSERT it")
+        if self.at("ADD", "PARTITION") or self.at("ADD", "IF", "NOT", "EXISTS", "PARTITION"):
+            raise self.fail(
+                "a change of columns or options",
+                hint="a partition is created with its first row: INSERT it",
+            )
         return nodes.AlterTable(this=table, exists=exists, **self._changes())
 
     def _partitions(self) -> tuple[dict[str, str | None], ...]:
@@ -136,7 +190,7 @@ class AlterParser(Words):
         if self.take("ADD"):
             return {"changes": self._columns(_additions)}
         if self.take("MODIFY"):
-            return {"changes": self._columns(_modified)}
+            return {"changes": self._columns(_redefined)}
         if self.at("RENAME", "TO"):
             return self._properties()
         if self.take("RENAME"):
@@ -177,7 +231,9 @@ class AlterParser(Words):
             renamed = [] if new_name == name[-1] else [RenameColumn(name, new_name)]
             return (*renamed, *_modified(column))
         changes = self._alteration(name)
-        while self._at_alteration():
+        while self._at_alteration() or self._match(TokenType.COMMA):
+            if self._prev.token_type is TokenType.COMMA:  # Spark 4: several columns
+                name = self.path()
             changes += self._alteration(name)
         return tuple(changes)
 
@@ -210,6 +266,14 @@ def _additions(column: nodes.ColumnDefinition) -> list[SchemaChange]:
         column.name, column.type, column.comment, after=column.after, first=column.first
     )
     return [addition, *_default(column)]
+
+
+def _redefined(column: nodes.ColumnDefinition) -> list[SchemaChange]:
+    """MODIFY of Flink, which gives the whole column: without NOT NULL, it becomes nullable."""
+    changes = _modified(column)
+    if column.type is not None and column.type.nullable:
+        changes.insert(1, UpdateNullability(column.name, nullable=True))
+    return changes
 
 
 def _modified(column: nodes.ColumnDefinition) -> list[SchemaChange]:

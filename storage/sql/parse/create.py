@@ -10,6 +10,11 @@ from storage.sql import nodes
 from storage.sql.errors import suggestion
 from storage.sql.parse.words import Words
 
+_LIKE_WORDS = ("INCLUDING", "EXCLUDING", "OVERWRITING")
+_LIKE_FEATURES = (
+    *("all", "constraints", "distribution", "generated", "metadata", "options", "partitions"),
+    "watermarks",
+)
 _FORMAT_PROVIDERS = frozenset({"csv", "json", "parquet", "orc", "text"})
 
 
@@ -19,11 +24,14 @@ class CreateParser(Words):
     def create_statement(self) -> exp.Expression:
         """What follows CREATE."""
         replace = self.take("OR", "REPLACE")
-        if self.at("TEMPORARY") or self.at("TEMP") or self.at("GLOBAL"):
-            raise self.fail(
-                "TABLE, VIEW, DATABASE or CATALOG",
-                hint="temporary objects are not supported: create the table or the view itself",
-            )
+        if self.take("TEMPORARY") or self.take("TEMP"):
+            if not self.take("VIEW"):
+                raise self.fail(
+                    "VIEW", hint="of temporary objects only views are supported: create the table"
+                )
+            view = self._view(replace=replace)
+            view.set("temporary", True)
+            return view
         if self.take("CATALOG"):
             exists = self.exists(affirmative=False)
             name = self.name("the name of a catalog")
@@ -43,6 +51,8 @@ class CreateParser(Words):
 
     def drop_statement(self) -> exp.Expression:
         """What follows DROP."""
+        if (self.at("TEMPORARY") or self.at("TEMP")) and self._next.text.upper() == "VIEW":
+            self._advance()
         if self.take("CATALOG"):
             exists = self.exists()
             return nodes.DropCatalog(this=self.name("the name of a catalog"), exists=exists)
@@ -191,14 +201,38 @@ class CreateParser(Words):
         elif self.take("LIKE"):
             parts["like"] = self.table()
             if self._match(TokenType.L_PAREN, advance=False):
-                raise self.fail(
-                    "the end of LIKE", hint="LIKE copies everything; set options by WITH (…)"
-                )
+                parts["excluded"] = self._excluded()
         elif self.take("AS") or self.at("SELECT"):
             parts["query"], parts["query_text"] = self.query()
         else:
             return False
         return True
+
+    def _excluded(self) -> frozenset[str]:
+        """`(EXCLUDING OPTIONS …)` of Flink's LIKE: what is not copied, in lower case.
+
+        INCLUDING and OVERWRITING are what happens anyway: a clause of the new table takes the place
+        of what LIKE copies.
+        """
+        self._advance()
+        excluded: set[str] = set()
+        while not self._match(TokenType.R_PAREN):
+            word = self.name("INCLUDING, EXCLUDING or OVERWRITING").name.upper()
+            feature = self.name("the feature of a table").name.lower()
+            if word not in _LIKE_WORDS or feature not in _LIKE_FEATURES:
+                raise self.fail(
+                    "the options of LIKE",
+                    hint="write (EXCLUDING OPTIONS); features are " + ", ".join(_LIKE_FEATURES),
+                    token=self._prev,
+                )
+            if feature == "all":
+                excluded = set(_LIKE_FEATURES) if word == "EXCLUDING" else set()
+            elif word == "EXCLUDING":
+                excluded.add(feature)
+            else:
+                excluded.discard(feature)
+            self._match(TokenType.COMMA)
+        return frozenset(excluded)
 
     def _layout_clause(self, parts: dict[str, Any]) -> bool:
         if self.take("PARTITIONED", "BY"):

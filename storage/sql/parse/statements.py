@@ -9,6 +9,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from storage.sql import nodes
 from storage.sql.errors import suggestion
+from storage.sql.functions import FUNCTIONS
 from storage.sql.parse.alter import AlterParser
 from storage.sql.parse.create import CreateParser
 
@@ -18,21 +19,38 @@ _PLAIN = frozenset(
 """First words of statements that sqlglot parses itself."""
 
 _OTHER_WORDS = "CREATE ALTER DROP SHOW DESCRIBE DESC USE SET RESET EXPLAIN CALL ANALYZE TRUNCATE"
-STATEMENT_WORDS = (*sorted(_PLAIN - {"("}), *_OTHER_WORDS.split(), "COMMENT")
+STATEMENT_WORDS = (*sorted(_PLAIN - {"("}), *_OTHER_WORDS.split(), "COMMENT", "REFRESH")
 """First words of statements."""
 
+<<<<<<< HEAD
 _SHOW_OF_TABLE = ("CREATE TABLE", "CREATE VIEW", "COLUMNS", "PARTITIONS", "TBLPROPERTIES")
 _SHOW_OBJECTS = (
-    *("CATALOGS", "DATABASES", "SCHEMAS", "NAMESPACES", "TABLES", "VIEWS", "PROCEDURES"),
-    *("CURRENT CATALOG", "CURRENT DATABASE", "CREATE DATABASE", "CREATE CATALOG"),
-    "MATERIALIZED TABLES",
+=======
+_SHOWN_OF_TABLE = (
+    *("CREATE TABLE", "CREATE VIEW", "COLUMNS", "PARTITIONS", "TBLPROPERTIES"),
+    *("TAGS", "BRANCHES"),
 )
+_SHOWN = (
+>>>>>>> sqljudge
+    *("CATALOGS", "DATABASES", "SCHEMAS", "NAMESPACES", "TABLES", "VIEWS", "PROCEDURES"),
+    *("CURRENT CATALOG", "CURRENT DATABASE", "CURRENT NAMESPACE"),
+    *("CREATE DATABASE", "CREATE CATALOG", "TABLE EXTENDED", "MATERIALIZED TABLES"),
+)
+_EXPLAINED = (
+    *("PLAN", "FOR", "EXTENDED", "FORMATTED", "COST", "CODEGEN"),
+    *("ESTIMATED_COST", "CHANGELOG_MODE", "JSON_EXECUTION_PLAN", "PLAN_ADVICE"),
+)
+"""What EXPLAIN of Flink and of Spark may ask for; the plan is the same."""
 
 
 class StatementParser(CreateParser, AlterParser):
     """The parser of the dialect."""
 
     TABLE_POSTFIX_TOKENS = CreateParser.TABLE_POSTFIX_TOKENS | {TokenType.HINT}
+
+    FUNCTIONS = {
+        name: make for name, make in CreateParser.FUNCTIONS.items() if name not in FUNCTIONS
+    }
 
     STRICT_CAST = True
     """CAST fails where TRY_CAST gives null."""
@@ -83,7 +101,9 @@ class StatementParser(CreateParser, AlterParser):
                     target = self.database() if kind.endswith("DATABASE") else self.name()
                     return nodes.Show(kind=kind.lower(), this=target)
                 of = self.database() if self.take("IN") or self.take("FROM") else None
-                return nodes.Show(kind=kind.lower(), this=of, like=self.like())
+                like = self.like()
+                partition = self.partition() if self.take("PARTITION") else None
+                return nodes.Show(kind=kind.lower(), this=of, like=like, partition=partition)
         if self.take("CREATE"):
             raise self.fail("TABLE, VIEW or DATABASE")
         kinds = [*_SHOW_OF_TABLE, *_SHOW_OBJECTS]
@@ -93,9 +113,12 @@ class StatementParser(CreateParser, AlterParser):
         )
 
     def _show_of_table(self, kind: str) -> nodes.Show:
-        if kind == "columns":
-            _ = self.take("IN") or self.take("FROM")
+        _ = self.take("IN") or self.take("FROM")
         table = self.table()
+        if kind == "columns" and (self.take("IN") or self.take("FROM")):
+            database = self.database()
+            table.set("db", database.args["db"])
+            table.set("catalog", database.args.get("catalog"))
         partition = self.partition() if self.take("PARTITION") else None
         like: str | None = None
         if kind == "tblproperties" and self._match(TokenType.L_PAREN, advance=False):
@@ -112,7 +135,7 @@ class StatementParser(CreateParser, AlterParser):
                 return nodes.Describe(this=of, kind=kind, extended=extended)
         if self.take("PROCEDURE"):
             return nodes.Describe(this=self.table(), kind="procedure")
-        self.take("TABLE")
+        _ = self.take("TABLE") or self.take("QUERY")
         extended = self.take("EXTENDED") or self.take("FORMATTED")
         if self._curr and self._curr.text.upper() in ("SELECT", "WITH", "VALUES", "("):
             query, _ = self.query()
@@ -147,8 +170,14 @@ class StatementParser(CreateParser, AlterParser):
 
     def explain_statement(self) -> exp.Expression:
         """What follows EXPLAIN."""
-        for word in ("PLAN", "FOR", "EXTENDED", "FORMATTED", "COST", "CODEGEN"):
-            self.take(word)
+        while any(self.take(word) for word in _EXPLAINED) or self._match(TokenType.COMMA):
+            pass
+        if self.at("INSERT"):
+            insert = self._parse_statement()
+            query = insert.expression if insert else None
+            if not isinstance(query, exp.Query):
+                raise self.fail("INSERT … SELECT", token=self._prev)
+            return nodes.Explain(this=query)
         query, _ = self.query()
         return nodes.Explain(this=query)
 
@@ -175,6 +204,11 @@ class StatementParser(CreateParser, AlterParser):
         if value is None:
             raise self.fail("a value")
         return name, value
+
+    def refresh_statement(self) -> exp.Expression:
+        """What follows REFRESH: nothing is cached, so the table is only resolved."""
+        self.need("TABLE")
+        return nodes.Refresh(this=self.table())
 
     def analyze_statement(self) -> exp.Expression:
         """What follows ANALYZE."""
@@ -218,4 +252,5 @@ _READERS: Mapping[str, Callable[[StatementParser], exp.Expression]] = {
     "CALL": StatementParser.call_statement,
     "ANALYZE": StatementParser.analyze_statement,
     "TRUNCATE": StatementParser.truncate_statement,
+    "REFRESH": StatementParser.refresh_statement,
 }

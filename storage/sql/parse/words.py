@@ -90,6 +90,41 @@ def text_of(node: exp.Expr | None) -> str | None:
             raise SqlError("a literal is expected here", found=node.sql() if node else "nothing")
 
 
+def _nested_text(node: exp.Expr | None) -> str | None:
+    """ARRAY, MAP and STRUCT of literals as texts that casts read; None: of other values."""
+    match node:
+        case exp.Array() | exp.Struct():
+            parts = [_item_text(part) for part in node.expressions]
+            if None in parts:
+                return None
+            marks = "[]" if isinstance(node, exp.Array) else "{}"
+            return f"{marks[0]}{', '.join(map(str, parts))}{marks[1]}"
+        case exp.VarMap() | exp.Map():
+            keys, values = node.args["keys"].expressions, node.args["values"].expressions
+            names, items = [_item_text(key) for key in keys], [_item_text(item) for item in values]
+            if None in names or None in items or len(names) != len(items):
+                return None
+            pairs = zip(names, items, strict=True)
+            return f"{{{', '.join(f'{name} -> {item}' for name, item in pairs)}}}"
+        case _:
+            return None
+
+
+def _item_text(node: exp.Expr) -> str | None:
+    if isinstance(node, exp.PropertyEQ):
+        node = node.expression
+    if isinstance(node, exp.Array | exp.Struct | exp.VarMap | exp.Map):
+        return _nested_text(node)
+    try:
+        text = text_of(node)
+    except SqlError:
+        return None
+    if text is None:
+        return "null"
+    is_plain = not set(text) & set(',[]{}()"\\') and "->" not in text and text == text.strip()
+    return text if is_plain and text not in ("", "null") else None
+
+
 class Words(SparkParser):
     """Reads words of the text in order, case-insensitively."""
 
@@ -180,15 +215,20 @@ class Words(SparkParser):
             raise self.fail(what)
         return str(literal.this)
 
+<<<<<<< HEAD
     def list_of(self, item: Callable[[], _T]) -> list[_T]:
         """`(item, item …)`."""
+=======
+    def within(self, item: Callable[[], _T]) -> list[_T]:
+        """`(item, item …)`; a comma may follow the last one."""
+>>>>>>> sqljudge
         if not self._match(TokenType.L_PAREN):
             raise self.fail("(")
         items: list[_T] = []
         if self._match(TokenType.R_PAREN):
             return items
         items.append(item())
-        while self._match(TokenType.COMMA):
+        while self._match(TokenType.COMMA) and not self._match(TokenType.R_PAREN, advance=False):
             items.append(item())
         if not self._match(TokenType.R_PAREN):
             raise self.fail(", or )")
@@ -200,7 +240,8 @@ class Words(SparkParser):
 
     def _option(self) -> tuple[str, str]:
         key = self.option_key()
-        if not self._match(TokenType.EQ):
+        is_text = bool(self._curr) and self._curr.token_type is TokenType.STRING
+        if not self._match(TokenType.EQ) and not is_text:  # Spark: OPTIONS ('key' 'value')
             raise self.fail("=", hint="options are written 'key' = 'value'")
         value = self._parse_unary()
         text = text_of(value)
@@ -209,16 +250,19 @@ class Words(SparkParser):
         return key, text
 
     def option_key(self) -> str:
-        """`'key'`, or `word[.word…]`."""
+        """`'key'`, a name in backquotes, or `word[.word…]`."""
         if self._curr and self._curr.token_type is TokenType.STRING:
             return self.string()
+        if self._curr and self._curr.token_type is TokenType.IDENTIFIER:
+            return self.name().name
         parts = [self._option_word()]
         while self._match(TokenType.DOT) or self._match(TokenType.DASH):
             parts += [self._prev.text, self._option_word()]
         return "".join(parts)
 
     def _option_word(self) -> str:
-        if not self._curr or not self._curr.text.replace("_", "").isalnum():
+        token = self._curr
+        if not token or not (token.text == "*" or token.text.replace("_", "").isalnum()):
             raise self.fail("the key of an option")
         self._advance()
         return str(self._prev.text)
@@ -299,7 +343,7 @@ class Words(SparkParser):
         value = self._parse_unary()
         if isinstance(value, exp.Literal | exp.Boolean | exp.Null | exp.Neg | exp.Cast):
             return text_of(value) or "null"
-        return self._find_sql(start, self._prev)
+        return _nested_text(value) or self._find_sql(start, self._prev)
 
     def data_type(self) -> DataType:
         """A type with its nullability.

@@ -3,21 +3,25 @@
 
 Four savings: conditions prune files and row groups, and are not evaluated row by row; strings
 that files store with small dictionaries are returned as dictionaries (a GROUP BY over five strings
-then takes a third of the CPU time); where rows are only counted, the count comes from the
-manifests, without opening data files that have no deletes or other versions of their rows; and
-files whose rows are those of the table as they are stored can be left to the engine's own reader.
+then takes a third of the CPU time); where rows are only counted, or only partition columns are
+read, the rows come from the manifests, without opening data files that have no deletes or other
+versions of their rows; and files whose rows are those of the table as they are stored can be left
+to the engine's own reader.
 """
 
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from storage.format.files.file_formats import format_of
 from storage.format.files.parquet.in_place import verify_pages
 from storage.format.files.parquet.parquet import small_dictionaries
 from storage.format.metadata.file_meta import DataFileMeta
+from storage.format.row.binary_row import decode_row
+from storage.format.row.row_values import from_row_values
 from storage.format.types.default_values import read_defaults
 from storage.format.types.types import AtomicType, DataField, TypeRoot
 from storage.table.read.missing_files import explain_missing_files
@@ -36,6 +40,7 @@ _TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _WORTH_A_LOOK = 100_000
 """Rows from which it pays to check in a file whether its strings are dictionary-encoded."""
 
+_ROWS_PER_BATCH = 65_536
 _WORTH_HANDING_OVER = 500_000
 """Rows from which an engine's reader of files pays for the instance that it needs."""
 
@@ -62,8 +67,10 @@ class EngineScan(RowScan):
         self.files: tuple[str, ...] = ()
         self._snapshot_id = 0
         self._planned = self.plan()
+        partition_keys = {*table.schema.partition_keys} - read_defaults(table.schema).keys()
+        self._of_partitions = set(self._columns) <= partition_keys
         texts = self._texts()
-        if texts:
+        if texts and not self._of_partitions:
             self._dictionaries = self._small_text_columns(texts, self._planned)
 
     @property
@@ -85,14 +92,29 @@ class EngineScan(RowScan):
         self, split: Split | ChangeSplit, predicate: Predicate | None = None
     ) -> Iterator[pa.RecordBatch]:
         """See `RowScan.read`; the predicates only prune files and row groups."""
-        if self._columns:
-            yield from super().read(split, predicate)
-            return
         count = split.live_row_count if isinstance(split, Split) else None
+        if self._columns:
+            known = count is not None and isinstance(split, Split) and not split.fallback
+            if known and self._of_partitions:
+                yield from self._partition_rows(split.partition, count or 0)
+            else:
+                yield from super().read(split, predicate)
+            return
         counts = [count] if count is not None else (b.num_rows for b in self._rows(split))
         for rows in counts:
             if rows:
                 yield pa.RecordBatch.from_arrays([pa.nulls(rows)], schema=ROWS)
+
+    def _partition_rows(self, partition: bytes, count: int) -> Iterator[pa.RecordBatch]:
+        """As many rows with the values of a partition."""
+        fields = self._tables[0].schema.partition_fields
+        values = decode_row(partition, [field.type for field in fields])
+        by_name = dict(zip((field.name for field in fields), values, strict=True))
+        columns = [from_row_values([by_name[f.name]], f.type) for f in self.fields]
+        first = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        batch = first.take(pa.array(np.zeros(min(count, _ROWS_PER_BATCH), np.int64)))
+        for start in range(0, count, _ROWS_PER_BATCH):
+            yield batch.slice(0, count - start)
 
     def hand_over(self) -> None:
         """Leave `files` to the engine, where they are large enough for that.
@@ -101,7 +123,7 @@ class EngineScan(RowScan):
         """
         splits = self._planned or ()
         states = [split for split in splits if isinstance(split, Split) and split.raw]
-        if not self._columns or sum(s.row_count for s in states) < _WORTH_HANDING_OVER:
+        if self._of_partitions or sum(s.row_count for s in states) < _WORTH_HANDING_OVER:
             return
         reader, files, rest = self._reader(), list[str](), list[Split | ChangeSplit]()
         self._snapshot_id = states[0].snapshot_id

@@ -169,13 +169,16 @@ def _states(travel: TimeTravel, tables: "Sequence[FileStoreTable]") -> tuple[Sna
 
 
 def _check_alike(schema: TableSchema, other: TableSchema) -> None:
-    """Names, types apart from nullability, and keys must be the same."""
+    """Names, types apart from nullability, and keys must be the same.
+
+    A table without a primary key may fall back to a branch that has one (batch over streaming).
+    """
     left, right = (
         [(field.name, dataclasses.replace(field.type, nullable=True)) for field in side.fields]
         for side in (schema, other)
     )
-    keys = (schema.primary_keys, schema.partition_keys)
-    if left == right and keys == (other.primary_keys, other.partition_keys):
+    same_keys = schema.primary_keys in ((), other.primary_keys)
+    if left == right and same_keys and schema.partition_keys == other.partition_keys:
         return
     raise InvalidRequestError(
         "the branch and its fallback branch do not have the same columns and keys",

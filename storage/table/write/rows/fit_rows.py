@@ -85,7 +85,35 @@ def _cast(column: pa.Array, target_type: pa.DataType, zone: str | None) -> pa.Ar
         return column.cast(target_type, safe=False)
     elif pa.types.is_struct(source) and pa.types.is_struct(target_type):
         return _cast_struct(column, target_type, zone)
+    elif pa.types.is_list(source) and pa.types.is_list(target_type):
+        column = _without_offset(column)
+        values = _elements(column.values, target_type.value_field, zone)
+        return pa.ListArray.from_arrays(
+            column.offsets, values, type=target_type, mask=_null_mask(column)
+        )
+    elif pa.types.is_map(source) and pa.types.is_map(target_type):
+        column = _without_offset(column)
+        keys = _elements(column.keys, target_type.key_field, zone)
+        items = _elements(column.items, target_type.item_field, zone)
+        return pa.MapArray.from_arrays(
+            column.offsets, keys, items, type=target_type, mask=_null_mask(column)
+        )
     return column.cast(target_type)
+
+
+def _elements(values: pa.Array, field: pa.Field, zone: str | None) -> pa.Array:
+    """What lists and maps hold; rows in them by position, which Arrow's cast takes by name."""
+    if values.null_count and not field.nullable:
+        raise pa.ArrowInvalid(f"null in place of a value: {field.name} is NOT NULL")
+    return values if values.type == field.type else _cast(values, field.type, zone)
+
+
+def _without_offset(column: pa.Array) -> pa.Array:
+    return pa.concat_arrays([column, column.slice(0, 0)])
+
+
+def _null_mask(column: pa.Array) -> pa.Array | None:
+    return column.is_null() if column.null_count else None
 
 
 def _whole_decimal(column: pa.Array, target_type: pa.Decimal128Type) -> pa.Array:

@@ -150,6 +150,34 @@ def test_counting_opens_no_file(tmp_path: pathlib.Path, session) -> None:
     assert counted.last_rows("SELECT 'x' AS x FROM t a, t b").num_rows == 121
 
 
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_partition_columns_open_no_file(tmp_path: pathlib.Path, vectors: str) -> None:
+    store = FaultyFileIO(LocalFileIO(durable=False))
+    session = SqlSession(FileSystemCatalog(str(tmp_path), store))
+    for text in (
+        "CREATE TABLE t (k INT, d DATE, s STRING, v STRING) PARTITIONED BY (d, s) WITH "
+        f"('deletion-vectors.enabled' = '{vectors}')",
+        "INSERT INTO t SELECT k, date_add(DATE '2024-01-01', k % 3), nullif('s' || k % 2, 's1'), "
+        "'v' FROM range(200000) r(k)",
+        "DELETE FROM t WHERE k < 9",
+    ):
+        list(session.execute(text))
+    store.operations.clear()
+    for text in (
+        "SELECT count(*) AS c FROM t WHERE s IS NULL AND d > DATE '2024-01-01'",
+        "SELECT s, d, count(*) AS c FROM t GROUP BY s, d ORDER BY s, d",
+        "SELECT max(d) AS m, count(s) AS c, count(DISTINCT s) AS n FROM t WHERE s = 's0'",
+        "SELECT d FROM t ORDER BY d LIMIT 2",
+    ):
+        rows = session.last_rows(text).to_pylist()
+        assert not [path for kind, path in store.operations if "bucket-" in path and "open" in kind]
+        whole = session.last_rows(
+            text.replace(" t", " (SELECT *, k + 0 AS z FROM t WHERE v = 'v')", 1)
+        )
+        assert rows == whole.to_pylist()
+        store.operations.clear()
+
+
 @pytest.mark.parametrize("file_format", ["parquet", "orc"])
 def test_texts_may_come_as_dictionaries(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, file_format: str
@@ -409,3 +437,12 @@ def test_a_source_that_is_closed_early_has_not_failed() -> None:
     next(batches)
     batches.close()
     assert not failed
+
+
+def test_local_times_become_instants_in_the_zone_of_the_machine(session: SqlSession) -> None:
+    list(session.execute("CREATE TABLE z (a TIMESTAMP_LTZ(3), b ARRAY<TIMESTAMP_LTZ(3)>)"))
+    local = "TIMESTAMP '2024-01-01 00:00:00'"
+    list(session.execute(f"INSERT INTO z VALUES ({local}, ARRAY[{local}])"))
+    (result,) = session.execute(f"SELECT count(*) FROM z WHERE a = {local} AND b[0] = {local}")
+    assert result.rows is not None
+    assert result.rows.column(0).to_pylist() == [1]

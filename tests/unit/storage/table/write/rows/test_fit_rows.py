@@ -74,6 +74,26 @@ def test_an_error_names_column_row_and_value(
     assert context["value"] == values[row - 1]
 
 
+@pytest.mark.parametrize("begin", [0, 1])
+def test_rows_in_lists_and_maps_are_taken_by_position(begin: int) -> None:
+    row, wanted_row = pa.struct({"": pa.int32()}), pa.struct({"x": pa.int64()})
+    values = [[{"": 9}, {"": 8}], [{"": 1}, None], None, []]
+    rows = [None if row is None else [v and {"x": v[""]} for v in row] for row in values]
+    found = fitted(pa.array(values, pa.list_(row)).slice(begin), pa.list_(wanted_row))
+    assert found == rows[begin:]
+    entries = [[("a", {"": 9})], [("b", {"": 1}), ("c", None)], None, []]
+    given = pa.array(entries, pa.map_(pa.string(), row)).slice(begin)
+    pairs = [None if row is None else [(k, v and {"x": v[""]}) for k, v in row] for row in entries]
+    assert fitted(given, pa.map_(pa.string(), wanted_row)) == pairs[begin:]
+
+
+def test_null_is_refused_in_lists_of_values() -> None:
+    wanted = pa.list_(pa.field("element", pa.int64(), nullable=False))
+    with pytest.raises(InvalidRequestError, match="does not fit") as caught:
+        fitted(pa.array([[1], [2, None]]), wanted)
+    assert caught.value.context["row"] == 2
+
+
 def test_null_is_refused_where_the_column_takes_none() -> None:
     with pytest.raises(InvalidRequestError, match="non-null column") as caught:
         fitted(pa.array([1, None, None]), pa.int64(), nullable=False)
