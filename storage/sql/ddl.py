@@ -372,16 +372,9 @@ def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
         comment=node.args.get("comment"),
         options=dict(node.args["options"]),
     )
-<<<<<<< HEAD
-    if not (node.args["replace"] and _replace_view(catalog, identifier, view)):
-        catalog.create_view(identifier, view, ignore_if_exists=node.args["exists"])
-
-
-def _replace_view(catalog: Catalog, identifier: str, view: View) -> bool:
-=======
     if node.args.get("temporary"):
         _create_temporary(session, node, view)
-    elif not (node.args["replace"] and _replaced(catalog, identifier, view)):
+    elif not (node.args["replace"] and _replace_view(catalog, identifier, view)):
         catalog.create_view(identifier, view, ignore_if_exists=node.args["exists"])
 
 
@@ -395,8 +388,7 @@ def _create_temporary(session: "SqlSession", node: nodes.CreateView, view: View)
         views[name] = view
 
 
-def _replaced(catalog: Catalog, identifier: str, view: View) -> bool:
->>>>>>> sqljudge
+def _replace_view(catalog: Catalog, identifier: str, view: View) -> bool:
     """Replace an existing view, which stays if this fails."""
     try:
         catalog.alter_view(identifier, view)

@@ -75,9 +75,6 @@ def insert(session: "SqlSession", node: exp.Insert) -> int:
     return _rows_of(table.overwrite_rows(full_rows(), partition=values))
 
 
-<<<<<<< HEAD
-def _rows_of(result: int | tuple[int, object]) -> int:
-=======
 def _merge_schema(session: "SqlSession", node: exp.Insert, into: exp.Table) -> None:
     """Give the table the columns that a query by name has besides, and the wider types."""
     from storage.sql.ddl import query_fields
@@ -99,8 +96,7 @@ def _merge_schema(session: "SqlSession", node: exp.Insert, into: exp.Table) -> N
         session.catalog_of(into).alter_table(session.identifier(into), changes)
 
 
-def _rows_of(given: int | tuple[int, object]) -> int:
->>>>>>> sqljudge
+def _rows_of(result: int | tuple[int, object]) -> int:
     """How many rows were written; tables without snapshots return nothing else."""
     return result if isinstance(result, int) else result[0]
 
@@ -231,17 +227,9 @@ def _fitted(
     """Rows in the types of the table; local times and instants convert in the session's zone."""
     zone: str | None = None
     for batch in batches:
-<<<<<<< HEAD
         if zone is None and _zoned(batch.schema) != _zoned(schema):
-            setting = exp.Literal.string("TimeZone")
-            current = exp.Anonymous(this="current_setting", expressions=[setting])
-            zone = time_zone(session) or str(constant(session, current))
-        yield fit_columns(batch, schema, first_row=first_row, zone=zone)
-=======
-        if zone is None and _zoned(batch.schema) != _zoned(wanted):
             zone = time_zone(session) or machine_zone()
-        yield fit_columns(batch, wanted, first_row=first_row, zone=zone)
->>>>>>> sqljudge
+        yield fit_columns(batch, schema, first_row=first_row, zone=zone)
         first_row += batch.num_rows
 
 

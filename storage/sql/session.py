@@ -62,12 +62,8 @@ class SqlSession:
         self.options: dict[str, str] = {}
         self.rows_read = 0
         self.relations: Mapping[str, Any] = {}
-<<<<<<< HEAD
-        self._running_statement: Any = None
-=======
         self.temporary_views: dict[str, Any] = {}
-        self._running: Any = None
->>>>>>> sqljudge
+        self._running_statement: Any = None
 
     @property
     def catalog(self) -> Catalog:

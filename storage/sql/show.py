@@ -49,17 +49,7 @@ def show(session: "SqlSession", node: nodes.Show) -> pa.Table:
     kind, of = node.args["kind"], node.this
     match kind:
         case "catalogs":
-<<<<<<< HEAD
             return _names("catalog_name", sorted(session.catalogs), node)
-        case "current catalog":
-            return _rows({"current_catalog_name": [session.catalog_name]})
-        case "current database":
-            return _rows({"current_database_name": [session.database]})
-        case "databases" | "schemas" | "namespaces":
-            catalog = session.named_catalog(of.db) if of is not None else session.catalog
-            return _names("database_name", catalog.list_databases(), node)
-=======
-            return _named("catalog_name", sorted(session.catalogs), node)
         case "current catalog" | "current database" | "current namespace":
             place = {"catalog": session.catalog_name, "namespace": session.database}
             columns = {
@@ -69,24 +59,19 @@ def show(session: "SqlSession", node: nodes.Show) -> pa.Table:
             return _rows({name: [value] for name, value in columns.items()})
         case "databases" | "schemas" | "namespaces":
             catalog = session.named_catalog(of.db) if of is not None else session.catalog
-            # every catalog of Paimon has the default one, which is made with its first table
+            # every catalog of Paimon has the default one, which is created with its first table
             names = sorted({*catalog.list_databases(), DEFAULT_DATABASE})
-            return _named("database_name", names, node)
+            return _names("database_name", names, node)
         case "table extended":
             return _table_details(session, node)
->>>>>>> sqljudge
         case "tables" | "views" | "materialized tables":
             return _names(f"{kind.split()[-1][:-1]}_name", _objects(session, node), node)
         case "procedures":
             from storage.sql.procedures import PROCEDURES
 
-<<<<<<< HEAD
-            return _names("procedure_name", sorted(f"sys.{name}" for name in PROCEDURES), node)
-=======
             matches = _matcher(node.args.get("like") or "*")
             listed = sorted(name for name in PROCEDURES if matches(name) or matches(f"sys.{name}"))
             return _rows({"procedure_name": [f"sys.{name}" for name in listed]})
->>>>>>> sqljudge
         case "create catalog":
             return _rows({"create_catalog": [_create_catalog(session, of.name)]})
         case "create database":

@@ -105,9 +105,6 @@ def delete_tag(call: Call) -> None:
         table.delete_tag(name)
 
 
-<<<<<<< HEAD
-@procedure(TABLE, Argument("older_than", "created before this", type="time"))
-=======
 def alter_tag(session: "SqlSession", node: nodes.AlterTag) -> None:
     """ALTER TABLE … CREATE, REPLACE, RENAME or DELETE TAG."""
     table, action, name = target_table(session, node.this), node.args["action"], node.args["name"]
@@ -120,15 +117,14 @@ def alter_tag(session: "SqlSession", node: nodes.AlterTag) -> None:
         return
     snapshot_id, retained = node.args.get("snapshot_id"), node.args.get("retained")
     retained_ms = None if retained is None else duration_ms(retained)
-    there = any(tag.name == name for tag in all_tags(table))
-    if action == "replace" or (there and action == "create or replace"):
+    exists = any(tag.name == name for tag in all_tags(table))
+    if action == "replace" or (exists and action == "create or replace"):
         table.replace_tag(name, snapshot_id, time_retained_ms=retained_ms)
-    elif not (there and node.args.get("exists")):
+    elif not (exists and node.args.get("exists")):
         table.create_tag(name, snapshot_id, time_retained_ms=retained_ms)
 
 
-@procedure(TABLE, Argument("older_than", "made before this", type="time"))
->>>>>>> sqljudge
+@procedure(TABLE, Argument("older_than", "created before this", type="time"))
 def expire_tags(call: Call) -> pa.Table:
     """Removes tags whose time is over, and those created before a time."""
     table, older = called_table(call), call["older_than"]

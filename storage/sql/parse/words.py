@@ -215,13 +215,8 @@ class Words(SparkParser):
             raise self.fail(what)
         return str(literal.this)
 
-<<<<<<< HEAD
     def list_of(self, item: Callable[[], _T]) -> list[_T]:
-        """`(item, item …)`."""
-=======
-    def within(self, item: Callable[[], _T]) -> list[_T]:
         """`(item, item …)`; a comma may follow the last one."""
->>>>>>> sqljudge
         if not self._match(TokenType.L_PAREN):
             raise self.fail("(")
         items: list[_T] = []
