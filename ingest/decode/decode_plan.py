@@ -140,6 +140,11 @@ class RowPlan:
         names = {f"f{i}": self._struct_name(self.columns[i].member) for i in self.key}
         return msgspec.defstruct("Key", members, rename=names, gc=False)
 
+    @property
+    def has_numbers(self) -> bool:
+        """Whether a column is of inferred floats."""
+        return bool(self._numbers)
+
     def holds_numbers(self, row: Any) -> bool:
         """Whether columns of inferred floats represent the numbers of a row exactly."""
         for loose, get in self._numbers:

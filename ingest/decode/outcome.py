@@ -476,7 +476,7 @@ class Outcome:
         except EventRefusedError as refused:
             self.refuse(at, refused, shape.target_name)
             return
-        self.withhold(shape, at)
+        self.withhold(shape, [at])
 
     def untaken(
         self,
@@ -504,14 +504,15 @@ class Outcome:
         if isinstance(error, UncoveredError):
             self.uncovered(shape, at, error, tokens)
         elif tokens and shape.learn_types(tokens, placeholder):
-            self.withhold(shape, at)
+            self.withhold(shape, [at])
         else:
             self.refuse(at, error, shape.target_name)
         return False
 
-    def withhold(self, shape: Shape, at: int) -> None:
-        """A record waits for a change of the schema."""
-        self._withheld.setdefault(id(shape), (shape, []))[1].append(at)
+    def withhold(self, shape: Shape, positions: Sequence[int]) -> None:
+        """Records wait for a change of the schema."""
+        if positions:
+            self._withheld.setdefault(id(shape), (shape, []))[1].extend(positions)
 
     def finish(self) -> DecodeResult:
         """The result. Withheld records that request no schema change are bad."""

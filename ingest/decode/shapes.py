@@ -426,7 +426,7 @@ class Shape:
             return
         existing = [] if self.plan is None else list(self.plan.columns)
         existing = [column for column in existing if column.member not in self._missing]
-        extra = [PlanColumn(n, t, self._bare(t)) for n, t in self._missing.items()]
+        extra = [PlanColumn(n, t, self._new_codec(n, t)) for n, t in self._missing.items()]
         columns = existing + extra
         names = {column.member for column in columns}
         key = [name for name in self._key_columns() if name in names]
@@ -434,6 +434,26 @@ class Shape:
             key = list(self.plan.key_names)
         if key or self.keyless:
             self.pending_plan = RowPlan(self.target, self.source, columns, key)
+
+    def _new_codec(self, name: str, type_: DataType) -> Codec | None:
+        """How values are read of a column that the table lacks."""
+        if self.block is None:
+            return self._bare(type_)
+        codec = self._block_codec(type_, dict(self._fields)[name], False)
+        return None if isinstance(codec, Fit) else codec
+
+    @property
+    def has_declared_types(self) -> bool:
+        """Whether rows say nothing about the types of columns that the table lacks."""
+        return self.block is not None and not self.has_open_types
+
+    @property
+    def waiting_plan(self) -> RowPlan | None:
+        """The plan of rows that have no columns but those requested; None = not known."""
+        missing = self.target is not None and self.target.schema is None
+        if self.pending_plan is None and missing and self.has_declared_types and self.knows_key:
+            self._build_pending()
+        return self.pending_plan
 
     def learn_nulls(self, tokens: Tokens) -> None:
         """Record columns that the table lacks and whose values are null."""

@@ -4,7 +4,8 @@
 1. Events with known layouts are walked by compiled code (`layout`), many at once.
 2. A dialect parses the envelopes of the others (`envelopes`). Row images of one shape are then
    decoded with a generated msgspec struct and converted by column. Layouts are learned from events
-   that yielded rows here. Without compiled code all events take this path.
+   that yielded rows here, or that have the columns found so far of a table that does not exist.
+   Without compiled code all events take this path.
 3. Events refused there take the reference path (`single_event`) one by one: it decides.
 
 A record with several rows (Canal) is applied completely or not at all.
@@ -36,7 +37,7 @@ from ingest.decode.events import (
     Toast,
 )
 from ingest.decode.json.envelopes import Dialect, Event, Image
-from ingest.decode.json.layout import Layouts
+from ingest.decode.json.layout import Layouts, WalkedRows
 from ingest.decode.json.member_columns import MemberReader, metadata_column
 from ingest.decode.json.scanning import scanner
 from ingest.decode.json.schema_block import split_message
@@ -272,7 +273,7 @@ class _Decoding:
             for rows in layouts.walk(self._scan, self._raw.payloads, positions):
                 if not len(rows):
                     continue
-                if self._fresh.of(shape).fate is not Fate.ROWS or shape.plan is not plan:
+                if self._plan_in_use(self._fresh.of(shape)) is not plan:
                     break  # layouts of the new plan are learned from its first events
                 indices, owners = rows.events, np.arange(len(rows))
                 if layouts.anatomy.is_array:
@@ -281,8 +282,11 @@ class _Decoding:
                 places = positions
                 if len(indices) < len(positions):
                     places = [positions[index] for index in indices.tolist()]
-                converted = convert_columns(plan, len(rows), rows.column, self._placeholder)
-                odd = self._add(plan, places, owners, rows.ops, rows.stamps, converted)
+                if shape.fate is Fate.PENDING:
+                    odd = self._withhold_walked(shape, plan, places, owners, rows)
+                else:
+                    converted = convert_columns(plan, len(rows), rows.column, self._placeholder)
+                    odd = self._add(plan, places, owners, rows.ops, rows.stamps, converted)
                 walked[indices] = True
                 walked[indices[odd]] = False
             if walked.any():
@@ -291,6 +295,30 @@ class _Decoding:
             if not positions:
                 break
         return positions
+
+    def _plan_in_use(self, shape: Shape) -> RowPlan | None:
+        """The plan by which events of a shape can be walked."""
+        if shape.fate is Fate.ROWS:
+            return shape.plan
+        walked = shape.fate is Fate.PENDING and shape.knows_key and not self._dialect.asks_table
+        return shape.waiting_plan if walked else None
+
+    def _withhold_walked(
+        self,
+        shape: Shape,
+        plan: RowPlan,
+        places: Sequence[int],
+        owners: np.ndarray,
+        rows: WalkedRows,
+    ) -> list[int]:
+        """Withhold events whose columns are known; return the indices of the others."""
+        refused: set[int] = set()
+        for number, column in enumerate(plan.columns):
+            if column.codec is not None and not shape.has_declared_types:
+                rows.column(number, column.codec, refused)
+        odd = {int(owners[row]) for row in refused}
+        self._outcome.withhold(shape, [at for i, at in enumerate(places) if i not in odd])
+        return sorted(odd)
 
     def _events(self, positions: Sequence[int]) -> None:
         raw, read = self._raw, self._dialect.read
@@ -323,20 +351,20 @@ class _Decoding:
             events = [self._with_table(shape, event) for event in events]
         if shape.fate is Fate.ROWS:
             odd = self._columns(shape, places, events)
-            self._learn(shape, places, odd)
+            self._learn(shape, _plan_of(shape), places, odd)
             for index in odd:
                 self._single(shape, places[index], events[index])
         elif shape.fate is Fate.UNROUTED:
             self._outcome.count("unrouted", len(places))
         elif shape.fate is Fate.PENDING:
-            for at, event in zip(places, events, strict=True):
-                self._withhold(shape, at, event)
+            self._pending(shape, places, events)
         else:
             self._outcome.refuse_shape(shape, places)
 
-    def _learn(self, shape: Shape, places: Sequence[int], odd: Sequence[int]) -> None:
-        """Learn layouts from events that yielded rows."""
-        plan = _plan_of(shape)
+    def _learn(
+        self, shape: Shape, plan: RowPlan, places: Sequence[int], odd: Collection[int]
+    ) -> None:
+        """Learn layouts from events that fit a plan."""
         if self._scan is None or len(odd) == len(places):
             return
         layouts = self._decoder.layouts(self._raw.topic, shape, plan)
@@ -355,29 +383,43 @@ class _Decoding:
 
     # --- events that the schema does not cover
 
+    def _pending(self, shape: Shape, places: list[int], events: list[Event]) -> None:
+        """Take events of a table that does not exist, or that waits for columns."""
+        plan = shape.waiting_plan
+        if plan is None or not shape.knows_key:
+            odd = list(range(len(events)))
+        else:
+            odd = _unrecognised(plan, events)
+            excluded = {*odd}
+            self._outcome.withhold(shape, [at for i, at in enumerate(places) if i not in excluded])
+            if plan is self._plan_in_use(shape):
+                self._learn(shape, plan, places, odd)
+        for index in odd:
+            self._withhold(shape, places[index], events[index])
+
     def _withhold(self, shape: Shape, at: int, event: Event) -> None:
         """Count a row event that its target does not cover; add the schema change to request."""
         try:
             if not self._learn_key(shape, at, event):
                 return
             if _recognises(shape.pending_plan, event):
-                self._outcome.withhold(shape, at)
+                self._outcome.withhold(shape, [at])
                 return
             if self._is_mistaken(shape, at):
                 return
             if shape.block is None:
                 for image in event.images:
-                    tokens = _tokens(image.before if image.op == "d" else image.after)
+                    tokens = _tokens(_new_row(image))
                     shape.learn_columns(shape.key_of(tokens) if event.of_key else tokens)
                 if self._dialect.key_is_row:
                     shape.learn_columns(shape.key_of(key_tokens(event.key)))
             elif shape.has_open_types:
                 for image in event.images:
-                    shape.learn_widths(_tokens(image.before if image.op == "d" else image.after))
+                    shape.learn_widths(_tokens(_new_row(image)))
         except EventRefusedError as error:
             self._outcome.refuse(at, error, shape.target_name)
             return
-        self._outcome.withhold(shape, at)
+        self._outcome.withhold(shape, [at])
 
     def _learn_key(self, shape: Shape, at: int, event: Event) -> bool:
         """Whether the key of a missing table is known; if not the record is bad."""
@@ -404,7 +446,7 @@ class _Decoding:
         plan = _plan_of(shape)
         owners = [index for index, event in enumerate(events) for _ in event.images]
         images = [image for event in events for image in event.images]
-        texts = [image.before if image.op == "d" else image.after for image in images]
+        texts = [_new_row(image) for image in images]
         rows, failed = decode_all(plan.decode_row, texts)
         odd = {owners[index] for index in failed}
         for index in failed:
@@ -517,7 +559,7 @@ class _Decoding:
             shape.learn_names(_all_tokens(event), self._placeholder)
         plan = _plan_of(shape)
         if _recognises(shape.pending_plan, event, plan):
-            self._outcome.withhold(shape, at)
+            self._outcome.withhold(shape, [at])
             return
         try:
             rows = [row for image in event.images for row in self._rows(plan, at, event, image)]
@@ -533,7 +575,7 @@ class _Decoding:
         self._outcome.count(f"op.{event.images[0].op}")
         for image in event.images:
             with contextlib.suppress(EventRefusedError):  # of a delete only the key may be valid
-                tokens = _tokens(image.before if image.op == "d" else image.after)
+                tokens = _tokens(_new_row(image))
                 shape.learn_nulls(tokens)
                 shape.learn_values(tokens)
 
@@ -596,7 +638,7 @@ def _all_tokens(event: Event) -> Tokens:
     values: dict[str, bytes] = {}
     for image in event.images:
         try:
-            tokens = _tokens(image.before if image.op == "d" else image.after)
+            tokens = _tokens(_new_row(image))
         except EventRefusedError:  # the event was already refused for another of its rows
             continue
         values.update({n: token for n, token in tokens.items() if token != NULL or n not in values})
@@ -641,14 +683,7 @@ def _recognises(plan: RowPlan | None, event: Event, table_plan: RowPlan | None =
         event: the event.
         known_plan: columns of the table; the event must have a value for some other column.
     """
-    if plan is None:
-        return False
-    texts = [image.before if image.op == "d" else image.after for image in event.images]
-    rows, failed = decode_all(plan.decode_row, texts)
-    if failed or not all(map(plan.holds_numbers, rows)):
-        return False
-    befores = [image.before for image in event.images if image.op == "u" and image.before]
-    if decode_all(plan.decode_row, befores)[1]:
+    if plan is None or _unrecognised(plan, [event]):
         return False
     if table_plan is None:
         return True
@@ -657,4 +692,23 @@ def _recognises(plan: RowPlan | None, event: Event, table_plan: RowPlan | None =
         for column, get in zip(plan.columns, plan.getters, strict=True)
         if column.member not in table_plan.column_names
     ]
-    return any(is_value(get(row)) for row in rows for get in new)
+    texts = [_new_row(image) for image in event.images]
+    return any(is_value(get(row)) for row in decode_all(plan.decode_row, texts)[0] for get in new)
+
+
+def _unrecognised(plan: RowPlan, events: Sequence[Event]) -> list[int]:
+    """Indices of events with columns or values that a plan lacks, ascending."""
+    images = [(index, image) for index, event in enumerate(events) for image in event.images]
+    rows, failed = decode_all(plan.decode_row, [_new_row(image) for _, image in images])
+    odd = {images[at][0] for at in failed}
+    if plan.has_numbers:
+        rows_of = zip(images, rows, strict=True)
+        odd.update(i for (i, _), row in rows_of if row and not plan.holds_numbers(row))
+    updates = [(i, image.before) for i, image in images if image.op == "u" and image.before]
+    _, failed = decode_all(plan.decode_row, [before for _, before in updates])
+    odd.update(updates[at][0] for at in failed)
+    return sorted(odd)
+
+
+def _new_row(image: Image) -> bytes | None:
+    return image.before if image.op == "d" else image.after

@@ -35,6 +35,10 @@ def _none(decoding: Any, shape: Any, places: Any, events: Sequence[Any]) -> list
     return list(range(len(events)))
 
 
+def _all(_: Any, events: Sequence[Any]) -> list[int]:
+    return list(range(len(events)))
+
+
 def _refused(*_: Any) -> Any:
     raise AssertionError("the reference path was asked")
 
@@ -59,6 +63,7 @@ def by_reference() -> Iterator[None]:
     """Every row event goes alone through the reference path."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(envelope_decoder._Decoding, "_columns", _none))
+        stack.enter_context(mock.patch.object(envelope_decoder, "_unrecognised", _all))
         stack.enter_context(mock.patch.object(envelope_decoder, "scanner", return_value=None))
         lanes = mock.patch.object(writer_schemas.EnvelopeLanes, "of", return_value=None)
         stack.enter_context(lanes)

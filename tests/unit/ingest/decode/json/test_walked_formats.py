@@ -7,6 +7,7 @@ import pytest
 
 from ingest.decode.events import Target, Toast
 from ingest.decode.json.envelopes import DialectOptions
+from tests.bench import decode_events
 from tests.bench.decode_formats import FORMATS, messages, table
 from tests.unit.ingest.agreeing_paths import rows_of
 from tests.unit.ingest.debezium_events import batch, schema
@@ -101,6 +102,48 @@ def test_damaged_messages_are_read_alike(name):
             **mode,
         )
         assert 0 < taken < len(values)
+
+
+def requested(format_, values, key):
+    """What events of a table that does not exist request, checked against the reference.
+
+    Damaged events, new columns and other types are among them. Also how many the scan takes.
+    """
+    first = values[3]
+    odd = [first[:at] + _odd_byte(at) + first[at + 1 :] for at in range(0, len(first), 3)]
+    odd += [value.replace(b'"status"', b'"more"').replace(b"1", b"1.5", 1) for value in values[:9]]
+    parts = (values[:20], values[20:], [*values[:20], *odd], values)
+    results = {}
+    for way in (walking, by_reference):
+        with way():
+            decoder = dialect_decoder(format_, None, primary_keys=lambda _: ("id",))
+            results[way] = [
+                decoder.decode(batch(*part, keys=[key] * len(part), topic="shop.orders"))
+                for part in parts
+            ]
+    assert list(map(comparable, results[walking])) == list(map(comparable, results[by_reference]))
+    taken = results[walking][1]
+    return taken.deltas, taken.walked
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_events_of_a_missing_table_request_the_same_columns(name):
+    format_, write, rows = FORMATS[name]
+    keys, values = map(list, zip(*messages(write, 60, rows), strict=True))
+    deltas, taken = requested(format_, values, keys[0])
+    assert deltas
+    assert taken == (0 if format_ == "aws-dms-json" else 40)
+
+
+@pytest.mark.parametrize("types", ["declared", "guessed"])
+def test_envelopes_of_a_missing_table_request_the_same_columns(types):
+    values = decode_events.payloads(60)
+    if types == "declared":
+        prefix = b'{"schema":' + decode_events.block() + b',"payload":'
+        values = [prefix + value + b"}" for value in values]
+    deltas, taken = requested("debezium-json", values, b'{"id":1}')
+    assert len(deltas[0].fields) == len(decode_events.COLUMNS)
+    assert taken == 40
 
 
 def test_rows_of_an_array_are_used_together():
