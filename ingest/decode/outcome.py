@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ingest.decode.bisection import failing_positions
 from ingest.decode.decode_plan import PlanColumn, RowPlan
-from ingest.decode.dialects.recognition import said_of
+from ingest.decode.dialects.recognition import format_hint
 from ingest.decode.events import (
     MOVED,
     OFFSET_COLUMN,
@@ -355,7 +355,7 @@ def _why_unnamed(key: bytes | None) -> str:
             "the record's key is text of Connect's StringConverter, which has no types: set the "
             "connector's key.converter to the converter of the values, or "
         )
-    return f"the record's key names no columns{said_of(key)}; "
+    return f"the record's key names no columns{format_hint(key)}; "
 
 
 def _because(text: str, target: Target | None) -> str:

@@ -183,7 +183,8 @@ class LooseShape(Shape):
         union: Callable[[DataType, DataType], DataType | None],
     ) -> DataType | None:
         try:
-            return union(type_, mapped_type(self._observed_type_of[name](token), self._facts.mapping))
+            observed = self._observed_type_of[name](token)
+            return union(type_, mapped_type(observed, self._facts.mapping))
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
 

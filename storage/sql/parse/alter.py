@@ -119,7 +119,7 @@ class AlterParser(Words):
         if action is None:
             return None
         parts: dict[str, Any] = {"this": table, "action": action.lower()}
-        parts["exists"] = self.exists(wanted=action == "DELETE")
+        parts["exists"] = self.exists(affirmative=action == "DELETE")
         parts["name"] = self.name("the name of a tag").name
         if action == "RENAME":
             self.need("TO")
