@@ -455,7 +455,7 @@ def use_database(session: "SqlSession", node: nodes.UseDatabase) -> None:
 
 
 def refresh(session: "SqlSession", node: nodes.Refresh) -> None:
-    """REFRESH TABLE: tables are read anew by each statement, so it must only be there."""
+    """REFRESH TABLE: statements read a table as it is now; only its existence is checked."""
     session.resolve(node.this)
 
 
