@@ -329,9 +329,8 @@ class IcebergTwin:
         table = self._table
         if document.get("format-version") != self._version:
             return None
-        for candidate in sorted(
-            _main_snapshots(document), key=lambda item: -int(item["snapshot-id"])
-        ):
+        snapshots = _main_snapshots(document)
+        for candidate in sorted(snapshots, key=lambda item: -int(item["snapshot-id"])):
             if candidate["snapshot-id"] > latest.id:
                 continue
             try:
@@ -602,11 +601,8 @@ class IcebergTwin:
                     extra={"table": table.layout.root, "branch": name},
                 )
                 continue
-            yield (
-                name,
-                heads.get(head["manifest-list"])
-                or _branch_snapshot(head, name, matching_ids[-1], document),
-            )
+            present = heads.get(head["manifest-list"])
+            yield name, present or _branch_snapshot(head, name, matching_ids[-1], document)
 
     def _manifests(self, snapshot: Mapping[str, Any]) -> list[Manifest]:
         path = snapshot["manifest-list"]
@@ -688,11 +684,8 @@ class IcebergTwin:
         """
         snapshots = _main_snapshots(after)
         lists = {snapshot["manifest-list"] for snapshot in snapshots}
-        expired = [
-            snapshot
-            for snapshot in _main_snapshots(before)
-            if snapshot["manifest-list"] not in lists
-        ]
+        earlier = _main_snapshots(before)
+        expired = [snapshot for snapshot in earlier if snapshot["manifest-list"] not in lists]
         paths = set[str]()
         if expired:
             ids = [snapshot["snapshot-id"] for snapshot in snapshots]

@@ -48,7 +48,7 @@ def no_spark(monkeypatch):
 def runs(monkeypatch):
     calls = []
 
-    def run(settings, *, once, reread, take_over, shown, starting):
+    def run(settings, *, once, reread, take_over, settings_lines, starting):
         calls.append((settings, once))
         return 75
 
@@ -116,7 +116,7 @@ def test_missing_configuration_file(capsys, tmp_path):
     ],
 )
 def test_errors_become_exit_codes(config, monkeypatch, capsys, error, code):
-    def run(settings, *, once, reread, take_over, shown, starting):
+    def run(settings, *, once, reread, take_over, settings_lines, starting):
         raise error
 
     monkeypatch.setattr(daemon, "run", run)

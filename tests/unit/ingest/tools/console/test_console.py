@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 from prompt_toolkit.completion import CompleteEvent
@@ -182,6 +183,15 @@ def test_following_prints_changes_with_their_kinds(session) -> None:
         assert "can be followed" in document["error"]
 
 
+@pytest.fixture
+def handled_interrupts() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, which a shell's background jobs ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("handled_interrupts")
 def test_ctrl_c_ends_the_query_itself(session) -> None:
     tables = ", ".join(f"t AS t{number}" for number in range(24))
     interrupt = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
