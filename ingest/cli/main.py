@@ -157,12 +157,28 @@ lakeward = Group(
 )
 
 
+class _PandasForSparkOnly:
+    """Refuses to import pandas unless Spark asks for it.
+
+    pyarrow tries to import it for the first array of Python objects: half a second of CPU, which
+    commands without Spark have no use for.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """See importlib: None leaves the search to the finders that follow."""
+        if name == "pandas" and "pyspark" not in sys.modules:
+            raise ModuleNotFoundError("commands without Spark do without pandas", name=name)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit codes are those of `errors.ExitCode`.
 
     Raises:
         SystemExit: the command line is wrong.
     """
+    if arguments is None:
+        sys.meta_path.insert(0, _PandasForSparkOnly())
     try:
         code = lakeward.main(
             None if arguments is None else list(arguments),
