@@ -86,6 +86,7 @@ class TableRegistry:
         self._lock = threading.Lock()
         self._touched_tables: set[str] = set()
         self._refreshed_s = clock.monotonic_s()
+        self._refresh_turn = 0
         self._epoch = 0
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tables")
 
@@ -293,13 +294,23 @@ class TableRegistry:
         return self._entries[name].snapshot_id
 
     def refresh(self) -> None:
-        """Reload schemas that others changed: of recently written tables, once a minute of all."""
+        """Reload schemas that others changed: of recently written tables, within a minute of all.
+
+        The others take turns, so that no batch waits for the schemas of thousands of tables.
+        """
+        tables = list(self._entries)
         now = self._clock.monotonic_s()
-        full = now - self._refreshed_s >= _REFRESH_ALL_S
-        names = list(self._entries) if full else list(self._touched_tables)
-        self._touched_tables.clear()
-        if full:
+        elapsed = min(1.0, (now - self._refreshed_s) / _REFRESH_ALL_S)
+        count = int(elapsed * len(tables))
+        if elapsed == 1.0:
             self._refreshed_s = now
+        elif count:
+            self._refreshed_s += _REFRESH_ALL_S * count / len(tables)
+        turns = range(self._refresh_turn, self._refresh_turn + count)
+        self._refresh_turn += count
+        due = [tables[turn % len(tables)] for turn in turns]
+        names = list(dict.fromkeys([*self._touched_tables, *due]))
+        self._touched_tables.clear()
         for name, table in zip(names, self._pool.map(self._reopen, names), strict=True):
             self._entries[name].table = table
 

@@ -110,13 +110,18 @@ POLL_EVERY_S = 15.0
 _SHARE = 20
 """A pass of one second is followed by a pause of so many."""
 
+_UNPAUSED_S = 1.0
+_PAUSE_SHARE = 4
+"""After so long [s], a pass pauses so many times as long as each further table takes."""
+
 
 class LayoutWatch:
     """Measures the layout of tables in their newest snapshots for the metrics, on its own thread.
 
     A table is measured after a batch or a compaction committed to it, and all of them at the start.
-    That costs reading what commits added to the manifests; so that tables with very many files do
-    not cost a core, a long pass is followed by a pause of many times its length.
+    That costs reading what commits added to the manifests; so that thousands of tables and very
+    many files do not cost a core, least of all during the first batch, a long pass pauses between
+    tables, and a pause of many times its length follows it.
 
     1. `start`; 2. `schedule` any number of times, from any thread; 3. `close`.
 
@@ -171,7 +176,9 @@ class LayoutWatch:
         with self._lock:
             names, self._changed_tables = sorted(self._changed_tables), set()
             self._wake.clear()
+        pass_began = self._clock.monotonic_s()
         for name in names:
+            began = self._clock.monotonic_s()
             if self._closing.is_set():
                 return
             try:
@@ -183,6 +190,9 @@ class LayoutWatch:
                 continue
             if layout is not None:
                 self._record(name, layout)
+            ended = self._clock.monotonic_s()
+            if ended - pass_began > _UNPAUSED_S:
+                self._closing.wait(_PAUSE_SHARE * (ended - began))
 
 
 CLEAN_EVERY_S = 86_400.0

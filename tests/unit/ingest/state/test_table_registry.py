@@ -8,6 +8,7 @@ import pytest
 from ingest.decode.events import ObservedField, SchemaDelta, SourceTable
 from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
+from storage.format.metadata.schema_changes import AddColumn
 from storage.format.types.types import AtomicType, TypeRoot
 from tests.unit.ingest.lake_settings import lake_settings
 
@@ -45,6 +46,26 @@ def test_a_missing_table_is_created_once_and_the_next_process_finds_it(settings)
     assert (first.applied, first.refused) == ((("shop.items", "create table"),), {})
     assert (again.applied, again.refused) == ((), {})
     assert opened(settings).schema_ids() == {"lakeward._quarantine": 0, "shop.items": 0}
+
+
+def test_schemas_that_others_changed_are_noticed_in_turns_within_a_minute(settings):
+    clock = ManualClock()
+    book = TableRegistry(settings, clock)
+    book.load()
+    names = [f"shop.t{number}" for number in range(11)]
+    book.schemas.apply([delta(name, id=BIGINT) for name in names], now_ms=0)
+    for _ in range(2):
+        before = book.schema_ids()
+        other = opened(settings)
+        for name in names:
+            other.table(name).alter([AddColumn(f"c{before[name]}", STRING)])
+        noticed = []
+        for _ in range(4):
+            clock.advance(15_000)
+            book.refresh()
+            noticed.append(sum(book.schema_ids()[name] > before[name] for name in names))
+        assert noticed[-1] == len(names)
+        assert 0 < noticed[0] < 6
 
 
 def test_a_column_that_fits_no_allowed_change_is_refused_and_the_others_are_added(settings):
