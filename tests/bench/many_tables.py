@@ -237,8 +237,11 @@ def _run(
     shape = {"tables": tables, "hot": hot, "events": events, "batches": batches}
     shape |= {"cold_turn": cold_turn, "first": first}
     paths = {"config": str(config), "result": str(result), "archive": str(archive)}
-    given = {**paths, **shape, "began": time.time()}
-    with child("tests.bench.many_tables_child", given) as process, usage_of(process.pid) as usage:
+    arguments = {**paths, **shape, "began": time.time()}
+    with (
+        child("tests.bench.many_tables_child", arguments) as process,
+        usage_of(process.pid) as usage,
+    ):
         log, _ = process.communicate(timeout=TIMEOUT_S)
     if process.returncode != 0 or not result.exists():
         tail = "\n".join(log.splitlines()[-40:])
