@@ -8,6 +8,7 @@ python -m tests.house --check    # structural limits only; part of `make check`
 
 import argparse
 import ast
+import dataclasses
 import json
 import resource
 import subprocess
@@ -17,6 +18,10 @@ import threading
 from collections import Counter
 from pathlib import Path
 
+from ingest.config.rule_settings import Route, TableRule
+from ingest.config.setting import fields_declared
+from ingest.config.settings import SOURCE_TYPE, Settings
+from storage.options.options import TABLE_OPTIONS
 from tests.unit.ingest.debezium_events import message
 from tests.unit.ingest.table_pipeline import TablePipeline
 
@@ -122,6 +127,19 @@ def event_modules() -> list[str]:
     return sorted(name for name in module_names if name.startswith("ingest."))
 
 
+def declarations() -> dict[str, int]:
+    """Settings of a pipeline and options of tables: declarations, and keys that they declare."""
+    classes, rows = (
+        [Settings, TableRule, Route],
+        [SOURCE_TYPE.key, *(row.key for row in TABLE_OPTIONS)],
+    )
+    for cls in classes:
+        rows += [row.key for row in fields_declared(cls).values()]
+        for field in dataclasses.fields(cls):
+            classes += [part for part in field.metadata.get("section", ()) if part not in classes]
+    return {"declarations": len(rows), "keys": len(set(rows))}
+
+
 def figures() -> dict[str, object]:
     """All figures."""
     files = modules()
@@ -151,6 +169,7 @@ def figures() -> dict[str, object]:
             Counter(importer for importer, _ in pairs).items(), key=lambda item: item[1]
         ),
         "modules with one importer": sum(1 for name in files if importers[name] == 1),
+        "settings and options": declarations(),
         "modules of ingest for one event": len(event),
         "lines of those": sum(lines(files[name]) for name in event if name in files),
         "CPU seconds": starts,
