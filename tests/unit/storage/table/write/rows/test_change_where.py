@@ -144,6 +144,42 @@ def test_partial_updates_and_deletes_follow_the_options(tmp_path: pathlib.Path) 
     assert rows_of(table) == [(5, "b", 50)]
 
 
+TOTALS = {
+    "sum": ("BIGINT", 2, 3),
+    "product": ("BIGINT", 2, 3),
+    "max": ("BIGINT", 2, 3),
+    "last_value": ("BIGINT", 2, 3),
+    "last_non_null_value": ("BIGINT", 2, 3),
+    "first_value": ("BIGINT", 2, 3),
+    "listagg": ("STRING", "a", "b"),
+    "collect": ("ARRAY<INT>", [1], [1]),
+    "merge_map": ("MAP<STRING, INT>", [("a", 1)], [("b", 2)]),
+    "nested_update": ("ARRAY<ROW<a INT>>", [{"a": 1}], [{"a": 1}]),
+    "bool_and": ("BOOLEAN", True, False),
+}
+
+
+@pytest.mark.parametrize("function", TOTALS)
+def test_an_update_of_another_column_leaves_totals_as_they_are(
+    tmp_path: pathlib.Path, function: str
+) -> None:
+    kind, first, second = TOTALS[function]
+    columns = (("k", "BIGINT"), ("g", "BIGINT"), ("total", kind), ("v", "BIGINT"))
+    options = {
+        "merge-engine": "partial-update",
+        "fields.g.sequence-group": "total",
+        "fields.total.aggregate-function": function,
+    }
+    table = make_table(tmp_path, columns=columns, options=options)
+    write(table, 1, [("+I", 1, 1, first, 1)])
+    write(table, 2, [("+I", 1, 2, second, 1)])
+    ((_, _, total, _),) = rows_of(table)
+    table.update_where({"v": 5}, "k = 1", "me")
+    assert rows_of(table) == [(1, 2, total, 5)]
+    table.update_where({"g": 7}, "k = 1", "me")
+    assert rows_of(table) == [(1, 7, total, 5)]
+
+
 AGGREGATION = {"merge-engine": "aggregation"}
 
 
