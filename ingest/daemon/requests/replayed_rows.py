@@ -486,10 +486,6 @@ class _DecodingRun:
             rows_of(change.target).take_kept(change.rows)
         self._note(source, result, {record.offset for record in records})
         source_offsets, unreadable, emptied = self._later(source, records, rows_of)
-        for record in records:
-            place = (*source, record.offset)
-            if record.offset < emptied.get(self.outcome.tables.get(place, ""), 0):
-                del self.outcome.tables[place]
         blocked = self._blocked(source, records, unreadable)
         moving = {name for name, rows in tables.items() if rows.moves}
         blocked |= {
@@ -556,6 +552,10 @@ class _DecodingRun:
             unreadable += [bad for bad in result.bad if bad.offset not in chosen_offsets]
             truncates = self.decoding.truncates(raw, result.counts)
             emptied |= {event.table: event.offset for event in truncates if not event.refusal}
+        for record in records:
+            place = (*source, record.offset)
+            if record.offset < emptied.get(self.outcome.tables.get(place, ""), 0):
+                del self.outcome.tables[place]
         return source_offsets, unreadable, emptied
 
     def _blocked(
