@@ -320,7 +320,7 @@ class _KeyedRows:
         starts = [*self._starts[: len(self._splits)], np.iinfo(np.int64).max]
         bounds = np.searchsorted(addresses, starts)
         reader = TableRead(self._full_table, None, self._predicate)
-        with TableWrite(self._table, user) as writer:
+        with TableWrite(self._table, user, batch=True) as writer:
             for number, split in enumerate(self._splits[: len(starts) - 1]):
                 if bounds[number] == bounds[number + 1]:
                     continue

@@ -19,7 +19,15 @@ from storage.table.scan.scan import TableScan
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table
 from tests.changelog_replay import changelog_faults, replay
-from tests.table_kit import data_files, make_table, prepared, reopened, rows_of, write
+from tests.table_kit import (
+    data_files,
+    make_table,
+    prepared,
+    reopened,
+    rows_batch,
+    rows_of,
+    write,
+)
 
 COLUMNS = (("k", "BIGINT"), ("p", "STRING"), ("v", "BIGINT"))
 MARKED = {"deletion-vectors.enabled": "true"}
@@ -38,6 +46,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "key, lookup": {"keys": ("k",), "options": {"changelog-producer": "lookup"}},
     "key, full": {"keys": ("k",), "options": {"changelog-producer": "full-compaction"}},
 }
+POSTPONED = {"bucket": "-2", "postpone.default-bucket-num": "2"}
 SIX = [("+I", k, "ab"[k % 2], k * 10) for k in range(6)]
 
 
@@ -240,6 +249,19 @@ def test_engines_without_updates_say_so(tmp_path: pathlib.Path, engine: str) -> 
     table = make_table(tmp_path, columns=COLUMNS, options={"merge-engine": engine})
     with pytest.raises(UnsupportedFeatureError, match=f"{engine} can not support batch update"):
         table.update_where({"v": 1}, None, "me")
+
+
+@pytest.mark.parametrize("producer", ["none", "input", "lookup"])
+def test_statements_on_postponed_tables_are_visible_at_once(
+    tmp_path: pathlib.Path, producer: str
+) -> None:
+    options = {**POSTPONED, "changelog-producer": producer}
+    table = make_table(tmp_path, columns=COLUMNS, options=options)
+    table.append_rows([rows_batch(table, SIX)])
+    table.update_where({"v": 7}, "k < 2", "me")
+    table.delete_where("k = 5", "me")
+    assert rows_of(table) == [(0, "a", 7), (1, "b", 7), (2, "a", 20), (3, "b", 30), (4, "a", 40)]
+    check_table(table)
 
 
 def test_rows_that_wait_for_their_buckets_are_not_written_over(tmp_path: pathlib.Path) -> None:
