@@ -32,11 +32,11 @@ from storage.table.table import FileStoreTable
 from storage.table.upkeep import after_commit
 from storage.table.write.postpone import require_bucket_counts
 from storage.table.write.staged import is_staged, place_staged, staging
-from storage.table.write.write import TableWrite
+from storage.table.write.write import STATEMENT_NUMBERS, TableWrite
 
 _TASK_NUMBERS = 1 << 24
 """Sequence numbers of one bucket reserved per task. A commit of 200 tasks takes 2^32, so one commit
-a second lasts for 68 years; a task with more rows of one bucket is refused at the commit if its
+a second lasts for 64 years; a task with more rows of one bucket is refused at the commit if its
 numbers overlap those of the next."""
 
 
@@ -99,7 +99,8 @@ class RowSink:
             "task",
             compaction=False,
             overwrite=self._overwrite,
-            skip_sequence_numbers=task * _TASK_NUMBERS,
+            skip_sequence_numbers=task * _TASK_NUMBERS
+            + (STATEMENT_NUMBERS if self._table.schema.primary_keys else 0),
         ) as writer:
             for batch in batches:
                 if batch.num_rows:

@@ -218,12 +218,11 @@ class MapSide:
             self._take_bad(raw, result.bad)
 
     def _take_changes(self, raw: RawBatch, change: ChangeBatch) -> None:
-        if not self._plan.wants(change.target):
-            return
         floor = self._plan.floor(change.target, raw.topic, raw.partition)
         rows = _from_offset(raw, floor, change.rows)
+        # in runs without the table, too: each run writes the whole quarantine again
         rows = self._writable(raw, change.target, rows)
-        if rows.num_rows == 0:
+        if rows.num_rows == 0 or not self._plan.wants(change.target):
             return
         totals = self.report.tables.setdefault(change.target, TableTotals())
         totals.add(rows.num_rows, raw.topic, change.min_source_ts_ms, change.max_source_ts_ms)

@@ -37,7 +37,7 @@ from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.lookup.store import LookupCounters, process_store
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.table.table import FileStoreTable
-from storage.table.write.write import TableWrite
+from storage.table.write.write import STATEMENT_NUMBERS, TableWrite
 
 RESULT_SPARK_SCHEMA = "kind int, payload binary"
 _TASK = "reduce"
@@ -251,8 +251,12 @@ def _bucket_of(chunk: Chunk) -> int | None:
 
 def _writer(table: FileStoreTable, chunk: Chunk) -> MergeTreeWriter | TableWrite:
     if row_owner(table) is RowOwner.BUCKET:
-        return table.bucket_writer(chunk.partition, chunk.bucket, table.snapshots.latest_id())
-    return table.new_write(_TASK, share=share_of(table, chunk.bucket))
+        writer = table.bucket_writer(chunk.partition, chunk.bucket, table.snapshots.latest_id())
+        writer.skip_sequence_numbers(STATEMENT_NUMBERS)
+        return writer
+    skipped = STATEMENT_NUMBERS if table.schema.primary_keys else 0
+    share = share_of(table, chunk.bucket)
+    return TableWrite(table, _TASK, share=share, skip_sequence_numbers=skipped)
 
 
 def _count_kinds(batch: pa.RecordBatch, rows: Counter[str]) -> None:

@@ -279,18 +279,23 @@ class KeyedRows:
         mask[order] = np.repeat(is_known, counts)
         return mask[known_keys.num_rows :]
 
-    def rows(self, source_offsets: Collection[int]) -> pa.RecordBatch | None:
+    def rows(self, source_offsets: Collection[int], emptied: int = 0) -> pa.RecordBatch | None:
         """All rows to write, in offset order; None = none.
 
         Args:
             source_offsets: offsets of chosen records in the source; others come from quarantine.
+            emptied: offset of the table's last truncate, which ends all rows before it.
         """
         offsets = pa.array(sorted(source_offsets), pa.int64())
         parts = [
             rows.filter(pc.invert(pc.is_in(rows.column(OFFSET_COLUMN), value_set=offsets)))
             for rows in self._quarantined_rows
         ]
-        parts = [rows for rows in (*parts, *self._rows) if rows.num_rows]
+        parts = [
+            rows.filter(pc.greater_equal(rows.column(OFFSET_COLUMN), emptied))
+            for rows in (*parts, *self._rows)
+        ]
+        parts = [rows for rows in parts if rows.num_rows]
         if not parts:
             return None
         rows = joined_rows(parts)
@@ -480,7 +485,7 @@ class _DecodingRun:
         for change in result.changes:
             rows_of(change.target).take_kept(change.rows)
         self._note(source, result, {record.offset for record in records})
-        source_offsets, unreadable = self._later(source, records, rows_of)
+        source_offsets, unreadable, emptied = self._later(source, records, rows_of)
         blocked = self._blocked(source, records, unreadable)
         moving = {name for name, rows in tables.items() if rows.moves}
         blocked |= {
@@ -497,7 +502,7 @@ class _DecodingRun:
                 self._partition(source, remaining)
             return
         for name, rows in tables.items():
-            batch = rows.rows(source_offsets)
+            batch = rows.rows(source_offsets, emptied.get(name, 0))
             if batch is not None:
                 self.outcome.rows.setdefault(name, []).append(PartRows(*source, batch))
 
@@ -526,13 +531,18 @@ class _DecodingRun:
         source: SourcePartition,
         records: Sequence[QuarantinedRecord],
         rows_of: Callable[[str], KeyedRows],
-    ) -> tuple[set[int], list[BadRecord]]:
-        """Read the source: offsets of chosen records that it has, and other bad records."""
+    ) -> tuple[set[int], list[BadRecord], dict[str, int]]:
+        """Read the source.
+
+        Returns:
+            Offsets of chosen records that it has; other bad records; the last truncates of tables.
+        """
         source_offsets: set[int] = set()
         unreadable: list[BadRecord] = []
+        emptied: dict[str, int] = {}
         last = self.bounds.last(*source)
         if self.alone or records[0].offset >= last:
-            return source_offsets, unreadable
+            return source_offsets, unreadable, emptied
         chosen_offsets = {record.offset for record in records}
         for raw in checked(self.read(*source, records[0].offset, last), records, source_offsets):
             result = self._decode(raw)
@@ -540,7 +550,13 @@ class _DecodingRun:
                 rows_of(change.target).take(change.rows)
             self._note(source, result, chosen_offsets & set(raw.offsets))
             unreadable += [bad for bad in result.bad if bad.offset not in chosen_offsets]
-        return source_offsets, unreadable
+            truncates = self.decoding.truncates(raw, result.counts)
+            emptied |= {event.table: event.offset for event in truncates if not event.refusal}
+        for record in records:
+            place = (*source, record.offset)
+            if record.offset < emptied.get(self.outcome.tables.get(place, ""), 0):
+                del self.outcome.tables[place]
+        return source_offsets, unreadable, emptied
 
     def _blocked(
         self,

@@ -33,6 +33,7 @@ class Changes:
         removes: selects by partition (framed) live entries and index files to remove as well,
             again at every attempt; None unless overwriting.
         statistics: name of a new statistics file, or None.
+        follows: names of files that the APPEND of the same commit added, if this is its COMPACT.
     """
 
     kind: CommitKind
@@ -41,6 +42,7 @@ class Changes:
     index: tuple[IndexManifestEntry, ...] = ()
     removes: Callable[[bytes], bool] | None = None
     statistics: str | None = None
+    follows: frozenset[str] = frozenset()
 
     @property
     def empty(self) -> bool:
@@ -82,6 +84,7 @@ def changes_of(messages: Sequence[CommitMessage]) -> tuple[Changes, Changes]:
         changelog=tuple(
             e for m in messages for e in _entries(m, FileKind.ADD, m.compact.changelog_files)
         ),
+        follows=frozenset(entry.file.file_name for entry in added),
     )
     return append, compact
 

@@ -2,12 +2,12 @@
 """Conflicts between commits. Pure.
 
 Source: SEMANTICS.md §F.3. Appends never conflict with each other; what conflicts are file
-removals (compactions, overwrites) whose files another writer removed, and key ranges that would
-overlap inside one level above 0.
+removals (compactions, overwrites) whose files another writer removed, key ranges that would overlap
+inside one level above 0, and compactions of rows beside older ones that were committed meanwhile.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from storage.errors import FileConflictError
@@ -39,6 +39,7 @@ def check_conflicts(
     *,
     key_of: KeyOf | None,
     overwrite: bool = False,
+    follows: Collection[str] = (),
 ) -> None:
     """Check a delta against the state it is to be applied to.
 
@@ -47,10 +48,12 @@ def check_conflicts(
         delta: the changes; consistent in themselves (`check_delta`).
         key_of: comparable form of a framed key; None on a table without primary key.
         overwrite: the commit may change the number of buckets.
+        follows: names of files that the same commit has added to level 0 already.
 
     Raises:
         FileConflictError: a file to remove is not live, a file to add is, files of one level
-            above 0 would overlap, or the number of buckets would change.
+            above 0 would overlap, the number of buckets would change, or a compaction left out
+            rows that are not newer than its own.
     """
     changes: dict[tuple[bytes, int], list[ManifestEntry]] = {}
     for entry in delta:
@@ -62,6 +65,8 @@ def check_conflicts(
             _check_bucket_count(before, entries)
         if key_of is not None:
             _check_levels(after, key_of, touched={entry.file.level for entry in entries})
+            if not overwrite and bucket >= 0:
+                _check_order(after, entries, follows)
 
 
 _File = tuple[bytes, int, str]
@@ -168,6 +173,28 @@ def _check_bucket_count(before: Sequence[ManifestEntry], delta: Sequence[Manifes
                 f"{entry.total_buckets} without overwrite",
                 hint="rewrite the partition with an overwrite to change its buckets",
                 bucket=entry.bucket,
+            )
+
+
+def _check_order(
+    after: Sequence[ManifestEntry], delta: Sequence[ManifestEntry], follows: Collection[str]
+) -> None:
+    """Check that what a compaction left in level 0 is newer: it may have dropped newer deletes.
+
+    A compaction takes in all of level 0, so what is left was committed while it ran.
+    """
+    if all(entry.kind is FileKind.ADD and entry.file.level == 0 for entry in delta):
+        return
+    newest = max(entry.file.max_sequence_number for entry in delta)
+    own_names = {entry.file.file_name for entry in delta}.union(follows)
+    for entry in after:
+        left_out = entry.file.level == 0 and entry.file.file_name not in own_names
+        if left_out and entry.file.min_sequence_number <= newest:
+            raise FileConflictError(
+                "LSM conflicts detected! give up committing",
+                detail="other rows were committed during a compaction, and are not newer",
+                bucket=entry.bucket,
+                file=entry.file.file_name,
             )
 
 

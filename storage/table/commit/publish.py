@@ -477,6 +477,7 @@ class Publisher:
                     entries,
                     key_of=self._table.key_of,
                     overwrite=changes.kind is CommitKind.OVERWRITE,
+                    follows=changes.follows,
                 )
             elif latest is not None and latest.schema_id > self._table.schema.id:
                 _check_buckets(self._table, latest, entries)

@@ -43,6 +43,11 @@ __all__ = ["TableWrite", "bucket_groups", "buckets_due", "open_bucket"]
 _BucketRows = tuple[bytes, int, pa.RecordBatch]
 """Rows of one (framed partition, bucket)."""
 
+STATEMENT_NUMBERS = 1 << 28
+"""Sequence numbers of a bucket that a stream leaves to statements (UPDATE, DELETE, MERGE) that are
+committed while it writes: its own rows, committed later, count as newer. Statements themselves look
+for what was committed before them. One batch a second would use up the numbers in 1000 years."""
+
 
 class TableWrite:
     """Takes rows, gives the commit messages of all buckets it touched.
@@ -64,9 +69,9 @@ class TableWrite:
             of one bucket must reach one of them.
         index_directory: directory of the key index of a cross-partition table; None: below the
             system's temporary directory.
-        skip_sequence_numbers: left free in every bucket, where several processes write the same
-            buckets for one commit: rows of the writer that skips more count as later. Only
-            without compaction, and only while the ranges do not overlap.
+        skip_sequence_numbers: left free in every bucket for other writers: rows of the writer that
+            skips more count as later, while the ranges do not overlap. Where several processes
+            write the same buckets for one commit, only without compaction.
         batch: whether the rows are those of a batch job. On a postponed table they go to real
             buckets then, unless `postpone.batch-write-fixed-bucket` = false.
 

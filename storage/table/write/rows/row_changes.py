@@ -21,12 +21,14 @@ import pyarrow as pa
 
 from storage.errors import FileConflictError, InvalidRequestError, NotFoundError
 from storage.format.metadata.file_meta import CommitMessage
+from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.format.types.types import RowKind
 from storage.table.commit.commit import Attempt, CommitResult, FileStoreCommit, run_until_committed
 from storage.table.commit.live_files import BucketId, delta_entries
 from storage.table.core import TableCore
 from storage.table.scan.predicate import Predicate
+from storage.table.write.postpone import require_bucket_counts
 from storage.table.write.rows.fit_rows import fit_columns
 from storage.table.write.rows.target_rows import ACTION, ROW, RowAction, target_rows
 
@@ -111,14 +113,15 @@ def change_rows(
             keyed = bool(table.schema.primary_keys)
             touched = {(m.partition, m.bucket) for m in messages} if keyed else set()
 
+        check_buckets = require_bucket_counts(table, messages)
+
+        def require(latest: Snapshot | None) -> None:
+            _require_unchanged(table, user, snapshot, latest, touched)
+            if table.options.bucket == POSTPONE_BUCKET:
+                check_buckets(latest)
+
         def publish() -> CommitResult:
-            result = commit.commit(
-                messages,
-                number,
-                before_publish=lambda latest: _require_unchanged(
-                    table, user, snapshot, latest, touched
-                ),
-            )
+            result = commit.commit(messages, number, before_publish=require)
             if result.append_snapshot_id is None:
                 return result
             return dataclasses.replace(result, compaction_dropped=False)  # rows are committed

@@ -33,6 +33,8 @@ from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.format.types.default_values import fill_defaults, read_defaults
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.changelog.row_changes import equal_rows
+from storage.lsm.merge_functions import merge_function_for
+from storage.lsm.merge_functions.partial_update import PartialUpdate
 from storage.table.commit.live_files import BucketId, live_entries, live_state
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import BucketVectors, selections
@@ -318,7 +320,7 @@ class _KeyedRows:
         starts = [*self._starts[: len(self._splits)], np.iinfo(np.int64).max]
         bounds = np.searchsorted(addresses, starts)
         reader = TableRead(self._full_table, None, self._predicate)
-        with TableWrite(self._table, user) as writer:
+        with TableWrite(self._table, user, batch=True) as writer:
             for number, split in enumerate(self._splits[: len(starts) - 1]):
                 if bounds[number] == bounds[number + 1]:
                     continue
@@ -340,13 +342,23 @@ class _KeyedRows:
             if action.kind is RowKind.DELETE:
                 writer.write(_of_kind(self._table, picked, RowKind.DELETE))
                 continue
-            updated = _overlaid(self._table, picked, part.take(rows), action)
+            updated = _overlaid(self._table, self._addable(picked), part.take(rows), action)
             self._require_same_keys(picked, updated, action)
             options = self._table.options
             if options.changelog_producer == "input" and options.merge_engine == "deduplicate":
                 # the changelog holds what is written: an update needs both of its images
                 writer.write(_of_kind(self._table, picked, RowKind.UPDATE_BEFORE))
             writer.write(_of_kind(self._table, updated, RowKind.UPDATE_AFTER))
+
+    def _addable(self, old: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows without totals, to which merging would add their own values again."""
+        function = merge_function_for(self._table.options, self._table.schema)
+        functions = function.functions if isinstance(function, PartialUpdate) else {}
+        for name in (name for name, used in functions.items() if used.name != "last_value"):
+            place = old.schema.get_field_index(name)
+            field = old.schema.field(place).with_nullable(True)
+            old = old.set_column(place, field, pa.nulls(old.num_rows, field.type))
+        return old
 
     def _require_same_keys(
         self, old: pa.RecordBatch, new: pa.RecordBatch, action: RowAction

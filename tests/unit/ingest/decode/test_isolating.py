@@ -125,6 +125,21 @@ def test_the_record_alone_is_quarantined_with_the_traceback(step, error, tmp_pat
 
 
 @pytest.mark.parametrize("step", STEPS)
+def test_the_record_stays_in_quarantine_when_the_batch_runs_again_for_other_tables(
+    step, tmp_path, monkeypatch
+):
+    stream = Stream(tmp_path)
+    stream.run(event(0, "first"), event(0, "first", "others"))
+    owner, name, seen = STEPS[step]
+    raising_for(monkeypatch, owner, name, KeyError("lost"), seen)
+    stream.run(event(1, BOOM), event(1, "more", "others", w=1), event(2, "new", "third"))
+    assert stream.values() == {0: "first"}
+    assert stream.values("others") == {0: "first", 1: "more"}
+    assert stream.values("third") == {2: "new"}
+    assert [row["error_class"] for row in stream.bad().values()] == ["internal"]
+
+
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(
     "error",
     [

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reduce side of a batch over every merge engine and changelog producer with fixed buckets."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pyarrow as pa
 import pytest
 
@@ -13,8 +15,14 @@ from storage.format.metadata.schema import new_schema
 from storage.format.metadata.snapshot import CommitKind
 from storage.format.row.binary_row import encode_row
 from storage.format.types.type_text import parse_type
+from storage.table.compaction.compact_plan import CompactRequest
+from storage.table.compaction.compact_table import compact_table
+from storage.testing.invariants import check_table
 from tests.soak.replay import replayed, rows_by_key
 from tests.table_kit import rows_batch
+from tests.unit.ingest import emptied_tables
+from tests.unit.ingest.emptied_tables import KINDS, make_tables
+from tests.unit.ingest.simulated_stream import SimulatedStream, event
 
 ENGINES = {
     "deduplicate": {},
@@ -115,3 +123,76 @@ def test_a_bucket_says_how_long_it_took_and_how_many_runs_it_has(tmp_path):
     assert result.sorted_runs == 1
     assert 0 < result.finish_seconds <= result.seconds
     assert table.snapshots.read(done.append_snapshot_id).commit_kind is CommitKind.APPEND
+
+
+STATEMENTS = {
+    "update": lambda table: table.update_where({"n": 7}, "id < 8", "sql"),
+    "delete": lambda table: table.delete_where("id < 8", "sql"),
+}
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"moving"}))  # takes one writing job at a time
+def test_a_batch_counts_as_later_than_a_statement_that_was_committed_while_it_was_written(
+    tmp_path, monkeypatch, kind, statement
+):
+    stream = SimulatedStream(tmp_path, monkeypatch)
+    make_tables(stream, [kind])
+    table = f"shop.{kind}"
+
+    def batch(*records):
+        for record in records:
+            stream.topics.add("a", 0, *event(kind, *record))
+        stream.batch()
+
+    batch((0, 0))  # offsets begin
+    for start in (0, 6):
+        batch(*((key, key) for key in range(start, start + 6)))
+    commit_all = stream.sink._commit_all
+
+    def commit(*arguments):
+        STATEMENTS[statement](stream.catalog.table(table))
+        return commit_all(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stream.sink, "_commit_all", commit)
+        batch((0, 100), (5, 0, "d"), (9, 900), (20, 1))
+    rows = {key: 7 for key in range(8) if statement == "update"}
+    rows |= {0: 100, 8: 8, 9: 900, 10: 10, 11: 11, 20: 1}
+    rows.pop(5, None)
+    if kind != "vectors":  # where rows are read once they are compacted
+        assert stream.rows(table) == rows
+    with ThreadPoolExecutor(1) as executor:
+        compact_table(stream.catalog.table(table), CompactRequest(), executor)
+    assert stream.rows(table) == rows
+    check_table(stream.catalog.table(table))
+    if kind in ("lookup", "full"):
+        assert emptied_tables.replayed(stream.catalog.table(table))[0] == rows
+
+
+def test_a_delete_is_not_compacted_away_beside_an_older_row_that_was_committed_meanwhile(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setitem(KINDS, "busy", {"bucket": "1", "num-sorted-run.compaction-trigger": "2"})
+    stream = SimulatedStream(tmp_path, monkeypatch)
+    make_tables(stream, ["busy"])
+    stream.topics.add("a", 0, *event("busy", 1, 1))
+    while stream.batch():
+        pass
+    commit_all = stream.sink._commit_all
+
+    def commit(*arguments):
+        writer = stream.catalog.table("shop.busy").with_options({"write-only": "true"})
+        writer.update_where({"n": 7}, "id = 1", "sql")
+        return commit_all(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stream.sink, "_commit_all", commit)
+        stream.topics.add("a", 0, *event("busy", 1, 0, "d"))
+        stream.batch()
+    assert stream.rows("shop.busy") == {}
+    stream.topics.add("a", 0, *event("busy", 2, 2))
+    stream.batch()
+    assert stream.rows("shop.busy") == {2: 2}
+    newest = stream.catalog.table("shop.busy").latest_snapshot()
+    assert newest.commit_kind is CommitKind.COMPACT, "the next batch compacts"

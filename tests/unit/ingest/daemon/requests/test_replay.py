@@ -27,6 +27,7 @@ from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import UpdateType
 from storage.format.types.types import AtomicType, TypeRoot
 from storage.lsm.merge_tree_writer import MergeTreeWriter
+from tests.unit.ingest.emptied_tables import truncate
 from tests.unit.ingest.simulated_stream import QUARANTINE, Died, SimulatedStream, event
 
 BIGINT = AtomicType(TypeRoot.BIGINT)
@@ -36,8 +37,8 @@ DOUBLE = AtomicType(TypeRoot.DOUBLE)
 class Replays:
     """A simulated stream that answers replays."""
 
-    def __init__(self, directory, monkeypatch):
-        self.stream = SimulatedStream(directory, monkeypatch)
+    def __init__(self, directory, monkeypatch, source=""):
+        self.stream = SimulatedStream(directory, monkeypatch, source)
         self.broken = set()
         stream = self.stream
 
@@ -195,6 +196,18 @@ def test_a_record_whose_row_cannot_be_written_stays_with_the_error(lake, monkeyp
         assert "ZeroDivisionError: not foreseen" in kept["error"]
     assert lake.replay()["replayed"] == 1, "when the fault is mended"
     assert lake.rows() == {1: 10, 2: 0.5, 3: 0.75}
+
+
+def test_rows_from_before_a_truncate_do_not_return(tmp_path, monkeypatch):
+    lake = Replays(tmp_path, monkeypatch, ", on.truncate: apply")
+    lake.add(order(1, 1), order(2, BAD), truncate("orders"), order(3, BAD), order(4, 4))
+    lake.work()
+    assert lake.rows() == {4: 4}
+    lake.widen()
+    result = lake.replay()
+    assert (result["replayed"], result["without_rows"]) == (1, 1)
+    assert lake.rows() == {3: 0.5, 4: 4}
+    assert lake.states() == {1: "replayed", 3: "replayed"}
 
 
 def test_columns_that_the_settings_ignore_are_ignored_by_a_replay_too(lake):

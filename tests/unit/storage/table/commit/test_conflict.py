@@ -29,6 +29,7 @@ def entry(
     level: int = 0,
     bucket: int = 0,
     total: int = 1,
+    numbers: tuple[int, int] = (0, 0),
 ) -> ManifestEntry:
     file = DataFileMeta(
         file_name=name,
@@ -38,8 +39,8 @@ def entry(
         max_key=bytes([high]),
         key_stats=EMPTY_STATS,
         value_stats=EMPTY_STATS,
-        min_sequence_number=0,
-        max_sequence_number=0,
+        min_sequence_number=numbers[0],
+        max_sequence_number=numbers[1],
         schema_id=0,
         level=level,
     )
@@ -49,12 +50,16 @@ def entry(
 
 
 def check(
-    live: Sequence[ManifestEntry], delta: Sequence[ManifestEntry], *, overwrite: bool = False
+    live: Sequence[ManifestEntry],
+    delta: Sequence[ManifestEntry],
+    *,
+    overwrite: bool = False,
+    follows: Sequence[str] = (),
 ) -> None:
     def of_bucket(partition: bytes, bucket: int) -> list[ManifestEntry]:
         return [e for e in live if (e.partition, e.bucket) == (partition, bucket)]
 
-    check_conflicts(of_bucket, delta, key_of=tuple, overwrite=overwrite)
+    check_conflicts(of_bucket, delta, key_of=tuple, overwrite=overwrite, follows=follows)
 
 
 def test_appends_to_one_bucket_do_not_conflict() -> None:
@@ -100,8 +105,26 @@ def test_files_of_one_upper_level_must_not_overlap(low: int, high: int, conflict
 
 
 def test_overlap_in_level_0_and_between_levels_is_normal() -> None:
-    live = [entry(ADD, "a"), entry(ADD, "b", level=4)]
+    live = [entry(ADD, "a", numbers=(1, 1)), entry(ADD, "b", level=4)]
     check(live, [entry(ADD, "c"), entry(ADD, "d", level=5)])
+
+
+def test_a_compaction_beside_rows_that_are_not_newer_conflicts() -> None:
+    delta = [entry(DELETE, "a", numbers=(1, 5)), entry(ADD, "b", level=5, numbers=(1, 5))]
+    check([entry(ADD, "a"), entry(ADD, "new", numbers=(6, 9))], delta)
+    live = [entry(ADD, "a"), entry(ADD, "meanwhile", numbers=(5, 9))]
+    with pytest.raises(FileConflictError, match="are not newer"):
+        check(live, delta)
+    with pytest.raises(FileConflictError, match="are not newer"):
+        check(live, delta[:1])  # nothing was left
+    check(live, delta, follows=["meanwhile"])
+    check(live, delta, overwrite=True)
+    check(live, [entry(ADD, "c", numbers=(9, 9))])
+
+
+def test_postponed_rows_are_compacted_beside_new_ones() -> None:
+    live = [entry(ADD, name, bucket=-2, total=-2) for name in ("a", "meanwhile")]
+    check(live, [entry(DELETE, "a", bucket=-2, total=-2)])
 
 
 def test_adding_a_live_file_again_conflicts() -> None:

@@ -19,7 +19,15 @@ from storage.table.scan.scan import TableScan
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table
 from tests.changelog_replay import changelog_faults, replay
-from tests.table_kit import data_files, make_table, prepared, reopened, rows_of, write
+from tests.table_kit import (
+    data_files,
+    make_table,
+    prepared,
+    reopened,
+    rows_batch,
+    rows_of,
+    write,
+)
 
 COLUMNS = (("k", "BIGINT"), ("p", "STRING"), ("v", "BIGINT"))
 MARKED = {"deletion-vectors.enabled": "true"}
@@ -38,6 +46,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "key, lookup": {"keys": ("k",), "options": {"changelog-producer": "lookup"}},
     "key, full": {"keys": ("k",), "options": {"changelog-producer": "full-compaction"}},
 }
+POSTPONED = {"bucket": "-2", "postpone.default-bucket-num": "2"}
 SIX = [("+I", k, "ab"[k % 2], k * 10) for k in range(6)]
 
 
@@ -144,6 +153,42 @@ def test_partial_updates_and_deletes_follow_the_options(tmp_path: pathlib.Path) 
     assert rows_of(table) == [(5, "b", 50)]
 
 
+TOTALS = {
+    "sum": ("BIGINT", 2, 3),
+    "product": ("BIGINT", 2, 3),
+    "max": ("BIGINT", 2, 3),
+    "last_value": ("BIGINT", 2, 3),
+    "last_non_null_value": ("BIGINT", 2, 3),
+    "first_value": ("BIGINT", 2, 3),
+    "listagg": ("STRING", "a", "b"),
+    "collect": ("ARRAY<INT>", [1], [1]),
+    "merge_map": ("MAP<STRING, INT>", [("a", 1)], [("b", 2)]),
+    "nested_update": ("ARRAY<ROW<a INT>>", [{"a": 1}], [{"a": 1}]),
+    "bool_and": ("BOOLEAN", True, False),
+}
+
+
+@pytest.mark.parametrize("function", TOTALS)
+def test_an_update_of_another_column_leaves_totals_as_they_are(
+    tmp_path: pathlib.Path, function: str
+) -> None:
+    kind, first, second = TOTALS[function]
+    columns = (("k", "BIGINT"), ("g", "BIGINT"), ("total", kind), ("v", "BIGINT"))
+    options = {
+        "merge-engine": "partial-update",
+        "fields.g.sequence-group": "total",
+        "fields.total.aggregate-function": function,
+    }
+    table = make_table(tmp_path, columns=columns, options=options)
+    write(table, 1, [("+I", 1, 1, first, 1)])
+    write(table, 2, [("+I", 1, 2, second, 1)])
+    ((_, _, total, _),) = rows_of(table)
+    table.update_where({"v": 5}, "k = 1", "me")
+    assert rows_of(table) == [(1, 2, total, 5)]
+    table.update_where({"g": 7}, "k = 1", "me")
+    assert rows_of(table) == [(1, 7, total, 5)]
+
+
 AGGREGATION = {"merge-engine": "aggregation"}
 
 
@@ -204,6 +249,19 @@ def test_engines_without_updates_say_so(tmp_path: pathlib.Path, engine: str) -> 
     table = make_table(tmp_path, columns=COLUMNS, options={"merge-engine": engine})
     with pytest.raises(UnsupportedFeatureError, match=f"{engine} can not support batch update"):
         table.update_where({"v": 1}, None, "me")
+
+
+@pytest.mark.parametrize("producer", ["none", "input", "lookup"])
+def test_statements_on_postponed_tables_are_visible_at_once(
+    tmp_path: pathlib.Path, producer: str
+) -> None:
+    options = {**POSTPONED, "changelog-producer": producer}
+    table = make_table(tmp_path, columns=COLUMNS, options=options)
+    table.append_rows([rows_batch(table, SIX)])
+    table.update_where({"v": 7}, "k < 2", "me")
+    table.delete_where("k = 5", "me")
+    assert rows_of(table) == [(0, "a", 7), (1, "b", 7), (2, "a", 20), (3, "b", 30), (4, "a", 40)]
+    check_table(table)
 
 
 def test_rows_that_wait_for_their_buckets_are_not_written_over(tmp_path: pathlib.Path) -> None:
