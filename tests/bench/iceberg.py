@@ -154,7 +154,9 @@ class Measured:
         """The message with vectors that delete a row of some files of its partition."""
         vectors = self.vectors[message.partition]
         for file in rng.choice(self.files, CHANGES // PARTITIONS, replace=False):
-            vectors.setdefault(f"data-{file}.parquet", BitMap()).add(rng.integers(_ROWS_OF_FILE))
+            vectors.setdefault(f"data-{file}.parquet", BitMap()).add(
+                int(rng.integers(_ROWS_OF_FILE))
+            )
         new = (write_deletion_vectors(self.table, message.partition, message.bucket, vectors),)
         old = self.index.get(message.partition, ())
         self.index[message.partition] = new

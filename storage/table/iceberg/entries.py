@@ -17,7 +17,6 @@ from storage.table.iceberg.manifests import (
     ADDED,
     DATA,
     DELETED,
-    DELETES,
     EXISTING,
     ManifestFormat,
     decode,

@@ -182,7 +182,7 @@ class ManifestFormat:
         return _container(self._heads[content], parts, len(entries))
 
     def _encoded(self, file: Mapping[str, Any]) -> bytes:
-        """A data file as `_file_schema` has it; without the library, which is slow with unions."""
+        """A data file or a vector as `_file_schema` has it; the library is slow with unions."""
         parts = [
             _long(file["content"]),
             _text(file["file_path"]),
@@ -190,19 +190,28 @@ class ManifestFormat:
             _written(self._partition, file["partition"]) if file["partition"] else b"",
             _long(file["record_count"]),
             _long(file["file_size_in_bytes"]),
+        ]
+        if file["content"] == DELETES:
+            parts += (
+                6 * _ABSENT,  # statistics, sort order, row id
+                _PRESENT,
+                _text(file["referenced_data_file"]),
+                _PRESENT,
+                _long(file["content_offset"]),
+                _PRESENT,
+                _long(file["content_size_in_bytes"]),
+            )
+            return b"".join(parts)
+        parts += (
             _pairs(file.get("value_counts"), _long),
             _pairs(file.get("null_value_counts"), _long),
             _pairs(file.get("lower_bounds"), _data),
             _pairs(file.get("upper_bounds"), _data),
             _ABSENT,  # the sort order
-        ]
+        )
         if self._version >= 3:
-            parts += (
-                _optional(file.get("first_row_id"), _long),
-                _optional(file.get("referenced_data_file"), _text),
-                _optional(file.get("content_offset"), _long),
-                _optional(file.get("content_size_in_bytes"), _long),
-            )
+            row_id = file.get("first_row_id")
+            parts += (_ABSENT if row_id is None else _PRESENT + _long(row_id), 3 * _ABSENT)
         return b"".join(parts)
 
 
@@ -252,13 +261,7 @@ _ABSENT, _PRESENT = b"\x00", b"\x02"
 """The branches of an optional value."""
 
 
-def _optional(value: Any, write: Callable[[Any], bytes]) -> bytes:
-    return _ABSENT if value is None else _PRESENT + write(value)
-
-
-def _pairs(
-    pairs: Sequence[Mapping[str, Any]] | None, write: Callable[[Any], bytes]
-) -> bytes:
+def _pairs(pairs: Sequence[Mapping[str, Any]] | None, write: Callable[[Any], bytes]) -> bytes:
     """An optional map from column ids."""
     if not pairs:
         return _ABSENT if pairs is None else _PRESENT + b"\x00"
