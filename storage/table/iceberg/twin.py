@@ -415,10 +415,9 @@ class IcebergTwin:
         _LISTS.put(path, version.manifests)
         time_ms = max(snapshot.time_ms, int(document["last-updated-ms"]))
         changes = {name: str(number) for name, number in counts.items() if number}
-        before = next(
-            (item["summary"] for item in document["snapshots"] if item["snapshot-id"] == parent), {}
-        )
-        summary = {"operation": operation, **changes, **totals(before, counts)}
+        parents = (item for item in document["snapshots"] if item["snapshot-id"] == parent)
+        before: _Document = next(parents, {"summary": {}})
+        summary = {"operation": operation, **changes, **totals(before["summary"], counts)}
         entry: _Document = {
             "sequence-number": manifests.sequence,
             "snapshot-id": snapshot.id,
