@@ -3,13 +3,17 @@
 
 `python -m tests.bench.iceberg [--files N] [--rounds N] [--json PATH]`. Two copies of one table, one
 of them with `metadata.iceberg.storage`; the same commits to both in turn. Reported are medians of a
-whole change (write, compact, commit) and of the commit alone, in wall and CPU seconds.
+whole change (write, commit) and of the commit alone, in wall and CPU seconds; and the mean commit,
+which includes the merges of manifests that come every 30 commits. With deletion vectors a commit
+adds files to 32 partitions and replaces their index files, with 1,000 new vectors, as one of a
+table with a primary key does; the vectors are made up, so that no rows are looked up.
 
 `--ingest` runs the daemon over files of events instead, with and without in turn: events per second
 and CPU seconds of all processes after the first batch.
 """
 
 import argparse
+import collections
 import dataclasses
 import json
 import pathlib
@@ -24,12 +28,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap
 
 from storage.clock import SystemClock
-from storage.format.metadata.file_meta import CommitMessage, DataIncrement
+from storage.format.metadata.file_meta import CommitMessage, DataIncrement, IndexFileMeta
 from storage.format.metadata.schema_changes import RemoveOption
-from storage.format.types.types import VALUE_KIND
 from storage.io.local import LocalFileIO
+from storage.table.commit.index_files import write_deletion_vectors
 from storage.table.commit.live_files import live_state
 from storage.table.table import FileStoreTable
 from tests.bench import events, workload
@@ -43,76 +48,62 @@ COLUMNS = (
     ("b", "STRING"),
     ("c", "DOUBLE"),
     ("e", "TIMESTAMP(6)"),
+    ("p", "BIGINT"),
 )
 OPTIONS = {
     "metadata.iceberg.storage": "table-location",
     "metadata.iceberg.format-version": "3",
-    "deletion-vectors.enabled": "true",
     "snapshot.num-retained.max": "20",
     "snapshot.num-retained.min": "10",
 }
-KEYED = {**OPTIONS, "bucket": "32", "target-file-size": "1 kb"}
-APPENDED = {**OPTIONS, "bucket": "-1", "deletion-vectors.enabled": "false"}
+APPENDED = {**OPTIONS, "bucket": "-1"}
+PARTITIONS = 32
 CHANGES = 1_000
 """Rows of one commit."""
 
 _FIRST = 20_000
 _ROWS_OF_FILE = 85
-"""Of a keyed table: what a row group of the target size holds."""
 
 _BATCHES = 10
 """Micro-batches of an ingestion."""
 
 
-def batch(keys: np.ndarray[Any, np.dtype[np.int64]], keyed: bool) -> pa.RecordBatch:
-    """Rows of some keys."""
+def batch(rows: int, partitions: int) -> pa.RecordBatch:
+    """Rows, spread over partitions."""
+    keys = np.arange(rows)
     column = pa.array(keys)
     columns = [column, column, column.cast(pa.string()), column.cast(pa.float64())]
-    columns.append(column.cast(pa.timestamp("us")))
-    names = [name for name, _ in COLUMNS]
-    if keyed:
-        columns.append(pa.array(np.zeros(len(keys), np.int8)))
-        names.append(VALUE_KIND)
-    return pa.RecordBatch.from_arrays(columns, names=names)
+    columns += [column.cast(pa.timestamp("us")), pa.array(keys % partitions)]
+    return pa.RecordBatch.from_arrays(columns, names=[name for name, _ in COLUMNS])
 
 
-def filled(directory: pathlib.Path, files: int, *, keyed: bool) -> FileStoreTable:
-    """A table with at least so many files, none of them at level 0."""
+def filled(directory: pathlib.Path, files: int, *, vectors: bool) -> FileStoreTable:
+    """A table of so many files, which are links to one file per partition."""
+    count = PARTITIONS if vectors else 1
     table = make_table(
         directory,
         columns=COLUMNS,
-        keys=("k",) if keyed else (),
-        options=KEYED if keyed else APPENDED,
+        keys=(),
+        partitions=("p",) if vectors else (),
+        options={**APPENDED, "deletion-vectors.enabled": str(vectors).lower()},
     )
-    identifier = 0
-    while (count := _count(table)) < files:
-        identifier += 1
-        with table.new_write("bench") as writer:
-            if keyed:  # in the order of the keys, so that later rounds add files
-                first = (identifier - 1) * files * _ROWS_OF_FILE
-                writer.write(batch(np.arange(first, first + files * _ROWS_OF_FILE), keyed))
-                writer.compact(full=True)
-                messages = list(writer.prepare_commit())
-            else:
-                writer.write(batch(np.arange(_ROWS_OF_FILE), keyed))
-                messages = _copied(table, list(writer.prepare_commit()), files - count)
-            table.new_commit("bench").commit(messages, identifier)
+    with table.new_write("bench") as writer:
+        writer.write(batch(_ROWS_OF_FILE * count, count))
+        messages = [_copied(table, m, files // count) for m in writer.prepare_commit()]
+        table.new_commit("bench").commit(messages, 1)
     return table
 
 
-def _copied(
-    table: FileStoreTable, messages: list[CommitMessage], copies: int
-) -> list[CommitMessage]:
-    """One message with many copies of the one file that was written."""
-    (message,) = messages
+def _copied(table: FileStoreTable, message: CommitMessage, copies: int) -> CommitMessage:
+    """A message with many copies of the one file that was written."""
     (file,) = message.data.new_files
     path = pathlib.Path(table.data_path(message.partition, message.bucket, file.file_name))
     made = []
     for number in range(copies):
         name = f"data-{number}.parquet"
-        shutil.copy(path, path.with_name(name))
+        path.with_name(name).hardlink_to(path)
         made.append(msgspec.structs.replace(file, file_name=name))
-    return [dataclasses.replace(message, data=DataIncrement(new_files=tuple(made)))]
+    return dataclasses.replace(message, data=DataIncrement(new_files=tuple(made)))
 
 
 def _count(table: FileStoreTable) -> int:
@@ -125,21 +116,31 @@ def _open(root: str) -> FileStoreTable:
 
 
 class Measured:
-    """Seconds of one side."""
+    """Seconds of one side.
 
-    def __init__(self, table: FileStoreTable, keyed: bool) -> None:
+    Args:
+        files: with deletion vectors, how many a partition has; 0: the table has no vectors.
+    """
+
+    def __init__(self, table: FileStoreTable, files: int) -> None:
         self.table = table
-        self.keyed = keyed
+        self.files = files
+        self.partitions = PARTITIONS if files else 1
+        self.vectors = collections.defaultdict[bytes, dict[str, BitMap]](dict)
+        self.index: dict[bytes, tuple[IndexFileMeta, ...]] = {}
         self.seconds: dict[str, list[float]] = {
             name: [] for name in ("change wall", "change cpu", "commit wall", "commit cpu")
         }
 
-    def change(self, keys: np.ndarray[Any, np.dtype[np.int64]], identifier: int) -> None:
-        """Write rows, compact what is due, and commit."""
+    def change(self, identifier: int) -> None:
+        """Write rows, delete others, and commit."""
         started = (time.perf_counter(), time.process_time())
         with self.table.new_write("bench") as writer:
-            writer.write(batch(keys, self.keyed))
+            writer.write(batch(CHANGES, self.partitions))
             messages = list(writer.prepare_commit())
+            if self.files:
+                rng = np.random.default_rng(identifier)
+                messages = [self._deleting(message, rng) for message in messages]
             at = (time.perf_counter(), time.process_time())
             self.table.new_commit("bench").commit(messages, identifier)
         done = (time.perf_counter(), time.process_time())
@@ -149,28 +150,38 @@ class Measured:
         if identifier % 10 == 0:
             self.table.expire_snapshots(retain_min=10, retain_max=20, time_retained_ms=0)
 
+    def _deleting(self, message: CommitMessage, rng: np.random.Generator) -> CommitMessage:
+        """The message with vectors that delete a row of some files of its partition."""
+        vectors = self.vectors[message.partition]
+        for file in rng.choice(self.files, CHANGES // PARTITIONS, replace=False):
+            vectors.setdefault(f"data-{file}.parquet", BitMap()).add(
+                int(rng.integers(_ROWS_OF_FILE))
+            )
+        new = (write_deletion_vectors(self.table, message.partition, message.bucket, vectors),)
+        old = self.index.get(message.partition, ())
+        self.index[message.partition] = new
+        data = dataclasses.replace(message.data, new_index_files=new, deleted_index_files=old)
+        return dataclasses.replace(message, data=data)
 
-def compare(directory: pathlib.Path, files: int, rounds: int, *, keyed: bool) -> dict[str, Any]:
+
+def compare(directory: pathlib.Path, files: int, rounds: int, *, vectors: bool) -> dict[str, Any]:
     """Figures of both sides, and how they relate."""
-    table = filled(directory / "with", files, keyed=keyed)
+    table = filled(directory / "with", files, vectors=vectors)
     other = pathlib.Path(table.layout.root.replace("/with/", "/without/"))
-    shutil.copytree(table.layout.root, other)
-    count = _count(table)
+    shutil.copytree(table.layout.root, other, ignore=shutil.ignore_patterns("data-*"))
     plain = _open(str(other)).alter([RemoveOption("metadata.iceberg.storage")])
-    sides = {"with": Measured(_open(table.layout.root), keyed), "without": Measured(plain, keyed)}
-    rng = np.random.default_rng(8)
+    copies = files // PARTITIONS if vectors else 0
+    sides = {"with": Measured(_open(table.layout.root), copies), "without": Measured(plain, copies)}
     for number in range(rounds + 2):
-        keys = rng.integers(0, files * _ROWS_OF_FILE, CHANGES)
         for name in ("with", "without") if number % 2 else ("without", "with"):
-            sides[name].change(keys, _FIRST + number)
-    if keyed:
-        assert sides["with"].table.to_arrow().num_rows == sides["without"].table.to_arrow().num_rows
-    medians = {
-        side: {name: statistics.median(found[2:]) for name, found in one.seconds.items()}
-        for side, one in sides.items()
-    }
-    ratios = {name: medians["with"][name] / value for name, value in medians["without"].items()}
-    return {"files": count, "rounds": rounds, "seconds": medians, "ratio": ratios}
+            sides[name].change(_FIRST + number)
+    found: dict[str, dict[str, float]] = {}
+    for side, measured in sides.items():
+        warm = {name: seconds[2:] for name, seconds in measured.seconds.items()}
+        found[side] = {name: statistics.median(seconds) for name, seconds in warm.items()}
+        found[side]["mean commit cpu"] = statistics.mean(warm["commit cpu"])
+    ratios = {name: found["with"][name] / value for name, value in found["without"].items()}
+    return {"files": _count(table), "rounds": rounds, "seconds": found, "ratio": ratios}
 
 
 def ingestion(directory: pathlib.Path, rounds: int) -> dict[str, Any]:
@@ -216,10 +227,10 @@ def main() -> int:
             found["ingestion"] = ingestion(pathlib.Path(directory), arguments.rounds)
         print(json.dumps(found["ingestion"], indent=2), flush=True)
     kinds = () if arguments.ingest else (("append", False), ("deletion vectors", True))
-    for name, keyed in kinds:
+    for name, vectors in kinds:
         with tempfile.TemporaryDirectory() as directory:
             found[name] = compare(
-                pathlib.Path(directory), arguments.files, arguments.rounds, keyed=keyed
+                pathlib.Path(directory), arguments.files, arguments.rounds, vectors=vectors
             )
         print(name, json.dumps(found[name], indent=2), flush=True)
     if arguments.json:

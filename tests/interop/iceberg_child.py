@@ -4,8 +4,8 @@
 Takes one JSON object a line: `engine`, `way` (how the engine finds the table), `place` (`metadata`:
 path of the newest metadata file; `directory` that holds `metadata`; `url` of a catalog, its `token`
 and the `name` of the table in it), `at` (empty, or one of `snapshot`: id, `timestamp` [ms],
-`ref`: a tag) and `output`, which becomes an Arrow IPC file with the rows. The answer is a line
-`{"error": null or a text}`. Nothing of Lakeward is imported here.
+`ref`: a tag; or `where`: a filter) and `output`, which becomes an Arrow IPC file with the rows. The
+answer is a line `{"error": null or a text}`. Nothing of Lakeward is imported here.
 """
 
 import contextlib
@@ -43,12 +43,13 @@ def _snapshot_of(table: Any, at: dict[str, Any]) -> int | None:
         return int(table.snapshot_as_of_timestamp(at["timestamp"]).snapshot_id)
     if "ref" in at:
         return int(table.refs()[at["ref"]].snapshot_id)
-    return int(at["snapshot"]) if at else None
+    return int(at["snapshot"]) if "snapshot" in at else None
 
 
 def pyiceberg(way: str, place: dict[str, str], at: dict[str, Any]) -> Any:
     table = _pyiceberg_table(way, place)
-    return table.scan(snapshot_id=_snapshot_of(table, at)).to_arrow()
+    where = {"row_filter": at["where"]} if "where" in at else {}
+    return table.scan(snapshot_id=_snapshot_of(table, at), **where).to_arrow()
 
 
 def polars(way: str, place: dict[str, str], at: dict[str, Any]) -> Any:
@@ -88,7 +89,8 @@ def duckdb(way: str, place: dict[str, str], at: dict[str, Any]) -> Any:
     elif "timestamp" in at:
         options = f", snapshot_from_timestamp = make_timestamp_ms({at['timestamp']})"
     path = place["metadata" if way == "file" else "directory"]
-    return connection.execute(f"SELECT * FROM iceberg_scan('{path}'{options})").arrow().read_all()
+    text = f"SELECT * FROM iceberg_scan('{path}'{options}) WHERE {at.get('where', 'true')}"
+    return connection.execute(text).arrow().read_all()
 
 
 def _from_rest(connection: Any, place: dict[str, str], at: dict[str, Any]) -> str:

@@ -33,7 +33,7 @@ from storage.table.inspect.system.registry import system_table
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, reopened
 
-__all__ = ["KINDS", "VECTORS", "History", "Kind", "metadata_of"]
+__all__ = ["KINDS", "TABLE_LOCATION", "VECTORS", "History", "Kind", "metadata_of"]
 
 TABLE_LOCATION = {"metadata.iceberg.storage": "table-location"}
 V3 = {**TABLE_LOCATION, "metadata.iceberg.format-version": "3"}

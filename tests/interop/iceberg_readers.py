@@ -91,7 +91,7 @@ def read(engine: str, way: str, place: Place, at: Mapping[str, Any]) -> pa.Table
     Args:
         engine: `pyiceberg`, `duckdb`, `polars` or `clickhouse`.
         way: `file`, `directory`, `rest`, or, PyIceberg alone, `hive`.
-        at: empty, or one of `snapshot`, `timestamp` [ms], `ref`.
+        at: empty, or one of `snapshot`, `timestamp` [ms], `ref`, `where` (a filter).
 
     Raises:
         PeerFailedError: it could not.

@@ -8,7 +8,7 @@ Parts of the long form: `-k vectors-64`, or `-k "spark and append"`.
 """
 
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ import pytest
 from storage.table.inspect.system.registry import system_table
 from storage.table.retention.consumers import write_consumer
 from tests.catalog_service import TOKEN
-from tests.interop.iceberg_histories import KINDS, History, Kind
+from tests.interop.iceberg_histories import KINDS, TABLE_LOCATION, History, Kind
 from tests.interop.iceberg_readers import (
     Place,
     catalog_service,
@@ -28,6 +28,7 @@ from tests.interop.iceberg_readers import (
 )
 from tests.interop.peers import PeerFailedError
 from tests.interop.spark_peer import SparkPeer
+from tests.table_kit import make_table, write
 
 pytestmark = pytest.mark.interop
 
@@ -222,6 +223,85 @@ def test_what_clickhouse_cannot_read_it_refuses(
     history.write()
     with pytest.raises(PeerFailedError, match=text):
         read("clickhouse", "directory", place_of(history.table.latest(), ""), {})
+
+
+# ------------------------------------------------------------------------------------- filters
+
+NAN, INFINITY = float("nan"), float("inf")
+FLOATS = (
+    [-1.0, -0.0],
+    [NAN, 3.0],
+    [INFINITY, 7.0],
+    [NAN, NAN],
+    [0.0, None],
+    [-INFINITY, -5.0],
+    [None, None],
+    [1.0, 2.0],
+)
+"""Values of files."""
+
+FILTERS: dict[str, Callable[[float], bool]] = {
+    "d > 1": lambda x: x > 1 or x != x,
+    "d >= 5": lambda x: x >= 5 or x != x,
+    "d < 0": lambda x: x < 0,
+    "d <= -0.0": lambda x: x <= 0,
+    "d = 0": lambda x: x == 0,
+    "d <> 3": lambda x: x != 3,
+    "isnan(d)": lambda x: x != x,
+    "d = CAST('inf' AS DOUBLE)": lambda x: x == INFINITY,
+    "d = CAST('nan' AS DOUBLE)": lambda x: x != x,
+    "d > CAST('inf' AS DOUBLE)": lambda x: x != x,
+    "r.x > 5": lambda x: x > 5 or x != x,
+}
+"""Where NaN is greater than every number, as in SQL."""
+
+NAN_IS_NO_NUMBER: dict[str, Callable[[float], bool]] = {
+    "d > 1": lambda x: x > 1,
+    "d < 0": lambda x: x < 0,
+    "d <= 0": lambda x: x <= 0,
+    "d = 0": lambda x: x == 0,
+    "d != 3": lambda x: x != 3,
+    "d is nan": lambda x: x != x,
+    "d is not nan": lambda x: x == x,
+}
+
+
+def _floats(directory: pathlib.Path) -> Place:
+    columns = (("k", "INT"), ("d", "DOUBLE"), ("f", "FLOAT"), ("r", "ROW<x DOUBLE>"))
+    table = make_table(
+        directory, columns=columns, keys=(), options={**TABLE_LOCATION, "bucket": "-1"}
+    )
+    for number, values in enumerate(FLOATS):
+        rows = [("+I", 2 * number + i, one, one, {"x": one}) for i, one in enumerate(values)]
+        write(table, number + 1, rows)
+    return place_of(table, "")
+
+
+def _matching(matches: Callable[[float], bool]) -> list[int]:
+    """Keys of the rows; a null matches nothing."""
+    numbers = [number for values in FLOATS for number in values]
+    return [key for key, one in enumerate(numbers) if one is not None and matches(one)]
+
+
+@pytest.mark.parametrize(
+    ("engine", "filters"), [("duckdb", FILTERS), ("pyiceberg", NAN_IS_NO_NUMBER)]
+)
+def test_filters_of_floats_find_nan_infinities_and_both_zeros(
+    engine: str, filters: dict[str, Callable[[float], bool]], tmp_path: pathlib.Path
+) -> None:
+    """Neither the bounds of files nor those of their row groups hide a row."""
+    place = _floats(tmp_path)
+    for text, matches in filters.items():
+        found = read(engine, "file", place, {"where": text})
+        assert sorted(found.column("k").to_pylist()) == _matching(matches), text
+
+
+@pytest.mark.full
+def test_filters_of_floats_find_the_same_in_spark(spark: SparkPeer, tmp_path: pathlib.Path) -> None:
+    view = {"t": (f"file://{_floats(tmp_path).metadata}", {})}
+    for text, matches in FILTERS.items():
+        found = spark.query(f"SELECT k FROM t WHERE {text}", iceberg=view)
+        assert sorted(found.column("k").to_pylist()) == _matching(matches), text
 
 
 # ---------------------------------------------------------------------------- readers that stay

@@ -17,7 +17,6 @@ from storage.table.iceberg.manifests import (
     ADDED,
     DATA,
     DELETED,
-    DELETES,
     EXISTING,
     ManifestFormat,
     decode,
@@ -33,6 +32,16 @@ _FULL_ENTRIES = 1_000
 """Files of one manifest; with fewer it is small."""
 
 _CACHED_ENTRIES = 200_000
+
+
+_TOTALS = (
+    ("total-data-files", "added-data-files", "deleted-data-files"),
+    ("total-records", "added-records", "deleted-records"),
+    ("total-delete-files", "added-delete-files", "removed-delete-files"),
+    ("total-position-deletes", "added-position-deletes", "removed-position-deletes"),
+)
+_COUNTS = (*(name for _, *names in _TOTALS for name in names), "added-dvs", "removed-dvs")
+"""Names of totals and changes in a summary."""
 
 
 class _CachedManifest:
@@ -122,17 +131,7 @@ class SnapshotManifests:
     ) -> None:
         self.next_row_id = next_row_id
         self.sequence = sequence
-        self.counts = dict.fromkeys(
-            (
-                "added-data-files",
-                "deleted-data-files",
-                "added-records",
-                "deleted-records",
-                "added-dvs",
-                "removed-dvs",
-            ),
-            0,
-        )
+        self.counts = dict.fromkeys(_COUNTS, 0)
         self.write_file = write_file
         self._reader = reader
         self._format = manifest_format
@@ -147,7 +146,7 @@ class SnapshotManifests:
             file = {**file, "first_row_id": self.next_row_id}
             self.next_row_id += file["record_count"]
         else:
-            self.counts["added-dvs"] += 1
+            self._count("added", file)
         return {
             "status": ADDED,
             "snapshot_id": self._snapshot.id,
@@ -162,8 +161,13 @@ class SnapshotManifests:
             self.counts["deleted-data-files"] += 1
             self.counts["deleted-records"] += file["record_count"]
         else:
-            self.counts["removed-dvs"] += 1
+            self._count("removed", file)
         return {**entry, "status": DELETED, "snapshot_id": self._snapshot.id}
+
+    def _count(self, change: str, vector: Mapping[str, Any]) -> None:
+        self.counts[f"{change}-dvs"] += 1
+        self.counts[f"{change}-delete-files"] += 1
+        self.counts[f"{change}-position-deletes"] += vector["record_count"]
 
     def without_files(self, manifests: Iterable[Manifest], removed: set[str]) -> list[Manifest]:
         """The manifests without some files: those that hold one are rewritten."""
@@ -250,15 +254,14 @@ def live_files(manifest: Manifest) -> int:
     return int(manifest["added_files_count"] + manifest["existing_files_count"])
 
 
-def totals(manifests: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Totals of a snapshot, as a summary has them."""
-    sums = dict.fromkeys(("total-records", "total-data-files", "total-position-deletes"), 0)
-    sums["total-delete-files"] = 0
-    for manifest in manifests:
-        rows = manifest["added_rows_count"] + manifest["existing_rows_count"]
-        names = ("total-data-files", "total-records")
-        if manifest["content"] == DELETES:
-            names = ("total-delete-files", "total-position-deletes")
-        sums[names[0]] += live_files(dict(manifest))
-        sums[names[1]] += rows
-    return {name: str(number) for name, number in sums.items()}
+def totals(before: Mapping[str, str], counts: Mapping[str, int]) -> dict[str, str]:
+    """Totals of a summary.
+
+    Args:
+        before: summary of the parent; empty: there is none.
+        counts: changes since.
+    """
+    return {
+        total: str(int(before[total] if before else 0) + counts[added] - counts[removed])
+        for total, added, removed in _TOTALS
+    }

@@ -10,7 +10,7 @@ import functools
 import io
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import fastavro
@@ -142,13 +142,18 @@ class ManifestFormat:
         schema: Mapping[str, Any],
         spec: Mapping[str, Any],
     ) -> None:
-        self._file, self._partition, self._text = _parsed_entry(json.dumps(partition), version)
-        self._metadata = {
+        self._partition, text = _parsed_entry(json.dumps(partition), version)
+        self._version = version
+        metadata = {
             "schema": json.dumps(schema),
             "schema-id": str(schema["schema-id"]),
             "partition-spec": json.dumps(spec["fields"]),
             "partition-spec-id": str(spec["spec-id"]),
             "format-version": str(version),
+        }
+        self._heads = {
+            content: _head(text, {**metadata, "content": name})
+            for content, name in ((DATA, "data"), (DELETES, "deletes"))
         }
 
     def encode(self, entries: Sequence[dict[str, Any]], content: int) -> bytes:
@@ -169,38 +174,45 @@ class ManifestFormat:
             )
             head = heads.get(numbers)
             if head is None:
-                present = b"\x02"
-                head = heads[numbers] = present.join(map(_long, numbers))
+                head = heads[numbers] = _PRESENT.join(map(_long, numbers))
             data = entry.get(_BYTES)
             if data is None:
                 data = entry[_BYTES] = self._encoded(entry["data_file"])
             parts += (head, data)
-        metadata = {**self._metadata, "content": "deletes" if content == DELETES else "data"}
-        return _container(self._text, metadata, parts, len(entries))
+        return _container(self._heads[content], parts, len(entries))
 
     def _encoded(self, file: Mapping[str, Any]) -> bytes:
-        """A data file; deletion vectors, which come by the thousand, without the library."""
-        if file["content"] == DATA or "content_offset" not in file:
-            return _written(self._file, file)
-        absent = b"\x00"
-        maps_order_and_row_id = 6 * absent
-        return b"".join(
-            (
-                _long(file["content"]),
-                _text(file["file_path"]),
-                _text(file["file_format"]),
-                _written(self._partition, file["partition"]) if file["partition"] else b"",
-                _long(file["record_count"]),
-                _long(file["file_size_in_bytes"]),
-                maps_order_and_row_id,
-                b"\x02",
+        """A data file or a vector as `_file_schema` has it; the library is slow with unions."""
+        parts = [
+            _long(file["content"]),
+            _text(file["file_path"]),
+            _text(file["file_format"]),
+            _written(self._partition, file["partition"]) if file["partition"] else b"",
+            _long(file["record_count"]),
+            _long(file["file_size_in_bytes"]),
+        ]
+        if file["content"] == DELETES:
+            parts += (
+                6 * _ABSENT,  # statistics, sort order, row id
+                _PRESENT,
                 _text(file["referenced_data_file"]),
-                b"\x02",
+                _PRESENT,
                 _long(file["content_offset"]),
-                b"\x02",
+                _PRESENT,
                 _long(file["content_size_in_bytes"]),
             )
+            return b"".join(parts)
+        parts += (
+            _pairs(file.get("value_counts"), _long),
+            _pairs(file.get("null_value_counts"), _long),
+            _pairs(file.get("lower_bounds"), _data),
+            _pairs(file.get("upper_bounds"), _data),
+            _ABSENT,  # the sort order
         )
+        if self._version >= 3:
+            row_id = file.get("first_row_id")
+            parts += (_ABSENT if row_id is None else _PRESENT + _long(row_id), 3 * _ABSENT)
+        return b"".join(parts)
 
 
 def _written(schema: Any, record: Mapping[str, Any]) -> bytes:
@@ -209,15 +221,16 @@ def _written(schema: Any, record: Mapping[str, Any]) -> bytes:
     return output.getvalue()
 
 
-def _container(
-    schema_text: str, metadata: Mapping[str, str], parts: Sequence[bytes], count: int
-) -> bytes:
-    """An Avro file of encoded records, which are one block."""
+def _head(schema_text: str, metadata: Mapping[str, str], more: int = 0) -> bytes:
+    """The head of an Avro file up to its last pairs of metadata, of which `more` follow."""
     header = {"avro.schema": schema_text, "avro.codec": _CODEC, **metadata}
-    output = [b"Obj\x01", _long(len(header))]
-    for key, value in header.items():
-        output += (_text(key), _text(value))
-    output += (b"\x00", _SYNC)
+    pairs = (_text(text) for pair in header.items() for text in pair)
+    return b"".join((b"Obj\x01", _long(len(header) + more), *pairs))
+
+
+def _container(head: bytes, parts: Sequence[bytes], count: int) -> bytes:
+    """An Avro file of encoded records, which are one block."""
+    output = [head, b"\x00", _SYNC]
     if count:
         deflate = zlib.compressobj(_FAST, zlib.DEFLATED, -zlib.MAX_WBITS)
         block = deflate.compress(b"".join(parts)) + deflate.flush()
@@ -226,29 +239,43 @@ def _container(
 
 
 @functools.lru_cache(256)
-def _parsed_entry(partition: str, version: int) -> tuple[Any, Any, str]:
-    """Schemas of data files, of a partition tuple given as JSON, and, as text, of entries."""
+def _parsed_entry(partition: str, version: int) -> tuple[Any, str]:
+    """Schema of a partition tuple given as JSON, and, as text, of entries."""
     fields = json.loads(partition)
-    file = _file_schema(fields, version)
-    text = json.dumps(_entry_schema(file))
-    tuple_ = {"type": "record", "name": "r102", "fields": fields}
-    return fastavro.parse_schema(file), fastavro.parse_schema(tuple_), text
+    text = json.dumps(_entry_schema(_file_schema(fields, version)))
+    return fastavro.parse_schema({"type": "record", "name": "r102", "fields": fields}), text
 
 
 @functools.cache
-def _parsed_list(version: int) -> tuple[Any, str]:
-    """Schema of the records of a manifest list, and its text."""
+def _parsed_list(version: int) -> tuple[Any, bytes]:
+    """Schema of the records of a manifest list, and the head of its file."""
     schema = _list_schema(version)
-    return fastavro.parse_schema(schema), json.dumps(schema)
+    head = _head(json.dumps(schema), {"format-version": str(version)}, 4 if version >= 3 else 3)
+    return fastavro.parse_schema(schema), head
 
 
 _SYNC = b"lakeward manifest"[:16]
 
 
+_ABSENT, _PRESENT = b"\x00", b"\x02"
+"""The branches of an optional value."""
+
+
+def _pairs(pairs: Sequence[Mapping[str, Any]] | None, write: Callable[[Any], bytes]) -> bytes:
+    """An optional map from column ids."""
+    if not pairs:
+        return _ABSENT if pairs is None else _PRESENT + b"\x00"
+    items = [_long(pair["key"]) + write(pair["value"]) for pair in pairs]
+    return b"".join((_PRESENT, _long(len(items)), *items, b"\x00"))
+
+
 def _text(value: str) -> bytes:
     """A text as Avro writes it."""
-    data = value.encode()
-    return _long(len(data)) + data
+    return _data(value.encode())
+
+
+def _data(value: bytes) -> bytes:
+    return _long(len(value)) + value
 
 
 def _long(value: int) -> bytes:
@@ -280,18 +307,18 @@ def encode_list(
         "snapshot-id": str(snapshot_id),
         "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
         "sequence-number": str(sequence_number),
-        "format-version": str(version),
     }
     if version >= 3:
         metadata["first-row-id"] = str(first_row_id)
-    schema, text = _parsed_list(version)
+    schema, head = _parsed_list(version)
     parts = []
     for manifest in manifests:
         data = manifest.get(_BYTES)
         if data is None:
             data = manifest[_BYTES] = _written(schema, manifest)
         parts.append(data)
-    return _container(text, metadata, parts, len(parts))
+    pairs = (_text(text) for pair in metadata.items() for text in pair)
+    return _container(b"".join((head, *pairs)), parts, len(parts))
 
 
 def decode(data: bytes) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 _MAGIC = b"PFA1"
-_ROW_POSITION = 2_147_483_545
+_ROW_POSITION = 2_147_483_645
 """Field id of the metadata column of row positions."""
 
 

@@ -89,10 +89,17 @@ _CACHED_MANIFESTS = 20_000
 _LISTS: LruCache[str, list[Manifest]] = LruCache(_CACHED_MANIFESTS, weigh=len)
 """Manifest lists by path."""
 
-_SCHEMAS: LruCache[tuple[str, int], tuple[TableSchema, dict[str, Any]]] = LruCache(10_000)
-"""Iceberg's form of schemas by table and id."""
-
 _Document = dict[str, Any]
+
+_SCHEMAS: LruCache[tuple[str, int, int], tuple[TableSchema, _Document, ManifestFormat]] = LruCache(
+    10_000
+)
+"""Iceberg's form of schemas and of manifests, by table, id and format version."""
+
+_DOCUMENTS: LruCache[str, tuple[bytes, _Document]] = LruCache(
+    16 << 20, weigh=lambda cached: len(cached[0])
+)
+"""The last version that was read or written, by directory; documents are never changed."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -130,6 +137,7 @@ def clear_iceberg_cache() -> None:
     clear_manifests()
     _LISTS.clear()
     _SCHEMAS.clear()
+    _DOCUMENTS.clear()
 
 
 class IcebergTwin:
@@ -152,11 +160,8 @@ class IcebergTwin:
         self._table = table
         self._version = options.iceberg_format_version
         self._contents = Contents(table)
-        self._spec = partition_spec(table.schema)
         self._reader = ManifestReader(table.file_io)
-        schema = iceberg_schema(table.schema)
-        partition = avro_partition(table.schema)
-        self._format = ManifestFormat(self._version, partition, schema, self._spec)
+        self._format = self._form(table.schema)[1]
         self._catalog = catalog_of(table) if follow and table.layout.branch == _MAIN else None
         self._follow = follow
         self.directory = metadata_directory(table)
@@ -391,10 +396,10 @@ class IcebergTwin:
         first_row_id = int(document.get("next-row-id", 0))
         if not differs:
             operation = "replace"
-        elif counts["deleted-data-files"] or counts["added-dvs"] or counts["removed-dvs"]:
-            operation = "overwrite"
-        else:
+        elif not counts["deleted-data-files"] + counts["added-dvs"] + counts["removed-dvs"]:
             operation = "append"
+        else:
+            operation = "overwrite" if counts["added-data-files"] else "delete"
         path = f"{self.directory}/snap-{snapshot.id}-{self._table.ids.uuid()}.avro"
         previous = document.get("current-snapshot-id", -1)
         parent = None if previous in (-1, None) else previous
@@ -410,7 +415,9 @@ class IcebergTwin:
         _LISTS.put(path, version.manifests)
         time_ms = max(snapshot.time_ms, int(document["last-updated-ms"]))
         changes = {name: str(number) for name, number in counts.items() if number}
-        summary = {"operation": operation, **changes, **totals(version.manifests)}
+        parents = (item for item in document["snapshots"] if item["snapshot-id"] == parent)
+        before: _Document = next(parents, {"summary": {}})
+        summary = {"operation": operation, **changes, **totals(before["summary"], counts)}
         entry: _Document = {
             "sequence-number": manifests.sequence,
             "snapshot-id": snapshot.id,
@@ -487,6 +494,7 @@ class IcebergTwin:
         """A document without snapshots, of the same table as the one before."""
         table = self._table
         first_schema = table.schemas.read(min(table.schemas.ids()))
+        spec = partition_spec(table.schema)
         name = f"{table.layout.branch_root}#{first_schema.time_ms}"
         document: _Document = {
             "format-version": self._version,
@@ -497,9 +505,9 @@ class IcebergTwin:
             "last-column-id": table.schema.highest_field_id,
             "schemas": self._schemas(latest),
             "current-schema-id": latest.schema_id,
-            "partition-specs": [self._spec],
-            "default-spec-id": self._spec["spec-id"],
-            "last-partition-id": PARTITION_FIELD_ID_START + len(self._spec["fields"]) - 1,
+            "partition-specs": [spec],
+            "default-spec-id": spec["spec-id"],
+            "last-partition-id": PARTITION_FIELD_ID_START + len(spec["fields"]) - 1,
             "sort-orders": [{"order-id": 0, "fields": []}],
             "default-sort-order-id": 0,
             "properties": self._properties(),
@@ -517,6 +525,18 @@ class IcebergTwin:
         """Properties of the table; Iceberg's garbage collection must keep the shared data files."""
         return {OWNER: self._table.layout.root, "gc.enabled": "false"}
 
+    def _form(self, schema: TableSchema) -> tuple[_Document, ManifestFormat]:
+        """Iceberg's form of a schema, and of manifests of the table as it has that schema."""
+        key = (self._table.layout.root, schema.id, self._version)
+        cached = _SCHEMAS.get(key)
+        if cached is None or (cached[0] is not schema and cached[0] != schema):
+            form = iceberg_schema(schema)
+            partition, spec = avro_partition(schema), partition_spec(schema)
+            manifests = ManifestFormat(self._version, partition, form, spec)
+            cached = (schema, form, manifests)
+            _SCHEMAS.put(key, cached)
+        return cached[1:]
+
     def _schemas(self, latest: Snapshot) -> list[_Document]:
         schemas = []
         for schema_id in range(latest.schema_id + 1):
@@ -524,12 +544,7 @@ class IcebergTwin:
                 schema = self._table.schemas.read(schema_id)
             except NotFoundError:
                 continue
-            key = (self._table.layout.root, schema_id)
-            cached = _SCHEMAS.get(key)
-            if cached is None or cached[0] is not schema:
-                cached = (schema, iceberg_schema(schema))
-                _SCHEMAS.put(key, cached)
-            schemas.append(cached[1])
+            schemas.append(self._form(schema)[0])
         return schemas
 
     def _refreshed(
@@ -633,6 +648,7 @@ class IcebergTwin:
             self._table.delete_quietly(version.files)
             return False
         version.document = document
+        _DOCUMENTS.put(self.directory, (content, document))
         self._point(snapshot.id)
         self.written.versions += 1
         self.written.size += len(content)
@@ -772,11 +788,17 @@ def _versions(file_io: FileIO, directory: str) -> dict[int, str]:
 def _read(table: TableCore, path: str) -> _Document | None:
     """A version of the table or of a branch of it; None: there is none at the path."""
     try:
-        document = msgspec.json.decode(table.file_io.read_bytes(path))
+        content = table.file_io.read_bytes(path)
     except FileNotFoundError:
         return None
+    directory = path.rpartition("/")[0]
+    cached = _DOCUMENTS.get(directory)
+    if cached is not None and cached[0] == content:
+        return cached[1]
+    document = msgspec.json.decode(content)
     if not isinstance(document, dict) or document.get("location") != table.layout.root:
         return None  # the directory was renamed: the document names files of the old one
+    _DOCUMENTS.put(directory, (content, document))
     return document
 
 

@@ -324,8 +324,13 @@ class ParquetSink:
             compression=self._compression,
             compression_level=self._level,
             use_dictionary=self._dictionary_columns(sample),
-            # INT96 has no defined order, so it gets no statistics
-            write_statistics=[path for path, type_ in leaves if type_ != INT96_BYTES],
+            # INT96 has no defined order; ranges of floats would not cover NaN, and engines that
+            # skip row groups by them (DuckDB, PyIceberg) would miss rows
+            write_statistics=[
+                path
+                for path, type_ in leaves
+                if type_ != INT96_BYTES and not pa.types.is_floating(type_)
+            ],
             store_schema=False,
             store_decimal_as_integer=True,
             write_time_adjusted_to_utc=True,

@@ -61,6 +61,16 @@ def test_timestamps_with_nanoseconds_are_int96_at_any_depth(tmp_path):
     assert read_file(path, INSIDE) == [nanoseconds()]
 
 
+def test_floats_have_no_range_at_any_depth(tmp_path):
+    """It would not cover NaN, and readers would skip row groups that have one."""
+    path = str(tmp_path / "data-0.parquet")
+    texts = {"k": "INT", "d": "DOUBLE", "r": "ROW<x FLOAT>", "many": "ARRAY<DOUBLE>"}
+    columns = fields_of(*((name, parse_type(text)) for name, text in texts.items()))
+    write_file(path, columns, [batch_of(columns, [[1], [2.0], [(3.0,)], [[4.0]]])])
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    assert [group.column(i).is_stats_set for i in range(4)] == [True, False, False, False]
+
+
 def test_nested_nanoseconds_of_other_writers_are_read(tmp_path):
     path = tmp_path / "data-0.parquet"
     pq.write_table(pa.Table.from_batches([nanoseconds()]), path)
