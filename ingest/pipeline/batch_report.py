@@ -20,13 +20,7 @@ from storage.table.commit.commit import CommitResult
 Commits = dict[str, tuple[CommitResult, float]]
 """Result and duration [s] of each table's commit."""
 
-_NOT_KNOWN = CommitResult(
-    append_snapshot_id=None,
-    compact_snapshot_id=None,
-    already_committed=True,
-    compaction_dropped=False,
-    attempts=0,
-)
+_NOT_KNOWN = CommitResult(already_committed=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

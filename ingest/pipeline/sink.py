@@ -53,7 +53,6 @@ from ingest.pipeline.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reduc
 from ingest.pipeline.truncates import refuse_truncates, truncation_points
 from ingest.schema.own_tables import HistoryEntry, history_rows, history_schema, noted_changes
 from ingest.schema.schema_modes import Outcome, Verdict
-from ingest.schema.schema_modes import Verdict as SchemaVerdict
 from ingest.source.control import StopRequested
 from ingest.source.position.track import positions_property
 from ingest.source.ranges import MIN_TASK_RECORDS, floor_of, resume_token
@@ -476,7 +475,7 @@ class MicroBatchSink:
 
     def _apply_schema_changes(
         self, frame: DataFrame, plan: BatchPlan, outcome: JobOutcome
-    ) -> tuple[JobOutcome, tuple[tuple[str, SchemaVerdict], ...], BatchPlan]:
+    ) -> tuple[JobOutcome, tuple[tuple[str, Verdict], ...], BatchPlan]:
         """Apply reported changes and run again for the changed tables until none is left.
 
         Returns:
@@ -486,7 +485,7 @@ class MicroBatchSink:
         Raises:
             SchemaStopError: the settings forbid a change; nothing of the batch is committed.
         """
-        verdicts: list[tuple[str, SchemaVerdict]] = []
+        verdicts: list[tuple[str, Verdict]] = []
         frozen = dict(plan.frozen)
         run = plan.run
         ddl = outcome.report.ddl
@@ -581,7 +580,7 @@ class MicroBatchSink:
         self,
         plan: BatchPlan,
         outcome: JobOutcome,
-        verdicts: Sequence[tuple[str, SchemaVerdict]],
+        verdicts: Sequence[tuple[str, Verdict]],
         span: Span,
     ) -> tuple[dict[str, tuple[CommitResult, float]], dict[str, str]]:
         """Commit every table; (commits, tables parked because theirs failed)."""

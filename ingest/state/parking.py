@@ -139,7 +139,7 @@ class Parking:
         )
         self._lock = threading.Lock()
         self._content = _Content()
-        self.guard: Callable[[], None] = _unguarded
+        self.guard: Callable[[], None] = lambda: None
 
     def load(self) -> None:
         """Read the file; a missing one counts as empty.
@@ -274,10 +274,6 @@ class Parking:
         content = dataclasses.replace(self._content, **changes)
         self._file.write(content)
         self._content = content
-
-
-def _unguarded() -> None:
-    """There is no other owner."""
 
 
 def higher(

@@ -270,9 +270,8 @@ class TableRegistry:
 
     def progresses(self) -> dict[str, TableProgress]:
         """What the stream committed, for the tables it ever wrote."""
-        entries = list(
-            self._entries.items()
-        )  # other threads read, too, while a batch creates tables
+        # other threads read, too, while a batch creates tables
+        entries = list(self._entries.items())
         return {name: entry.progress for name, entry in entries if entry.progress is not None}
 
     def schema_ids(self) -> dict[str, int]:

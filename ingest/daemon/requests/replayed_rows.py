@@ -291,14 +291,11 @@ class KeyedRows:
             rows.filter(pc.invert(pc.is_in(rows.column(OFFSET_COLUMN), value_set=offsets)))
             for rows in self._quarantined_rows
         ]
-        parts = [
-            rows.filter(pc.greater_equal(rows.column(OFFSET_COLUMN), emptied))
-            for rows in (*parts, *self._rows)
-        ]
-        parts = [rows for rows in parts if rows.num_rows]
+        parts = [rows for rows in (*parts, *self._rows) if rows.num_rows]
         if not parts:
             return None
         rows = joined_rows(parts)
+        rows = rows.filter(pc.greater_equal(rows.column(OFFSET_COLUMN), emptied))
         order = np.argsort(rows.column(OFFSET_COLUMN).to_numpy(), kind="stable")
         return rows.take(pa.array(order))
 
@@ -503,7 +500,7 @@ class _DecodingRun:
             return
         for name, rows in tables.items():
             batch = rows.rows(source_offsets, emptied.get(name, 0))
-            if batch is not None:
+            if batch is not None and batch.num_rows:
                 self.outcome.rows.setdefault(name, []).append(PartRows(*source, batch))
 
     def _decode(self, raw: RawBatch) -> DecodeResult:
@@ -532,11 +529,7 @@ class _DecodingRun:
         records: Sequence[QuarantinedRecord],
         rows_of: Callable[[str], KeyedRows],
     ) -> tuple[set[int], list[BadRecord], dict[str, int]]:
-        """Read the source.
-
-        Returns:
-            Offsets of chosen records that it has; other bad records; the last truncates of tables.
-        """
+        """Read the source: offsets of chosen records in it, other bad records, last truncates."""
         source_offsets: set[int] = set()
         unreadable: list[BadRecord] = []
         emptied: dict[str, int] = {}
