@@ -201,7 +201,7 @@ def _inside(before: DataField, after: DataField) -> Iterator[tuple[DataField, Da
 
 def name_mapping(form: Any) -> list[dict[str, Any]]:
     """Field ids of an Iceberg type by name, for files without ids, which pypaimon writes."""
-    kind = form["type"] if isinstance(form, dict) else None
+    kind = str(form["type"]) if isinstance(form, dict) else ""
     if kind == "struct":
         members = [(field["id"], field["name"], field["type"]) for field in form["fields"]]
     else:
