@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from storage.table.inspect.system.registry import system_table
@@ -228,7 +229,7 @@ def test_what_clickhouse_cannot_read_it_refuses(
 # ------------------------------------------------------------------------------------- filters
 
 NAN, INFINITY = float("nan"), float("inf")
-FLOATS = (
+FLOATS: tuple[list[float | None], ...] = (
     [-1.0, -0.0],
     [NAN, 3.0],
     [INFINITY, 7.0],
@@ -296,9 +297,28 @@ def test_filters_of_floats_find_nan_infinities_and_both_zeros(
         assert sorted(found.column("k").to_pylist()) == _matching(matches), text
 
 
+@pytest.mark.parametrize("engine", ["duckdb", "pyiceberg"])
+def test_files_without_field_ids_and_names_that_avro_lacks_are_read(
+    engine: str, tmp_path: pathlib.Path
+) -> None:
+    """Pypaimon's files have no field ids; names of partition keys are in the Avro schemas."""
+    columns = (("k", "BIGINT"), ("größe a-b", "STRING"), ("1x", "BIGINT"), ("r", "ROW<x DOUBLE>"))
+    options = {**TABLE_LOCATION, "bucket": "-1"}
+    table = make_table(
+        tmp_path, columns=columns, keys=(), partitions=("größe a-b", "1x"), options=options
+    )
+    write(table, 1, [("+I", 1, "a", 5, {"x": 2.0})])
+    (file,) = pathlib.Path(table.layout.root).rglob("data-*.parquet")
+    pq.write_table(pa.Table.from_pylist(pq.ParquetFile(file).read().to_pylist()), file)
+    found = read(engine, "file", place_of(table, ""), {})
+    assert found.to_pylist() == [{"k": 1, "größe a-b": "a", "1x": 5, "r": {"x": 2.0}}]
+
+
 @pytest.mark.full
 def test_filters_of_floats_find_the_same_in_spark(spark: SparkPeer, tmp_path: pathlib.Path) -> None:
-    view = {"t": (f"file://{_floats(tmp_path).metadata}", {})}
+    view: dict[str, tuple[str, dict[str, str]]] = {
+        "t": (f"file://{_floats(tmp_path).metadata}", {})
+    }
     for text, matches in FILTERS.items():
         found = spark.query(f"SELECT k FROM t WHERE {text}", iceberg=view)
         assert sorted(found.column("k").to_pylist()) == _matching(matches), text

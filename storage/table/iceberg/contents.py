@@ -24,7 +24,7 @@ from storage.table.commit.live_files import BucketId, delta_entries, live_state
 from storage.table.core import TableCore
 from storage.table.iceberg.manifests import DATA, DELETES
 from storage.table.iceberg.puffin import Blob
-from storage.table.iceberg.types import bound, partition_value
+from storage.table.iceberg.types import avro_name, bound, partition_value
 from storage.table.read.deletion_vectors import DeletionFile, located
 
 _FORMAT = "parquet"
@@ -194,7 +194,8 @@ def _common(entry: ManifestEntry, schema: TableSchema) -> dict[str, Any]:
     values = decode_row(entry.partition, [field.type for field in fields]) if fields else ()
     return {
         "partition": {
-            field.name: partition_value(value) for field, value in zip(fields, values, strict=True)
+            avro_name(field.name): partition_value(value)
+            for field, value in zip(fields, values, strict=True)
         }
     }
 

@@ -62,6 +62,7 @@ from storage.table.iceberg.types import (
     PARTITION_FIELD_ID_START,
     avro_partition,
     iceberg_schema,
+    name_mapping,
     partition_spec,
 )
 from storage.table.read.deletion_vectors import DeletionFile, load_encoded
@@ -85,16 +86,18 @@ _MARK = "lakeward.snapshot"
 _BRANCH = "lakeward.branch"
 """Member of the summary of a snapshot that is the newest of a branch."""
 
+_NAME_MAPPING = "schema.name-mapping.default"
+
 _CACHED_MANIFESTS = 20_000
 _LISTS: LruCache[str, list[Manifest]] = LruCache(_CACHED_MANIFESTS, weigh=len)
 """Manifest lists by path."""
 
 _Document = dict[str, Any]
 
-_SCHEMAS: LruCache[tuple[str, int, int], tuple[TableSchema, _Document, ManifestFormat]] = LruCache(
-    10_000
-)
-"""Iceberg's form of schemas and of manifests, by table, id and format version."""
+_SCHEMAS: LruCache[
+    tuple[str, int, int], tuple[TableSchema, _Document, ManifestFormat, dict[str, str]]
+] = LruCache(10_000)
+"""Iceberg's form of schemas, manifests and properties, by table, id and format version."""
 
 _DOCUMENTS: LruCache[str, tuple[bytes, _Document]] = LruCache(
     16 << 20, weigh=lambda cached: len(cached[0])
@@ -510,7 +513,7 @@ class IcebergTwin:
             "last-partition-id": PARTITION_FIELD_ID_START + len(spec["fields"]) - 1,
             "sort-orders": [{"order-id": 0, "fields": []}],
             "default-sort-order-id": 0,
-            "properties": self._properties(),
+            "properties": self._form(self._table.schema)[2],
             "current-snapshot-id": -1,
             "snapshots": [],
             "snapshot-log": [],
@@ -521,19 +524,20 @@ class IcebergTwin:
             document["next-row-id"] = 0 if before is None else int(before.get("next-row-id", 0))
         return document
 
-    def _properties(self) -> dict[str, str]:
-        """Properties of the table; Iceberg's garbage collection must keep the shared data files."""
-        return {OWNER: self._table.layout.root, "gc.enabled": "false"}
+    def _form(self, schema: TableSchema) -> tuple[_Document, ManifestFormat, dict[str, str]]:
+        """Iceberg's form of a schema, and of manifests and properties of a table that has it.
 
-    def _form(self, schema: TableSchema) -> tuple[_Document, ManifestFormat]:
-        """Iceberg's form of a schema, and of manifests of the table as it has that schema."""
+        Iceberg's garbage collection must keep the shared data files.
+        """
         key = (self._table.layout.root, schema.id, self._version)
         cached = _SCHEMAS.get(key)
         if cached is None or (cached[0] is not schema and cached[0] != schema):
             form = iceberg_schema(schema)
             partition, spec = avro_partition(schema), partition_spec(schema)
             manifests = ManifestFormat(self._version, partition, form, spec)
-            cached = (schema, form, manifests)
+            mapping = msgspec.json.encode(name_mapping(form)).decode()
+            properties = {OWNER: key[0], "gc.enabled": "false", _NAME_MAPPING: mapping}
+            cached = (schema, form, manifests, properties)
             _SCHEMAS.put(key, cached)
         return cached[1:]
 
@@ -578,7 +582,7 @@ class IcebergTwin:
             "last-column-id": self._table.schema.highest_field_id,
             "current-schema-id": base["schema-id"],
             "current-snapshot-id": base["snapshot-id"],
-            "properties": self._properties(),
+            "properties": self._form(self._table.schema)[2],
             "snapshots": [*snapshots, *branches.values()],
             "snapshot-log": [log for log in document["snapshot-log"] if log["snapshot-id"] in ids],
             "refs": {

@@ -7,6 +7,7 @@ Source: Iceberg table specification, "Schemas and Data Types", appendices A (Avr
 
 import dataclasses
 import decimal
+import re
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -198,6 +199,20 @@ def _inside(before: DataField, after: DataField) -> Iterator[tuple[DataField, Da
             return
 
 
+def name_mapping(form: Any) -> list[dict[str, Any]]:
+    """Field ids of an Iceberg type by name, for files without ids, which pypaimon writes."""
+    kind = str(form["type"]) if isinstance(form, dict) else ""
+    if kind == "struct":
+        members = [(field["id"], field["name"], field["type"]) for field in form["fields"]]
+    else:
+        names = {"list": ("element",), "map": ("key", "value")}.get(kind, ())
+        members = [(form[f"{name}-id"], name, form[name]) for name in names]
+    return [
+        {"field-id": number, "names": [name], "fields": name_mapping(type_)}
+        for number, name, type_ in members
+    ]
+
+
 def partition_spec(schema: TableSchema) -> dict[str, Any]:
     """The identity partition spec of the partition keys."""
     fields = [
@@ -216,13 +231,22 @@ def avro_partition(schema: TableSchema) -> list[dict[str, Any]]:
     """Avro fields of the partition tuple in a manifest entry."""
     return [
         {
-            "name": field.name,
+            "name": avro_name(field.name),
             "type": ["null", _avro(field)],
             "default": None,
             "field-id": PARTITION_FIELD_ID_START + at,
         }
         for at, field in enumerate(schema.partition_fields)
     ]
+
+
+def avro_name(name: str) -> str:
+    """A name that Avro allows, as Iceberg's Java code makes it; readers go by field ids."""
+    return re.sub(
+        "^[^A-Za-z_]|[^A-Za-z0-9_]",
+        lambda found: "_" + (found[0] if "0" <= found[0] <= "9" else f"x{ord(found[0]):X}"),
+        name,
+    )
 
 
 def _avro(field: DataField) -> Any:

@@ -65,13 +65,14 @@ def rows(
     return sorted(result, key=repr)
 
 
-def data_files(snapshot: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The live data files of a snapshot by path."""
+def data_files(snapshot: dict[str, Any], content: int = 0) -> dict[str, dict[str, Any]]:
+    """The live data files of a snapshot by path; with content 1 vectors, by their data file."""
     found = {}
     for manifest in _records(snapshot["manifest-list"]):
         for entry in _records(manifest["manifest_path"]):
-            if entry["status"] != 2 and entry["data_file"]["content"] == 0:
-                found[entry["data_file"]["file_path"]] = entry["data_file"]
+            file = entry["data_file"]
+            if entry["status"] != 2 and file["content"] == content:
+                found[file.get("referenced_data_file") or file["file_path"]] = file
     return found
 
 

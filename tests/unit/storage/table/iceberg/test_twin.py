@@ -87,6 +87,30 @@ def test_rows_keep_their_ids_and_no_two_have_the_same(tmp_path):
     assert known
 
 
+def test_summaries_say_what_was_done_and_what_is_there(tmp_path):
+    table = make(tmp_path, {**VECTORS, "bucket": "-1"}, keys=())
+    for number in (1, 2):
+        write(table, number, [("+I", key, "v") for key in range(3)])
+    table.delete_where("k = 1", "test")
+    table.delete_where("k = 2", "test")
+    table.truncate()
+    snapshots = document(newest(table.layout.root))["snapshots"]
+    operations = [one["summary"]["operation"] for one in snapshots]
+    assert operations == ["append", "append", "delete", "delete", "delete"]
+    for snapshot in snapshots:
+        files, vectors = data_files(snapshot).values(), data_files(snapshot, 1).values()
+        counts = {
+            "data-files": len(files),
+            "records": sum(file["record_count"] for file in files),
+            "delete-files": len(vectors),
+            "position-deletes": sum(file["record_count"] for file in vectors),
+        }
+        found = {name: int(snapshot["summary"][f"total-{name}"]) for name in counts}
+        assert found == counts
+    assert snapshots[3]["summary"]["added-position-deletes"] == "4"
+    assert snapshots[3]["summary"]["removed-position-deletes"] == "2"
+
+
 _VALUES = {
     "n": ("INT", [5, -7, None], lambda data: struct.unpack("<i", data)[0]),
     "big": ("BIGINT", [2**40, -(2**41), 3], lambda data: struct.unpack("<q", data)[0]),
