@@ -382,8 +382,7 @@ class Draft:
 
     def _texts(self, name: str, observed: DataType) -> bool:
         """Whether both types have texts, so that a STRING column can hold the values of both."""
-        step = self._step_of.get(name)
-        return step is None and has_text(self._types[name]) and has_text(observed)
+        return has_text(self._types[name]) and has_text(observed)
 
     def _to_text(self, field: ObservedField, name: str, verdict: Verdict) -> None:
         earlier = self._types[name]

@@ -2,8 +2,8 @@
 """Changes of a column's type: by mode, by `on.incompatible`, and by where types are declared.
 
 Expected values follow docs/guides/schema-changes.md and docs/reference/types.md. Each case is a
-table of one stream: two rows of the old type, rows of the new type, and a row of the old type
-again, as another shard sends it.
+table of one stream: rows of the old type, a delete, an update and rows of the new type, and a row
+of the old type again, as another shard sends it.
 """
 
 import base64
@@ -322,7 +322,7 @@ BARE_CHANGES = [
 
 MODES = ("evolve", "try_evolve", "lenient", "ignore", "exception")
 RULES = ("quarantine_rows", "quarantine_table", "new_column", "string", "fail")
-NULL_ID, OLD_ID = 8, 9
+NULL_ID, OLD_ID, GONE_ID = 8, 9, 10
 
 
 def field(name):
@@ -334,12 +334,18 @@ def rows_of(change):
     """(operation, id, name of the type, value) in the order of the source."""
     yield "c", 1, change.old, change.value
     yield "c", 2, change.old, change.value
+    yield "c", GONE_ID, change.old, change.value
+    yield "d", GONE_ID, change.new, change.rows[0][0]
     yield "u", 2, change.new, change.rows[0][0]
     for number, (value, *_) in enumerate(change.rows):
         yield "c", 3 + number, change.new, value
     if not change.new.startswith("not null"):
         yield "c", NULL_ID, change.new, None
     yield "c", OLD_ID, change.old, change.value
+
+
+def images(op, row):
+    return (row, None) if op == "d" else (None, row)
 
 
 class Block:
@@ -349,7 +355,7 @@ class Block:
 
     def record(self, table, op, number, name, value):
         block = connect_block(connect_field("id", "int64"), field(name), table=table)
-        payload = event(op, None, {"id": number, "v": value}, table=table)
+        payload = event(op, *images(op, {"id": number, "v": value}), table=table)
         return b'{"id":%d}' % number, dumps({"schema": block, "payload": payload})
 
 
@@ -361,7 +367,7 @@ class Bare:
     def record(self, table, op, number, name, value):
         raw = isinstance(value, RAW)
         row = {"id": number, "v": "@@" if raw else value}
-        message = dumps(event(op, None, row, table=table))
+        message = dumps(event(op, *images(op, row), table=table))
         return b'{"id":%d}' % number, message.replace(b'"@@"', value.encode()) if raw else message
 
 
@@ -383,7 +389,7 @@ class Avro:
 
     def record(self, table, op, number, name, value):
         row = {"id": number, **avro_row([field(name)], {"v": value})}
-        payload = event(op, None, row, table=table) | {"transaction": None}
+        payload = event(op, *images(op, row), table=table) | {"transaction": None}
         return self.key({"id": number}), self.writers[name](payload)
 
 
@@ -534,7 +540,7 @@ def changes_of(name, rule):
 )
 def test_what_becomes_of_columns_and_rows(tmp_path, ways, name, mode, rule):
     shop = Shop(tmp_path, ways[name], mode, rule, changes_of(name, rule))
-    run(shop, ways[name], mode, rule, [0, 2])
+    run(shop, ways[name], mode, rule, [0, 3])
 
 
 GUESSED = [("DOUBLE", "DECIMAL(24, 4)"), ("BIGINT", "DOUBLE")]
@@ -548,9 +554,9 @@ GUESSED = [("DOUBLE", "DECIMAL(24, 4)"), ("BIGINT", "DOUBLE")]
         ("block", "ignore", None, [0]),
         ("block", "lenient", "new_column", [0]),
         ("avro", "lenient", "string", [0]),
-        ("block", "lenient", "string", [0, 1, 2, 3, 4, 5]),
+        ("block", "lenient", "string", [0, 1, 2, 3, 4, 5, 6]),
         ("bare", "lenient", "string", [0]),
-        ("bare", "lenient", "new_column", [0, 1, 2, 3, 4, 5]),
+        ("bare", "lenient", "new_column", [0, 1, 2, 3, 4, 5, 6]),
     ],
 )
 def test_other_batches_give_the_same(tmp_path, ways, name, mode, rule, batches):
