@@ -360,7 +360,8 @@ class Draft:
         elif (
             self._wants_text(observed)
             and decision is PolicyDecision.MAKE
-            and self._texts(name, observed)
+            and has_text(current)
+            and has_text(observed)
         ):
             self._to_text(field, name, verdict)
         elif handling in (Incompatible.NEW_COLUMN, Incompatible.STRING) and self._may_add():
@@ -379,10 +380,6 @@ class Draft:
         if self._policy.incompatible is Incompatible.STRING:
             return True
         return self._policy.takes_text and is_text(observed)
-
-    def _texts(self, name: str, observed: DataType) -> bool:
-        """Whether both types have texts, so that a STRING column can hold the values of both."""
-        return has_text(self._types[name]) and has_text(observed)
 
     def _to_text(self, field: ObservedField, name: str, verdict: Verdict) -> None:
         earlier = self._types[name]

@@ -318,6 +318,51 @@ BARE_CHANGES = [
     same("STRING", {"a": 1}, '{"a":1}', "STRING", ("x", "x", "x")),
 ]
 """Without declared types; names are those of the columns."""
+
+CANAL = {
+    "varchar(3)": "VARCHAR(3)",
+    "varchar(5)": "VARCHAR(5)",
+    "char(2)": "VARCHAR(2)",
+    "text": "STRING",
+    "varbinary(2)": "VARBINARY(2)",
+    "varbinary(4)": "VARBINARY(4)",
+    "tinyint": "TINYINT",
+    "int": "INT",
+    "int unsigned": "BIGINT",
+    "bigint": "BIGINT",
+    "bigint unsigned": "DECIMAL(20, 0)",
+    "decimal(6,2)": "DECIMAL(6, 2)",
+    "decimal(9,4)": "DECIMAL(9, 4)",
+    "datetime(3)": "TIMESTAMP(3)",
+    "datetime(6)": "TIMESTAMP(6)",
+    "date": "DATE",
+    "enum('a','b')": "STRING",
+    "json": "STRING",
+}
+CANAL_CHANGES = [
+    wider("VARCHAR(5)", "varchar(3)", "abc", "abc", "varchar(5)", ("abcde", "abcde", BAD),
+          ("d", "d", "d")),
+    wider("VARCHAR(3)", "char(2)", "ab", "ab", "varchar(3)", ("abc", "abc", BAD)),
+    same("varchar(5)", "abcde", "abcde", "varchar(3)", ("abc", "abc", "abc")),
+    wider("VARBINARY(4)", "varbinary(2)", "\x01\xff", b"\1\xff", "varbinary(4)",
+          ("\x01\x02\x03", b"\1\2\3", BAD)),
+    wider("INT", "tinyint", "5", 5, "int", ("70000", 70_000, BAD), ("7", 7, 7)),
+    wider("BIGINT", "int", "5", 5, "int unsigned", ("4294967295", 2**32 - 1, BAD)),
+    wider("DECIMAL(20, 0)", "bigint", "-5", -5, "bigint unsigned",
+          ("18446744073709551615", D(2**64 - 1), BAD)),
+    wider("DECIMAL(9, 4)", "decimal(6,2)", "1.25", D("1.25"), "decimal(9,4)",
+          ("12345.6789", D("12345.6789"), BAD)),
+    wider("DECIMAL(12, 2)", "decimal(6,2)", "1.25", D("1.25"), "int", ("70000", D(70_000), BAD)),
+    wider("TIMESTAMP(6)", "datetime(3)", MS, moment(MS), "datetime(6)", (US, moment(US), BAD)),
+    same("datetime(6)", US, moment(US), "datetime(3)", (MS, moment(MS), moment(MS))),
+    other("int", "5", 5, "varchar(3)", ("abc", "abc", BAD), text="5", texts=("abc",)),
+    other("int", "5", 5, "date", ("2024-02-29", datetime.date(2024, 2, 29), BAD),
+          text="5", texts=("2024-02-29",)),
+    other("text", "a", "a", "int", ("5", 5, "5"), text="a", texts=("5",)),  # texts are sent
+    same("enum('a','b')", "a", "a", "text", ("long", "long", "long")),
+    same("json", "{}", "{}", "text", ("x", "x", "x")),
+]
+"""With MySQL's types, as Canal sends them."""
 # fmt: on
 
 MODES = ("evolve", "try_evolve", "lenient", "ignore", "exception")
@@ -369,6 +414,24 @@ class Bare:
         row = {"id": number, "v": "@@" if raw else value}
         message = dumps(event(op, *images(op, row), table=table))
         return b'{"id":%d}' % number, message.replace(b'"@@"', value.encode()) if raw else message
+
+
+class Canal:
+    """Canal's JSON with MySQL's types."""
+
+    config = "type: files, path: /nowhere, format: canal-json"
+
+    def record(self, table, op, number, name, value):
+        message = {
+            "database": "shop",
+            "table": table,
+            "type": {"c": "INSERT", "u": "UPDATE", "d": "DELETE"}[op],
+            "data": [{"id": str(number), "v": value}],
+            "mysqlType": {"id": "bigint", "v": name},
+            "pkNames": ["id"],
+            "isDdl": False,
+        }
+        return b"", dumps(message)
 
 
 class Avro:
@@ -435,7 +498,10 @@ class Shop:
 
 def expected(change, mode, rule, *, declared=True):
     """(types, rows, bad) as the documents say; None = the stream stops, "parked" = the table."""
-    old, new = (FIELDS.get(name, (name,))[0] for name in (change.old, change.new))
+    old, new = (
+        CANAL[name] if change in CANAL_CHANGES else FIELDS.get(name, (name,))[0]
+        for name in (change.old, change.new)
+    )
     makes = mode not in ("ignore", "exception")
     rows = [*change.rows[:1], *change.rows]
     numbers = [2, *range(3, 3 + len(change.rows))]
@@ -449,7 +515,7 @@ def expected(change, mode, rule, *, declared=True):
         return None
     if change.wider and makes:
         return kept({"v": change.wider}, change, numbers, rows, nulls, [r[1] for r in rows])
-    if rule is None and mode in ("evolve", "try_evolve") and makes and new == "STRING":
+    if rule is None and mode in ("evolve", "try_evolve") and new in ("STRING", "VARCHAR(3)"):
         rule = "string" if change.text is not None else rule
     if rule == "fail" or (rule is None and mode == "evolve"):
         return None
@@ -516,26 +582,23 @@ def run(shop, way, mode, rule, batches):
 @pytest.fixture(scope="module")
 def ways():
     with stub_registry() as stub:
-        yield {"block": Block(), "avro": Avro(stub), "bare": Bare()}
+        yield {"block": Block(), "avro": Avro(stub), "bare": Bare(), "canal": Canal()}
 
 
 def changes_of(name, rule):
-    changes = BARE_CHANGES if name == "bare" else CHANGES
+    changes = {"bare": BARE_CHANGES, "canal": CANAL_CHANGES}.get(name, CHANGES)
     return [change for change in changes if rule is None or not change.same]
 
 
 @pytest.mark.parametrize(
     ("name", "mode", "rule"),
     [
-        *itertools.product(("block", "bare"), MODES, (None,)),
+        *itertools.product(("block", "bare", "canal"), MODES, (None,)),
         *itertools.product(("block", "bare"), ("lenient",), RULES),
         *itertools.product(("block", "bare"), ("evolve", "exception"), ("string",)),
         *itertools.product(("block",), ("ignore",), ("new_column", "quarantine_table", "fail")),
-        *[
-            ("avro", "try_evolve", None),
-            ("avro", "lenient", "new_column"),
-            ("avro", "lenient", "string"),
-        ],
+        *itertools.product(("avro", "canal"), ("lenient",), ("new_column", "string")),
+        ("avro", "try_evolve", None),
     ],
 )
 def test_what_becomes_of_columns_and_rows(tmp_path, ways, name, mode, rule):
@@ -556,6 +619,7 @@ GUESSED = [("DOUBLE", "DECIMAL(24, 4)"), ("BIGINT", "DOUBLE")]
         ("avro", "lenient", "string", [0]),
         ("block", "lenient", "string", [0, 1, 2, 3, 4, 5, 6]),
         ("bare", "lenient", "string", [0]),
+        ("canal", "lenient", "new_column", [0]),
         ("bare", "lenient", "new_column", [0, 1, 2, 3, 4, 5, 6]),
     ],
 )
