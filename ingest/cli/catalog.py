@@ -45,7 +45,7 @@ _ACCESS, _LIMITS, _LOG = "Access", "Limits", "Log"
     ),
     flag(
         "--without-tokens",
-        "let everybody who reaches the address read and write everything",
+        "let anyone who can reach the address read and write everything",
         section=_ACCESS,
     ),
     option("--tls-cert", PATH, "PEM file of the certificate and its chain", section=_ACCESS),
@@ -99,7 +99,7 @@ def serve(arguments: Arguments) -> int:
     """Serve a catalog over HTTP until SIGTERM or SIGINT.
 
     Clients of Paimon's REST catalog take the address with `/paimon`, those of Iceberg's with
-    `/iceberg`. `/healthz` needs no token, `/metrics` any. Requests under way are finished first.
+    `/iceberg`. `/healthz` needs no token, `/metrics` any. Running requests are finished first.
     """
     settings = settings_at(arguments)
     if (arguments.tls_cert is None) != (arguments.tls_key is None):

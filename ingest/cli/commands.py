@@ -249,13 +249,12 @@ def command(
         name: name of the command.
         parameters: options and arguments, in the order of help.
         text: help text instead of the docstring; its first line is shown in the help of the group.
-        examples: command lines, printed after the options; default: those of the group, if it has
-            any only those that call the command.
+        examples: command lines, printed after the options; default: those of the group with it.
         into: group of the command, unless the group declares it as `Lazy`.
     """
     if into is not None and not examples:
         lines = [line for line in into.examples.splitlines() if f" {into.name} {name} " in line]
-        examples = "\n".join(["Examples:", *lines]) if lines else into.examples
+        examples = "\n".join(["Examples:", *lines]) if lines else ""
 
     def decorate(run: Run) -> Command:
         help_text = (text or inspect.getdoc(run) or "").strip()

@@ -48,6 +48,8 @@ _TAG_EXAMPLES = """\
 Examples:
   lakeward table tag create /data/warehouse shop.orders 2024-01-31
   lakeward table tag create /data/warehouse shop.orders audit --snapshot 17 --retain 90d
+  lakeward table tag replace /data/warehouse shop.orders audit --snapshot 18
+  lakeward table tag rename /data/warehouse shop.orders audit audit-2024
   lakeward table tag delete /data/warehouse shop.orders audit --dry-run
 """
 
@@ -55,6 +57,7 @@ _CONSUMER_EXAMPLES = """\
 Examples:
   lakeward table consumer ls /data/warehouse shop.orders
   lakeward table consumer set /data/warehouse shop.orders reports 17
+  lakeward table consumer delete /data/warehouse shop.orders reports --dry-run
 """
 
 _BRANCH_EXAMPLES = """\
@@ -282,7 +285,7 @@ def name_branch(arguments: Arguments) -> int:
 def forward_main(arguments: Arguments) -> int:
     """Fast-forward main to a branch.
 
-    Snapshots of main since the branch was created are lost. Stop all writers of the table first,
+    Snapshots of main since the branch was created are deleted. Stop all writers of the table first,
     and restart a Lakeward pipeline with `lakeward run --recover-offsets`.
     """
     table = catalog_of(arguments).table(arguments.table)

@@ -13,7 +13,7 @@ import click
 from ingest.cli.commands import Group, Lazy
 from ingest.errors import ExitCode
 
-_ABOUT = "Carries database changes from Kafka into Apache Paimon tables, on Spark."
+_ABOUT = "Ingests database changes from Kafka into Apache Paimon tables, on Spark."
 
 _EXAMPLES = """\
 Examples:

@@ -59,7 +59,7 @@ def run(arguments: Arguments) -> int:
     """Run a pipeline until SIGTERM or SIGINT.
 
     The batch in progress is finished first. A second signal stops at once, which is safe: the batch
-    is done again at the next start.
+    is repeated at the next start.
     """
     cfg = resolved(arguments)
     settings = cfg.settings

@@ -52,7 +52,7 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 from storage.io.resolve import is_local, resolve_file_io
-from storage.options.options import TableOptions
+from storage.options.options import TableOptions, find_option
 
 
 def check_tables(settings: Settings) -> None:
@@ -215,17 +215,14 @@ def _suggest_value(raw: object, value: str) -> str:
     return nearest(str(raw), words)
 
 
-def not_yet(key: str) -> UnsupportedFeatureError:
-    """Return the error for a planned setting."""
-    return UnsupportedFeatureError("this setting is not supported yet", hint="remove it", key=key)
-
-
 def suggestion(key: str, known_keys: Iterable[str]) -> str:
     """Suggest the nearest key, by its full name first, then without its first section."""
     names = list(known_keys)
     tails = {name.partition(".")[2]: name for name in names if "." in name}
     tail = nearest_of(key.partition(".")[2] or key, tails, cutoff=0.75)
     nearest_key = nearest_of(key, names) or (tails[tail] if tail else None)
+    if find_option(key) is not None:
+        return f"`{key}` is a table option: set it in `table.properties`"
     if nearest_key is None:
         return "see docs/reference/configuration.md"
     return f"did you mean `{nearest_key}`?"
@@ -412,7 +409,8 @@ def _variable_of(key: str) -> str:
 def _unknown(key: str) -> InvalidRequestError:
     feature = next((name for name in NOT_YET if key == name or key.startswith(name + ".")), None)
     if feature is not None:
-        return not_yet(feature)
+        text = "this setting is not supported yet"
+        return UnsupportedFeatureError(text, hint=NOT_YET[feature], key=feature)
     return InvalidOptionError(
         "unknown setting", key=key, hint=suggestion(key, [*_BY_KEY, "tables", "route"])
     )

@@ -63,7 +63,7 @@ def _parse_text(value: object) -> str:
 
 def _parse_pattern(value: object) -> str:
     pattern = _parse_text(value)
-    if "\\" in pattern:
+    if "\\" in pattern or pattern.startswith("."):
         raise ValueError("`database.table` with the wildcards `*` and `?`, no regular expression")
     if not re.search(r"[.*?\[]", pattern):
         raise ValueError(f"`database.table`, such as `*.{pattern}`: without a dot it matches none")

@@ -55,8 +55,11 @@ HISTORY_NAME = "_schema_history"
 QUARANTINE_NAME = "_quarantine"
 """Name of the quarantine table in the default database."""
 
-NOT_YET: tuple[str, ...] = ("transform", "source.debezium.ignore")
-"""Planned keys, and everything below them; using one is an error that says so."""
+NOT_YET = {
+    "transform": "use `filter`, `computed`, `mask` and `columns.exclude` in a rule of `tables`",
+    "source.debezium.ignore": "remove it",
+}
+"""Planned keys, and everything below them; using one is an error with this hint."""
 
 SOURCE_TYPE = Setting(
     key="source.type",

@@ -103,7 +103,7 @@ def read_document(path: Path | str, places: KeyPositions | None = None) -> dict[
             detail=_yaml_problem(error),
             hint="remove one of them, or merge them"
             if duplicate
-            else "check quotes, brackets and indentation before that position",
+            else "check quotes, brackets and indentation before it; quote `${…}` in `{}`",
             **where,
         ) from error
     if not isinstance(document, dict):

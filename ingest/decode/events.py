@@ -202,6 +202,7 @@ class SchemaDelta:
             is the change.
         partition: of the topic; -1 = unknown.
         lacks: columns of the table that the shape lacks.
+        declared: whether the event declares the types; if not they follow from values.
     """
 
     target: str
@@ -216,6 +217,7 @@ class SchemaDelta:
     epoch_ms: int | None = None
     partition: int = -1
     lacks: tuple[str, ...] = dataclasses.field(default=(), compare=False)
+    declared: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

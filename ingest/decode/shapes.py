@@ -595,6 +595,7 @@ class Shape:
             owner=self.target.owner,
             constants=self.target.constants,
             lacks=tuple(self._lacks),
+            declared=self.has_declared_types,
         )
 
 

@@ -40,7 +40,7 @@ from storage.format.metadata.schema_changes import (
 )
 from storage.format.types.field_tree import as_path, path_text
 from storage.format.types.type_text import type_name
-from storage.format.types.types import AtomicType, DataType, TypeRoot
+from storage.format.types.types import ArrayType, AtomicType, DataType, TypeRoot
 
 _LONGEST_WHY = 2_000
 
@@ -309,6 +309,9 @@ class Draft:
         verdict = verdict_of(kind, name, type_name(self._types[name]), type_name(union), origin)
         step = self._step_of.get(name)
         decision = self._policy.decide(kind)
+        change = UpdateType(name, union)
+        if isinstance(union, ArrayType):
+            change = UpdateType((name, "element"), union.element)
         if step is not None and isinstance(step.change, AddColumn):
             step.widen(AddColumn(name, nullable(union)), union)
             self._types[name] = union
@@ -317,11 +320,11 @@ class Draft:
         elif decision is PolicyDecision.KEEP:
             self._kept_type(field, name, verdict)
         elif step is not None and isinstance(step.change, UpdateType):
-            step.widen(UpdateType(name, union), union)
+            step.widen(change, union)
             self._types[name] = union
         else:
             self._types[name] = union
-            self._step(Step(UpdateType(name, union), verdict, unchanged), name)
+            self._step(Step(change, verdict, unchanged), name)
 
     def _kept_type(self, field: ObservedField, name: str, verdict: Verdict) -> None:
         """The column could be widened but may not be."""
@@ -357,7 +360,8 @@ class Draft:
         elif (
             self._wants_text(observed)
             and decision is PolicyDecision.MAKE
-            and self._texts(name, observed)
+            and has_text(current)
+            and has_text(observed)
         ):
             self._to_text(field, name, verdict)
         elif handling in (Incompatible.NEW_COLUMN, Incompatible.STRING) and self._may_add():
@@ -376,11 +380,6 @@ class Draft:
         if self._policy.incompatible is Incompatible.STRING:
             return True
         return self._policy.takes_text and is_text(observed)
-
-    def _texts(self, name: str, observed: DataType) -> bool:
-        """Whether both types have texts, so that a STRING column can hold the values of both."""
-        step = self._step_of.get(name)
-        return step is None and has_text(self._types[name]) and has_text(observed)
 
     def _to_text(self, field: ObservedField, name: str, verdict: Verdict) -> None:
         earlier = self._types[name]

@@ -288,6 +288,8 @@ def reconcile(
         return Decision(())
     if ddl:  # with several shapes, the later ones are reported again when the table exists
         ordered = ordered[:1]
+    elif ordered[0].declared:  # the same, for the policy
+        ordered = [dataclasses.replace(delta, fields=ordered[0].fields) for delta in ordered]
     creation = _creation_decision(
         ordered, policy, table_properties, primary_key, rules, appends, ordering, now_ms
     )
@@ -465,9 +467,10 @@ def _create(
         keys = " and ".join(sorted(", ".join(key_columns) for key_columns in {key, *other_keys}))
         return _refusal(f"records disagree on the key: {keys}")
     columns: dict[str, DataType] = {}
-    for delta in own_deltas:
-        for field in delta.fields:
-            reasons += _unite(columns, field.name, nullable(field.type))
+    for field in (field for delta in own_deltas for field in delta.fields):
+        current = columns.setdefault(field.name, nullable(field.type))
+        # the policy decides on types that do not unite, when the table exists
+        columns[field.name] = guessed_union(current, nullable(field.type)) or current
     columns |= dict.fromkeys((name for name, _ in first_delta.constants), STRING)
     columns |= dict(transform_columns)
     try:
@@ -514,16 +517,6 @@ def _owner(delta: SchemaDelta) -> str:
 def _foreign(deltas: Sequence[SchemaDelta], owner: str) -> list[str]:
     names = sorted({_owner(delta) for delta in deltas} - {owner})
     return [f"source table {name} may not write the table of {owner}" for name in names]
-
-
-def _unite(columns: dict[str, DataType], name: str, observed: DataType) -> list[str]:
-    """Merge a column into a new table's; types may be guesses from numbers without schema."""
-    current = columns.setdefault(name, observed)
-    union = guessed_union(current, observed)
-    if union is None:
-        return [f"column {name}: {type_name(current)} cannot become {type_name(observed)}"]
-    columns[name] = union
-    return []
 
 
 def _change(

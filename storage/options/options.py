@@ -17,6 +17,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from storage.errors import InternalError, InvalidOptionError, UnsupportedFeatureError
@@ -322,7 +323,8 @@ def _validate_deletion_vectors(options: TableOptions) -> None:
 @functools.lru_cache(maxsize=1024)
 def _warn_unknown(key: str) -> None:
     if not key.startswith(_PREFIXES):
-        _log.warning("unknown table option is kept and has no effect option=`%s`", key)
+        near = "".join(f"; did you mean `{name}`?" for name in get_close_matches(key, _BY_KEY, 1))
+        _log.warning("unknown table option is kept and has no effect option=`%s`%s", key, near)
 
 
 _INTRODUCTION = """\

@@ -439,13 +439,14 @@ def codec_for(
     if semantic.natural is not None and not _same_family(semantic.type, column):
         return codec_for(semantic.natural, column, facts, fixed=fixed)
     if semantic.kind is Kind.ARRAY:
-        return _array_codec(semantic, column, facts)
+        return _array_codec(semantic, column, facts, fixed=fixed)
     if not isinstance(column, AtomicType):
         return Fit.NEVER
+    union = union_type(nullable(column), semantic.type)
     converted = _cross_family(semantic, column, facts)
     if converted is not None:
-        return converted
-    union = union_type(nullable(column), semantic.type)
+        grows = converted.kind is Kind.DECIMAL_PLAIN and union not in (None, nullable(column))
+        return Fit.WIDEN if grows and not fixed else converted
     if union is None and not _checked_by_value(semantic, column):
         return Fit.NEVER
     if semantic.type == DOUBLE and column.root is TypeRoot.FLOAT and fixed:
@@ -486,10 +487,12 @@ def _checked_by_value(semantic: Semantic, column: AtomicType) -> bool:
     return isinstance(semantic.type, AtomicType) and semantic.type.root is column.root
 
 
-def _array_codec(semantic: Semantic, column: DataType, facts: ProducerFacts) -> Codec | Fit:
+def _array_codec(
+    semantic: Semantic, column: DataType, facts: ProducerFacts, *, fixed: bool
+) -> Codec | Fit:
     if not isinstance(column, ArrayType) or semantic.element is None:
         return Fit.NEVER
-    element = codec_for(semantic.element, column.element, facts, fixed=True)
+    element = codec_for(semantic.element, column.element, facts, fixed=fixed)
     if isinstance(element, Fit):
         return element
     return Codec(Kind.ARRAY, column, element=element)

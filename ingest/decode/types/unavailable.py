@@ -117,7 +117,7 @@ class Placeholder:
         if codec.kind in _TEXT_KINDS:
             texts = pa.array([*self._texts], pa.string())
             return pc.fill_null(pc.is_in(column, value_set=texts.cast(column.type)), False)
-        if codec.kind is Kind.ARRAY:
+        if codec.kind in (Kind.ARRAY, Kind.AS_TEXT):  # suspected for the number of elements
             return pa.array(np.zeros(len(column), bool))
         return suspects
 

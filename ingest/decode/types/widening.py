@@ -42,9 +42,8 @@ def union_type(current: DataType, observed: DataType) -> DataType | None:
         case AtomicType(), AtomicType():
             return _union_atomic(current, observed)
         case ArrayType(), ArrayType():
-            # element types are not changed in place: only what fits already
             element = union_type(current.element, observed.element)
-            return current if element == current.element else None
+            return None if element is None else dataclasses.replace(current, element=element)
         case _:
             return None
 

@@ -149,9 +149,11 @@ def test_lists_in_a_column_that_became_text(size):
     codec = Codec(Kind.AS_TEXT, STRING, element=Codec(Kind.ARRAY, parse_type(INTS), element=INT))
     values = [[1, 2], CODES[:size], [], None]
     column = convert(codec, values)
-    suspects = Placeholder(PLACEHOLDER).suspects(codec, column)
+    placeholder = Placeholder(PLACEHOLDER)
+    suspects = placeholder.suspects(codec, column)
     assert suspects.to_pylist()[1]
     assert suspects.to_pylist()[0] is False
+    assert not any(placeholder.exact(codec, column, suspects).to_pylist())
 
 
 def test_marks_come_only_with_rows_that_need_them():

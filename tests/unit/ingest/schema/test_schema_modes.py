@@ -251,6 +251,13 @@ def test_several_types_in_one_batch_are_settled_alike_in_any_order():
     )
 
 
+@pytest.mark.parametrize("types", [("BIGINT", "STRING"), ("STRING", "BIGINT")])
+def test_a_column_that_widens_and_becomes_text_in_one_batch_is_text(types):
+    deltas = [asked(qty=type_) for type_ in types]
+    decision = reconcile(existing(), deltas, policy=policy("evolve"), now_ms=0)
+    assert (decision.stop, columns_after(existing(), decision)["qty"]) == (None, "STRING")
+
+
 def test_replayed_deltas_change_nothing():
     table = existing()
     wanted = [asked(qty="DATE", note="INT", name="BOOLEAN")]

@@ -156,7 +156,12 @@ def test_incompatible_column_does_not_hold_up_the_others():
             {"type": "ARRAY", "element": "INT"},
             {"type": "ARRAY", "element": "BIGINT"},
         ),
-        ({"type": "ARRAY", "element": "INT"}, {"type": "ARRAY", "element": "BIGINT"}, None),
+        (
+            {"type": "ARRAY", "element": "INT"},
+            {"type": "ARRAY", "element": "BIGINT"},
+            {"type": "ARRAY", "element": "BIGINT"},
+        ),
+        ({"type": "ARRAY", "element": "INT"}, {"type": "ARRAY", "element": "DATE"}, None),
         ({"type": "ARRAY", "element": "INT"}, "STRING", None),
     ],
 )

@@ -58,7 +58,7 @@ def test_nanoseconds_and_the_largest_timestamps():
     ("field", "column", "value", "stored"),
     [
         (connect_field("v", "int32"), "BIGINT", 5, 5),
-        (connect_field("v", "int32"), "DECIMAL(10,2)", 5, Decimal("5.00")),
+        (connect_field("v", "int32"), "DECIMAL(12,2)", 5, Decimal("5.00")),
         (connect_field("v", "int32"), "DOUBLE", 5, 5.0),
         # what the database makes of it when it widens the column
         (connect_field("v", "float"), "DOUBLE", 0.1, 0.10000000149011612),
