@@ -83,16 +83,6 @@ def run(arguments: Arguments) -> int:
 
 def _run_configured(arguments: Arguments, config: "Resolved") -> int:
     settings = config.settings
-    facts = {key.replace(" ", "_"): value for key, value in _versions().items()}
-    _LOG.info(
-        "starting",
-        extra={
-            "event": "starting",
-            "pipeline": settings.pipeline.name,
-            "pid": os.getpid(),
-            **facts,
-        },
-    )
     if arguments.dry_run and not arguments.recover_offsets:
         raise InvalidRequestError("--dry-run requires --recover-offsets")
     if arguments.recover_offsets:
@@ -109,7 +99,17 @@ def _run_configured(arguments: Arguments, config: "Resolved") -> int:
 
     from ingest.daemon.spark_start import SparkStart
 
-    starting = SparkStart(settings)  # its JVM starts while the daemon is imported
+    starting = SparkStart(settings)  # its JVM starts while the rest is imported
+    facts = {key.replace(" ", "_"): value for key, value in _versions().items()}
+    _LOG.info(
+        "starting",
+        extra={
+            "event": "starting",
+            "pipeline": settings.pipeline.name,
+            "pid": os.getpid(),
+            **facts,
+        },
+    )
     from ingest.daemon import daemon
 
     return daemon.run(

@@ -106,7 +106,7 @@ packages for others (0.2 CPU s); not if the program does not exist. It has no ot
 _STACK = "-Xss16m"
 """stop() during a running action overflows the default stack (SPARK.md §9)."""
 
-_SMALL_HEAP = "-XX:InitialHeapSize=96m -XX:MaxNewSize=64m"
+_SMALL_HEAP = "-XX:InitialHeapSize=192m -XX:MaxNewSize=64m"
 """Rows bypass the heap (docs/adr/ingest/0039), and other objects are short-lived. A heap with
 an initial size by the machine's memory would be touched completely nevertheless."""
 

@@ -27,6 +27,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from ingest.config.settings import Settings
 from ingest.daemon.session import JAVA_DEFAULTS, JAVA_OPTIONS, build_session, default_master
+from ingest.daemon.worker_daemon import start_prepared
 from ingest.errors import SparkGoneError
 from ingest.kubernetes.pods import default_parallelism
 from ingest.logs import CHILD_VARIABLE, child_settings
@@ -36,6 +37,7 @@ from storage.clock import SystemClock
 if TYPE_CHECKING:  # it imports all of a batch, which waits until Spark is starting
     from ingest.pipeline.sink import MicroBatchSink
 
+_PYTHON = "spark.pyspark.python"
 _RUN_PREFIX = "lakeward-run-"
 _LOCK = ".lock"
 _LEFTOVER = ("lakeward-keys-*", "lakeward-left-*")
@@ -257,9 +259,12 @@ class SparkStart:
 def _open_session(settings: Settings) -> SparkSession:
     """Start a session of the pipeline's own with the source registered."""
     master, conf = settings.spark.master or default_master(), settings.spark.conf
+    conf = _with_logs(conf, settings)
     if master.startswith("local"):  # on a cluster workers choose their own
         conf = _with_scratch(conf)
-    conf = _with_logs(conf, settings)
+    if master.startswith("local[") and _PYTHON not in conf:
+        directory = Path(conf["spark.local.dir"].partition(",")[0])
+        conf = {**conf, _PYTHON: start_prepared(directory, conf)}
     name = f"lakeward-{settings.pipeline.name}"
     spark = build_session(name, master=master, conf=conf, parallelism=parallelism(settings))
     spark.dataSource.register(LakewardCdcSource)

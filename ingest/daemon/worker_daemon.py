@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that Spark's Python workers are forked from, made quick for this pipeline.
+"""The processes that Spark's Python processes are forked from, made quick for this pipeline.
 
-Spark starts it as `python -m ingest.daemon.worker_daemon WORKER_MODULE` (setting
+Spark starts one for its workers as `python -m ingest.daemon.worker_daemon WORKER_MODULE` (setting
 `spark.python.daemon.module`) instead of `pyspark.daemon`, to which it hands over. Before that it
 
 * takes Spark's zip archives off the path when pyspark is installed beside them: modules in a zip
@@ -16,6 +16,10 @@ Spark starts it as `python -m ingest.daemon.worker_daemon WORKER_MODULE` (settin
 * keeps memory that a batch has freed for the next one (`keep_memory`).
 
 Nothing may be written to standard output here: the JVM reads the port from it.
+
+On one machine Spark starts this process, and three others for the data source, one after the other:
+a lock is held until each answers. So `start_prepared` starts another one beside the JVM, with all
+imports, and Spark is given a program instead of Python that asks it to fork (`_PROGRAM`).
 """
 
 import contextlib
@@ -23,9 +27,17 @@ import ctypes
 import gc
 import importlib
 import importlib.machinery
+import marshal
 import os
 import runpy
+import select
+import shlex
+import signal
+import socket
+import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 from ingest import logs
 from ingest.compiled import loading
@@ -67,8 +79,93 @@ def keep_memory() -> None:
         mallopt(_ARENA_MAX, _ARENAS)
 
 
-def main() -> None:
-    """Prepare, then be `pyspark.daemon`."""
+_PROGRAM = """#!/bin/sh
+'''exec' {quoted} -IS "$0" "$@"
+' '''
+import marshal, os, socket, sys
+try:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(sys.argv[0] + ".sock")
+        data = marshal.dumps([sys.argv[1:], dict(os.environ)])
+        server.sendall(data[socket.send_fds(server, [data], [0, 1, 2]):])
+        server.shutdown(socket.SHUT_WR)
+        server.recv(1)  # until the process has ended
+except OSError:
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+"""
+"""Has the prepared process fork one with its arguments, environment, and standard streams."""
+
+_ENVIRONMENT = "spark.executorEnv."
+_LONGEST_ADDRESS = 107
+_PREPARED: list["subprocess.Popen[bytes]"] = []
+"""Kept, so that their standard input ends with this process."""
+
+
+def start_prepared(directory: Path, conf: Mapping[str, str]) -> str:
+    """Start a prepared process, which ends with this one.
+
+    Args:
+        directory: of this process, which others cannot write to.
+        conf: Spark's properties.
+
+    Returns:
+        Path of the program to be used for Python; Python itself where that cannot be executed.
+    """
+    program, address = directory / "python", str(directory / "python.sock")
+    quoted = shlex.quote(sys.executable)
+    program.write_text(_PROGRAM.format(python=sys.executable, quoted=quoted))
+    program.chmod(0o700)
+    # of a file system mounted without, or whose path is too long for a socket (unix(7))
+    if not os.access(program, os.X_OK) or len(os.fsencode(address)) > _LONGEST_ADDRESS:
+        return sys.executable
+    # as Spark's own workers
+    environment = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", **os.environ}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    for name, value in conf.items():
+        if name.startswith(_ENVIRONMENT):
+            environment[name.removeprefix(_ENVIRONMENT)] = value
+    command = [sys.executable, "-u", "-m", __name__, "--serve", address]
+    _PREPARED.append(subprocess.Popen(command, stdin=subprocess.PIPE, env=environment))
+    return str(program)
+
+
+def _serve(path: str) -> None:
+    """Fork a process for each request until standard input ends, as it does with the driver."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        _prepare()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        descriptors = [0, listener.fileno()]
+        while 0 not in select.select(descriptors, [], [])[0]:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                _become(connection)
+                return
+            connection.close()
+
+
+def _become(connection: socket.socket) -> None:
+    """Be the process that `_PROGRAM` was asked for; the connection breaks when it ends."""
+    data, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+    while part := connection.recv(1 << 20):
+        data += part
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    (_, module, *arguments), environment = marshal.loads(data)
+    os.environ.clear()
+    os.environ.update(environment)
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [entry for entry in paths if entry and entry not in sys.path]
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _prepare() -> None:
     keep_memory()
     _drop_archives()
     logs.configure_child_logging()
@@ -77,12 +174,21 @@ def main() -> None:
         "ingest.pipeline.map_side",
         "ingest.pipeline.reduce_side",
         "pandas",
+        "pyspark.worker",
     ):
         importlib.import_module(module)
     loading.prepare()
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 10, 10)
+
+
+def main() -> None:
+    """Prepare, then be `pyspark.daemon`, or fork what is requested."""
+    if sys.argv[1:2] == ["--serve"]:
+        _serve(sys.argv[2])
+        return
+    _prepare()
     runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)
 
 

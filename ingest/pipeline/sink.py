@@ -279,7 +279,7 @@ class MicroBatchSink:
         self._buckets = 0
         self._keys = KeyTracker()
         self._busy = threading.Lock()
-        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="commit")
+        self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="commit")
         self.failure: BaseException | None = None
         self.last_batch_id: int | None = None
 
@@ -441,13 +441,11 @@ class MicroBatchSink:
 
         64-bit sums, because Spark refuses to let a 32-bit one overflow.
         """
-        base = F.hash("owner").cast("bigint")
         heavy = sorted(self._weights, key=lambda name: (-self._weights[name], name))
-        pairs: list[Column] = []
-        for position, name in enumerate(heavy[:_PLANNED_TABLES]):
-            pairs += [F.lit(name), F.lit(position).cast("bigint")]
-        if pairs:
-            base = F.coalesce(F.create_map(*pairs)[F.col("owner")], base)
+        # one literal: each takes two calls of the JVM. No name of a table has a slash.
+        names = F.split(F.lit("/".join(heavy[:_PLANNED_TABLES])), "/")
+        position = F.array_position(names, F.col("owner"))
+        base = F.when(position > 0, position).otherwise(F.hash("owner").cast("bigint"))
         slot = base + F.hash("partition") + F.col("bucket")
         return F.pmod(slot, F.lit(self._slots)).cast("int")
 

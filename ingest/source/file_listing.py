@@ -14,6 +14,7 @@ whole.
 
 import dataclasses
 import gzip
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,9 +71,7 @@ def list_files(settings: FileSourceSettings) -> Listing:
         OSError: the directory cannot be read.
     """
     files: dict[str, list[ListedFile]] = {}
-    root = Path(settings.path)
-    for path in _walk(root):
-        name = path.relative_to(root).as_posix()
+    for name, path in _walk(settings.path, ""):
         topic = topic_of(name)
         if topic is None or not selects_topic(settings, topic):
             continue
@@ -87,13 +86,14 @@ def list_files(settings: FileSourceSettings) -> Listing:
     }
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for path in folder.iterdir():
-        if path.is_dir():
-            if not path.name.startswith((".", "_")):
-                yield from _walk(path)
-        else:
-            yield path
+def _walk(folder: str, above: str) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
+    """Files with their names below the source's directory."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.is_dir():
+                yield above + entry.name, entry
+            elif not entry.name.startswith((".", "_")):
+                yield from _walk(entry.path, f"{above}{entry.name}/")
 
 
 def open_plain(path: Path) -> IO[bytes] | gzip.GzipFile:

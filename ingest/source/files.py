@@ -396,7 +396,8 @@ class FileSource:
             path = self._root / file.name
             packed = file.packed
             end = unpacked_size(path) if packed else last_complete_end(path, start, file.size)
-            if len(self._ends) >= _REMEMBERED_ENDS:
+            # the last file of each topic is asked for again
+            if len(self._ends) >= _REMEMBERED_ENDS + len(self._listing):
                 self._ends.clear()
             self._ends[file.name] = (file.size, end)
         return end

@@ -31,6 +31,7 @@ from ingest.state.state_file import StateFile, snapshot_property
 from storage.errors import CorruptDataError, FencedError
 from storage.format.metadata.snapshot import Snapshot
 from storage.io.local import LocalFileIO
+from storage.table.commit.commit_history import CommitHistory
 from storage.table.table import FileStoreTable
 
 _LOG = logging.getLogger(__name__)
@@ -68,7 +69,14 @@ class TableProgress:
 
 def progress_of(table: FileStoreTable, stream: str) -> TableProgress | None:
     """The stream's newest commit in a table, or None when it never wrote there."""
-    snapshot = table.new_commit(stream).latest_of_user(stream)
+    return progress_up_to(table.latest_snapshot(), table, stream)
+
+
+def progress_up_to(
+    latest: Snapshot | None, table: FileStoreTable, stream: str
+) -> TableProgress | None:
+    """The same in the snapshots up to the newest."""
+    snapshot = CommitHistory(table, stream).newest(latest)
     if snapshot is None:
         return None
     properties = snapshot.properties or {}

@@ -27,7 +27,14 @@ from ingest.state.ownership import epoch_property, require_epoch
 from ingest.state.parking import Parking
 from ingest.state.rolled_back import require_history
 from ingest.state.schema_applier import SchemaApplier
-from ingest.state.stream_state import OffsetMap, Span, TableProgress, progress_of, require_own
+from ingest.state.stream_state import (
+    OffsetMap,
+    Span,
+    TableProgress,
+    progress_of,
+    progress_up_to,
+    require_own,
+)
 from ingest.state.table_cache import Warehouse, catalog_of
 from ingest.state.table_faults import TABLE_FAULTS, lost_file, reason_of
 from storage.clock import Clock
@@ -178,7 +185,9 @@ class TableRegistry:
         table = self.catalog.table(name)
         if passing := passing_options(self.settings, name, table.schema.options):
             table = table.with_options(passing)
-        return _Entry(table, table.snapshots.latest_id() or 0, progress_of(table, self._stream))
+        latest = table.latest_snapshot()
+        progress = progress_up_to(latest, table, self._stream)
+        return _Entry(table, 0 if latest is None else latest.id, progress)
 
     def _try_open(self, name: str) -> _Entry | None:
         """An entry, or None for a table that cannot be opened.

@@ -61,6 +61,7 @@ class CountingFileIO(ForwardingFileIO):
     open_input = _timed("open_input", "open")
     write_bytes = _timed("write_bytes", "put", size=lambda _, data: len(data))
     overwrite_bytes = _timed("overwrite_bytes", "put", size=lambda _, data: len(data))
+    overwrite_hint = _timed("overwrite_hint", "put", size=lambda _, data: len(data))
     put_if_absent = _timed(
         "put_if_absent",
         "put_if_absent",

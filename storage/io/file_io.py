@@ -85,7 +85,11 @@ class FileIO(abc.ABC):
 
     @abc.abstractmethod
     def overwrite_bytes(self, path: str, data: bytes) -> None:
-        """Create or replace atomically; for hints and other best-effort files."""
+        """Create or replace atomically; durable at return."""
+
+    def overwrite_hint(self, path: str, data: bytes) -> None:
+        """The same, maybe not durable: readers check a hint before they use it."""
+        self.overwrite_bytes(path, data)
 
     @abc.abstractmethod
     def put_if_absent(self, path: str, data: bytes) -> bool:

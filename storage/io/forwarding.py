@@ -26,6 +26,7 @@ class ForwardingFileIO(FileIO):
     open_output = _forwarded("open_output")
     write_bytes = _forwarded("write_bytes")
     overwrite_bytes = _forwarded("overwrite_bytes")
+    overwrite_hint = _forwarded("overwrite_hint")
     put_if_absent = _forwarded("put_if_absent")
     exists = _forwarded("exists")
     is_file = _forwarded("is_file")

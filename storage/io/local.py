@@ -96,6 +96,10 @@ class LocalFileIO(FileIO):
                 raise
             self._sync_directory(path)
 
+    def overwrite_hint(self, path: str, data: bytes) -> None:
+        """See `FileIO`."""
+        LocalFileIO(durable=False).overwrite_bytes(path, data)
+
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """See `FileIO`.
 

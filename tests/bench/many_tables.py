@@ -3,12 +3,12 @@
 
 The real daemon over the files source. Ten topics get events in every batch; of the other 190, every
 tenth gets one event. The next batch's files are written when a batch ends, so batches follow each
-other without a pause and are all alike; the first one creates the tables. Unless quick, a pipeline
-of 5,000 tables follows, of which 200 have events in every batch; its daemon is started again over
-the tables that exist. Overhead is the wall of
-Spark's whole trigger minus the seconds that tasks spent reading, decoding and sorting, spread over
-the cores: writing files, compaction and commits count as overhead. The same number of events for
-one table stands beside it.
+other without a pause and are all alike; the first one, whose wall includes the start, creates the
+tables. Unless quick, a pipeline of 5,000 tables follows, of which 200 have events in every batch;
+its daemon is started again over the tables that exist. Overhead is the wall from the end of one
+batch to that of the next, minus the seconds that tasks spent reading, decoding and sorting, spread
+over the cores: writing files, compaction and commits count as overhead. The same number of events
+for one table stands beside it.
 """
 
 import json
@@ -105,7 +105,7 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
             for phase in _PHASES
         ),
         Figure(
-            name="first batch, which creates the tables",
+            name="start to the end of the first batch, which creates the tables",
             value=many["batches"][0]["wall_s"],
             unit="s",
             lower=True,
@@ -124,14 +124,14 @@ def _most(work: Path) -> list[Figure]:
     note = f"{MOST_HOT} tables have events in every batch"
     return [
         Figure(
-            name=f"{name}: first batch, which creates them",
+            name=f"{name}: start to the end of the first batch, which creates them",
             value=created["batches"][0]["wall_s"],
             unit="s",
             lower=True,
         ),
         Figure(
             name=f"{name}: start to the first commit",
-            value=restarted["first_s"],
+            value=restarted["batches"][0]["wall_s"],
             unit="s",
             goal=_START_GOAL_S,
             lower=True,

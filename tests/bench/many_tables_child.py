@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real daemon of `many_tables` in a process of its own; writes the next batch's files itself.
 
+As in `lakeward run`, Spark starts while the daemon is imported and opens its tables.
 `python -m tests.bench.many_tables_child '{"config": …}'`; the result file is JSON.
 """
 
@@ -10,37 +11,34 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.streaming import StreamingQuery
-
 from ingest.daemon.configuration import load_settings
-from ingest.daemon.daemon import Daemon
-from ingest.daemon.session import build_session, default_master
-from ingest.pipeline.batch_report import BatchReport
-from tests.bench.many_tables import counts, fill
-from tests.bench.measure import CORES
+from ingest.daemon.spark_start import SparkStart
 
 
 def main(given: dict[str, Any]) -> int:
     """Run; the daemon's exit code."""
     settings = load_settings(Path(given["config"]))
+    start = SparkStart(settings)
+    from ingest.daemon.daemon import Daemon  # noqa: PLC0415
+    from ingest.pipeline.batch_report import BatchReport  # noqa: PLC0415
+    from tests.bench.many_tables import counts, fill  # noqa: PLC0415
+
     shape = (given["tables"], given["hot"], given["events"], given["cold_turn"])
     first = given["first"]
     archive = Path(given["archive"])
-    spark = build_session("bench", master=default_master(), conf={}, parallelism=CORES)
     batches: list[dict[str, Any]] = []
-    queries: list[StreamingQuery] = []
-    jobs, first_s = 0, 0.0
+    jobs, ended = 0, given["began"]
 
     def note(report: BatchReport) -> None:
-        nonlocal jobs, first_s
-        first_s = first_s or time.time() - given["began"]
-        queries[:] = queries or spark.streams.active
-        tracker = spark.sparkContext.statusTracker()
-        done = len(tracker.getJobIdsForGroup(str(queries[0].runId)))
+        nonlocal jobs, ended
+        spark = start.session()
+        run_id = str(spark.streams.active[0].runId)
+        done = len(spark.sparkContext.statusTracker().getJobIdsForGroup(run_id))
+        began, ended = ended, time.time()
         batches.append(
             {
                 "jobs": done - jobs,
-                "ended": time.monotonic(),
+                "wall_s": ended - began,
                 "events": report.events,
                 "tables": len(report.commit_seconds),
                 "duration_s": report.duration_s,
@@ -56,15 +54,9 @@ def main(given: dict[str, Any]) -> int:
             daemon.request_stop()
 
     fill(archive, first, counts(first, *shape), given["events"])
-    daemon = Daemon(settings, on_batch=note, session=spark)
+    daemon = Daemon(settings, on_batch=note, starting=start)
     code = daemon.run()
-    progress = {p["batchId"]: p for p in queries[0].recentProgress}
-    for number, batch in enumerate(batches, first):
-        spent = progress[number]["durationMs"] if number in progress else {}
-        batch["spark_ms"] = dict(spent)
-        batch["wall_s"] = spent.get("triggerExecution", 1000 * batch["duration_s"]) / 1000
-    Path(given["result"]).write_text(json.dumps({"batches": batches, "first_s": first_s}))
-    spark.stop()
+    Path(given["result"]).write_text(json.dumps({"batches": batches}))
     return code
 
 

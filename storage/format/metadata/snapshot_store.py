@@ -52,7 +52,7 @@ def read_hint(file_io: FileIO, path: str) -> int | None:
 def write_hint(file_io: FileIO, path: str, number: int) -> None:
     """Record an id; best effort, for readers fall back to probing and listing."""
     try:
-        file_io.overwrite_bytes(path, str(number).encode())
+        file_io.overwrite_hint(path, str(number).encode())
     except (StorageUnavailableError, OSError):
         return
 

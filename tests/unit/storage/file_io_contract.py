@@ -105,7 +105,7 @@ class FileIOContract:
 
     def test_overwrite_replaces_in_one_step(self, store, root):
         store.overwrite_bytes(f"{root}/LATEST", b"1")
-        store.overwrite_bytes(f"{root}/LATEST", b"22")
+        store.overwrite_hint(f"{root}/LATEST", b"22")
         assert store.read_bytes(f"{root}/LATEST") == b"22"
         assert [status.name for status in store.list(root)] == ["LATEST"]
 

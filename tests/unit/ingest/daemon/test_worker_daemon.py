@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of worker processes stays with them from batch to batch."""
+"""Worker processes keep their memory, and are forked from a process prepared beside Spark."""
 
 import json
+import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from ingest.daemon import worker_daemon
+from ingest.daemon.worker_daemon import start_prepared
+from tests.e2e.daemon_process import eventually
 
 BATCHES = """
 import json, resource
@@ -44,3 +50,51 @@ def test_later_batches_work_in_the_memory_of_earlier_ones():
     given_back, kept = page_faults(kept=False), page_faults(kept=True)
     assert min(given_back[2:]) > 1000
     assert sum(kept[2:]) < sum(given_back[2:]) / 3
+
+
+ASKED = """
+import json, os, sys
+seen = {name: os.environ.get(name) for name in ("MINE", "SERVERS", "PYTHONHASHSEED")}
+prepared = "ingest.pipeline.map_side" in sys.modules
+print(json.dumps([prepared, sys.argv[1:], sys.stdin.read(), seen]))
+print("complaint", file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def asked(tmp_path):
+    (tmp_path / "asked_module.py").write_text(ASKED)
+
+    def ask(program: str) -> tuple[list, str]:
+        path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[4])])
+        environment = {"PYTHONPATH": path, "MINE": "\u00fc", "PYTHONHASHSEED": "0"}
+        done = subprocess.run(
+            [program, "-m", "asked_module", "a", "b c"],
+            input="question",
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+        )
+        return json.loads(done.stdout), done.stderr
+
+    return ask
+
+
+def test_a_python_process_of_spark_is_forked_from_the_prepared_one(tmp_path, asked):
+    program = start_prepared(tmp_path, {"spark.executorEnv.SERVERS": "yes"})
+    eventually(lambda: (tmp_path / "python.sock").exists(), timeout=60, what="the socket")
+    answer = [["a", "b c"], "question", {"MINE": "\u00fc", "SERVERS": None, "PYTHONHASHSEED": "0"}]
+    for _ in range(2):
+        assert asked(program) == ([True, *answer], "complaint\n")
+    process = worker_daemon._PREPARED.pop()
+    process.communicate()  # its standard input ends
+    assert process.returncode == 0
+    assert asked(program) == ([False, *answer], "complaint\n")
+
+
+def test_python_itself_is_used_where_a_socket_cannot_be(tmp_path):
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    assert start_prepared(deep, {}) == sys.executable
+    assert not worker_daemon._PREPARED

@@ -105,7 +105,7 @@ def test_time_travel(store):
 
 
 class HintsFail(LocalFileIO):
-    def overwrite_bytes(self, path, data):
+    def overwrite_hint(self, path, data):
         raise StorageUnavailableError("no")
 
 
