@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
 
@@ -39,6 +40,7 @@ from storage.sql.errors import locate, refuse, suggestion
 from storage.sql.nodes import ColumnDefinition
 from storage.sql.relations import SYSTEM_DATABASE, check_options
 from storage.table.inspect.analyze import analyze as analyze_table
+from storage.table.materialized_table import MaterializedTable
 from storage.table.table import FileStoreTable
 
 if TYPE_CHECKING:
@@ -105,6 +107,8 @@ def drop(session: "SqlSession", node: nodes.DropObject) -> None:
     if kind == "view" and not node.this.db and node.this.name in session.temporary_views:
         del session.temporary_views[node.this.name]
         return
+    if kind == "materialized table" and catalog.exists(identifier):
+        MaterializedTable.from_schema(catalog.table(identifier).schema)  # raises where it is none
     remove = catalog.drop_view if kind == "view" else catalog.drop_table
     try:
         remove(identifier, ignore_if_missing=node.args["exists"])
@@ -225,9 +229,16 @@ def query_fields(session: "SqlSession", query: exp.Query) -> list[DataField]:
     """The columns of a query, as those of a table; ids are placeholders."""
     with session.query(query) as reader:
         schema = reader.schema
+    for field in schema:
+        if pa.types.is_null(field.type):
+            refuse("a column has no type", query, hint="CAST(NULL AS STRING)", name=field.name)
+    types = [
+        pa.time32("ms") if pa.types.is_time64(type_) else type_  # DuckDB's; TIME has milliseconds
+        for type_ in schema.types
+    ]
     return [
-        DataField(id=number, name=field.name, type=type_from_arrow(field.type))
-        for number, field in enumerate(schema)
+        DataField(id=number, name=name, type=type_from_arrow(type_))
+        for number, (name, type_) in enumerate(zip(schema.names, types, strict=True))
     ]
 
 

@@ -20,7 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from storage.sql.errors import SqlError, refuse
 from storage.sql.parse.statements import StatementParser
 
-_QUOTED, _LETTERS = re.compile("'([^']*)'"), re.compile(r"([A-Za-z])\1*")
+_QUOTED, _LETTERS = re.compile("'((?:[^']|'')*)'"), re.compile(r"([A-Za-z])\1*")
 _TOKEN = re.compile(r" but got <Token .*>", re.DOTALL)
 _MISSING = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]+\.(\w+)'>")
 _SWALLOWING = (TokenType.COMMAND, TokenType.EXECUTE, TokenType.RENAME)
@@ -76,7 +76,7 @@ class Lakeward(Spark):
         parts[::2] = [
             format_time(part, cls.TIME_MAPPING, cls.TIME_TRIE) or "" for part in parts[::2]
         ]
-        parts[1::2] = [part.replace("%", "%%") or "'" for part in parts[1::2]]
+        parts[1::2] = [part.replace("%", "%%").replace("''", "'") or "'" for part in parts[1::2]]
         return exp.Literal.string("".join(parts))
 
 

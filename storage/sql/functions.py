@@ -131,11 +131,20 @@ def _translated(function: exp.Func) -> exp.Expr | None:
         case exp.StrToUnix() if function.text("format") == _DEFAULT_FORMAT:
             instant = exp.cast(function.this.copy(), exp.DType.TIMESTAMPTZ)  # in the session's zone
             return exp.cast(exp.Anonymous(this="epoch", expressions=[instant]), exp.DType.BIGINT)
+        case exp.Substring() if str(function.args["start"]) in ("0", "'0'"):
+            function.set("start", exp.Literal.number(1))  # as in Flink and Spark
+        case exp.Cast() if function.to.this is exp.DType.TIMESTAMP and _is_fine(function.this):
+            return exp.cast(function.this.copy(), exp.DType.TIMESTAMP_NS)
         case exp.Floor() | exp.Ceil() if function.args.get("to") is not None:
             return _of_unit(function)
         case _:
             pass
     return None
+
+
+def _is_fine(node: exp.Expr) -> bool:
+    """Whether it is the text of a time whose nanoseconds DuckDB's TIMESTAMP would cut off."""
+    return isinstance(node, exp.Literal) and re.search(r"\.\d{7,}\s*\Z", node.this) is not None
 
 
 def _of_unit(function: exp.Expr) -> exp.Expr:

@@ -31,6 +31,11 @@ _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 _DYNAMIC = "dynamic-partition-overwrite"
 _MERGE_SCHEMA = "spark.paimon.write.merge-schema"
 _KEYS_REPLACE = "a row replaces that of its primary key: INSERT INTO"
+_REFRESHED = {
+    "object-table": "CALL sys.refresh_object_table('…') lists its objects again",
+    "materialized-table": "ALTER MATERIALIZED TABLE … AS SELECT … gives it another query",
+}
+"""By type of a table: what changes its rows."""
 _REFUSED_CLAUSES = {
     "where": "DELETE the rows and INSERT others, or INSERT OVERWRITE partitions",
     "alternative": _KEYS_REPLACE,
@@ -272,6 +277,8 @@ def target_table(
         if hasattr(type(table), "append_rows"):
             hint = "a format table takes INSERT and INSERT OVERWRITE only"
         refuse("rows of this cannot be changed", node, hint=hint)
+    if hint := _REFRESHED.get(table.schema.options.get("type", ""), ""):
+        refuse("the rows of this table come from its refreshes", node, hint=hint)
     if not travel_of(table.schema.options).to_newest:
         refuse("a past snapshot cannot be changed", node, hint="remove the scan options")
     return table

@@ -50,8 +50,6 @@ _UNITS = {
     "DD": "DAY",
 }
 """Short names of units in Spark's TRUNC and DATE_TRUNC."""
-_NANOSECONDS = re.compile(r"\.\d{7,}\s*\Z")
-"""End of the text of a time that DuckDB's TIMESTAMP would cut off."""
 _TABLE_FUNCTIONS = (exp.GenerateSeries, exp.Unnest, exp.Explode)
 
 
@@ -241,13 +239,8 @@ def _type_of(relations: Mapping[str, Any]) -> TypeOf:
 def _for_duckdb(node: exp.Expr) -> exp.Expr:
     """Rewrites what sqlglot does not translate, or would with another meaning."""
     match node:
-        case exp.Substring() if str(node.args["start"]) in ("0", "'0'"):
-            node.set("start", exp.Literal.number(1))  # as in Flink and Spark
-            return node
-        case exp.Cast(this=exp.Literal(is_string=True) as text) if (
-            node.to.this is exp.DType.TIMESTAMP and _NANOSECONDS.search(text.this)
-        ):
-            return exp.cast(text, exp.DType.TIMESTAMP_NS)
+        case exp.Literal() if _is_large(node):
+            return exp.cast(node.copy(), f"DECIMAL({min(38, len(str(node.this)))}, 0)")
         case exp.Quantile():  # Spark's PERCENTILE interpolates
             arguments = [node.this, node.args["quantile"]]
             return exp.Anonymous(this="quantile_cont", expressions=arguments)
@@ -271,6 +264,13 @@ def _for_duckdb(node: exp.Expr) -> exp.Expr:
             return exp.Map(keys=exp.array(*keys), values=exp.array(*values))
         case _:
             return node
+
+
+def _is_large(number: exp.Literal) -> bool:
+    """Whether it is a whole number that no BIGINT holds."""
+    digits = "" if number.is_string or not str(number.this).isdigit() else number.this.lstrip("0")
+    most = 2**63 - 1 + isinstance(number.parent, exp.Neg)
+    return len(digits) > 19 or int(digits or 0) > most
 
 
 def _is_bigint(node: exp.Expr) -> bool:
