@@ -17,13 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from storage.catalog.options import (
-    FORMAT_TABLES,
-    METASTORE,
-    STORE_PREFIXES,
-    TABLE_DEFAULT,
-    flag,
-)
+from storage.catalog.options import FORMAT_TABLES, METASTORE, STORE_PREFIXES, TABLE_DEFAULT, flag
 from storage.catalog.view import Database, View
 from storage.clock import Clock, IdSource, RandomIds, SystemClock
 from storage.errors import (
@@ -180,10 +174,7 @@ class Catalog(abc.ABC):
     # ---- databases
 
     def create_database(
-        self,
-        name: str,
-        ignore_if_exists: bool = False,
-        properties: Mapping[str, str] | None = None,
+        self, name: str, ignore_if_exists: bool = False, properties: Mapping[str, str] | None = None
     ) -> None:
         """Make a database.
 
@@ -663,9 +654,7 @@ class Catalog(abc.ABC):
             NotFoundError: there is no such view, or the catalog has none.
         """
         raise NotFoundError(
-            "there is no such view",
-            detail="a filesystem catalog has no views",
-            view=identifier,
+            "there is no such view", detail="a filesystem catalog has no views", view=identifier
         )
 
     def list_views(self, database: str) -> list[str]:
@@ -763,9 +752,7 @@ def split_identifier(identifier: str) -> tuple[str, str]:
     database, dot, name = identifier.partition(".")
     if not dot:
         raise InvalidRequestError(
-            "the table name has no database",
-            hint="write it as `database.table`",
-            table=identifier,
+            "the table name has no database", hint="write it as `database.table`", table=identifier
         )
     check_name("database", database)
     check_name("table", name)

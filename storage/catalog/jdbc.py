@@ -106,10 +106,7 @@ def _locks(length: int) -> sa.Table:
         sa.MetaData(),
         sa.Column("lock_id", sa.String(length), primary_key=True),
         sa.Column(
-            "acquired_at",
-            sa.TIMESTAMP,
-            server_default=sa.func.current_timestamp(),
-            nullable=False,
+            "acquired_at", sa.TIMESTAMP, server_default=sa.func.current_timestamp(), nullable=False
         ),
         sa.Column("expire_time_seconds", sa.BigInteger, server_default="0", nullable=False),
     )

@@ -29,9 +29,7 @@ from storage.errors import (
 )
 from storage.format.metadata.layout import MAIN_BRANCH, TableLayout
 from storage.format.metadata.schema import TableSchema
-from storage.format.metadata.schema_changes import (
-    SchemaChange,
-)
+from storage.format.metadata.schema_changes import SchemaChange
 from storage.format.metadata.schema_store import SchemaStore
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.types.type_text import field_to_json
@@ -177,11 +175,7 @@ class RestCatalog(Catalog):
     keeps_views = True
 
     def __init__(
-        self,
-        client: RestClient,
-        file_io: FileIO,
-        warehouse: str,
-        options: Mapping[str, str],
+        self, client: RestClient, file_io: FileIO, warehouse: str, options: Mapping[str, str]
     ) -> None:
         super().__init__(file_io, warehouse, options)
         self._client = client

@@ -36,10 +36,7 @@ _CHANGES: Mapping[type[SchemaChange], tuple[str, Mapping[str, str]]] = {
     SetOption: ("setOption", {"key": "key", "value": "value"}),
     RemoveOption: ("removeOption", {"key": "key"}),
     UpdateTableComment: ("updateComment", {"comment": "comment"}),
-    AddColumn: (
-        "addColumn",
-        {"fieldNames": "name", "dataType": "type", "comment": "comment"},
-    ),
+    AddColumn: ("addColumn", {"fieldNames": "name", "dataType": "type", "comment": "comment"}),
     RenameColumn: ("renameColumn", {"fieldNames": "name", "newName": "new_name"}),
     DropColumn: ("dropColumn", {"fieldNames": "name"}),
     UpdateType: ("updateColumnType", {"fieldNames": "name", "newDataType": "type"}),
@@ -182,9 +179,7 @@ def _move_json(move: Mapping[str, Any]) -> dict[str, Any]:
             return {}
         case kind:
             raise InvalidRequestError(
-                "unknown type of column move",
-                hint="use FIRST, AFTER, BEFORE or LAST",
-                type=kind,
+                "unknown type of column move", hint="use FIRST, AFTER, BEFORE or LAST", type=kind
             )
 
 

@@ -173,10 +173,7 @@ class HiveMetastore:
         """
         api = thrift()
         part = api.LockComponent(
-            type=api.LockType.EXCLUSIVE,
-            level=api.LockLevel.TABLE,
-            dbname=database,
-            tablename=table,
+            type=api.LockType.EXCLUSIVE, level=api.LockLevel.TABLE, dbname=database, tablename=table
         )
         request = api.LockRequest(component=[part], user=self.user, hostname=socket.gethostname())
         with self.connect() as client:
@@ -194,9 +191,7 @@ class HiveMetastore:
         if answer.state == api.LockState.ACQUIRED:
             return int(answer.lockid)
         raise CommitConflictError(
-            "the lock of the table could not be acquired",
-            hint=hint,
-            lock=f"{database}.{table}",
+            "the lock of the table could not be acquired", hint=hint, lock=f"{database}.{table}"
         )
 
     def unlock(self, lock: int) -> None:

@@ -37,6 +37,8 @@ def assignments(table: FileStoreTable, node: exp.Update, name: str) -> dict[str,
     Raises:
         SqlError: there is no such column or field, or one is set twice.
     """
+    if not node.expressions:
+        refuse("SET is not complete", node, hint="write SET column = value")
     groups: dict[str, list[_Assignment]] = {}
     for item in node.expressions:
         assignment = _assignment(item, name)

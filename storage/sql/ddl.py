@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
 
@@ -37,8 +38,9 @@ from storage.sql import nodes
 from storage.sql.dialect import parse_query
 from storage.sql.errors import locate, refuse, suggestion
 from storage.sql.nodes import ColumnDefinition
-from storage.sql.relations import check_options
+from storage.sql.relations import SYSTEM_DATABASE, check_options
 from storage.table.inspect.analyze import analyze as analyze_table
+from storage.table.materialized_table import MaterializedTable
 from storage.table.table import FileStoreTable
 
 if TYPE_CHECKING:
@@ -105,6 +107,8 @@ def drop(session: "SqlSession", node: nodes.DropObject) -> None:
     if kind == "view" and not node.this.db and node.this.name in session.temporary_views:
         del session.temporary_views[node.this.name]
         return
+    if kind == "materialized table" and catalog.exists(identifier):
+        MaterializedTable.from_schema(catalog.table(identifier).schema)  # raises where it is none
     remove = catalog.drop_view if kind == "view" else catalog.drop_table
     try:
         remove(identifier, ignore_if_missing=node.args["exists"])
@@ -159,7 +163,7 @@ def create_table(session: "SqlSession", node: nodes.CreateTable) -> int | None:
         if node.args["exists"] and catalog.exists(identifier):
             return None  # another session created it concurrently: its rows are not ours
         raise
-    from storage.sql.dml import insert
+    from storage.sql.inserting import insert
 
     try:
         return insert(session, exp.Insert(this=node.this.copy(), expression=query.copy()))
@@ -171,6 +175,8 @@ def create_table(session: "SqlSession", node: nodes.CreateTable) -> int | None:
 def _need_database(session: "SqlSession", table: exp.Table) -> None:
     database = table.db or session.database
     catalog = session.catalog_of(table)
+    if database == SYSTEM_DATABASE:
+        refuse("the tables of this database are the system's", table, hint="USE another database")
     if database == DEFAULT_DATABASE and database not in catalog.list_databases():
         catalog.create_database(database, ignore_if_exists=True)  # every catalog of Paimon has it
     elif database not in catalog.list_databases():
@@ -223,9 +229,16 @@ def query_fields(session: "SqlSession", query: exp.Query) -> list[DataField]:
     """The columns of a query, as those of a table; ids are placeholders."""
     with session.query(query) as reader:
         schema = reader.schema
+    for field in schema:
+        if pa.types.is_null(field.type):
+            refuse("a column has no type", query, hint="CAST(NULL AS STRING)", name=field.name)
+    types = [
+        pa.time32("ms") if pa.types.is_time64(type_) else type_  # DuckDB's; TIME has milliseconds
+        for type_ in schema.types
+    ]
     return [
-        DataField(id=number, name=field.name, type=type_from_arrow(field.type))
-        for number, field in enumerate(schema)
+        DataField(id=number, name=name, type=type_from_arrow(type_))
+        for number, (name, type_) in enumerate(zip(schema.names, types, strict=True))
     ]
 
 
@@ -234,6 +247,9 @@ def _keys(
 ) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:
     """Options without those that define keys, primary key, partition keys."""
     options = dict(clause_options)
+    if (connector := options.pop("connector", _KINDS[0])) not in _KINDS:
+        hint = "leave the option out: a table here is one of Paimon"
+        refuse("there is no such connector", node, hint=hint, connector=connector)
     check_options(node.args["options"], node)
     keys = []
     for clause, option in (("primary_key", _PRIMARY_KEY), ("partition", _PARTITION)):
@@ -341,6 +357,7 @@ def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
     """CREATE VIEW."""
     catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
     fields = query_fields(session, node.args["query"])
+    columns = [field.name for field in fields]
     names, comments = node.args.get("names") or (), node.args.get("comments") or ()
     if names:
         if len(names) != len(fields):
@@ -366,7 +383,7 @@ def create_view(session: "SqlSession", node: nodes.CreateView) -> None:
     view = View(
         fields=tuple(fields),
         query=complete_text(
-            session, node.args["query_text"], temporary=bool(node.args.get("temporary"))
+            session, node.args["query_text"], columns, temporary=bool(node.args.get("temporary"))
         ),
         dialects={},
         comment=node.args.get("comment"),
@@ -410,11 +427,9 @@ def alter_view(session: "SqlSession", node: nodes.AlterView) -> None:
     catalog, identifier = session.catalog_of(node.this), session.identifier(node.this)
     query = node.args.get("query")
     if query is not None:
-        view = dataclasses.replace(
-            catalog.view(identifier),
-            fields=tuple(query_fields(session, query)),
-            query=complete_text(session, node.args["query_text"]),
-        )
+        fields = tuple(query_fields(session, query))
+        text = complete_text(session, node.args["query_text"], [field.name for field in fields])
+        view = dataclasses.replace(catalog.view(identifier), fields=fields, query=text)
         catalog.alter_view(identifier, view)
         return
     if node.args.get("rename"):
@@ -427,23 +442,32 @@ def alter_view(session: "SqlSession", node: nodes.AlterView) -> None:
 
 
 def complete_text(
-    session: "SqlSession", text: str, *, own_catalog: bool = False, temporary: bool = False
+    session: "SqlSession",
+    text: str,
+    columns: Sequence[str] = (),
+    *,
+    own_catalog: bool = False,
+    temporary: bool = False,
 ) -> str:
     """The text of a query with the database in the name of every table, as it is stored.
+
+    Columns take the place of a `*`, so that the query keeps them when its tables change.
 
     Args:
         session: its catalog is left out of names, its database put into those without.
         text: a query.
+        columns: of the query; without them a `*` stays.
         own_catalog: refuse tables of other catalogs.
         temporary: it is of a temporary view, which may read others.
 
     Raises:
         SqlError: it is no query, or names a table of another catalog.
     """
-    edits: list[tuple[int, int, str]] = []
+    query = parse_query(text)
+    edits = list(_star_edits(query, text, columns))
     sources = {
         id(source): source
-        for scope in traverse_scope(parse_query(text))
+        for scope in traverse_scope(query)
         for source in scope.sources.values()
         if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
     }
@@ -466,3 +490,26 @@ def complete_text(
     for start, end, replacement in sorted(edits, reverse=True):
         text = text[:start] + replacement + text[end:]
     return text
+
+
+def _star_edits(
+    query: exp.Query, text: str, columns: Sequence[str]
+) -> Iterator[tuple[int, int, str]]:
+    """Replaces the one `*` or `t.*` of a SELECT: where it is in the text, and its columns."""
+    items = query.expressions if isinstance(query, exp.Select) else []
+    stars = [number for number, item in enumerate(items) if item.is_star]
+    if len(stars) != 1 or any(item.find(exp.UDTF) for item in items):
+        return
+    number, star = stars[0], items[stars[0]].find(exp.Star)
+    names = columns[number : len(columns) - len(items) + number + 1]
+    removed = star.args.get("except_") or ()
+    others = any(value for key, value in star.args.items() if key != "except_")
+    if others or not names or len({name.lower() for name in names}) < len(names):
+        return
+    place = star.meta["start"]
+    qualifier = items[number].args.get("table")  # of `t.*`
+    ends = [part.meta["end"] for item in removed for part in item.find_all(exp.Identifier)]
+    end = text.index(")", max(ends)) if ends else place
+    start = qualifier.meta["start"] if isinstance(qualifier, exp.Identifier) else place
+    quoted = (name.replace("`", "``") for name in names)
+    yield start, end + 1, ", ".join(f"{text[start:place]}`{name}`" for name in quoted)

@@ -9,7 +9,7 @@ a statement does not set never pass through DuckDB.
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from storage.format.types.types import RowKind
 from storage.sql import engine
 from storage.sql.assigning import assignments
 from storage.sql.errors import locate, refuse
-from storage.sql.inserting import column_of, insert, target_table, value_or_default
+from storage.sql.inserting import column_of, target_table, value_or_default
 from storage.sql.nodes import DropPartition, Truncate
 from storage.sql.pushdown import conjuncts
 from storage.sql.query import plan_query, query_rows, time_zone
@@ -36,18 +36,6 @@ from storage.table.write.rows.target_rows import ACTION, ROW, RowAction
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
 
-__all__ = [
-    "delete",
-    "drop_partition",
-    "insert",
-    "merge",
-    "source_only",
-    "split_target_only",
-    "truncate",
-    "unqualified",
-    "update",
-]
-
 _TARGET = "$target"
 """Name of the target table in the text of a query; no table has this name."""
 
@@ -60,6 +48,7 @@ _IN_SOURCE = "_LAKEWARD_IN_SOURCE"
 """Column that only rows of the source have."""
 
 _USER = "sql"
+_StatementT = TypeVar("_StatementT", bound=exp.Expr)
 
 
 # ------------------------------------------------------------------------------ DELETE, UPDATE
@@ -73,7 +62,8 @@ def delete(session: "SqlSession", node: exp.Delete) -> int:
         UnsupportedFeatureError: the table takes no deletes.
         As `change_rows`.
     """
-    _refuse_clauses(node, "using", "order", "limit", "returning", "tables", "with_")
+    _refuse_clauses(node, "using", "order", "limit", "returning", "tables")
+    node = _with_inside(node)
     table = target_table(session, node.this)
     require_deletable(table)
     where = node.args.get("where")
@@ -93,7 +83,8 @@ def update(session: "SqlSession", node: exp.Update) -> int:
         InvalidRequestError: a primary key would be updated, or a value does not fit.
         As `change_rows`.
     """
-    _refuse_clauses(node, "from_", "order", "limit", "returning", "with_")
+    _refuse_clauses(node, "from_", "order", "limit", "returning")
+    node = _with_inside(node)
     table = target_table(session, node.this)
     name = node.this.alias_or_name
     values = assignments(table, node, name)
@@ -150,8 +141,7 @@ def merge(session: "SqlSession", node: exp.Merge) -> int:
             be updated, or a value does not fit.
         As `change_rows`.
     """
-    if node.args.get("with_"):
-        refuse("MERGE takes no WITH", node, hint="write USING (WITH … SELECT …) AS s")
+    node = _with_inside(node)
     if node.args.get("using_cond") or not node.args.get("on"):
         refuse("MERGE needs a condition", node, hint="write ON t.key = s.key")
     table = target_table(session, node.this)
@@ -322,6 +312,8 @@ def _inserted_values(
     insertion: exp.Insert,
     when: exp.When,
 ) -> dict[str, exp.Expr]:
+    if when.args.get("source"):
+        check_clauses(table, [When.NOT_MATCHED_BY_SOURCE], [RowAction(RowKind.INSERT)])
     if isinstance(insertion.this, exp.Star):
         return _all_columns(table, source, source_columns, insertion)
     names = table.schema.field_names
@@ -384,9 +376,7 @@ def _merge_query(
     if When.MATCHED in whens:
         acting = exp.or_(acting, populations[When.MATCHED].copy())
     return join.select(
-        exp.column(ROW, table=target, quoted=True),
-        exp.alias_(number, ACTION, quoted=True),
-        *values,
+        exp.column(ROW, table=target, quoted=True), exp.alias_(number, ACTION, quoted=True), *values
     ).where(acting)
 
 
@@ -565,6 +555,27 @@ def _refuse_clauses(node: exp.Expr, *names: str) -> None:
             word = name.strip("_").upper()
             verb = type(node).__name__.upper()
             refuse(f"{verb} takes no {word}", node, hint="MERGE INTO joins tables")
+
+
+def _with_inside(node: _StatementT) -> _StatementT:
+    """The statement with its WITH, which Spark has before it, in each of its queries instead."""
+    with_ = node.args.get("with_")
+    if with_ is None:
+        return node
+    node = node.copy()
+    node.set("with_", None)
+    source = node.args.get("using")
+    if isinstance(source, exp.Table):
+        name = source.alias_or_name
+        source.replace(exp.select("*").from_(source.copy()).subquery(name))
+    kinds = (exp.Select, exp.SetOperation)
+    for query in [part for part in node.find_all(*kinds) if not part.find_ancestor(*kinds)]:
+        inner, outer = query.args.get("with_"), with_.copy()
+        if inner is not None:
+            outer.set("expressions", [*outer.expressions, *inner.expressions])
+            outer.set("recursive", outer.recursive or inner.recursive)
+        query.set("with_", outer)
+    return node
 
 
 def unqualified(node: exp.Expr, *tables: exp.Expr) -> exp.Expr:

@@ -41,7 +41,6 @@ _MOST_INSTANCES = 4
 _INSTANCES: dict[tuple[int, str | None, tuple[str, ...]], duckdb.DuckDBPyConnection] = {}
 """By process, zone and files."""
 _STARTING = threading.Lock()
-_HUGEINT = pa.decimal128(38, 0)
 
 Relations = Mapping[str, Any]
 """By name in the query: objects with Arrow's stream interface, of which an `EngineScan` may leave
@@ -181,7 +180,8 @@ def run(
     try:
         statement.verify(relations)
         _register(connection, relations, failures, on_rows)
-        reader = connection.sql(text).to_arrow_reader(_ROWS_PER_BATCH)
+        rows = connection.sql(text)
+        types, reader = rows.types, rows.to_arrow_reader(_ROWS_PER_BATCH)
     except duckdb.Error as error:
         connection.close()
         _look_for_files(relations, failures)
@@ -189,7 +189,7 @@ def run(
     except BaseException:
         connection.close()
         raise
-    schema = pa.schema(map(_plain, reader.schema))
+    schema = pa.schema(map(_plain, reader.schema, types))
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
@@ -270,9 +270,9 @@ def _look_for_files(relations: Relations, failures: list[BaseException]) -> None
         failures.append(error)
 
 
-def _plain(field: pa.Field) -> pa.Field:
+def _plain(field: pa.Field, type_: object) -> pa.Field:
     """Sums of integers are BIGINT, as in Flink and Spark; DuckDB widens them to HUGEINT."""
-    return field.with_type(pa.int64()) if field.type == _HUGEINT else field
+    return field.with_type(pa.int64()) if str(type_) == "HUGEINT" else field
 
 
 def _error_of(

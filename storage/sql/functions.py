@@ -31,6 +31,8 @@ _TEXTS: Mapping[str, str | tuple[str, ...]] = {
     "pmod": "(((_1 % _2) + _2) % _2)",
     "bround": ("round_even(_1, 0)", "round_even(_1, _2)"),
     "rint": "round_even(_1, 0)",
+    "hypot": "sqrt(_1 * _1 + _2 * _2)",
+    "positive": "_1",
     "e": "exp(1)",
     "rand_integer": "CAST(floor(random() * _1) AS INT)",
     "try_add": "TRY(_1 + _2)",
@@ -42,6 +44,7 @@ _TEXTS: Mapping[str, str | tuple[str, ...]] = {
     "float": "CAST(_1 AS FLOAT)",
     "boolean": "CAST(_1 AS BOOLEAN)",
     # texts
+    "octet_length": "length(hex(_1)) // 2",
     "btrim": ("trim(_1)", "trim(_1, _2)"),
     "regexp": "regexp_matches(_1, _2)",
     "regexp_substr": "nullif(regexp_extract(_1, _2), '')",
@@ -78,6 +81,8 @@ _TEXTS: Mapping[str, str | tuple[str, ...]] = {
     "dayname": "strftime(_1, '%a')",
     "monthname": "strftime(_1, '%b')",
     # lists, maps
+    "size": "cardinality(_1)",
+    "array_size": "cardinality(_1)",
     "element": "list_extract(_1, 1)",
     "get": "list_extract(_1, _2 + 1)",
     "forall": "(len(list_filter(_1, _2)) = len(_1))",
@@ -85,8 +90,11 @@ _TEXTS: Mapping[str, str | tuple[str, ...]] = {
     "array_union": _FIRSTS.format(_BOTH),
     "array_repeat": "list_transform(range(_2), x -> _1)",
     "arrays_overlap": "list_has_any(_1, _2)",
+    "map_union": "map_concat(*)",
     "map_contains_key": "list_contains(map_keys(_1), _2)",
     # aggregates
+    "kurtosis": "kurtosis_pop(_1)",
+    "skewness": "skewness(_1) * (count(_1) - 2) / sqrt(count(_1) * (count(_1) - 1))",
     "every": "bool_and(_1)",
     "some": "bool_or(_1)",
 }
@@ -123,11 +131,20 @@ def _translated(function: exp.Func) -> exp.Expr | None:
         case exp.StrToUnix() if function.text("format") == _DEFAULT_FORMAT:
             instant = exp.cast(function.this.copy(), exp.DType.TIMESTAMPTZ)  # in the session's zone
             return exp.cast(exp.Anonymous(this="epoch", expressions=[instant]), exp.DType.BIGINT)
+        case exp.Substring() if str(function.args["start"]) in ("0", "'0'"):
+            function.set("start", exp.Literal.number(1))  # as in Flink and Spark
+        case exp.Cast() if function.to.this is exp.DType.TIMESTAMP and _is_fine(function.this):
+            return exp.cast(function.this.copy(), exp.DType.TIMESTAMP_NS)
         case exp.Floor() | exp.Ceil() if function.args.get("to") is not None:
             return _of_unit(function)
         case _:
             pass
     return None
+
+
+def _is_fine(node: exp.Expr) -> bool:
+    """Whether it is the text of a time whose nanoseconds DuckDB's TIMESTAMP would cut off."""
+    return isinstance(node, exp.Literal) and re.search(r"\.\d{7,}\s*\Z", node.this) is not None
 
 
 def _of_unit(function: exp.Expr) -> exp.Expr:

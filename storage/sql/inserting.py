@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from storage.format.metadata.schema_changes import AddColumn, SchemaChange, UpdateType
 from storage.format.types.cast_columns import can_cast
+from storage.format.types.default_values import default_of
 from storage.sql.engine import machine_zone
 from storage.sql.errors import refuse, suggestion
 from storage.sql.query import constant, time_zone
@@ -30,6 +31,11 @@ _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 _DYNAMIC = "dynamic-partition-overwrite"
 _MERGE_SCHEMA = "spark.paimon.write.merge-schema"
 _KEYS_REPLACE = "a row replaces that of its primary key: INSERT INTO"
+_REFRESHED = {
+    "object-table": "CALL sys.refresh_object_table('…') lists its objects again",
+    "materialized-table": "ALTER MATERIALIZED TABLE … AS SELECT … gives it another query",
+}
+"""By type of a table: what changes its rows."""
 _REFUSED_CLAUSES = {
     "where": "DELETE the rows and INSERT others, or INSERT OVERWRITE partitions",
     "alternative": _KEYS_REPLACE,
@@ -56,12 +62,17 @@ def insert(session: "SqlSession", node: exp.Insert) -> int:
     partition = into.args.get("partition") or node.args.get("partition")
     static = _static_partition(session, table, partition)
     names, batches = _source_rows(session, table, node, static)
+    constants = static | {
+        field.name: default_of(field.default, field.type, field.name)[0]
+        for field in table.schema.fields
+        if field.default is not None and field.name not in (*names, *static)
+    }
 
     def full_rows() -> Iterator[pa.RecordBatch]:
         for batch in batches:
             zeros = pa.array(np.zeros(batch.num_rows, np.int64))
             columns = dict(zip(names, batch.columns, strict=True))
-            columns |= {name: pa.repeat(value, 1).take(zeros) for name, value in static.items()}
+            columns |= {name: pa.repeat(value, 1).take(zeros) for name, value in constants.items()}
             yield pa.RecordBatch.from_pydict(columns)
 
     if not node.args.get("overwrite"):
@@ -219,10 +230,7 @@ def _require_width(node: exp.Expr, count: int, schema: pa.Schema) -> None:
 
 
 def _fitted(
-    session: "SqlSession",
-    batches: Iterable[pa.RecordBatch],
-    schema: pa.Schema,
-    first_row: int = 1,
+    session: "SqlSession", batches: Iterable[pa.RecordBatch], schema: pa.Schema, first_row: int = 1
 ) -> Iterator[pa.RecordBatch]:
     """Rows in the types of the table; local times and instants convert in the session's zone."""
     zone: str | None = None
@@ -269,6 +277,8 @@ def target_table(
         if hasattr(type(table), "append_rows"):
             hint = "a format table takes INSERT and INSERT OVERWRITE only"
         refuse("rows of this cannot be changed", node, hint=hint)
+    if hint := _REFRESHED.get(table.schema.options.get("type", ""), ""):
+        refuse("the rows of this table come from its refreshes", node, hint=hint)
     if not travel_of(table.schema.options).to_newest:
         refuse("a past snapshot cannot be changed", node, hint="remove the scan options")
     return table

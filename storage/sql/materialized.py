@@ -22,11 +22,7 @@ from storage.sql.ddl import complete_text, query_fields
 from storage.sql.dialect import parse_query
 from storage.sql.errors import refuse
 from storage.sql.session import SqlSession
-from storage.table.materialized_table import (
-    REFRESH_USER,
-    MaterializedTable,
-    last_refresh_ms,
-)
+from storage.table.materialized_table import REFRESH_USER, MaterializedTable, last_refresh_ms
 
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
@@ -50,13 +46,15 @@ def create(session: SqlSession, node: nodes.CreateTable) -> int:
         refuse(
             "columns of a materialized table come from its query", node, hint="remove the columns"
         )
+    fields = query_fields(session, query)
+    names = [field.name for field in fields]
     definition = MaterializedTable.of(
-        complete_text(session, node.args["query_text"], own_catalog=True),
+        complete_text(session, node.args["query_text"], names, own_catalog=True),
         node.args.get("freshness"),
         node.args.get("refresh_mode"),
     )
     schema = new_schema(
-        query_fields(session, query),
+        fields,
         primary_keys=node.args["primary_key"],
         partition_keys=node.args["partition"],
         options={**node.args["options"], **definition.options()},
@@ -203,7 +201,8 @@ def _new_query(
     additions: list[SchemaChange] = [
         AddColumn((field.name,), field.type, None) for field in fields[len(old_fields) :]
     ]
-    text = complete_text(session, node.args["query_text"], own_catalog=True)
+    names = [field.name for field in fields]
+    text = complete_text(session, node.args["query_text"], names, own_catalog=True)
     return [*additions, SetOption("materialized-table.definition-query", text)]
 
 

@@ -208,4 +208,4 @@ class Explain(exp.Expression):
 class CallProcedure(exp.Expression):
     """CALL [catalog.]sys.name(…); `name` in lower case, `arguments` pairs (name or None, node)."""
 
-    arg_types = _arguments("this name", "arguments")
+    arg_types = _arguments("this name", "arguments catalog")

@@ -5,10 +5,12 @@ Source: Paimon's pages "Procedures" of Flink and of Spark. The declarations in `
 are also what SHOW PROCEDURES, DESCRIBE PROCEDURE and docs/reference/procedures.md show.
 """
 
+import copy
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from sqlglot import exp
 
 from storage.errors import NotFoundError, UnsupportedFeatureError
 from storage.sql.calls import maintenance, versions
@@ -36,6 +38,7 @@ _INDEX = "tables with global indexes are not supported; file indexes are: rewrit
 
 REFUSED: Mapping[str, str] = {
     "migrate_table": _HIVE,
+    "migrate_file": _HIVE,
     "migrate_database": _HIVE,
     "migrate_iceberg_table": "tables of Iceberg are not read",
     "clone": "files are not copied between catalogs; CREATE TABLE … AS SELECT writes a copy",
@@ -84,6 +87,10 @@ def call(session: "SqlSession", node: CallProcedure) -> pa.Table:
         procedure = find_procedure(node.args["name"])
     except (NotFoundError, UnsupportedFeatureError) as error:
         raise locate(error, node) from error
+    if (name := node.args.get("catalog")) is not None:
+        session.catalog_of(exp.Table(catalog=name))
+        session = copy.copy(session)
+        session.catalog_name = name.name
     invocation = procedure.bind(session, node, node.args.get("arguments") or ())
     rows = procedure.run(invocation)
     return result_rows(result=["Success"]) if rows is None else rows

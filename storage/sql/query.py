@@ -40,9 +40,10 @@ _INCREMENTAL = {
 _REFUSED = re.compile(
     "current_(setting|query|schemas|.*id)|getenv|.*variable|query|query_table|write_log|.*sleep.*|"
     "nextval|currval|setval|setseed|txid_current|in_search_path|version|pg_.*|has_.*_privilege|"
-    "current_(user|role)|parse_duckdb.*"
+    "current_(user|role)|parse_duckdb.*|hash"
 )
-"""Functions of DuckDB that show or change more than rows of tables."""
+"""Functions of DuckDB that show or change more than rows of tables, and `hash`, whose value differs
+from Spark's."""
 _UNITS = {
     **dict.fromkeys(("YYYY", "YY"), "YEAR"),
     **dict.fromkeys(("MM", "MON"), "MONTH"),
@@ -149,7 +150,12 @@ def _name_columns(tree: exp.Query) -> None:
         if isinstance(column, exp.Explode | exp.Unnest):
             column.replace(exp.alias_(column.copy(), "col"))
             continue
-        name = column.sql(dialect=Lakeward, comments=False, normalize_functions="lower")
+        name = column.sql(
+            dialect=Lakeward,
+            comments=False,
+            normalize_functions="lower",
+            unsupported_level=ErrorLevel.IGNORE,
+        )
         column.replace(exp.alias_(column.copy(), name, quoted=True))
 
 
@@ -201,7 +207,7 @@ def _expanded(
                 session, tree, scope, name, relation, siblings, extra, plan, numbers, depth
             )
             replacements.append((source, replacement))
-        _strip_databases(scope)
+        _strip_databases(scope, session.database)
         if isinstance(scope.expression, exp.Select):
             selects.append((scope.expression, _type_of(tables)))
     for source, replacement in replacements:
@@ -233,6 +239,8 @@ def _type_of(relations: Mapping[str, Any]) -> TypeOf:
 def _for_duckdb(node: exp.Expr) -> exp.Expr:
     """Rewrites what sqlglot does not translate, or would with another meaning."""
     match node:
+        case exp.Literal() if _is_large(node):
+            return exp.cast(node.copy(), f"DECIMAL({min(38, len(str(node.this)))}, 0)")
         case exp.Quantile():  # Spark's PERCENTILE interpolates
             arguments = [node.this, node.args["quantile"]]
             return exp.Anonymous(this="quantile_cont", expressions=arguments)
@@ -256,6 +264,13 @@ def _for_duckdb(node: exp.Expr) -> exp.Expr:
             return exp.Map(keys=exp.array(*keys), values=exp.array(*values))
         case _:
             return node
+
+
+def _is_large(number: exp.Literal) -> bool:
+    """Whether it is a whole number that no BIGINT holds."""
+    digits = "" if number.is_string or not str(number.this).isdigit() else number.this.lstrip("0")
+    most = 2**63 - 1 + isinstance(number.parent, exp.Neg)
+    return len(digits) > 19 or int(digits or 0) > most
 
 
 def _is_bigint(node: exp.Expr) -> bool:
@@ -358,8 +373,12 @@ def _view(
         exp.to_identifier(field.name, quoted=True) for field in view.fields
     ]
     names = [column.name for column in columns]
-    query = parse_query(view.query)
-    body = _expanded(inside, query, plan, numbers, depth + 1, result_conditions, names)
+    try:
+        query = parse_query(view.query)
+        body = _expanded(inside, query, plan, numbers, depth + 1, result_conditions, names)
+    except LakewardError as error:  # its place is one in the text of the view
+        error.context = {"view": source.name, **error.context, **position(source)}
+        raise
     subquery = body.subquery(alias=exp.TableAlias(this=name.copy(), columns=columns), copy=False)
     subquery.set("joins", source.args.get("joins"))
     return subquery
@@ -377,15 +396,18 @@ def _refuse_alike(schema: pa.Schema, source: exp.Table) -> None:
         )
 
 
-def _strip_databases(scope: Scope) -> None:
+def _strip_databases(scope: Scope, database: str) -> None:
     """`db.t.k` is `t.k`: relations have no databases."""
     names = {
-        (source.db.lower(), source.name.lower())
+        ((source.db or database).lower(), source.name.lower())
         for source in scope.sources.values()
-        if isinstance(source, exp.Table) and source.db
+        if isinstance(source, exp.Table)
     }
-    for column in scope.columns:
-        if column.args.get("db") and (column.text("db").lower(), column.table.lower()) in names:
+    for column in (*scope.columns, *scope.stars):
+        if (
+            column.args.get("db")
+            and (column.text("db").lower(), column.text("table").lower()) in names
+        ):
             column.set("db", None)
             column.set("catalog", None)
 
@@ -478,6 +500,8 @@ def _name_session(session: "SqlSession", tree: exp.Query) -> None:
 
 
 _WHOLE = frozenset({exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT})
+_FRACTION = (r"^(\s*[-+]?\d+)\.\d*\s*$", r"\1")
+"""What of a text is cut off in a cast to a whole number."""
 _TO_DATES = (exp.TsOrDsAdd, exp.AddMonths, exp.DateTrunc)
 """DATE_ADD, DATE_SUB, ADD_MONTHS and TRUNC of Spark."""
 _WHOLE_DAYS = frozenset({"DAY", "WEEK", "MONTH", "QUARTER", "YEAR"})
@@ -503,6 +527,10 @@ def adapt_casts(select: exp.Select, type_of: TypeOf) -> None:
     for node in list(select.find_all(exp.Cast)):
         if node.to.this in _WHOLE and _is_fraction(node.this, type_of):
             node.set("this", exp.Anonymous(this="trunc", expressions=[node.this]))
+        elif node.to.this in _WHOLE and _is_text(node.this, type_of):
+            patterns = [exp.Literal.string(text) for text in _FRACTION]
+            whole = exp.Anonymous(this="regexp_replace", expressions=[node.this, *patterns])
+            node.set("this", whole)
         elif node.to.this in exp.DataType.TEXT_TYPES and _is_instant(node.this, type_of):
             node.set("this", exp.cast(node.this, exp.DType.TIMESTAMPNTZ))
     for day in reversed(list(select.find_all(exp.Add, exp.Sub, *_TO_DATES))):
@@ -524,6 +552,13 @@ def _is_date(node: exp.Expr, type_of: TypeOf) -> bool:
             return cast_.to.this is exp.DType.DATE
         case expression:
             return isinstance(expression, exp.CurrentDate)
+
+
+def _is_text(node: exp.Expr, type_of: TypeOf) -> bool:
+    if isinstance(node, exp.Column):
+        type_ = type_of(node)
+        return type_ is not None and (pa.types.is_string(type_) or pa.types.is_dictionary(type_))
+    return isinstance(node, exp.Literal) and bool(node.is_string)
 
 
 def _is_instant(node: exp.Expr, type_of: TypeOf) -> bool:

@@ -204,7 +204,7 @@ class SqlSession:
 
 
 _RUNNERS: Mapping[type[exp.Expression], tuple[str, str]] = {
-    exp.Insert: ("dml", "insert"),
+    exp.Insert: ("inserting", "insert"),
     exp.Delete: ("dml", "delete"),
     exp.Update: ("dml", "update"),
     exp.Merge: ("dml", "merge"),

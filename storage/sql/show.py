@@ -24,17 +24,7 @@ from storage.table.format_table import FormatTable
 from storage.table.inspect.shown_options import shown_options
 from storage.table.inspect.system.registry import system_table
 from storage.table.materialized_table import MATERIALIZED_TABLE
-from storage.table.scan.predicate import (
-    And,
-    Between,
-    Compare,
-    In,
-    IsNull,
-    Like,
-    Not,
-    Or,
-    Predicate,
-)
+from storage.table.scan.predicate import And, Between, Compare, In, IsNull, Like, Not, Or, Predicate
 from storage.table.table import FileStoreTable
 
 if TYPE_CHECKING:

@@ -183,6 +183,9 @@ class FileStoreTable(TableOperations):
             if travel.snapshot_id is None and travel.timestamp_ms is None:
                 raise
             return table  # reading a state reports it; a stream may start there
+        if (branch := table.schema.options.get(FALLBACK_BRANCH)) is not None:  # of the newest one
+            dynamic = {FALLBACK_BRANCH: branch, **table.dynamic_options}
+            table = dataclasses.replace(table, dynamic_options=dynamic)
         return table if snapshot is None else table.with_schema(snapshot.schema_id)
 
     def with_schema(self, schema_id: int) -> "FileStoreTable":

@@ -203,9 +203,7 @@ def rollback_to_watermark(call: Call) -> pa.Table:
     ]
     if not ids:
         raise NotFoundError(
-            "no snapshot at or below this watermark",
-            table=call.text("table"),
-            watermark=limit,
+            "no snapshot at or below this watermark", table=call.text("table"), watermark=limit
         )
     return _rolled_back(table, snapshot_id=ids[-1])
 

@@ -138,15 +138,14 @@ class CreateParser(Words):
         return bool(self._next) and self._next.text.upper() in ("SELECT", "WITH")
 
     def _elements(self, parts: dict[str, Any]) -> None:
-        columns = []
-        for element in self.list_of(self._element):
-            if isinstance(element, nodes.ColumnDefinition):
-                columns.append(element)
-            else:
-                parts["primary_key"] = (*parts["primary_key"], *element)
-        keys = tuple(column.name[0] for column in columns if column.primary_key)
-        parts["columns"] = tuple(columns)
-        parts["primary_key"] = (*parts["primary_key"], *keys)
+        elements = self.list_of(self._element)
+        columns = [item for item in elements if isinstance(item, nodes.ColumnDefinition)]
+        keys = [item for item in elements if not isinstance(item, nodes.ColumnDefinition)]
+        keys += [(column.name[0],) for column in columns if column.primary_key]
+        if len(keys) > 1:
+            hint = "write PRIMARY KEY (a, b) NOT ENFORCED"
+            raise self.fail("one primary key", hint=hint, token=self._prev)
+        parts["columns"], parts["primary_key"] = tuple(columns), keys[0] if keys else ()
 
     def _element(self) -> nodes.ColumnDefinition | tuple[str, ...]:
         if self.take("CONSTRAINT"):
@@ -157,8 +156,7 @@ class CreateParser(Words):
             return names
         if self.at("WATERMARK") and self._next and self._next.text.upper() == "FOR":
             raise self.fail(
-                "a column",
-                hint="watermarks belong to a streaming job; leave the clause out",
+                "a column", hint="watermarks belong to a streaming job; leave the clause out"
             )
         if self.at("UNIQUE") or self.at("FOREIGN", "KEY") or self.at("CHECK"):
             raise self.fail("a column or PRIMARY KEY", hint="other constraints are not supported")

@@ -187,7 +187,8 @@ class StatementParser(CreateParser, AlterParser):
         name = names[-1].lower()
         if len(names) < 2 or names[-2].lower() != "sys":
             raise self.fail("sys.", hint=f"call procedures as CALL sys.{name}(…)", token=self._prev)
-        return nodes.CallProcedure(this=path, name=name, arguments=arguments)
+        catalog = parts[-3] if len(parts) > 2 else None
+        return nodes.CallProcedure(this=path, name=name, arguments=arguments, catalog=catalog)
 
     def _argument(self) -> tuple[str | None, exp.Expr]:
         following = self._next

@@ -64,11 +64,7 @@ def atomic_type(word: str, parameters: str, zone: str, *, spark: bool) -> DataTy
 OptionPairs = tuple[tuple[str, str], ...]
 _T = TypeVar("_T")
 _TEXTS = frozenset({TokenType.STRING, TokenType.IDENTIFIER, TokenType.RAW_STRING})
-_ZONES = (
-    "WITH LOCAL TIME ZONE",
-    "WITHOUT TIME ZONE",
-    "WITH TIME ZONE",
-)
+_ZONES = ("WITH LOCAL TIME ZONE", "WITHOUT TIME ZONE", "WITH TIME ZONE")
 
 
 def text_of(node: exp.Expr | None) -> str | None:
@@ -326,8 +322,9 @@ class Words(SparkParser):
             return dataclasses.replace(column, first=True)
         if self.take("AFTER"):
             return dataclasses.replace(column, after=self.name("a column").name)
-        if self.at("METADATA"):
-            raise self.fail("the end of the column", hint="metadata columns are not supported")
+        if self.at("METADATA") or self.at("GENERATED"):
+            hint = "computed and metadata columns are not supported"
+            raise self.fail("the end of the column", hint=hint)
         return None
 
     def default(self) -> str:

@@ -34,14 +34,7 @@ class Op(enum.Enum):
         return _NEGATED[self]
 
 
-_NEGATED = {
-    Op.EQ: Op.NE,
-    Op.NE: Op.EQ,
-    Op.LT: Op.GE,
-    Op.GE: Op.LT,
-    Op.GT: Op.LE,
-    Op.LE: Op.GT,
-}
+_NEGATED = {Op.EQ: Op.NE, Op.NE: Op.EQ, Op.LT: Op.GE, Op.GE: Op.LT, Op.GT: Op.LE, Op.LE: Op.GT}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -61,9 +61,7 @@ def row_group_range(stored: ColumnRange | None) -> Range | None:
 
 
 def could_match(
-    predicate: Predicate,
-    ranges: Callable[[str], Range | None],
-    types: Mapping[str, pa.DataType],
+    predicate: Predicate, ranges: Callable[[str], Range | None], types: Mapping[str, pa.DataType]
 ) -> bool:
     """Whether some row may make the predicate true. False only when none can.
 
@@ -75,9 +73,7 @@ def could_match(
 
 
 def _could(
-    predicate: Predicate,
-    ranges: Callable[[str], Range | None],
-    types: Mapping[str, pa.DataType],
+    predicate: Predicate, ranges: Callable[[str], Range | None], types: Mapping[str, pa.DataType]
 ) -> bool:
     match predicate:
         case And(parts):

@@ -24,15 +24,7 @@ from storage.format.types.types import AtomicType, DataField, DataType, TypeRoot
 from storage.lsm.levels import Section
 from storage.table.core import TableCore
 from storage.table.scan.file_index import FileIndexFilter
-from storage.table.scan.predicate import (
-    And,
-    Compare,
-    In,
-    Op,
-    Predicate,
-    columns_of,
-    conjuncts,
-)
+from storage.table.scan.predicate import And, Compare, In, Op, Predicate, columns_of, conjuncts
 from storage.table.scan.prune import Range, could_match
 
 _CONTROL = re.compile(r"[\x00-\x1f]")

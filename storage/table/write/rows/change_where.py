@@ -13,11 +13,7 @@ from storage.table.core import TableCore
 from storage.table.scan.predicate import Predicate, columns_of, literal_scalar, mask
 from storage.table.scan.predicate_text import as_predicate
 from storage.table.write.rows.row_changes import ChangeResult, change_rows
-from storage.table.write.rows.row_rules import (
-    require_columns,
-    require_deletable,
-    require_updatable,
-)
+from storage.table.write.rows.row_rules import require_columns, require_deletable, require_updatable
 from storage.table.write.rows.target_rows import ACTION, ROW, RowAction, target_rows
 
 Assignment = Callable[[pa.RecordBatch], pa.Array | pa.Scalar]
@@ -25,11 +21,7 @@ Assignment = Callable[[pa.RecordBatch], pa.Array | pa.Scalar]
 
 
 def delete_where(
-    table: TableCore,
-    filter: str | Predicate,
-    commit_user: str,
-    *,
-    identifier: int | None = None,
+    table: TableCore, filter: str | Predicate, commit_user: str, *, identifier: int | None = None
 ) -> ChangeResult:
     """Delete the rows for which a filter is true.
 

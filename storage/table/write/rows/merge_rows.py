@@ -22,11 +22,7 @@ from storage.table.core import TableCore
 from storage.table.scan.predicate import And, Compare, In, Op, Predicate
 from storage.table.write.rows.fit_rows import fit_columns
 from storage.table.write.rows.row_changes import ChangeResult, change_rows
-from storage.table.write.rows.row_rules import (
-    require_columns,
-    require_deletable,
-    require_mergeable,
-)
+from storage.table.write.rows.row_rules import require_columns, require_deletable, require_mergeable
 from storage.table.write.rows.target_rows import ACTION, ROW, RowAction
 
 _SOURCE_ROW = "_SOURCE_ROW"

@@ -22,12 +22,7 @@ from storage.errors import CorruptDataError, UnsupportedFeatureError
 from storage.format.files.data_file import read_rows
 from storage.format.files.data_file_options import DataFileNames
 from storage.format.files.row_selection import Except, Only
-from storage.format.metadata.file_meta import (
-    CommitMessage,
-    DataFileMeta,
-    DataIncrement,
-    FileSource,
-)
+from storage.format.metadata.file_meta import CommitMessage, DataFileMeta, DataIncrement, FileSource
 from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.format.types.default_values import fill_defaults, read_defaults

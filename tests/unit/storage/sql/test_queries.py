@@ -405,6 +405,21 @@ def test_statements_are_split_at_semicolons_outside_texts() -> None:
     assert found == ["SELECT ';'", "SELECT `x;y`"]
 
 
+def test_nanoseconds_of_a_literal_stay(session: SqlSession) -> None:
+    instant = "TIMESTAMP '2024-01-01 00:00:00.123456789'"
+    text = (
+        "CREATE TABLE times (a TIMESTAMP(9), b TIMESTAMP(6), c TIMESTAMP_LTZ(9));"
+        f"INSERT INTO times VALUES ({instant}, {instant}, {instant});"
+        f"INSERT INTO times (a) SELECT {instant};"
+        f"SELECT CAST(a AS STRING), CAST(b AS STRING) FROM times WHERE a = {instant}"
+    )
+    *_, result = session.execute(text)
+    assert result.rows is not None
+    first, second = result.rows.to_pydict().values()
+    assert first == ["2024-01-01 00:00:00.123456789"] * 2
+    assert sorted(second, key=str) == ["2024-01-01 00:00:00.123456", None]
+
+
 def test_a_query_runs_over_given_rows(session) -> None:
     rows = pa.table({"k": [1, 2], "v": ["a", "b"]})
     found = query_rows(session, parse_query("SELECT v FROM anything WHERE k > 1"), rows)
