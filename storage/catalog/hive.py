@@ -103,9 +103,10 @@ class _HiveEnvironment(CatalogEnvironment):
         """See `CatalogEnvironment`: with `metastore.partitioned-table`, register new partitions."""
         if not (table.options.metastore_partitioned_table and table.schema.partition_keys):
             return
+        entry_errors = (thrift().NoSuchObjectException, thrift().AlreadyExistsException)
         try:
             self._enter(table, snapshot)
-        except (LakewardError, OSError) as error:
+        except (LakewardError, OSError, *entry_errors) as error:
             _LOG.warning(
                 "partitions were committed but not added to the Hive metastore; "
                 "`repair_table` adds them",

@@ -212,10 +212,6 @@ class MergeTreeWriter:
         changes, self._changes = self._changes, _CompactChanges()
         self._context.delete_files([*new_files, *changes.written(), *changes.changelog])
 
-    def abort(self) -> None:
-        """The same as `close`."""
-        self.close()
-
     def __enter__(self) -> "MergeTreeWriter":
         return self
 

@@ -232,7 +232,7 @@ class CompactIncrement:
 class CommitMessage:
     """One bucket's contribution to a commit; the only thing a writer sends to the committer.
 
-    Picklable; a few kilobytes.
+    Picklable; a few kilobytes. `index_base`: snapshot of the index of all keys that placed rows.
     """
 
     partition: bytes
@@ -240,3 +240,4 @@ class CommitMessage:
     total_buckets: int
     data: DataIncrement = DataIncrement()
     compact: CompactIncrement = CompactIncrement()
+    index_base: int | None = None

@@ -20,6 +20,7 @@ What makes it safe:
 """
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -134,13 +135,16 @@ class FileStoreCommit:
         Raises:
             CommitConflictError: other writers won every race that `commit.max-retries` allows;
                 nothing was committed, the messages may be committed again.
-            FileConflictError: an overwrite, or a checked append, conflicts with another writer;
-                nothing was committed.
+            FileConflictError: an overwrite, a checked append, or rows that an index of all keys
+                placed, conflict with another writer; nothing was committed.
             StorageUnavailableError: the store failed; whether the commit happened may be
                 unknown. Commit the same messages again: that is safe.
             InvalidRequestError: the identifier is smaller than one committed before.
         """
         append, compact = changes_of(messages)
+        bases = [message.index_base for message in messages if message.index_base is not None]
+        if bases:
+            before_publish = functools.partial(self._require_alone, min(bases), before_publish)
         result = self._commit(
             messages,
             append,
@@ -212,6 +216,20 @@ class FileStoreCommit:
         self._committed(messages, identifier, result)
         return result
 
+    def _require_alone(
+        self, base: int, then: BeforePublish | None, latest: Snapshot | None
+    ) -> None:
+        """Check that others wrote no rows since the index of all keys that placed ours."""
+        if (other := self._history.rows_of_others(latest, base)) is not None:
+            raise FileConflictError(
+                "another job wrote to a table whose keys move between partitions",
+                hint="write the rows again; one job at a time",
+                table=self._table.layout.root,
+                snapshot=other.id,
+            )
+        if then is not None:
+            then(latest)
+
     def _checking_keys(
         self,
         messages: Sequence[CommitMessage],
@@ -260,13 +278,6 @@ class FileStoreCommit:
         """The identifiers that are larger than all that the user has committed."""
         newest = self._history.newest_identifier(self._table.latest_snapshot())
         return [identifier for identifier in identifiers if newest is None or identifier > newest]
-
-    def find(self, identifier: int, kind: CommitKind) -> Snapshot | None:
-        """The user's snapshot with that identifier and kind, unless it has expired."""
-        latest = self._table.latest_snapshot()
-        record = CommitHistory(self._table, self._user).find(identifier, latest)
-        snapshots = () if record is None else record.snapshots
-        return next((snapshot for snapshot in snapshots if snapshot.commit_kind is kind), None)
 
     def latest_of_user(self, user: str) -> Snapshot | None:
         """The newest snapshot of a user; see `CommitHistory.newest` for expired ones."""

@@ -125,6 +125,15 @@ class CommitHistory:
                 return identifier
         return None
 
+    def rows_of_others(self, latest: Snapshot | None, since: int) -> Snapshot | None:
+        """A snapshot above an id, and above the user's newest, with which others changed rows."""
+        for snapshot in () if latest is None else self._downwards(latest, since):
+            if snapshot.commit_user == self._user:
+                return None
+            if snapshot.commit_kind not in (CommitKind.COMPACT, CommitKind.ANALYZE):
+                return snapshot
+        return None
+
     def _clear_below(self, latest: Snapshot) -> int:
         """The id up to which snapshots were searched; 0 when a rollback has changed them."""
         boundary = self._clear_to

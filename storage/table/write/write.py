@@ -44,9 +44,8 @@ _BucketRows = tuple[bytes, int, pa.RecordBatch]
 """Rows of one (framed partition, bucket)."""
 
 STATEMENT_NUMBERS = 1 << 28
-"""Sequence numbers of a bucket that a stream leaves to statements (UPDATE, DELETE, MERGE) that are
-committed while it writes: its own rows, committed later, count as newer. Statements themselves look
-for what was committed before them. One batch a second would use up the numbers in 1000 years."""
+"""Sequence numbers of a bucket that a stream leaves to statements (UPDATE, DELETE, MERGE) committed
+while it writes: its rows, committed later, count as newer. They last 1000 years at one batch/s."""
 
 
 class TableWrite:
@@ -205,9 +204,15 @@ class TableWrite:
             if self._stages:
                 latest = self._pinned or self._table.latest_snapshot()
                 result = into_buckets(self._table, result, latest, overwrite=self._overwrite)
+        indexed = self._mode is BucketMode.CROSS_PARTITION and not self._overwrite
+        base = (0 if self._pinned is None else self._pinned.id) if indexed else None
         self._writers.clear()
         self._pinned, self._started = None, False
-        return [message for message in result if not (message.data.empty and message.compact.empty)]
+        return [
+            dataclasses.replace(message, index_base=None if message.data.empty else base)
+            for message in result
+            if not (message.data.empty and message.compact.empty)
+        ]
 
     def close(self) -> None:
         """Remove files that were not handed over. May be called twice."""

@@ -113,12 +113,10 @@ def change_rows(
             keyed = bool(table.schema.primary_keys)
             touched = {(m.partition, m.bucket) for m in messages} if keyed else set()
 
-        check_buckets = require_bucket_counts(table, messages)
-
         def require(latest: Snapshot | None) -> None:
             _require_unchanged(table, user, snapshot, latest, touched)
             if table.options.bucket == POSTPONE_BUCKET:
-                check_buckets(latest)
+                require_bucket_counts(table, messages)(latest)
 
         def publish() -> CommitResult:
             result = commit.commit(messages, number, before_publish=require)

@@ -11,6 +11,7 @@ from ingest.pipeline.plan import BatchPlan
 from ingest.pipeline.reduce_side import reduce_chunks
 from ingest.state.table_cache import Warehouse
 from storage.catalog.filesystem import FileSystemCatalog
+from storage.errors import FileConflictError
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.snapshot import CommitKind
 from storage.format.row.binary_row import encode_row
@@ -132,7 +133,7 @@ STATEMENTS = {
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-@pytest.mark.parametrize("kind", sorted({*KINDS} - {"moving"}))  # takes one writing job at a time
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {"moving"}))  # see below
 def test_a_batch_counts_as_later_than_a_statement_that_was_committed_while_it_was_written(
     tmp_path, monkeypatch, kind, statement
 ):
@@ -196,3 +197,35 @@ def test_a_delete_is_not_compacted_away_beside_an_older_row_that_was_committed_m
     assert stream.rows("shop.busy") == {2: 2}
     newest = stream.catalog.table("shop.busy").latest_snapshot()
     assert newest.commit_kind is CommitKind.COMPACT, "the next batch compacts"
+
+
+def test_a_statement_beside_a_batch_makes_the_batch_of_moving_keys_run_again(tmp_path, monkeypatch):
+    stream = SimulatedStream(tmp_path, monkeypatch)
+    make_tables(stream, ["moving"])
+    for key in range(6):
+        stream.topics.add("a", 0, *event("moving", key, key))
+    while stream.batch():
+        pass
+    commit_all = stream.sink._commit_all
+
+    def commit(*arguments):
+        stream.catalog.table("shop.moving").update_where({"n": 7}, "id < 6", "sql")
+        return commit_all(*arguments)
+
+    stream.topics.add("a", 0, *event("moving", 5, 0, "d"))
+    stream.topics.add("a", 0, *event("moving", 0, 100))
+    with monkeypatch.context() as patched:
+        patched.setattr(stream.sink, "_commit_all", commit)
+        with pytest.raises(FileConflictError, match="one job at a time"):
+            stream.batch()
+    stream.open()
+    while stream.batch():
+        pass
+    found = stream.catalog.table("shop.moving").to_arrow().to_pylist()
+    assert sorted((row["id"], row["n"]) for row in found) == [
+        (0, 100),
+        (1, 7),
+        (2, 7),
+        (3, 7),
+        (4, 7),
+    ]

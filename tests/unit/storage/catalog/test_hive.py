@@ -8,11 +8,12 @@ import pathlib
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from storage.catalog.catalog import Catalog
-from storage.catalog.hive import HiveCatalog
+from storage.catalog.hive import HiveCatalog, _HiveEnvironment
 from storage.catalog.hive_entries import from_hive, to_hive
 from storage.catalog.hive_lock import HiveLock
 from storage.clients.hive_client import HiveMetastore, thrift
@@ -30,7 +31,7 @@ from storage.format.types.type_text import parse_type
 from tests.e2e.availability import had
 from tests.e2e.hive_metastore import hive_metastore
 from tests.free_ports import free_port
-from tests.table_kit import rows_of, write
+from tests.table_kit import make_table, rows_of, write
 from tests.unit.storage.catalog.racer import COLUMNS, COMMITS
 
 INT = parse_type("INT")
@@ -369,6 +370,22 @@ def test_a_commit_stands_when_partitions_cannot_be_entered(catalog, caplog):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("name", ["NoSuchObjectException", "AlreadyExistsException"])
+def test_a_commit_stands_when_another_changes_the_entry_at_the_same_time(tmp_path, name):
+    def add_partitions(identifier, specs):
+        raise getattr(thrift(), name)("meanwhile")
+
+    stub = SimpleNamespace(add_partitions=add_partitions)
+    options = {"bucket": "1", "metastore.partitioned-table": "true"}
+    columns = (("p", "STRING"), ("k", "BIGINT"))
+    table = make_table(
+        tmp_path, columns=columns, keys=("p", "k"), partitions=("p",), options=options
+    )
+    table = dataclasses.replace(table, environment=_HiveEnvironment(stub, "db.t"))
+    write(table, 1, [("+I", "a", 1)])
+    assert rows_of(table) == [("a", 1)]
+
+
 def test_done_partitions_are_marked_in_the_metastore(catalog):
     actions = {"partition.mark-done-action": "done-partition,mark-event"}
     table = catalog.create_table("db.t", partitioned()).with_options(actions)
