@@ -46,6 +46,7 @@ from storage.table.tags import all_tags, create_tag, delete_tag, get_tag, rename
 
 _TAG_EXAMPLES = """\
 Examples:
+  lakeward table tag ls /data/warehouse shop.orders
   lakeward table tag create /data/warehouse shop.orders 2024-01-31
   lakeward table tag create /data/warehouse shop.orders audit --snapshot 17 --retain 90d
   lakeward table tag replace /data/warehouse shop.orders audit --snapshot 18
@@ -63,7 +64,10 @@ Examples:
 _BRANCH_EXAMPLES = """\
 Examples:
   lakeward table branch create /data/warehouse shop.orders test --tag 2024-01-31
-  lakeward table branch forward /data/warehouse shop.orders test --dry-run
+  lakeward table branch ls /data/warehouse shop.orders
+  lakeward table branch rename /data/warehouse shop.orders test trial
+  lakeward table branch forward /data/warehouse shop.orders trial --dry-run
+  lakeward table branch delete /data/warehouse shop.orders trial --dry-run
 """
 
 _ROLLBACK_EXAMPLES = """\

@@ -27,9 +27,7 @@ from ingest.decode.events import (
     TypeRequests,
 )
 from ingest.decode.json.schema_block import SchemaBlock
-from ingest.decode.json.single_event import (
-    Tokens,
-)
+from ingest.decode.json.single_event import Tokens
 from ingest.decode.types.exact_numbers import number_type, wider_number
 from ingest.decode.types.reference import decode_value
 from ingest.decode.types.semantic_types import (

@@ -224,7 +224,7 @@ class Phases:
 
 _SCHEMA_ROUNDS = 6
 """Maximum number of runs of one batch: one, and others after schema changes. Each round applies
-all schema deltas of the previous one, so two are enough; more means that they do not converge."""
+all schema deltas of the previous one, after a table is created: more do not converge."""
 
 
 _WRITE_ROUNDS = 4

@@ -132,8 +132,8 @@ def _events(plan_facts: PlanFacts, table: TableOutline) -> Iterator[Notice]:
             False,
             table.name,
             "events carry no types: times come as BIGINT, decimals, arrays and structs as STRING",
-            "`value.converter.schemas.enable: true` or Avro on the connector; or make the table "
-            "with the right types before",
+            "set `value.converter.schemas.enable: true` or use Avro; or create the table with the "
+            "right types first",
         )
 
 

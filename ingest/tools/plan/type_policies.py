@@ -104,7 +104,7 @@ _RULES = (
     ),
     _Rule(
         "json",
-        r"(?i)^jsonb?\b",
+        r"(?i)^jsonb?\b(?! (number|text|true))",
         r"$^",
         "text as sent; the order of members is kept",
     ),

@@ -256,6 +256,7 @@ def test_other_formats(shop, source_format, record, types):
     if source_format == "canal-json":
         assert table.columns[0].source_type == "bigint(20)"
     assert not outline.severe
+    assert "json" not in {policy.kind for policy in outline.policies}
     assert plan_text(outline)
 
 
