@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topics that may wait: which, how long, what is offered meanwhile, and what metrics say."""
 
+import dataclasses
 import json
 
 import pytest
@@ -24,6 +25,7 @@ from ingest.source.control import (
 )
 from ingest.source.kafka import KafkaSource
 from storage.clock import ManualClock
+from tests.unit.ingest.lake_settings import lake_settings
 
 
 @pytest.fixture
@@ -236,3 +238,39 @@ def test_records_that_may_wait_are_not_late(clock):
     assert late() == (10.0, 3)
     assert metrics.freshness_s()["db.t"] > 0
     assert sample("source_wait_seconds", {"topic": "cold"}) == 60.0
+
+
+class BusyClock(ManualClock):
+    """Something happens while one sleeps."""
+
+    def __init__(self, happens):
+        super().__init__()
+        self._happens = happens
+
+    def sleep(self, seconds):
+        super().sleep(seconds)
+        self._happens()
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "event", "waits_s"),
+    [(0.2, "", 0.8), (2.0, "", 0.0), (0.1, "record", 0.2), (0.1, "drain", 0.2)],
+)
+def test_an_idle_stream_with_a_short_trigger_waits_in_its_source(
+    tmp_path, monkeypatch, interval_s, event, waits_s
+):
+    def happens():
+        if event == "record":
+            put(tmp_path, "hot", 2)
+        elif event == "drain":
+            write_control(tmp_path / "state", drain=True)
+
+    settings = lake_settings(tmp_path)
+    pipeline = dataclasses.replace(settings.pipeline, trigger_interval_s=interval_s)
+    clock, limit = BusyClock(happens), ReadMaxRows(100)
+    opened = reader(tmp_path, monkeypatch, clock)
+    opened._options["pipeline"] = dataclasses.replace(settings, pipeline=pipeline).to_json()
+    put(tmp_path, "hot", 1)
+    first, began_s = opened.latestOffset({}, limit), clock.monotonic_s()
+    assert (opened.latestOffset(first, limit) != first) == (event == "record")
+    assert clock.monotonic_s() - began_s == pytest.approx(waits_s)
