@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame, SparkSession
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ErrorLevel
 from sqlglot.optimizer.scope import traverse_scope
 
 from storage.catalog.catalog import Catalog
@@ -86,7 +87,9 @@ class SparkSql:
         for source in list(_tables(tree)):
             source.replace(self._replacement(tree, source, names))
         try:
-            return self._spark.sql(tree.sql(dialect=Spark, comments=False))
+            return self._spark.sql(
+                tree.sql(Spark, comments=False, unsupported_level=ErrorLevel.RAISE)
+            )
         finally:
             for name in names:
                 self._spark.catalog.dropTempView(name)

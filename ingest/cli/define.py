@@ -4,16 +4,7 @@
 import re
 from collections.abc import Sequence
 
-from ingest.cli.commands import (
-    Arguments,
-    Value,
-    combine,
-    command,
-    flag,
-    option,
-    positional,
-    refuse,
-)
+from ingest.cli.commands import Arguments, Value, combine, command, flag, option, positional, refuse
 from ingest.cli.parameters import (
     DRY_RUN,
     JSON,
@@ -24,6 +15,7 @@ from ingest.cli.parameters import (
     catalog_of,
     emit_fact,
 )
+from ingest.config.suggestion import refuse_misspelt
 from storage.errors import AlreadyExistsError, InvalidRequestError, NotFoundError
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.metadata.schema_changes import (
@@ -112,6 +104,8 @@ def create(arguments: Arguments) -> int:
         options=dict(arguments.option),
         comment=arguments.comment,
     )
+    for key, _ in arguments.option:
+        refuse_misspelt(key)
     catalog, name = catalog_of(arguments), arguments.table
     exists = catalog.exists(name)
     if exists and not arguments.if_not_exists:
@@ -177,6 +171,8 @@ def set_option(arguments: Arguments) -> int:
     Options that are fixed when a table is created are refused. The options are listed in
     docs/reference/table-options.md.
     """
+    for key, _ in arguments.options:
+        refuse_misspelt(key)
     changes: list[SchemaChange] = [SetOption(key, value) for key, value in arguments.options]
     changes += [RemoveOption(key) for key in arguments.reset]
     if not changes:

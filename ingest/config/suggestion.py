@@ -4,6 +4,9 @@
 import difflib
 from collections.abc import Iterable
 
+from storage.errors import InvalidOptionError
+from storage.options.options import TABLE_OPTIONS, find_option
+
 _SHORT = 2
 """Names up to this length are matched exactly: they resemble too many others."""
 
@@ -26,3 +29,12 @@ def nearest_of(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str
     cutoff = cutoff if len(name) > _SHORT else 1.0
     matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[matches[0]] if matches else ""
+
+
+def refuse_misspelt(option: str) -> None:
+    """Refuse a table option that seems misspelt; other unknown ones are kept unchanged."""
+    if find_option(option) is not None:
+        return
+    hint = nearest(option, (row.key for row in TABLE_OPTIONS), cutoff=0.85)
+    if hint:
+        raise InvalidOptionError("there is no such table option", hint=hint, option=option)

@@ -25,7 +25,7 @@ from ingest.config.source_settings import (
     SourceSettings,
     selects_topic,
 )
-from ingest.config.suggestion import nearest
+from ingest.config.suggestion import refuse_misspelt
 from ingest.daemon.configuration import transforms_found
 from ingest.decode.registry.client import SchemaRegistry
 from ingest.errors import AccessDeniedError, ExitCode, kind_of
@@ -39,8 +39,7 @@ from storage.errors import (
     NotFoundError,
 )
 from storage.io.resolve import is_local, resolve_file_io
-from storage.options.options import TableOptions, find_option, require_writable
-from storage.options.table import TABLE_OPTIONS
+from storage.options.options import TableOptions, require_writable
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -143,17 +142,8 @@ def _refuse_unwritable(where: str, properties: Mapping[str, str]) -> None:
     options = TableOptions.from_strings(properties)
     with add_key(where, {"option": f"{where}.{{}}"}):
         for option in properties:
-            _refuse_misspelt(option)
+            refuse_misspelt(option)
         require_writable(options)
-
-
-def _refuse_misspelt(option: str) -> None:
-    """Refuse options that seem misspelt; other unknown ones are kept unchanged."""
-    if find_option(option) is not None:
-        return
-    hint = nearest(option, (row.key for row in TABLE_OPTIONS), cutoff=0.85)
-    if hint:
-        raise InvalidOptionError("there is no such table option", hint=hint, option=option)
 
 
 def _java() -> str:

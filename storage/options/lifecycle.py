@@ -63,11 +63,7 @@ class LifecycleOptions:
         least=1,
     )
     tag_default_time_retained_ms: int | None = option(
-        "tag.default-time-retained",
-        duration_ms,
-        None,
-        "How long automatic tags live.",
-        "ms",
+        "tag.default-time-retained", duration_ms, None, "How long automatic tags live.", "ms"
     )
     tag_automatic_completion: bool = option(
         "tag.automatic-completion",
@@ -76,10 +72,7 @@ class LifecycleOptions:
         "Periods without a snapshot get their tags from later snapshots.",
     )
     tag_time_expire_enabled: bool = option(
-        "tag.time-expire-enabled",
-        boolean,
-        "true",
-        "Tags that outlived their time go.",
+        "tag.time-expire-enabled", boolean, "true", "Tags that outlived their time go."
     )
     tag_batch_customized_name: str | None = option(
         "tag.batch.customized-name", text, None, "Name of the tag of a batch, instead of its day."
@@ -180,10 +173,7 @@ class LifecycleOptions:
         "Whether partitions are idle by the clock or by the watermark.",
     )
     partition_mark_done_action_http_url: str | None = option(
-        "partition.mark-done-action.http.url",
-        text,
-        None,
-        "Where http-report reports to.",
+        "partition.mark-done-action.http.url", text, None, "Where http-report reports to."
     )
     partition_mark_done_action_http_params: str | None = option(
         "partition.mark-done-action.http.params",

@@ -159,10 +159,7 @@ class WritingOptions:
     )
     file_compression: str = option("file.compression", text, "zstd", "Compression of data files.")
     zstd_level: int = option(
-        "file.compression.zstd-level",
-        integer,
-        "1",
-        "Level of zstd. Higher: smaller, slower.",
+        "file.compression.zstd-level", integer, "1", "Level of zstd. Higher: smaller, slower."
     )
     file_compression_per_level: Mapping[int, str] = option(
         "file.compression.per.level",
@@ -245,12 +242,7 @@ class WritingOptions:
             "Statistics of one column.",
             attribute="field_stats_modes",
         ),
-        refused(
-            "manifest.format",
-            text,
-            "avro",
-            "Format of manifests.",
-        ),
+        refused("manifest.format", text, "avro", "Format of manifests."),
         *ignored(
             "Tuning of a mechanism that works differently here.",
             ("write-buffer-spillable", boolean, "true"),
@@ -261,6 +253,17 @@ class WritingOptions:
             ("sort-spill-buffer-size", memory_size, "64 mb"),
             ("sort-engine", text, "loser-tree"),
             ("page-size", memory_size, "64 kb"),
+            ("cache-page-size", memory_size, "64 kb"),
+            ("spill-compression", text, "zstd"),
+            ("spill-compression.zstd-level", integer, "1"),
+            ("write-max-writers-to-spill", integer, "10"),
+            ("write.batch-size", integer, "1024"),
+            ("write.batch-memory", memory_size, "128 mb"),
+            ("read.batch-size", integer, "1024"),
+            ("file-reader-async-threshold", memory_size, "10 mb"),
+            ("async-file-write", boolean, "true"),
+            ("zorder.var-length-contribution", integer, "8"),
+            ("file-operation.thread-num", integer, None),
             ("write.sequence-number-init-mode", choice("scan", "snapshot"), "scan"),
         ),
     )
@@ -278,25 +281,13 @@ class CommitOptions:
         least=0,
     )
     commit_min_retry_wait_ms: int = option(
-        "commit.min-retry-wait",
-        duration_ms,
-        "10 ms",
-        "First wait between attempts.",
-        "ms",
+        "commit.min-retry-wait", duration_ms, "10 ms", "First wait between attempts.", "ms"
     )
     commit_max_retry_wait_ms: int = option(
-        "commit.max-retry-wait",
-        duration_ms,
-        "10 s",
-        "Longest wait between attempts.",
-        "ms",
+        "commit.max-retry-wait", duration_ms, "10 s", "Longest wait between attempts.", "ms"
     )
     commit_timeout_ms: int | None = option(
-        "commit.timeout",
-        duration_ms,
-        None,
-        "Longest time of one commit; none when not set.",
-        "ms",
+        "commit.timeout", duration_ms, None, "Longest time of one commit; none when not set.", "ms"
     )
     dynamic_partition_overwrite: bool = option(
         "dynamic-partition-overwrite",

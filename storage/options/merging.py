@@ -39,10 +39,7 @@ _COLUMNS = (
         "Columns of a partial-update table that follow the order given by the named columns.",
     ),
     _of_column(
-        "fields.<name>.aggregate-function",
-        text,
-        None,
-        "How the values of a column become one.",
+        "fields.<name>.aggregate-function", text, None, "How the values of a column become one."
     ),
     _of_column(
         "fields.<name>.ignore-retract",
@@ -57,10 +54,7 @@ _COLUMNS = (
         "`collect` and `listagg` keep each element once.",
     ),
     _of_column(
-        "fields.<name>.list-agg-delimiter",
-        str,
-        ",",
-        "Text between the elements of `listagg`.",
+        "fields.<name>.list-agg-delimiter", str, ",", "Text between the elements of `listagg`."
     ),
     _of_column(
         "fields.<name>.nested-key",
@@ -80,17 +74,9 @@ _COLUMNS = (
         "merge",
         "What `nested_update` does with a nested key that holds null: merge, ignore or error.",
     ),
+    _of_column("fields.<name>.count-limit", integer, None, "Most rows that `nested_update` keeps."),
     _of_column(
-        "fields.<name>.count-limit",
-        integer,
-        None,
-        "Most rows that `nested_update` keeps.",
-    ),
-    _of_column(
-        "fields.<name>.ts-field",
-        text,
-        None,
-        "Member that `merge_map_with_keytime` compares.",
+        "fields.<name>.ts-field", text, None, "Member that `merge_map_with_keytime` compares."
     ),
 )
 

@@ -17,10 +17,9 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.time import format_time
 from sqlglot.tokenizer_core import Token, TokenType
 
-from storage.sql.errors import SqlError, refuse
+from storage.sql.errors import SqlError
 from storage.sql.parse.statements import StatementParser
 
-_QUOTED, _LETTERS = re.compile("'((?:[^']|'')*)'"), re.compile(r"([A-Za-z])\1*")
 _TOKEN = re.compile(r" but got <Token .*>", re.DOTALL)
 _MISSING = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]+\.(\w+)'>")
 _SWALLOWING = (TokenType.COMMAND, TokenType.EXECUTE, TokenType.RENAME)
@@ -53,31 +52,18 @@ class Lakeward(Spark):
 
     Parser = StatementParser
 
-    TIME_MAPPING = {**Spark.TIME_MAPPING, "SSS": "%g", "SSSSSSSSS": "%n"}
-
     @classmethod
     def format_time(cls, expression: str | exp.Expr | None) -> exp.Expr | None:
-        """The pattern of a time as DuckDB writes it; texts in single quotes stand for themselves.
-
-        Raises:
-            SqlError: a letter of the pattern has no meaning here.
-        """
-        if not isinstance(expression, exp.Expr):
+        """The pattern of a time in sqlglot's terms; texts in single quotes stay as they are."""
+        if not isinstance(expression, exp.Expr) or not expression.is_string:
             return super().format_time(expression)
-        if not expression.is_string:
-            refuse("the pattern of a time is a text in quotes", expression)
-        parts = _QUOTED.split(expression.name)
-        for letters in _LETTERS.finditer("'".join(parts[::2])):
-            if letters[0] not in cls.TIME_MAPPING:
-                hint = (
-                    f"there are {', '.join(cls.TIME_MAPPING)}; other text is put in single quotes"
-                )
-                refuse("this pattern of a time is not known", expression, hint=hint, at=letters[0])
+        parts = re.split("('(?:[^']|'')*')", expression.name)
         parts[::2] = [
             format_time(part, cls.TIME_MAPPING, cls.TIME_TRIE) or "" for part in parts[::2]
         ]
-        parts[1::2] = [part.replace("%", "%%").replace("''", "'") or "'" for part in parts[1::2]]
-        return exp.Literal.string("".join(parts))
+        pattern = expression.copy()  # with its place
+        pattern.set("this", "".join(parts))
+        return pattern
 
 
 def _rows_as_structs(tokens: list[Token]) -> list[Token]:

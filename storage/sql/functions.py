@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp, parse_one
 
+from storage.sql.errors import refuse
+
 _FIRSTS = "list_filter({0}, (x, i) -> list_position({0}, x) = i)"
 """The elements of a list without repetitions, in order."""
 
@@ -106,12 +108,18 @@ FUNCTIONS = frozenset(name.upper() for name in _TEXTS)
 _DEFAULT_FORMAT = "%Y-%mstrict-%dstrict %Hstrict:%Mstrict:%Sstrict"
 """How sqlglot reads UNIX_TIMESTAMP without a format."""
 
+_OF_PATTERNS = (
+    *(exp.TimeToStr, exp.StrToTime, exp.StrToDate, exp.StrToUnix, exp.UnixToStr, exp.TsOrDsToDate),
+)
+_DIRECTIVE = re.compile("%-?[A-Za-z](?:strict)?")
 _ARGUMENT = re.compile(r"_(\d)")
 
 
 def translate(tree: exp.Expr) -> None:
     """Replace the functions in a tree, innermost first."""
     for function in reversed(list(tree.find_all(exp.Func))):
+        if isinstance(function, _OF_PATTERNS) and function.args.get("format") is not None:
+            function.set("format", _pattern(function.args["format"]))
         new = _translated(function)
         if new is not None:
             function.replace(new)
@@ -145,6 +153,20 @@ def _translated(function: exp.Func) -> exp.Expr | None:
 def _is_fine(node: exp.Expr) -> bool:
     """Whether it is the text of a time whose nanoseconds DuckDB's TIMESTAMP would cut off."""
     return isinstance(node, exp.Literal) and re.search(r"\.\d{7,}\s*\Z", node.this) is not None
+
+
+def _pattern(node: exp.Expr) -> exp.Expr:
+    """The pattern of a time for DuckDB; quoted texts and milliseconds are as they were written."""
+    if not node.is_string:
+        refuse("the pattern of a time is a text in quotes", node)
+    parts = re.split("'((?:[^']|'')*)'", node.name)
+    parts[::2] = [part.replace("S" * 9, "%n").replace("SSS", "%g") for part in parts[::2]]
+    letters = re.search("[A-Za-z]+", _DIRECTIVE.sub("", " ".join(parts[::2])))
+    if letters:
+        hint = "write texts in single quotes, fractions as SSS, SSSSSS or SSSSSSSSS"
+        refuse("this pattern of a time is not known", node, hint=hint, at=letters[0])
+    parts[1::2] = [part.replace("%", "%%").replace("''", "'") or "'" for part in parts[1::2]]
+    return exp.Literal.string("".join(parts))
 
 
 def _of_unit(function: exp.Expr) -> exp.Expr:

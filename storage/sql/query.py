@@ -50,6 +50,8 @@ _UNITS = {
     "DD": "DAY",
 }
 """Short names of units in Spark's TRUNC and DATE_TRUNC."""
+_TABLE_CLAUSES = ("hints", "ordinality", "when", "only", "partition", "changes", "pattern")
+"""What sqlglot reads behind the name of a table, for other engines."""
 _TABLE_FUNCTIONS = (exp.GenerateSeries, exp.Unnest, exp.Explode)
 
 
@@ -292,6 +294,8 @@ def _known_columns(relation: Any) -> set[str]:
 
 
 def _resolved(session: "SqlSession", source: exp.Table) -> Any:
+    if clause := next((key for key in _TABLE_CLAUSES if source.args.get(key)), None):
+        refuse("a table of a query does not take this clause", source, clause=clause.strip("_"))
     try:
         return session.resolve(source)
     except LakewardError as error:

@@ -146,6 +146,9 @@ def _travel(session: "SqlSession", node: exp.Table) -> dict[str, str]:
         return {"scan.version": str(text_of(state))}
     from storage.sql.query import instant_ms
 
+    if state.find(exp.Column):
+        hint = "lookup joins of Flink are ordinary joins here, without FOR SYSTEM_TIME"
+        refuse("a state is not chosen by a column", state, hint=hint)
     if isinstance(state, exp.Literal) and not state.is_string:
         return {"scan.timestamp-millis": str(int(state.this) * 1000)}  # Spark: epoch seconds
     return {"scan.timestamp-millis": str(instant_ms(session, state))}

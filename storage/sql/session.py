@@ -21,7 +21,7 @@ from storage.catalog.catalog import DEFAULT_DATABASE, Catalog
 from storage.errors import LakewardError, NotFoundError
 from storage.sql import nodes
 from storage.sql.dialect import Statement, statements
-from storage.sql.errors import locate, refuse, suggestion
+from storage.sql.errors import SqlError, locate, refuse, suggestion
 
 DEFAULT_CATALOG = "paimon"
 
@@ -101,6 +101,8 @@ class SqlSession:
             return self.run_node(node)
         except LakewardError as error:
             raise locate(error, node) from error.__cause__
+        except RecursionError as error:
+            raise SqlError("the statement is nested too deeply", hint="write IN (…)") from error
 
     def is_query(self, statement: Statement) -> bool:
         """Whether a statement is a query, which `interrupt` cancels; errors are left to `run`."""

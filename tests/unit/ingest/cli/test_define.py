@@ -85,6 +85,7 @@ def test_alter_and_options(place, capsys):
     assert options["snapshot.num-retained.max"] == "50"
     assert "write-only" not in options
     assert "primary-key" in fails(capsys, "set-option", where, "shop.t", "primary-key=v")
+    assert "write-only" in fails(capsys, "set-option", where, "shop.t", "write-onli=true")
 
 
 def test_rename_and_drop(place, capsys):
