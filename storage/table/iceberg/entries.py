@@ -255,12 +255,7 @@ def live_files(manifest: Manifest) -> int:
 
 
 def totals(before: Mapping[str, str], counts: Mapping[str, int]) -> dict[str, str]:
-    """Totals of a summary.
-
-    Args:
-        before: summary of the parent; empty: there is none.
-        counts: changes since.
-    """
+    """Totals of a summary: those of its parent's, if any, with the changes since."""
     return {
         total: str(int(before[total] if before else 0) + counts[added] - counts[removed])
         for total, added, removed in _TOTALS

@@ -194,12 +194,9 @@ class ManifestFormat:
         if file["content"] == DELETES:
             parts += (
                 6 * _ABSENT,  # statistics, sort order, row id
-                _PRESENT,
-                _text(file["referenced_data_file"]),
-                _PRESENT,
-                _long(file["content_offset"]),
-                _PRESENT,
-                _long(file["content_size_in_bytes"]),
+                _PRESENT + _text(file["referenced_data_file"]),
+                _PRESENT + _long(file["content_offset"]),
+                _PRESENT + _long(file["content_size_in_bytes"]),
             )
             return b"".join(parts)
         parts += (
@@ -261,7 +258,7 @@ _ABSENT, _PRESENT = b"\x00", b"\x02"
 """The branches of an optional value."""
 
 
-def _pairs(pairs: Sequence[Mapping[str, Any]] | None, write: Callable[[Any], bytes]) -> bytes:
+def _pairs(pairs: list[Any] | None, write: Callable[[Any], bytes]) -> bytes:
     """An optional map from column ids."""
     if not pairs:
         return _ABSENT if pairs is None else _PRESENT + b"\x00"

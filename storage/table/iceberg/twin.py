@@ -404,8 +404,7 @@ class IcebergTwin:
         else:
             operation = "overwrite" if counts["added-data-files"] else "delete"
         path = f"{self.directory}/snap-{snapshot.id}-{self._table.ids.uuid()}.avro"
-        previous = document.get("current-snapshot-id", -1)
-        parent = None if previous in (-1, None) else previous
+        parent = document["current-snapshot-id"] if document["snapshots"] else None
         content = encode_list(
             version.manifests,
             version=self._version,
@@ -418,19 +417,18 @@ class IcebergTwin:
         _LISTS.put(path, version.manifests)
         time_ms = max(snapshot.time_ms, int(document["last-updated-ms"]))
         changes = {name: str(number) for name, number in counts.items() if number}
-        parents = (item for item in document["snapshots"] if item["snapshot-id"] == parent)
-        before: _Document = next(parents, {"summary": {}})
-        summary = {"operation": operation, **changes, **totals(before["summary"], counts)}
+        summaries = {item["snapshot-id"]: item["summary"] for item in document["snapshots"]}
+        total = totals(summaries.get(parent, {}), counts)
+        summary = {"operation": operation, **changes, **total, _MARK: _mark(snapshot)}
         entry: _Document = {
             "sequence-number": manifests.sequence,
             "snapshot-id": snapshot.id,
             "timestamp-ms": time_ms,
             "manifest-list": path,
             "schema-id": snapshot.schema_id,
-            "summary": {**summary, _MARK: _mark(snapshot)},
+            "summary": summary,
+            **({} if parent is None else {"parent-snapshot-id": parent}),
         }
-        if parent is not None:
-            entry["parent-snapshot-id"] = parent
         if self._version > 2:
             entry["first-row-id"] = first_row_id
             entry["added-rows"] = manifests.next_row_id - first_row_id
@@ -525,10 +523,7 @@ class IcebergTwin:
         return document
 
     def _form(self, schema: TableSchema) -> tuple[_Document, ManifestFormat, dict[str, str]]:
-        """Iceberg's form of a schema, and of manifests and properties of a table that has it.
-
-        Iceberg's garbage collection must keep the shared data files.
-        """
+        """Iceberg's form of a schema, of manifests and of properties: data files are shared."""
         key = (self._table.layout.root, schema.id, self._version)
         cached = _SCHEMAS.get(key)
         if cached is None or (cached[0] is not schema and cached[0] != schema):

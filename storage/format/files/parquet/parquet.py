@@ -239,6 +239,10 @@ def _field(name: str, type_: pa.DataType, nullable: bool, field_id: int) -> pa.F
     return pa.field(name, type_, nullable, {_FIELD_ID: str(field_id).encode()})
 
 
+_UNORDERED = (INT96_BYTES, pa.float32(), pa.float64())
+"""No statistics: a range would not cover NaN, and DuckDB and PyIceberg skip row groups by it."""
+
+
 class _Writer(pq.ParquetWriter):
     """pyarrow's writer without its finalizer.
 
@@ -324,13 +328,7 @@ class ParquetSink:
             compression=self._compression,
             compression_level=self._level,
             use_dictionary=self._dictionary_columns(sample),
-            # INT96 has no defined order; ranges of floats would not cover NaN, and engines that
-            # skip row groups by them (DuckDB, PyIceberg) would miss rows
-            write_statistics=[
-                path
-                for path, type_ in leaves
-                if type_ != INT96_BYTES and not pa.types.is_floating(type_)
-            ],
+            write_statistics=[path for path, type_ in leaves if type_ not in _UNORDERED],
             store_schema=False,
             store_decimal_as_integer=True,
             write_time_adjusted_to_utc=True,
