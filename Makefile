@@ -116,8 +116,9 @@ bench-peers: setup ## Lakeward and Flink + Paimon in turns over the same topic (
 soak: setup ## SOAK="steady races", MINUTES each: half load, nothing may grow; and compaction, expiry, kills beside it; JSON in build/
 	for kind in $(SOAK); do $(BIN)/python -m tests.soak $$kind --minutes $(MINUTES) || exit 1; done
 
-fuzz: setup ## N odd events of all formats through both decoding paths, then damaged files; a summary in build/
+fuzz: setup ## N odd events of all formats through both decoding paths, ten times as many through decoders alone, then damaged files; a summary in build/
 	$(BIN)/python -m tests.fuzz events --count $(N) --json build/fuzz-events.json
+	$(BIN)/python -m tests.fuzz decoders --count $$((10 * $(N))) --json build/fuzz-decoders.json
 	$(BIN)/python -m tests.fuzz
 
 drills: setup ## failure drills, all in turn: broker, topics, processes, disks, stores, clock; a table at the end, JSON in build/

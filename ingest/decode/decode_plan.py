@@ -21,7 +21,7 @@ import msgspec
 from ingest.decode.column_names import folded
 from ingest.decode.events import SourceTable, Target
 from ingest.decode.types.conversions import wire_type
-from ingest.decode.types.exact_numbers import is_exact_double
+from ingest.decode.types.exact_numbers import is_exact_double, wider_number
 from ingest.decode.types.semantic_types import Codec, Kind, of_key
 from ingest.decode.types.token_values import MEMBERS, NULL
 from storage.format.types.types import DataType
@@ -51,7 +51,8 @@ class PlanColumn:
         return self.renamed or self.name
 
 
-_NUMBERS = (Kind.NUMBER, Kind.LOOSE_NUMBER)
+_FLOATS = (Kind.NUMBER, Kind.LOOSE_NUMBER)
+_NUMBERS = (*_FLOATS, Kind.INTEGER, Kind.LOOSE_INTEGER, Kind.LOOSE_DECIMAL)
 
 
 class RowPlan:
@@ -80,6 +81,7 @@ class RowPlan:
         decode_key: only the key columns of a row image.
         getters: one per column: row struct to value.
         key_parts: one getter per key column.
+        numbers: codecs and getters of columns whose types may be inferred from numbers.
     """
 
     def __init__(
@@ -116,8 +118,8 @@ class RowPlan:
         self.decode_key: Callable[[bytes], Any] = msgspec.json.Decoder(before).decode
         self.empty_row = row()
         self.getters = tuple(operator.attrgetter(f"f{i}") for i in range(len(self.columns)))
-        self._numbers = [
-            (column.codec.kind is Kind.LOOSE_NUMBER, get)
+        self.numbers = [
+            (column.codec, get)
             for column, get in zip(self.columns, self.getters, strict=True)
             if column.codec is not None and column.codec.kind in _NUMBERS
         ]
@@ -140,19 +142,9 @@ class RowPlan:
         names = {f"f{i}": self._struct_name(self.columns[i].member) for i in self.key}
         return msgspec.defstruct("Key", members, rename=names, gc=False)
 
-    @property
-    def has_numbers(self) -> bool:
-        """Whether a column is of inferred floats."""
-        return bool(self._numbers)
-
     def holds_numbers(self, row: Any) -> bool:
-        """Whether columns of inferred floats represent the numbers of a row exactly."""
-        for loose, get in self._numbers:
-            token = bytes(get(row) or NULL)
-            quoted = loose and token[:1] == b'"'
-            if token != NULL and not quoted and not is_exact_double(token):
-                return False
-        return True
+        """Whether columns of inferred numbers represent the numbers of a row exactly."""
+        return all(_is_exact(codec, get(row)) for codec, get in self.numbers)
 
     def _struct_name(self, member: str) -> str:
         """The name of a member in structs; a placeholder if its name is not plain."""
@@ -196,6 +188,15 @@ def member_type(column: PlanColumn) -> Any:
         return None
     wire = wire_type(column.codec)
     return wire if wire is msgspec.Raw else wire | None
+
+
+def _is_exact(codec: Codec, value: Any) -> bool:
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    token = bytes(value) if isinstance(value, msgspec.Raw) else NULL
+    if token == NULL or (token[:1] == b'"' and codec.kind is not Kind.NUMBER):
+        return True
+    return is_exact_double(token) if codec.kind in _FLOATS else not wider_number(codec.type, token)
 
 
 _DECODE_ERRORS = (

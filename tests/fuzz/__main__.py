@@ -1,27 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tests.fuzz`: damage tables, print what readers made of it; exit 1 on a fault.
 
-`python -m tests.fuzz events`: make events odd, print how they ended; exit 1 on a fault.
+`python -m tests.fuzz events`: make events odd, print how they ended; exit 1 on a fault. `decoders`:
+the same with slightly mutated JSON events in large batches through the decoders alone.
 """
 
 import argparse
+import itertools
 import json
 import logging
 import pathlib
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 
 from tests.fuzz.campaign import run_campaign
-from tests.fuzz.event_campaign import EventCampaign, summary
-from tests.fuzz.event_subjects import SUBJECTS, subject_of
+from tests.fuzz.event_campaign import DecoderCampaign, EventCampaign, summary
+from tests.fuzz.event_subjects import DECODED, SUBJECTS, subject_of
 from tests.fuzz.subjects import golden_subjects, own_subjects
+
+_PARTS = 20
+"""In which subjects take turns."""
 
 
 def main(arguments: list[str]) -> int:
     """Run a campaign."""
     if arguments[:1] == ["events"]:
-        return _events(arguments[1:])
+        return _events(arguments[1:], "events", EventCampaign, tuple(SUBJECTS))
+    if arguments[:1] == ["decoders"]:
+        return _events(arguments[1:], "decoders", DecoderCampaign, DECODED)
     return _tables(arguments)
 
 
@@ -47,29 +55,35 @@ def _tables(given: list[str]) -> int:
     return 1 if campaign.faults else 0
 
 
-def _events(given: list[str]) -> int:
+def _events(
+    given: list[str], name: str, campaign_of: type[EventCampaign], subjects: Sequence[str]
+) -> int:
     """Over events of every format."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz events")
+    parser = argparse.ArgumentParser(prog=f"python -m tests.fuzz {name}")
     parser.add_argument("--seed", type=int, default=20_261_121)
     parser.add_argument("--count", type=int, default=100_000, help="events in all")
     parser.add_argument("--only", default="", help="names of subjects, separated by commas")
     parser.add_argument("--faults", type=int, default=5, help="of a subject, after which it ends")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="at most")
     parser.add_argument("--json", type=pathlib.Path, help="file for the summary")
     arguments = parser.parse_args(given)
-    names = arguments.only.split(",") if arguments.only else list(SUBJECTS)
+    names = arguments.only.split(",") if arguments.only else subjects
     logging.disable(logging.WARNING)  # of tables that are refused, as they should be
-    done: dict[str, EventCampaign] = {}
+    end = time.monotonic() + 60 * arguments.minutes
     with tempfile.TemporaryDirectory(prefix="lakeward-fuzz-") as folder:
-        for number, name in enumerate(names):
-            started = time.monotonic()
-            subject = subject_of(name, pathlib.Path(folder) / str(number))
-            campaign = done[name] = EventCampaign(subject, arguments.seed)
-            campaign.run(-(-arguments.count // len(names)), most_faults=arguments.faults)
-            for fault in campaign.faults:
+        done = {
+            name: campaign_of(subject_of(name, pathlib.Path(folder) / str(number)), arguments.seed)
+            for number, name in enumerate(names)
+        }
+        for part, (name, campaign) in itertools.product(range(1, _PARTS + 1), done.items()):
+            started, before = time.process_time(), len(campaign.faults)
+            count = arguments.count * part // _PARTS // len(names)
+            campaign.run(count, end - time.monotonic(), arguments.faults)
+            for fault in campaign.faults[before:]:
                 sys.stdout.write(f"{fault}\n")
-            seconds = time.monotonic() - started
+            seconds = time.process_time() - started
             sys.stdout.write(
-                f"{name:<30} {campaign.events:>9} events {seconds:7.1f} s "
+                f"{name:<30} {campaign.events:>9} events {seconds:7.1f} CPU s "
                 f"{len(campaign.faults)} faults\n"
             )
             sys.stdout.flush()

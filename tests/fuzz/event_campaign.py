@@ -24,12 +24,13 @@ from ingest.pipeline.map_side import MapSide
 from ingest.pipeline.plan import BatchPlan
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
-from tests.fuzz.event_mutation import mutated, places_of
+from tests.fuzz.event_mutation import Seed, mutated, nudged, places_of
 from tests.fuzz.event_subjects import QUARANTINE, Subject
 from tests.unit.ingest.agreeing_paths import rows_of
 from tests.unit.ingest.every_way import by_columns, by_reference
+from tests.unit.ingest.walking import compiled
 
-__all__ = ["EventCampaign", "Fault"]
+__all__ = ["DecoderCampaign", "EventCampaign", "Fault"]
 
 _EVENTS = 400
 _INTACT = 0.15
@@ -88,14 +89,16 @@ class Ended:
     counts: dict[str, int]
     deltas: set[tuple[Any, ...]]
 
-    def places(self, offset: int) -> list[Any]:
-        """What became of one record."""
-        found: list[Any] = [self.bad.get(offset)]
+    def places(self) -> dict[int, list[Any]]:
+        """What became of each record with rows or an error."""
+        found: dict[int, list[Any]] = collections.defaultdict(list)
+        for at, name in self.bad.items():
+            found[at].append(name)
         for name in sorted(self.rows):
-            table = self.rows[name]
-            mask = [each == offset for each in table.column(OFFSET_COLUMN).to_pylist()]
-            if any(mask):
-                found.append((name, _plain(table.filter(pa.array(mask)))))
+            columns = _plain(self.rows[name])
+            for row in zip(*columns.values(), strict=True):
+                values = dict(zip(columns, row, strict=True))
+                found[values[OFFSET_COLUMN]].append((name, values))
         return found
 
 
@@ -105,6 +108,15 @@ def _plain(table: pa.Table) -> dict[str, list[Any]]:
         for name, values in rows_of(batch).items():
             found[name] += values
     return {n: v for n, v in found.items() if n != UNAVAILABLE_COLUMN or any(v)}
+
+
+def _comparable(table: pa.Table) -> pa.Table:
+    """With numbers that may be NaN as text."""
+    fields = [pa.field(f.name, pa.string()) if _floats(f.type) else f for f in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+_floats = pa.types.is_floating
 
 
 class EventCampaign:
@@ -122,23 +134,18 @@ class EventCampaign:
         self._weights = [_weight(subject, topic) for topic in self._topics]
         self._all = [seed for seeds in subject.seeds.values() for seed in seeds]
         self._ways: tuple[Decoding, Decoding] | None = None
+        self._numbers = itertools.count()
         self.events = 0
         self.ends: collections.Counter[str] = collections.Counter()
         self.walked = 0
         self.faults: list[Fault] = []
 
     def run(self, count: int, seconds: float = float("inf"), most_faults: int = 5) -> None:
-        """Make at least so many events, unless time or patience ends before."""
+        """Go on until there are so many events, unless time or patience ends before."""
         end = time.monotonic() + seconds
         with self._subject.registry():
-            for chunk in itertools.count():
-                if (
-                    self.events >= count
-                    or time.monotonic() > end
-                    or len(self.faults) >= most_faults
-                ):
-                    return
-                self._chunk(chunk)
+            while self.events < count and time.monotonic() < end and len(self.faults) < most_faults:
+                self._chunk(next(self._numbers))
 
     def judge(self, topic: str, records: Sequence[Record]) -> None:
         """Look at given records instead of odd ones, with decoders that begin anew."""
@@ -249,10 +256,11 @@ class EventCampaign:
                 return
         if not self._differ(fast, slow):
             return
-        places = [at for at in range(len(records)) if fast.places(at) != slow.places(at)]
+        ends, others = fast.places(), slow.places()
+        places = [at for at in range(len(records)) if ends.get(at) != others.get(at)]
         for at in places[:2]:
-            told = f"fast {fast.places(at)} {fast.why.get(at)}\n"
-            told += f"  slow {slow.places(at)} {slow.why.get(at)}"
+            told = f"fast {ends.get(at)} {fast.why.get(at)}\n"
+            told += f"  slow {others.get(at)} {slow.why.get(at)}"
             self._fault(
                 number, plan, topic, records[at], f"the paths differ:\n  {told}", self._differ
             )
@@ -268,7 +276,9 @@ class EventCampaign:
         if fast.rows.keys() != slow.rows.keys():
             return True
         return any(
-            not table.equals(slow.rows[name]) and _plain(table) != _plain(slow.rows[name])
+            not table.equals(slow.rows[name])
+            and not _comparable(table).equals(_comparable(slow.rows[name]))
+            and _plain(table) != _plain(slow.rows[name])
             for name, table in fast.rows.items()
         )
 
@@ -314,6 +324,81 @@ class EventCampaign:
         what = "ends the batch: " + "".join(traceback.format_exception(error)[-8:])
         record = (None, None) if found is None else _smallest(found, fails)
         self.faults.append(Fault(self._subject.name, number, what, topic, *record))
+
+
+class DecoderCampaign(EventCampaign):
+    """Large batches of one topic through decoders alone: walked where a layout is learned, and by
+    the reference event by event.
+
+    Decoders have learned from the topic's intact events. Most batches are of mutated events, every
+    eighth has few of them; only those count.
+
+    Args:
+        subject: whose events are mutated.
+        seed: the same gives the same events.
+        size: of a batch.
+    """
+
+    _FEW, _MOST = 0.05, 0.97
+    _SEEDS = 12
+    _LONG = 100
+
+    def __init__(self, subject: Subject, seed: int, size: int = 8_000) -> None:
+        super().__init__(subject, seed)
+        self._size = size
+        self._intact: Sequence[Seed] = ()
+
+    def _chunk(self, number: int) -> None:
+        rng = random.Random(f"{self._seed} {self._subject.name} {number}")
+        topic = rng.choices(self._topics, self._weights)[0]
+        seeds = [seed for seed in self._subject.seeds[topic] if len(seed.scalars) < self._LONG]
+        first = rng.randrange(max(1, len(seeds) - self._SEEDS))
+        seeds = self._intact = seeds[first : first + self._SEEDS]
+        records: list[Record] = [(s.key, s.value) for s in rng.choices(seeds, k=self._size)]
+        share = self._FEW if number % 8 == 7 else self._MOST
+        for at, seed in enumerate(rng.choices(seeds, k=self._size)):
+            if rng.random() < share:
+                records[at] = nudged(rng, seed, seeds)
+                self.events += 1
+        with compiled():
+            self._judged(number, topic, records, self._fresh())
+
+    def _plan(self, number: int) -> BatchPlan:
+        """Some chunks may ask for columns."""
+        return super()._plan(int(number % 8 == 1))
+
+    def _both(
+        self,
+        ways: tuple[Decoding, Decoding],
+        plan: BatchPlan,
+        topic: str,
+        records: Sequence[Record],
+    ) -> tuple[Ended, Ended]:
+        intact = [(seed.key, seed.value) for seed in self._intact]
+        with by_columns():
+            self._ended(ways[0], plan, topic, intact)
+        fast = self._ended(ways[0], plan, topic, records)
+        with by_reference(of_rows=True):
+            self._ended(ways[1], plan, topic, intact)
+            slow = self._ended(ways[1], plan, topic, records)
+        return fast, slow
+
+    def _ended(
+        self, decoding: Decoding, plan: BatchPlan, topic: str, records: Sequence[Record]
+    ) -> Ended:
+        keys, values = zip(*records, strict=True)
+        decoding.use(plan)
+        result = decoding.decode(RawBatch(topic, 0, range(len(records)), list(keys), list(values)))
+        self.walked += result.walked
+        changes = result.changes
+        return Ended(
+            {f"{c.target} {c.schema_id} {c.constants}": _table(c.rows) for c in changes},
+            {bad.offset: bad.error_class for bad in result.bad},
+            {bad.offset: bad.error for bad in result.bad},
+            result.counts,
+            {_asked(delta) for delta in result.deltas}
+            | {(c.target, c.min_source_ts_ms, c.max_source_ts_ms) for c in changes},
+        )
 
 
 def _weight(subject: Subject, topic: str) -> int:

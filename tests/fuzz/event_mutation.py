@@ -9,14 +9,19 @@ import functools
 import random
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from tests.fuzz.odd_tokens import BYTES, DEPTHS, NAMES, VALUES
 
-__all__ = ["Seed", "damaged", "mutated", "places_of"]
+__all__ = ["Seed", "damaged", "mutated", "nudged", "places_of"]
 
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SCALAR = re.compile(rb"[^,\]}\s]+")
 _PAYLOAD = b',"payload":'
+_ORIGIN = re.compile(
+    rb'"(?:source|mysqlType)":{[^}]*}|"(?:database|table|__db|__table|schema-name|table-name)":"[^"]*"'
+)
+_DIGIT, _LETTER = re.compile(rb"(?<!\\\\u)[0-9]"), re.compile(rb"(?<=[\"a-zA-Z])[a-zA-Z]")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,6 +55,39 @@ class Seed:
     def of(topic: str, key: bytes | None, value: bytes | None) -> "Seed":
         """The seed of a record in JSON."""
         return Seed(topic, key, value, places_of(value), places_of(key))
+
+    @functools.cached_property
+    def members(self) -> tuple[Place, ...]:
+        """Members behind a schema block."""
+        return tuple(p for p in self.payload_places if p.kind == "member")
+
+    @functools.cached_property
+    def scalars(self) -> tuple[Place, ...]:
+        """Values behind a schema block that are no objects or arrays and name no table."""
+        value = self.value or b""
+        spans = [match.span() for match in _ORIGIN.finditer(value)]
+        return tuple(
+            p
+            for p in self.payload_places
+            if p.kind == "value" and value[p.start] not in b"{["
+            if not any(start <= p.start < end for start, end in spans)
+        )
+
+    @functools.cached_property
+    def digits(self) -> tuple[int, ...]:
+        """Positions of digits in them."""
+        return self._positions(_DIGIT)
+
+    @functools.cached_property
+    def letters(self) -> tuple[int, ...]:
+        """Positions of letters in them that are strings."""
+        return self._positions(_LETTER)
+
+    def _positions(self, pattern: re.Pattern[bytes]) -> tuple[int, ...]:
+        value = self.value or b""
+        return tuple(
+            m.start() for p in self.scalars for m in pattern.finditer(value, p.start, p.end)
+        )
 
     @functools.cached_property
     def payload_places(self) -> tuple[Place, ...]:
@@ -108,6 +146,121 @@ def mutated(
         return key, damaged(rng, value)
     places = seed.places if rng.random() < 0.1 else seed.payload_places
     return key, _edited(rng, value, places or seed.places, others)
+
+
+_DIGITS = tuple(b"%d" % digit for digit in range(10))
+_NUMBERS = (b"", b"00", b"-", b".", b"e1", b"E+5", b"9" * 10, b"1" + b"0" * 19, b"0.1", b"1" * 40)
+_LETTERS = (
+    *(b"a", b"Z", b"0", b" ", b"=", b"/", b"+", b"\\n", b"\\/", b"\\u0041", b"\\u00e9", b"\\u0000"),
+    *(
+        b"\\ud83d\\ude00",
+        b"\\ud800",
+        b"\\udc00\\ud800",
+        b'\\"',
+        b"\\\\",
+        "é😀".encode(),
+        b"\x7f",
+        b"\x80",
+    ),
+    *(b"\xed\xa0\x80", b"\t", b"\\x", b"\\u12", b"__debezium_unavailable_value"),
+)
+_SPACES = (b" ", b"\n", b"\t", b"\r\n", b"  ", b"\x00", b"\x0b", b"\xc2\xa0")
+_SHORT_VALUES = tuple(value for value in VALUES if len(value) < 50)
+
+
+def nudged(
+    rng: random.Random, seed: Seed, others: Sequence[Seed]
+) -> tuple[bytes | None, bytes | None]:
+    """(key, value) of a record that differs little from its seed; made fast.
+
+    Args:
+        rng: the source of chance.
+        seed: with `Seed.places`.
+        others: events of the same topic.
+    """
+    key, value, draw = seed.key, seed.value, rng.random()
+    if value is None or not seed.scalars or draw < 0.003:
+        return mutated(rng, seed, others)
+    if draw < 0.5 and seed.digits:
+        parts = _DIGITS if rng.random() < 0.95 else _NUMBERS
+        value = _spliced(rng, value, seed.digits, 1, parts)
+    elif draw < 0.6 and seed.letters:
+        value = _spliced(rng, value, seed.letters, 0, _LETTERS)
+    elif draw < 0.68:
+        place = _picked(rng, seed.scalars)
+        at = place.start if rng.random() < 0.5 else place.end
+        value = value[:at] + _picked(rng, _SPACES) + value[at:]
+    elif draw < 0.71:
+        part = _picked(rng, _SHORT_VALUES) if draw < 0.695 else _value_of(rng, others)
+        value = _replaced(value, _picked(rng, seed.scalars), part)
+    elif draw < 0.81:
+        value = _rearranged(rng, value, seed.members)
+    else:
+        value = _bitten(rng, value, _picked(rng, seed.scalars))
+    if rng.random() < 0.05:
+        value = damaged(rng, value)
+    return key, value
+
+
+def _bitten(rng: random.Random, text: bytes, place: Place) -> bytes:
+    """A byte in or beside a value is another one, gone or there twice, or the last one."""
+    at = place.start - 2 + int(rng.random() * (place.end - place.start + 4))
+    draw = rng.random()
+    if draw < 0.4:
+        return text[:at] + bytes((int(rng.random() * 256),)) + text[at + 1 :]
+    if draw < 0.7:
+        return (
+            text[:at] + bytes((text[at % len(text)] ^ 1 << int(rng.random() * 8),)) + text[at + 1 :]
+        )
+    if draw < 0.8:
+        return text[:at] + text[at + 1 :]
+    return text[: at + 1] + text[at:] if draw < 0.95 else text[:at]
+
+
+def _picked(rng: random.Random, values: Sequence[Any]) -> Any:
+    return values[int(rng.random() * len(values))]
+
+
+def _spliced(
+    rng: random.Random, text: bytes, places: Sequence[int], length: int, parts: Sequence[bytes]
+) -> bytes:
+    at = _picked(rng, places)
+    return text[:at] + _picked(rng, parts) + text[at + length :]
+
+
+def _replaced(text: bytes, place: Place, part: bytes) -> bytes:
+    return text[: place.start] + part + text[place.end :]
+
+
+def _value_of(rng: random.Random, others: Sequence[Seed]) -> bytes:
+    other = _picked(rng, others)
+    if not other.scalars:
+        return b"null"
+    place = _picked(rng, other.scalars)
+    return other.value[place.start : place.end]
+
+
+def _rearranged(rng: random.Random, text: bytes, members: Sequence[Place]) -> bytes:
+    """Two members change places, or one comes twice, is gone, or an unknown one is added."""
+    one, other = _picked(rng, members), _picked(rng, members)
+    first, second = (one, other) if one.start < other.start else (other, one)
+    part, draw = text[first.start : first.end], rng.random()
+    if draw < 0.5 and first.end < second.start:
+        moved = text[second.start : second.end] + text[first.end : second.start] + part
+        return text[: first.start] + moved + text[second.end :]
+    if draw < 0.7:
+        return text[: second.end] + b"," + part + text[second.end :]
+    if draw < 0.98:
+        end = first.end + (text[first.end : first.end + 1] == b",")
+        return text[: first.start] + text[end:]
+    return (
+        text[: first.end]
+        + b","
+        + _picked(rng, NAMES)
+        + b":"
+        + _picked(rng, _SHORT_VALUES)
+        + text[first.end :]
+    )
 
 
 def damaged(rng: random.Random, text: bytes) -> bytes:

@@ -35,7 +35,7 @@ from tests.unit.ingest.captured_sink import CapturedSink
 from tests.unit.ingest.debezium_events import dumps
 from tests.unit.ingest.local_stream import LocalStream
 
-__all__ = ["SUBJECTS", "Subject", "subject_of"]
+__all__ = ["DECODED", "SUBJECTS", "Subject", "subject_of"]
 
 QUARANTINE = "lakeward._quarantine"
 _ROWS = 12
@@ -509,6 +509,12 @@ SUBJECTS: Mapping[str, Maker] = {
     "aws-dms-json": _dialect("aws-dms-json", _dms),
     "upsert-avro": _upsert_avro,
 }
+DECODED = tuple(
+    name
+    for name in SUBJECTS
+    if not name.endswith(("avro", "ddl", "ordered", "computed")) and "avro" not in name
+)
+"""Formats in JSON, without what comes after their decoders."""
 
 
 def subject_of(name: str, folder: pathlib.Path) -> Subject:

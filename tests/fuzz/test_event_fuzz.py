@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from tests.fuzz.event_campaign import EventCampaign
+from tests.fuzz.event_campaign import DecoderCampaign, EventCampaign
 from tests.fuzz.event_mutation import Seed, mutated
 from tests.fuzz.event_streams import StreamCampaign
-from tests.fuzz.event_subjects import SUBJECTS, subject_of
+from tests.fuzz.event_subjects import DECODED, SUBJECTS, subject_of
 
 SHORT, LONG = 800, 20_000
 WALKED = (
@@ -17,6 +17,9 @@ WALKED = (
     *("json", "upsert-json"),
 )
 """Of whose odd events the compiled scan decodes some, however few there are."""
+PIPELINES = [
+    name for name in SUBJECTS if name not in DECODED or name in ("ogg-json", "debezium-json fail")
+]
 SEED = 20_261_122
 
 _DIGITS = base64.b64encode((7 * 10**6_500).to_bytes(2_800, "big"))
@@ -125,7 +128,7 @@ def test_many_odd_events_end_no_batch_of_a_whole_stream(name, tmp_path):
     assert not campaign.faults, "\n".join(map(str, campaign.faults))
 
 
-@pytest.mark.parametrize("name", SUBJECTS)
+@pytest.mark.parametrize("name", PIPELINES)
 def test_odd_events_end_no_batch_and_are_read_alike(name, tmp_path):
     assert_faultless(name, tmp_path, SHORT)
 
@@ -134,6 +137,15 @@ def test_odd_events_end_no_batch_and_are_read_alike(name, tmp_path):
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_many_odd_events_end_no_batch_and_are_read_alike(name, tmp_path):
     assert_faultless(name, tmp_path, LONG)
+
+
+@pytest.mark.parametrize("name", DECODED)
+def test_mutated_events_are_walked_and_read_one_by_one_alike(name, tmp_path):
+    campaign = DecoderCampaign(subject_of(name, tmp_path / "subject"), SEED, size=600)
+    campaign.run(1_700)
+    assert not campaign.faults, "\n".join(map(str, campaign.faults))
+    assert campaign.walked > 150
+    assert sum(n for kind, n in campaign.ends.items() if kind.startswith("bad ")) > 150
 
 
 def test_a_seed_makes_the_same_events_again_and_leaves_few_as_they_were():

@@ -701,7 +701,7 @@ def _unrecognised(plan: RowPlan, events: Sequence[Event]) -> list[int]:
     images = [(index, image) for index, event in enumerate(events) for image in event.images]
     rows, failed = decode_all(plan.decode_row, [_new_row(image) for _, image in images])
     odd = {images[at][0] for at in failed}
-    if plan.has_numbers:
+    if plan.numbers:
         rows_of = zip(images, rows, strict=True)
         odd.update(i for (i, _), row in rows_of if row and not plan.holds_numbers(row))
     updates = [(i, image.before) for i, image in images if image.op == "u" and image.before]

@@ -74,8 +74,9 @@ def exact_numbers(
     if b"null" in content:
         texts = pc.if_else(pc.equal(texts, "null"), pa.scalar(None, pa.string()), texts)
     if loose and b'"' in content:
+        quoted = pc.starts_with(texts, '"')
         texts = pc.replace_substring_regex(texts, _QUOTED, r"\1")
-        require(every(pc.match_substring_regex(texts, _NUMBER)), "no number")
+        require(every(pc.match_substring_regex(texts.filter(quoted), _NUMBER)), "no number")
     return exact_floats(texts, arrow, content)
 
 

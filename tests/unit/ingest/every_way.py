@@ -59,11 +59,15 @@ def by_columns(*, strictly: bool = False) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def by_reference() -> Iterator[None]:
-    """Every row event goes alone through the reference path."""
+def by_reference(*, of_rows: bool = False) -> Iterator[None]:
+    """Every row event goes alone through the reference path.
+
+    `of_rows`: but columns that wait for a change of the schema are recognised.
+    """
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(envelope_decoder._Decoding, "_columns", _none))
-        stack.enter_context(mock.patch.object(envelope_decoder, "_unrecognised", _all))
+        if not of_rows:
+            stack.enter_context(mock.patch.object(envelope_decoder, "_unrecognised", _all))
         stack.enter_context(mock.patch.object(envelope_decoder, "scanner", return_value=None))
         lanes = mock.patch.object(writer_schemas.EnvelopeLanes, "of", return_value=None)
         stack.enter_context(lanes)

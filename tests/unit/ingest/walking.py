@@ -14,7 +14,7 @@ import pytest
 from ingest.compiled import loading
 from ingest.decode.json import envelope_decoder, layout
 
-__all__ = ["compiled_scan", "walking"]
+__all__ = ["compiled", "compiled_scan", "walking"]
 
 
 @functools.cache
@@ -27,12 +27,16 @@ def compiled_scan() -> Any:
     return loading.loaded(loading.SCAN)
 
 
+def compiled() -> contextlib.AbstractContextManager[Any]:
+    """The scan is used from the first events on."""
+    return mock.patch.object(envelope_decoder, "scanner", return_value=compiled_scan())
+
+
 @contextlib.contextmanager
 def walking() -> Iterator[None]:
     """Layouts are learned from single events and nothing makes decoders stop walking."""
-    scan = compiled_scan()
     with (
-        mock.patch.object(envelope_decoder, "scanner", return_value=scan),
+        compiled(),
         mock.patch.object(envelope_decoder, "_FIRST_CHUNK", 3),
         mock.patch.object(layout, "_LEAST_LEARNED", 1),
         mock.patch.object(layout, "_SAMPLES", 1_000),

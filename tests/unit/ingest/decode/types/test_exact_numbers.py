@@ -3,12 +3,14 @@
 
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import settings as sized
 from hypothesis import strategies as st
 
-from ingest.decode.types.exact_numbers import number_type
+from ingest.decode.types.exact_numbers import exact_numbers, number_type
+from ingest.source.records import RawBatch
 from storage.format.types.type_text import type_name
 from tests.unit.ingest.debezium_events import (
     batch,
@@ -23,7 +25,7 @@ from tests.unit.ingest.debezium_events import (
     with_block,
 )
 from tests.unit.ingest.dialect_decoders import dialect_decoder
-from tests.unit.ingest.every_way import by_columns
+from tests.unit.ingest.every_way import by_columns, by_reference
 from tests.unit.ingest.row_streams import DIALECTS, ItemStream
 
 LONG = "1234567890123456.7891"
@@ -48,6 +50,31 @@ def test_a_new_column_holds_its_numbers_exactly(tmp_path, form):
     assert one.types()["n"] == "DECIMAL(30, 10)"
     assert one.rows()[3:] == [(4, Decimal("0.12345")), (5, Decimal(LONGER))]
     assert one.bad() == []
+
+
+@pytest.mark.parametrize("form", ["json", "debezium-json"])
+@pytest.mark.parametrize(
+    ("numbers", "type_"),
+    [("1 9223372036854775808", "DECIMAL(20, 0)"), ("1 -22598330314252089856826", "DECIMAL(23, 0)")],
+)
+def test_a_later_integer_beyond_64_bits_is_asked_for_at_once(form, numbers, type_):
+    texts = [row(key, number).encode() for key, number in enumerate(numbers.split())]
+    if form == "debezium-json":
+        texts = [b'{"after":%s,"source":{"db":"d","table":"t"},"op":"c"}' % text for text in texts]
+    keys = [b'{"id":%d}' % key for key in range(len(texts))]
+    for way in (by_columns, by_reference):
+        with way():
+            result = dialect_decoder(form, None).decode(RawBatch("d.t", 0, [0, 1], keys, texts))
+        (delta,) = result.deltas
+        assert [type_name(field.type) for field in delta.fields] == ["BIGINT", type_]
+        assert result.counts == {"pending": 2}
+
+
+@pytest.mark.parametrize("number", [b"0e99999", b"1.5", b'"2.5"'])
+def test_texts_of_numbers_in_a_column_refuse_no_other_value_of_it(number):
+    alone = exact_numbers([number], pa.float64(), loose=True)
+    beside = exact_numbers([number, b'"1.5"', None], pa.float64(), loose=True)
+    assert beside.to_pylist() == [*alone.to_pylist(), 1.5, None]
 
 
 @EVERY
