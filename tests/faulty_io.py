@@ -29,14 +29,24 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
+import pytest
 
 from storage.errors import StorageUnavailableError
 from storage.io.file_io import FileIO, FileStatus
 from storage.io.local import temporary_name
 
-__all__ = ["Fault", "FaultMode", "FaultyFileIO", "SimulatedCrash"]
+__all__ = ["DEATHS", "IN_TURN", "Fault", "FaultMode", "FaultyFileIO", "SimulatedCrash"]
 
 FaultMode = Literal["before", "after", "torn", "lost_response", "error"]
+
+DEATHS: tuple[FaultMode, ...] = ("before", "after", "torn")
+"""Modes of a process that dies."""
+
+IN_TURN = (
+    pytest.param(DEATHS, id="in turn"),
+    *(pytest.param((mode,), id=mode, marks=pytest.mark.full) for mode in DEATHS),
+)
+"""Parameters of tests that die at many operations: in each mode in turn; `full`: in every mode."""
 
 _Result = TypeVar("_Result")
 

@@ -147,7 +147,7 @@ def test_sigterm_finishes_the_batch_and_exits_clean_without_a_warning(
 ):
     stream = ShopStream(kafka_broker, seed=22)
     stream.snapshot(500)
-    stream.changes(20_000)
+    stream.changes(8_000)
     config = kafka_config(tmp_path, kafka_broker, PATTERN, max_records=2_000, interval="100ms")
     with config.open("a") as file:
         file.write("log: {format: json}\n")

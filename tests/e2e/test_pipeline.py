@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 @pytest.mark.parametrize(
     ("rows", "changes", "batch"),
     [
-        pytest.param(1_000, 12_000, 4_000, id="short"),
+        pytest.param(1_000, 6_000, 2_000, id="short"),
         pytest.param(20_000, 140_000, 40_000, id="long", marks=pytest.mark.full),
     ],
 )
@@ -87,7 +87,7 @@ def open_tables_of(directory):
 @pytest.mark.parametrize(
     ("batches", "size"),
     [
-        pytest.param(14, 700, id="short"),
+        pytest.param(14, 300, id="short"),
         pytest.param(60, 1_000, id="long", marks=pytest.mark.full),
     ],
 )

@@ -156,7 +156,7 @@ def _expected(changes: list[Change], options: dict[str, str]) -> list[Change]:
     st.sampled_from(_ONE_MERGE),
     _changes(24, ("+I", "+U", "+I", "+U", "-U", "-D")) | _changes(24, ("+I", "+U")),
 )
-@profile()
+@profile(short=20)
 def test_one_merge_equals_the_model(options: dict[str, str], changes: list[Change]) -> None:
     schema = _schema(options)
     function = merge_function_for(TableOptions.from_strings(schema.options), schema)
@@ -185,7 +185,7 @@ _ANY_SCHEDULE: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
 
 
 @given(st.data())
-@profile()
+@profile(short=20)
 def test_no_schedule_of_flushes_and_compactions_shows(data: st.DataObject) -> None:
     options, kinds = data.draw(st.sampled_from(_ANY_SCHEDULE))
     schema = _schema(data.draw(table_options()) | options)

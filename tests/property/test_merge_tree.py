@@ -84,7 +84,7 @@ def _histories(draw):
 
 
 @given(_histories())
-@profile(short=30)
+@profile(short=20)
 def test_a_scan_equals_the_model_after_any_history(history):
     shape, options, steps = history
     with tempfile.TemporaryDirectory() as root:
@@ -92,7 +92,7 @@ def test_a_scan_equals_the_model_after_any_history(history):
 
 
 @given(st.data())
-@profile(short=30)
+@profile(short=20)
 def test_cutting_the_input_and_other_options_change_nothing(data):
     shape = data.draw(st.sampled_from(SHAPES))
     changes = data.draw(shape.changes(40))
@@ -113,7 +113,7 @@ def test_cutting_the_input_and_other_options_change_nothing(data):
 
 
 @given(st.data())
-@profile(short=30)
+@profile(short=20)
 def test_compaction_is_invisible_and_a_full_one_leaves_one_run_without_deletes(data):
     shape = data.draw(st.sampled_from(SHAPES))
     options = data.draw(table_options()) | {"write-only": "true"}

@@ -75,7 +75,7 @@ def histories(draw: st.DrawFn) -> tuple[str, dict[str, str], list[Any]]:
 
 
 @given(histories())
-@profile(short=8, long=250)
+@profile(short=6, long=250)
 def test_a_postponed_table_equals_its_twin(history: tuple[str, dict[str, str], list[Any]]) -> None:
     engine, options, steps = history
     with tempfile.TemporaryDirectory() as directory:

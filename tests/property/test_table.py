@@ -209,4 +209,4 @@ class TableMachine(RuleBasedStateMachine):
 
 
 def test_any_history_of_a_table_equals_the_model() -> None:
-    run_state_machine_as_test(TableMachine, settings=profile(short=25))
+    run_state_machine_as_test(TableMachine, settings=profile(short=18))

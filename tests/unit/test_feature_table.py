@@ -2,6 +2,7 @@
 """Each claim of the feature table leads to a test; others' columns have sources."""
 
 import ast
+import functools
 import pathlib
 import re
 
@@ -26,6 +27,7 @@ def table_rows(text, head="Capability"):
     return found
 
 
+@functools.cache
 def names_of_tests(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the README and the guides show runs as it stands there."""
 
+import functools
 import pathlib
 import re
 import runpy
@@ -200,13 +201,14 @@ def test_the_readme_is_short():
 
 
 def test_commands_in_the_documentation_exist_with_their_options(capsys):
-    def helped(words):
+    @functools.cache
+    def helped(*words):
         capsys.readouterr()
         assert cli.main([*words, "--help"]) == 0, words
         return capsys.readouterr().out
 
-    names = set(COMMAND_NAME.findall(helped([]))) - {"lakeward"}
-    groups = {name: set(COMMAND_NAME.findall(helped([name]))) for name in GROUPS}
+    names = set(COMMAND_NAME.findall(helped())) - {"lakeward"}
+    groups = {name: set(COMMAND_NAME.findall(helped(name))) for name in GROUPS}
     pages = [
         README,
         *ROOT.glob("docs/*/*.md"),
@@ -214,7 +216,7 @@ def test_commands_in_the_documentation_exist_with_their_options(capsys):
         *ROOT.glob("deploy/*.yaml"),
     ]
     texts = [page.read_text(encoding="utf-8") for page in pages]
-    texts += [helped([name]) for name in names]
+    texts += [helped(name) for name in names]
     checked, unknown = 0, set()
     for line in (line for text in texts for line in COMMAND.findall(text)):
         words = re.split(r"#| && |;", line)[0].split()
@@ -223,7 +225,7 @@ def test_commands_in_the_documentation_exist_with_their_options(capsys):
         path = words[:1] + [word for word in words[1:2] if word in groups.get(words[0], ())]
         if path[1:] in (["tag"], ["branch"], ["consumer"]) and words[2:3]:
             path += [word for word in words[2:3] if word.isalpha()]
-        known = helped(path)
+        known = helped(*path)
         options = re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", " ".join(words[len(path) :]))
         unknown |= {(" ".join(path), option) for option in options if option not in known}
         checked += 1

@@ -3,7 +3,7 @@ import itertools
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import CorruptDataError
@@ -11,6 +11,7 @@ from storage.format.types.types import RowKind
 from storage.lsm.merge import merge_rows, merge_runs
 from storage.lsm.merge_functions import RowPicker
 from storage.lsm.merge_functions.pick_row import Deduplicate
+from tests.property.profiles import profile
 
 _SCHEMA = pa.schema(
     [
@@ -196,7 +197,7 @@ def _runs(draw):
 
 
 @given(_runs(), st.sampled_from([1, 500, 1 << 20]), st.booleans(), st.booleans())
-@settings(max_examples=150, deadline=None)
+@profile(short=60, long=600)
 def test_merging_runs_equals_sorting_everything(runs, window_bytes, drop, picks):
     function = Deduplicate() if picks else _NotAPicker()
     batches = [iter([_batch(rows) for rows in run]) for run in runs]

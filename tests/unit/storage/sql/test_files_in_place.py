@@ -168,7 +168,7 @@ def _outcome(session: SqlSession, text: str, *, folded: bool) -> tuple[Any, ...]
 
 
 _KINDS = ("append", "compacted", "vectors", "partly")
-_FEW = ("d", "n", "s", "z3", "r", "t9")
+_FEW = ("d", "s", "z3")
 
 
 def _check_columns(session: SqlSession, names: Collection[str], monkeypatch: Any) -> set[bool]:

@@ -5,12 +5,13 @@ import bisect
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.decode.metadata_columns import origin_schema
 from ingest.source.position.kinds import KINDS, RECOGNISED_BY, kind_of
 from ingest.source.position.track import METADATA, Highest, Track, highest_of, stored
+from tests.property.profiles import profile
 
 POSTGRES = KINDS["postgresql"]
 NAMES = (*METADATA, *POSTGRES.metadata)
@@ -69,7 +70,7 @@ class Naive:
         return placed, repeated, min(begun, default=None)
 
 
-@settings(max_examples=300, deadline=None)
+@profile(short=100, long=1200)
 @given(
     batches=st.lists(rows, max_size=3), epochs=st.lists(st.integers(1, 6), max_size=2, unique=True)
 )

@@ -39,6 +39,7 @@ from storage.format.types.arrow_types import arrow_type
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import DataField
 from storage.io.local import LocalFileIO
+from tests.property.profiles import profile
 
 
 def a_type(text: str) -> Any:
@@ -143,7 +144,7 @@ def cases(draw: st.DrawFn) -> Any:
     return parse_type(name), values, probes, draw(st.integers(0, 30))
 
 
-@settings(max_examples=120, deadline=None)
+@profile(short=50, long=480)
 @given(cases())
 def test_an_index_finds_exactly_the_rows(case: Any) -> None:
     type_, values, probes, cut = case
@@ -274,7 +275,7 @@ def test_bitmaps_survive_writing_and_reading(rows: set[int], run: int) -> None:
     assert bitmap_of(np.array(sorted(bitmap), np.int64)) == bitmap
 
 
-@settings(max_examples=200)
+@profile(short=80, long=800)
 @given(st.data())
 def test_damaged_bitmaps_are_reported(data: st.DataObject) -> None:
     rows = pyroaring.BitMap(range(0, 9_000, 2)) | pyroaring.BitMap(range(70_000, 80_000))
@@ -304,7 +305,7 @@ PAYLOADS = [
 ]
 
 
-@settings(max_examples=250, deadline=None)
+@profile(short=80, long=1000)
 @given(st.sampled_from(PAYLOADS), st.data())
 def test_damaged_payloads_are_reported_and_nothing_else(payload: Any, data: st.DataObject) -> None:
     kind, name, options, values = payload
@@ -330,7 +331,7 @@ def test_damaged_payloads_are_reported_and_nothing_else(payload: Any, data: st.D
     assert_sound_or_reported(ask)
 
 
-@settings(max_examples=150)
+@profile(short=60, long=600)
 @given(st.data())
 def test_a_damaged_container_is_reported(data: st.DataObject) -> None:
     raw = bytearray(encode_container({"a": {BLOOM: b"xyz", BITMAP: None}, "列": {BSI: b"12"}}))

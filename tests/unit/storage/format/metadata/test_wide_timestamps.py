@@ -5,6 +5,7 @@ The nanosecond range ends in 1677 and 2262; databases hold 0001-01-01 and 9999-1
 """
 
 import datetime
+import itertools
 
 import pyarrow as pa
 import pytest
@@ -72,25 +73,18 @@ def test_nested_values_come_back_and_statistics_keep_the_rows(tmp_path, file_for
     assert len(system_table(table, "audit_log").to_pylist()) == len(rows) + 1
 
 
-def every_type_or_two(producer):
-    """Types of one producer: all of `lookup`, of the others the coarsest and the finest."""
+def types_and_ways():
+    """All types with `lookup` and Parquet; with others the coarsest and the finest of them."""
     types = TYPES[1::2] + TYPES[2:3]
-    quick = types if producer == "lookup" else (types[0], types[6])
-    return [
-        pytest.param(producer, text, marks=() if text in quick else pytest.mark.full)
-        for text in types
-    ]
+    producers = ("input", "lookup", "full-compaction")
+    for each in itertools.product(FORMATS, producers, types):
+        file_format, producer, text = each
+        usual = (file_format == "parquet") + (producer == "lookup")
+        quick = usual == 2 or (usual == 1 and text in (types[0], types[6]))
+        yield pytest.param(*each, marks=() if quick else pytest.mark.full)
 
 
-@pytest.mark.parametrize("file_format", FORMATS)
-@pytest.mark.parametrize(
-    ("producer", "text"),
-    [
-        each
-        for producer in ("input", "lookup", "full-compaction")
-        for each in every_type_or_two(producer)
-    ],
-)
+@pytest.mark.parametrize(("file_format", "producer", "text"), [*types_and_ways()])
 def test_changes_and_merges_of_keys_and_partitions(tmp_path, file_format, text, producer):
     table = make_table(
         tmp_path,

@@ -21,6 +21,7 @@ from storage.format.row.binary_row import (
 from storage.format.row.row_values import from_row_values, to_row_values
 from storage.format.types.type_text import parse_type
 from tests.golden.json_values import golden_type
+from tests.property.profiles import profile
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -88,7 +89,7 @@ def columns_of(types, rows):
 
 
 @given(batches())
-@settings(max_examples=150, deadline=None)
+@profile(short=60, long=600)
 def test_columns_and_single_rows_agree(batch):
     types, rows = batch
     columns = columns_of(types, rows)

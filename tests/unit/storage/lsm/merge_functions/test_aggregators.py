@@ -719,7 +719,7 @@ def segments_of(ops, sizes):
 
 @pytest.mark.parametrize(("name", "type_text", "options", "values"), PLAIN)
 @given(data=st.data())
-@settings(SETTINGS, max_examples=40)
+@settings(SETTINGS, max_examples=20)
 def test_both_tiers_agree(name, type_text, options, values, data):
     """What is reduced as arrays is what the same rows give one after the other."""
     kind = arrow_type(parse_type(type_text))

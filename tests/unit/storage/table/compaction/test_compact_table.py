@@ -266,8 +266,18 @@ def changed(table, number):
     write(reopened(table), number, rows, compaction=False)
 
 
-@pytest.mark.parametrize("name", PRODUCERS)
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize(
+    ("name", "beside"),
+    [
+        *((name, True) for name in PRODUCERS),
+        ("lookup", False),
+        *(
+            pytest.param(name, False, marks=pytest.mark.full)
+            for name in PRODUCERS
+            if name != "lookup"
+        ),
+    ],
+)
 def test_the_changelog_of_all_compactions_gives_the_table(tmp_path, copies, name, beside):
     options = {**MANY, "write-only": "true", "snapshot.num-retained.min": "1000", **PRODUCERS[name]}
     table = make_table(tmp_path / "warehouse", options=options)

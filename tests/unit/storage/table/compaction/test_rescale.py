@@ -14,7 +14,7 @@ from storage.table.compaction import rescale as rescale_module
 from storage.table.compaction.rescale import rescale, rescaled_partitions
 from storage.testing.invariants import check_table
 from tests.changelog_kit import read_snapshot_changelog
-from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
+from tests.faulty_io import IN_TURN, Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import data_files, make_table, named_files, prepared, reopened, rows_of, write
 
 COLUMNS = (("p", "STRING"), ("k", "INT"), ("v", "STRING"))
@@ -197,15 +197,15 @@ def test_zero_buckets_are_refused(tmp_path):
         rescale(make_table(tmp_path), 0)
 
 
-@pytest.mark.parametrize("mode", ["before", "after", "torn"])
-def test_killed_anywhere_it_is_finished_by_the_next(tmp_path, mode):
+@pytest.mark.parametrize("modes", IN_TURN)
+def test_killed_anywhere_it_is_finished_by_the_next(tmp_path, modes):
     counting = FaultyFileIO(LocalFileIO(durable=False))
     table = partitioned(tmp_path / "whole")
     rescale(reopened(table, file_io=counting), 3)
-    steps = range(1, len(counting.operations), 9)
+    steps = range(1, len(counting.operations), 8)
     for step in steps:
         table = partitioned(tmp_path / f"{step}")
-        faulty = FaultyFileIO(LocalFileIO(durable=False), Fault(step, mode))
+        faulty = FaultyFileIO(LocalFileIO(durable=False), Fault(step, modes[step % len(modes)]))
         with contextlib.suppress(SimulatedCrash):
             rescale(reopened(table, file_io=faulty), 3)
         assert rows_of(reopened(table)) == expected()

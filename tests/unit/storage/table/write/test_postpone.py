@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import pathlib
 import re
-from typing import Literal
 
 import pytest
 
@@ -24,7 +23,7 @@ from storage.table.table import FileStoreTable
 from storage.table.write.postpone import bucket_counts
 from storage.testing.invariants import check_table
 from tests.changelog_kit import changes_of
-from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
+from tests.faulty_io import IN_TURN, Fault, FaultMode, FaultyFileIO, SimulatedCrash
 from tests.inline_executor import InlineExecutor
 from tests.table_kit import (
     data_files,
@@ -231,9 +230,9 @@ def test_a_compaction_that_lost_its_race_is_made_again(tmp_path: pathlib.Path) -
     check_table(table, rows=True)
 
 
-@pytest.mark.parametrize("mode", ["before", "after", "torn"])
+@pytest.mark.parametrize("modes", IN_TURN)
 def test_a_compaction_that_is_killed_is_made_whole_by_the_next(
-    tmp_path: pathlib.Path, mode: Literal["before", "after", "torn"]
+    tmp_path: pathlib.Path, modes: tuple[FaultMode, ...]
 ) -> None:
     old = [(k, "a") for k in range(10)]
     new = sorted([(k, "b" if k < 3 else "a") for k in range(10)] + [(77, "c")], key=repr)
@@ -250,7 +249,8 @@ def test_a_compaction_that_is_killed_is_made_whole_by_the_next(
     compacted(reopened(filled("whole"), file_io=counting))
     for step in range(1, len(counting.operations), 7):
         table = filled(str(step))
-        faulty = FaultyFileIO(LocalFileIO(durable=False), Fault(step, mode))
+        fault = Fault(step, modes[step % len(modes)])
+        faulty = FaultyFileIO(LocalFileIO(durable=False), fault)
         with contextlib.suppress(SimulatedCrash):
             compact_table(reopened(table, file_io=faulty), CompactRequest(), InlineExecutor())
         assert rows_of(reopened(table)) in (old, new)
