@@ -285,6 +285,7 @@ class ParquetSink:
         self._int96 = any(_holds_int96(field.type) for field in self._schema)
         self._output = TailHolder(output) if self._int96 else output
         self._writer: pq.ParquetWriter | None = None
+        self._written: list[pq.FileMetaData] = []
 
     @property
     def size(self) -> int:
@@ -316,6 +317,12 @@ class ParquetSink:
         else:
             self._writer.close()
 
+    @property
+    def footer(self) -> list[dict[str, ColumnRange]]:
+        """Ranges of the columns of each row group, of a file that is closed."""
+        groups = (part.row_group(i) for part in self._written for i in range(part.num_row_groups))
+        return [ranges_of(group) for group in groups]
+
     def _open(self, sample: Sequence[pa.Array]) -> pq.ParquetWriter:
         leaves = [leaf for field in self._schema for leaf in _leaves(field.name, field.type)]
         return _Writer(
@@ -326,6 +333,7 @@ class ParquetSink:
             use_dictionary=self._dictionary_columns(sample),
             # INT96 has no defined order, so it gets no statistics
             write_statistics=[path for path, type_ in leaves if type_ != INT96_BYTES],
+            metadata_collector=self._written,
             store_schema=False,
             store_decimal_as_integer=True,
             write_time_adjusted_to_utc=True,
