@@ -5,7 +5,7 @@ The only module of `lsm` that knows how `format.data_file` is called.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -114,6 +114,7 @@ class BucketContext:
         schemas: reads a schema by id, for files older than `schema`.
         lookup: finds older rows; None where the table needs none.
         deletions: deletion vectors of the bucket; None where the table has none.
+        in_memory: rows of files that were just written, by name: they are not read again.
     """
 
     file_io: FileIO
@@ -128,6 +129,7 @@ class BucketContext:
     id_source: IdSource
     lookup: KeyLookup | None = None
     deletions: DeletedRows | None = None
+    in_memory: Mapping[str, pa.RecordBatch] = dataclasses.field(default_factory=dict)
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -185,16 +187,22 @@ class BucketContext:
         expiry = RowExpiry.of(self.options, self.schema)
         for file in files:
             row_bytes = max(1, file.file_size * _UNPACKED // max(1, file.row_count))
-            min_rows, max_rows = _BATCH_ROWS
-            batches = read_key_values(
-                self.file_io,
-                self.path_of(file),
-                file,
-                self.schemas(file.schema_id),
-                self.schema,
-                None,
-                batch_rows=min(max_rows, max(min_rows, batch_bytes // row_bytes)),
-                selection=self._undeleted(file),
+            batch_rows = int(np.clip(batch_bytes // row_bytes, *_BATCH_ROWS))
+            selection = self._undeleted(file)
+            rows = self.in_memory.get(file.file_name) if selection is None else None
+            batches = (
+                (rows.slice(at, batch_rows) for at in range(0, len(rows), batch_rows))
+                if rows is not None
+                else read_key_values(
+                    self.file_io,
+                    self.path_of(file),
+                    file,
+                    self.schemas(file.schema_id),
+                    self.schema,
+                    None,
+                    batch_rows=batch_rows,
+                    selection=selection,
+                )
             )
             if expiry is None:
                 yield from batches

@@ -271,6 +271,12 @@ def in_merge_order(
     rows = batch.num_rows if groups.order is None else len(groups.order)
     if len(groups.starts) == rows:
         return groups
+    if sequence is None:
+        numbers = numbers_in(batch, SEQUENCE_NUMBER)[... if groups.order is None else groups.order]
+        ascends = numbers[1:] > numbers[:-1]
+        ascends[groups.starts[1:] - 1] = True
+        if ascends.all():
+            return groups
     sizes = segment_lasts(groups.starts, rows) + 1 - groups.starts
     shared_keys = np.flatnonzero(np.repeat(sizes > 1, sizes))
     order = np.arange(rows, dtype=np.int64) if groups.order is None else groups.order

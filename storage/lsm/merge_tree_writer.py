@@ -28,7 +28,7 @@ from storage.lsm.compaction_policy import CompactionPolicy, CompactUnit, pick
 from storage.lsm.compactor import compact
 from storage.lsm.key_order import sort_and_group
 from storage.lsm.levels import Levels
-from storage.lsm.merge import in_merge_order, merge_rows
+from storage.lsm.merge import MERGE_WINDOW_BYTES, in_merge_order, merge_rows
 from storage.lsm.merge_functions import merge_function_for
 from storage.lsm.merge_functions.fold import naming_table
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
@@ -88,6 +88,7 @@ class MergeTreeWriter:
         self._new_files: list[DataFileMeta] = []
         self._new_changelog: list[DataFileMeta] = []
         self._changes = _CompactChanges()
+        self._in_memory: dict[str, pa.RecordBatch] = {}
 
     @property
     def levels(self) -> Levels:
@@ -147,6 +148,8 @@ class MergeTreeWriter:
         self._new_files.extend(files)
         self._levels = self._levels.replace((), files, self._key_of)
         if self._compacts:
+            kept = len(files) == 1 and merged.nbytes <= MERGE_WINDOW_BYTES
+            self._in_memory = {files[0].file_name: merged} if kept else {}
             self._compact_while_due()
 
     def compact(self, *, full: bool = False) -> bool:
@@ -201,7 +204,7 @@ class MergeTreeWriter:
             compact=self._compact_increment(),
         )
         self._new_files, self._new_changelog = [], []
-        self._changes = _CompactChanges()
+        self._changes, self._in_memory = _CompactChanges(), {}
         return message
 
     def close(self) -> None:
@@ -262,7 +265,8 @@ class MergeTreeWriter:
         return self._context.expires_rows(file)
 
     def _carry_out(self, unit: CompactUnit) -> None:
-        increment = compact(unit, self._context, self._levels)
+        context = dataclasses.replace(self._context, in_memory=self._in_memory)
+        increment = compact(unit, context, self._levels)
         self._levels = self._levels.replace(
             increment.compact_before, increment.compact_after, self._key_of
         )

@@ -17,7 +17,7 @@ from storage.format.files.data_file_options import DataFileOptions
 from storage.format.metadata.file_meta import EMPTY_ROW, EMPTY_STATS, SimpleStats
 from storage.format.metadata.schema import TableSchema
 from storage.format.row.binary_row import encode_rows, frame
-from storage.format.row.stats import KEY_STATS_MODE, NONE, StatsAccumulator, StatsMode
+from storage.format.row.stats import KEY_STATS_MODE, NONE, Footer, StatsAccumulator, StatsMode
 from storage.format.types.arrow_types import arrow_field
 from storage.format.types.types import (
     KEY_FIELD_ID_START,
@@ -180,8 +180,9 @@ class _KeyValueFacts:
         key_modes, value_modes = layout.stats_modes()
         self._layout = layout
         kind = layout.options.file_format
-        self._key_stats = StatsAccumulator(layout.schema.key_fields, key_modes, kind)
-        self._value_stats = StatsAccumulator(layout.schema.fields, value_modes, kind)
+        footer = kind == "parquet"
+        self._key_stats = StatsAccumulator(layout.schema.key_fields, key_modes, kind, footer=footer)
+        self._value_stats = StatsAccumulator(layout.schema.fields, value_modes, kind, footer=footer)
         self._rows = 0
         self._deletes = 0
         self._min_key = EMPTY_ROW
@@ -201,7 +202,9 @@ class _KeyValueFacts:
         self._last = batch.slice(batch.num_rows - 1)
         self._rows += batch.num_rows
 
-    def result(self) -> RowsInFile:
+    def result(self, footer: Footer) -> RowsInFile:
+        self._key_stats.add_footer(footer)
+        self._value_stats.add_footer(footer)
         stats, names = _stats_parts(self._value_stats, self._layout.options)
         has_keys = bool(self._layout.key_positions)
         return RowsInFile(
@@ -220,15 +223,16 @@ class _KeyValueFacts:
 class _RowFacts:
     def __init__(self, layout: RowLayout) -> None:
         self._layout = layout
-        modes = _modes(layout, layout.fields)
-        self._stats = StatsAccumulator(layout.schema.fields, modes, layout.options.file_format)
+        modes, kind = _modes(layout, layout.fields), layout.options.file_format
+        self._stats = StatsAccumulator(layout.schema.fields, modes, kind, footer=kind == "parquet")
         self._rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._stats.add(batch.columns)
         self._rows += batch.num_rows
 
-    def result(self) -> RowsInFile:
+    def result(self, footer: Footer) -> RowsInFile:
+        self._stats.add_footer(footer)
         stats, names = _stats_parts(self._stats, self._layout.options)
         first = self._layout.next_sequence
         self._layout.next_sequence += self._rows
@@ -284,7 +288,8 @@ def _stats_parts(
 
 
 FileFacts = _KeyValueFacts | _RowFacts
-"""Collects what the metadata says about the rows of one file: `add` each batch, then `result`.
+"""Collects what the metadata says about the rows of one file: `add` each batch, then `result`,
+given the bounds that the footer of the file holds.
 
 Batches come in file order, with the columns of `FileLayout.ordered`, at least one, never empty.
 """

@@ -8,13 +8,15 @@ Paimon's: -0.0 before 0.0, NaN after everything, strings and bytes by unsigned b
 Java takes the bounds of Parquet and ORC files from their footers, so what a footer cannot hold is
 left out: bounds of TIMESTAMP(7..9) in Parquet, of bytes in ORC. Avro has no footer; there Java
 reads the rows themselves. (Java's bounds of a CHAR in ORC are padded with blanks; ours are not,
-because a padded lower bound lies above the values it stands for.)
+because a padded lower bound lies above the values it stands for.) Here those of texts and decimals
+in Parquet are taken from the footer, because they are slow to compute.
 """
 
 import dataclasses
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +26,18 @@ from storage.errors import InvalidOptionError
 from storage.format.metadata.file_meta import EMPTY_STATS, SimpleStats
 from storage.format.row.row_codec import RowValue, encode_row
 from storage.format.row.row_values import to_row_values
-from storage.format.types.arrow_types import MAX_MICROS_PRECISION, normalize
+from storage.format.types.arrow_types import MAX_MICROS_PRECISION, arrow_type, normalize
 from storage.format.types.types import AtomicType, DataField, DataType, TypeRoot
 
 _TRUNCATE = re.compile(r"truncate\(\s*(\d+)\s*\)")
 _TIMESTAMPS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 _BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
+_IN_FOOTER = (TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.DECIMAL)
+_LONGEST_IN_FOOTER = 4096
+"""Longer texts get no bounds in a footer, by a default of the library [bytes]."""
+
+Footer = Sequence[Mapping[str, Any]]
+"""Ranges by column of each row group of a file (`parquet.ColumnRange`)."""
 _MAX_CODE_POINT = 0x10FFFF
 _LAST_BEFORE_SURROGATES, _FIRST_AFTER_SURROGATES = 0xD7FF, 0xE000
 
@@ -85,14 +93,16 @@ KEY_STATS_MODE = StatsMode(_Kind.TRUNCATE, 128)
 class StatsAccumulator:
     """Statistics of one file, gathered while it is written.
 
-    1. `add` every batch of the file, in any order.
-    2. `stats` for all columns, or `dense_stats` for those that have any.
+    1. `add` every batch of the file, in any order; where there is a footer, each row group.
+    2. `add_footer` if it has one.
+    3. `stats` for all columns, or `dense_stats` for those that have any.
 
     Args:
         fields: the columns, in the order they are added.
         modes: one for all columns, or one per column. Nested columns never have bounds, and in
             Parquet files no null counts either.
         file_format: of the file; decides which bounds Java would have.
+        footer: bounds of texts and decimals are left to `add_footer`.
     """
 
     def __init__(
@@ -100,11 +110,13 @@ class StatsAccumulator:
         fields: Sequence[DataField],
         modes: StatsMode | Sequence[StatsMode],
         file_format: str = "avro",
+        *,
+        footer: bool = False,
     ) -> None:
         column_modes = [modes] * len(fields) if isinstance(modes, StatsMode) else list(modes)
         self._names = [field.name for field in fields]
         self._columns = [
-            _ColumnStats(field.type, mode, file_format)
+            _ColumnStats(field.type, mode, file_format, footer and "." not in field.name)
             for field, mode in zip(fields, column_modes, strict=True)
         ]
 
@@ -116,6 +128,15 @@ class StatsAccumulator:
         """
         for stats, column in zip(self._columns, columns, strict=True):
             stats.add(column)
+
+    def add_footer(self, footer: Footer) -> None:
+        """Take the bounds left out; where one is missing, those of the column are unknown."""
+        for name, stats in zip(self._names, self._columns, strict=True):
+            for group, bounds in enumerate(stats.bounds):
+                found = footer[group].get(name) if bounds is None else None
+                if found is not None and found.bounded:
+                    ends = [found.minimum, found.maximum]
+                    stats.bounds[group] = pa.array(ends, arrow_type(stats.type))
 
     def stats(self) -> SimpleStats:
         """Statistics over all columns, unknown parts null."""
@@ -137,14 +158,15 @@ class StatsAccumulator:
 class _ColumnStats:
     """Running null count and bounds of one column."""
 
-    def __init__(self, type_: DataType, mode: StatsMode, file_format: str) -> None:
+    def __init__(self, type_: DataType, mode: StatsMode, file_format: str, footer: bool) -> None:
         self.type = type_
         self.mode = mode
         if not isinstance(type_, AtomicType):
             self.mode = NONE if NONE in (mode, _NESTED_MODES[file_format]) else COUNTS
         self._bounded = self.mode != COUNTS and _has_bounds(type_, file_format)
+        self._in_footer = footer and isinstance(type_, AtomicType) and type_.root in _IN_FOOTER
         self.nulls = 0
-        self.bounds: list[pa.Array] = []
+        self.bounds: list[pa.Array | None] = []
 
     @property
     def present(self) -> bool:
@@ -160,14 +182,17 @@ class _ColumnStats:
             return
         array = normalize(column, self.type)
         self.nulls += array.null_count
-        if self._bounded and array.null_count < len(array):
-            self.bounds.append(_bounds(array))
+        if self._bounded:
+            no_value = array.null_count == len(array)
+            left_out = self._in_footer and not no_value and _short(array)
+            self.bounds.append(None if left_out else array[:0] if no_value else _bounds(array))
 
     def range(self) -> tuple[RowValue, RowValue]:
         """Minimum and maximum as Python values, both None when unknown."""
-        if not self.bounds:
+        known = [bounds for bounds in self.bounds if bounds is not None]
+        if len(known) < len(self.bounds) or not any(map(len, known)):
             return None, None
-        low, high = to_row_values(_bounds(pa.concat_arrays(self.bounds)), self.type)
+        low, high = to_row_values(_bounds(pa.concat_arrays(known)), self.type)
         if self.mode.length and isinstance(low, str | bytes):
             low, high = low[: self.mode.length], _cut_up(high, self.mode.length)
             return (None, None) if high is None else (low, high)
@@ -193,6 +218,11 @@ def _has_bounds(type_: DataType, file_format: str) -> bool:
     if file_format == "parquet":
         return type_.root not in _TIMESTAMPS or type_.precision <= MAX_MICROS_PRECISION
     return file_format != "orc" or type_.root not in _BYTES
+
+
+def _short(array: pa.Array) -> bool:
+    decimal = pa.types.is_decimal(array.type)
+    return decimal or bool(pc.max(pc.binary_length(array)).as_py() <= _LONGEST_IN_FOOTER)
 
 
 def _bounds(array: pa.Array) -> pa.Array:

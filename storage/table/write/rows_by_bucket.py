@@ -15,6 +15,7 @@ from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import EMPTY_ROW
 from storage.format.row.binary_row import encode_rows, frame
 from storage.format.row.bucket import assign_buckets, hash_rows
+from storage.lsm.key_order import sort_and_group
 from storage.table.bucket_mode import UNAWARE_BUCKET, require_fixed
 from storage.table.core import TableCore
 
@@ -44,6 +45,16 @@ def bucket_groups(
     width = int(buckets.max()) + 1
     for code, indices in split_codes(codes * width + buckets):
         yield partitions[code // width], code % width, indices
+
+
+def by_key(batch: pa.RecordBatch, rows: Rows, table: TableCore) -> pa.RecordBatch:
+    """Take rows, in the order of the primary key: the writer need not gather them again."""
+    names = table.schema.trimmed_primary_keys
+    if names:
+        keys = pa.RecordBatch.from_arrays([key_column(batch, name, table) for name in names], names)
+        order = sort_and_group(keys.take(pa.array(rows)), names).order
+        rows = rows if order is None else rows[order]
+    return batch.take(pa.array(rows))
 
 
 def partition_groups(
@@ -130,6 +141,8 @@ def split_codes(codes: npt.NDArray[np.int64]) -> Iterator[tuple[int, Rows | None
     if (codes == first).all():
         yield first, None
         return
+    if codes.min() >= 0 and codes.max() <= np.iinfo(np.uint16).max:
+        codes = codes.astype(np.uint16)  # which numpy sorts by radix
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])

@@ -33,6 +33,7 @@ from storage.table.write.dynamic_bucket import AssignerShare, DynamicBuckets
 from storage.table.write.replay import into_buckets
 from storage.table.write.rows_by_bucket import (
     bucket_groups,
+    by_key,
     key_hashes,
     partition_groups,
     split_codes,
@@ -282,7 +283,7 @@ class _Placement:
     def place(self, batch: pa.RecordBatch) -> Iterator[_BucketRows]:
         """Split rows by partition and bucket."""
         for partition, bucket, rows in bucket_groups(batch, self._table):
-            yield partition, bucket, batch if rows is None else batch.take(pa.array(rows))
+            yield partition, bucket, batch if rows is None else by_key(batch, rows, self._table)
 
     def owns(self, bucket: int) -> bool:
         """Whether no other process writes to a bucket, so that it may be compacted here."""

@@ -289,6 +289,7 @@ class ParquetSink:
         self._int96 = any(_holds_int96(field.type) for field in self._schema)
         self._output = TailHolder(output) if self._int96 else output
         self._writer: pq.ParquetWriter | None = None
+        self._written: list[pq.FileMetaData] = []
 
     @property
     def size(self) -> int:
@@ -320,6 +321,12 @@ class ParquetSink:
         else:
             self._writer.close()
 
+    @property
+    def footer(self) -> list[dict[str, ColumnRange]]:
+        """Ranges of the columns of each row group, of a file that is closed."""
+        groups = (part.row_group(i) for part in self._written for i in range(part.num_row_groups))
+        return [ranges_of(group) for group in groups]
+
     def _open(self, sample: Sequence[pa.Array]) -> pq.ParquetWriter:
         leaves = [leaf for field in self._schema for leaf in _leaves(field.name, field.type)]
         return _Writer(
@@ -329,6 +336,7 @@ class ParquetSink:
             compression_level=self._level,
             use_dictionary=self._dictionary_columns(sample),
             write_statistics=[path for path, type_ in leaves if type_ not in _UNORDERED],
+            metadata_collector=self._written,
             store_schema=False,
             store_decimal_as_integer=True,
             write_time_adjusted_to_utc=True,
@@ -358,8 +366,9 @@ def _repeats(column: pa.Array) -> bool:
     if rows > _SAMPLE_ROWS:
         spread = np.linspace(0, rows - 1, _SAMPLE_ROWS).astype(np.int64)
         column = column.take(pa.array(spread))
-    distinct = len(column.unique())
-    return distinct <= 1 or distinct <= len(column) * _DICTIONARY_SHARE
+    most = max(1, len(column) * _DICTIONARY_SHARE)
+    part = column.slice(0, int(most) + _SAMPLE_ROWS // 32)  # enough where hardly a value repeats
+    return len(part.unique()) <= most and len(column.unique()) <= most
 
 
 def _leaves(path: str, type_: pa.DataType) -> list[tuple[str, pa.DataType]]:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import dataclasses
 import pickle
 
 import pyarrow as pa
@@ -382,3 +383,18 @@ def test_a_file_written_and_then_upgraded_is_new_at_its_last_level():
 
 def _increment(before, after):
     return CompactIncrement(compact_before=tuple(before), compact_after=tuple(after))
+
+
+def test_a_compaction_does_not_read_the_file_that_was_just_written(new_table):
+    table = new_table(num_sorted_run__compaction_trigger="1")
+    _write(table, ("+I", (1, "a")), ("+I", (2, "b")))
+    table.commit()
+    table.context = dataclasses.replace(table.context, file_io=FaultyFileIO(LocalFileIO()))
+    table.reopen()
+    _write(table, ("+U", (2, "c")), ("+I", (3, "d")))
+    message = table.commit()
+    opened = [path for name, path in table.context.file_io.operations if name == "open_input"]
+    (newest,) = message.data.new_files
+    assert message.compact.compact_before
+    assert not [path for path in opened if path.endswith(newest.file_name)]
+    assert table.scan() == [(1, "a"), (2, "c"), (3, "d")]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of append tables: value columns only, sequence numbers one after another."""
 
+import decimal
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -119,3 +121,35 @@ def test_nothing_is_made_of_no_rows_and_abort_removes_all(tmp_path):
 def test_a_missing_column_is_our_bug(tmp_path):
     with pytest.raises(InternalError, match="lacks columns"):
         writer_of(tmp_path).write(rows(0, 1).select(["a"]))
+
+
+def test_bounds_of_texts_and_decimals_are_those_of_all_rows(tmp_path):
+    fields = [("a", "STRING"), ("b.c", "STRING"), ("d", "DECIMAL(9, 2)"), ("e", "DECIMAL(30, 2)")]
+    schema = schema_of(*fields, ("long", "STRING"), ("never", "STRING"), keys=())
+    cents = np.random.default_rng(3).integers(-(10**8), 10**8, 900)
+    numbers = [None if cent % 7 == 0 else decimal.Decimal(int(cent)).scaleb(-2) for cent in cents]
+    texts = [None if cent % 5 == 0 else f"é{cent:09x}"[: cent % 11] for cent in cents]
+    long_texts = [
+        text and text + "z" * (5000 if at % 400 == 7 else 0) for at, text in enumerate(texts)
+    ]
+    columns = [texts, texts, numbers, numbers, long_texts, [None] * 900]
+    batch = pa.record_batch(
+        [pa.array(c, f.type) for c, f in zip(columns, schema.arrow_schema, strict=True)],
+        schema=schema.arrow_schema,
+    )
+    options = DataFileOptions(row_group_bytes=20_000, stats_mode="full")
+    clock, ids = ManualClock(1), SeededIds(7)
+    writer = RowFileWriter(
+        STORE, str(tmp_path), schema, id_source=ids, clock=clock, options=options
+    )
+    for start in range(0, 900, 100):
+        writer.write(batch.slice(start, 100))
+    (meta,) = writer.close()
+    assert pq.read_metadata(tmp_path / meta.file_name).num_row_groups > 2
+    types = [field.type for field in schema.fields]
+    for bounds, which in ((meta.value_stats.min_values, min), (meta.value_stats.max_values, max)):
+        expected = [
+            which((value for value in column if value is not None), default=None)
+            for column in columns
+        ]
+        assert decode_row(bounds, types) == tuple(expected)

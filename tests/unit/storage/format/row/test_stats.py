@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from storage.errors import InvalidOptionError
+from storage.format.files.parquet.parquet import ColumnRange
 from storage.format.metadata.file_meta import EMPTY_STATS
 from storage.format.row.binary_row import decode_row
 from storage.format.row.stats import (
@@ -154,3 +155,14 @@ def test_bounds_that_java_cannot_know_are_left_out(file_format):
                 if a != b
             ]
             assert differing == (["c_char"] if file_format == "orc" else [])
+
+
+def test_a_bound_that_a_footer_lacks_is_unknown():
+    columns = fields("STRING", "STRING", "INT")
+    accumulator = StatsAccumulator(columns, FULL, "parquet", footer=True)
+    for text in ("b", "a"):
+        accumulator.add([pa.array([text]), pa.array([text]), pa.array([1], pa.int32())])
+    a, b = (ColumnRange(text, text, 0, 1) for text in "ab")
+    accumulator.add_footer([{"c0": b, "c1": b}, {"c0": a, "c1": ColumnRange(None, None, 0, 1)}])
+    low, high = bounds(accumulator.stats(), [field.type for field in columns])
+    assert (low, high) == (("a", None, 1), ("b", None, 1))
