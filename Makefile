@@ -85,10 +85,10 @@ check: setup ## formatting, lint, types, import contracts, generated pages
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -W ignore::RuntimeWarning -m storage.options.options --check
-	$(BIN)/python -m storage.sql.calls.page --check
+	$(BIN)/python -m storage.sql.procedures --check
 	$(BIN)/python -m ingest.config.settings_page --check
 	$(BIN)/python -m deploy.chart_files --check
-	$(BIN)/python -m ingest.observe.metrics.metric_page --check
+	$(BIN)/python -m ingest.observe.metrics.metric_table --check
 	$(BIN)/python -m deploy.write_dashboards --check
 	$(BIN)/python -m tests.house --check
 
@@ -157,9 +157,9 @@ sbom: setup image-tools ## bill of materials of the image's Python environment, 
 
 docs: setup ## regenerate the reference pages
 	$(BIN)/python -W ignore::RuntimeWarning -m storage.options.options --write
-	$(BIN)/python -m storage.sql.calls.page --write
+	$(BIN)/python -m storage.sql.procedures --write
 	$(BIN)/python -m ingest.config.settings_page --write
-	$(BIN)/python -m ingest.observe.metrics.metric_page --write
+	$(BIN)/python -m ingest.observe.metrics.metric_table --write
 	$(BIN)/python -m deploy.write_dashboards --write
 	$(BIN)/python -m ingest.transform.reference_page --write
 	$(BIN)/python -m tests.drills.page --write

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING
 from storage.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from changelog.changelog_reader import ChangelogReader
-    from changelog.stream_scan import ChangelogBatch, StreamPlan, StreamScan, read_changelog
+    from changelog.stream_scan import (
+        ChangelogBatch,
+        ChangelogReader,
+        StreamPlan,
+        StreamScan,
+        read_changelog,
+    )
 
 __all__ = ["ChangelogBatch", "ChangelogReader", "StreamPlan", "StreamScan", "read_changelog"]
 
 _MODULES = {
     "ChangelogBatch": "changelog.stream_scan",
-    "ChangelogReader": "changelog.changelog_reader",
+    "ChangelogReader": "changelog.stream_scan",
     "StreamPlan": "changelog.stream_scan",
     "StreamScan": "changelog.stream_scan",
     "read_changelog": "changelog.stream_scan",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from storage.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from storage.catalog.filesystem import Catalog, FileSystemCatalog
+    from storage.catalog.catalog import Catalog, FileSystemCatalog
     from storage.catalog.system_tables import catalog_system_table
     from storage.errors import LakewardError
     from storage.format.metadata.schema import TableSchema, new_schema
@@ -31,16 +31,13 @@ if TYPE_CHECKING:
         UpdateType,
     )
     from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-    from storage.format.types.type_text import parse_type
-    from storage.format.types.types import VALUE_KIND, RowKind
+    from storage.format.types.types import VALUE_KIND, RowKind, parse_type
     from storage.table.commit.commit import CommitResult, FileStoreCommit
-    from storage.table.compaction.rescale import rescale
-    from storage.table.compaction.rewrite_index import rewrite_file_index
-    from storage.table.compaction.sort_codes import SortOrder
-    from storage.table.compaction.sort_table import sort_table
+    from storage.table.compaction.rescale import rescale, rewrite_file_index
+    from storage.table.compaction.sort_table import SortOrder, sort_table
     from storage.table.inspect.analyze import analyze
     from storage.table.inspect.system.registry import system_table
-    from storage.table.scan.predicate_text import parse_predicate
+    from storage.table.scan.predicate import parse_predicate
     from storage.table.scan.scan import Plan, Split
     from storage.table.table import FileStoreTable
     from storage.table.upkeep import TableUpkeep
@@ -87,14 +84,14 @@ _MODULES = {
     "BATCH_COMMIT_IDENTIFIER": "storage.format.metadata.snapshot",
     "VALUE_KIND": "storage.format.types.types",
     "AddColumn": "storage.format.metadata.schema_changes",
-    "Catalog": "storage.catalog.filesystem",
+    "Catalog": "storage.catalog.catalog",
     "CommitKind": "storage.format.metadata.snapshot",
     "CommitResult": "storage.table.commit.commit",
     "DropColumn": "storage.format.metadata.schema_changes",
     "DropPrimaryKey": "storage.format.metadata.schema_changes",
     "FileStoreCommit": "storage.table.commit.commit",
     "FileStoreTable": "storage.table.table",
-    "FileSystemCatalog": "storage.catalog.filesystem",
+    "FileSystemCatalog": "storage.catalog.catalog",
     "LakewardError": "storage.errors",
     "Plan": "storage.table.scan.scan",
     "RemoveOption": "storage.format.metadata.schema_changes",
@@ -103,7 +100,7 @@ _MODULES = {
     "SchemaChange": "storage.format.metadata.schema_changes",
     "SetOption": "storage.format.metadata.schema_changes",
     "Snapshot": "storage.format.metadata.snapshot",
-    "SortOrder": "storage.table.compaction.sort_codes",
+    "SortOrder": "storage.table.compaction.sort_table",
     "Split": "storage.table.scan.scan",
     "TableSchema": "storage.format.metadata.schema",
     "TableUpkeep": "storage.table.upkeep",
@@ -112,10 +109,10 @@ _MODULES = {
     "catalog_system_table": "storage.catalog.system_tables",
     "check_table": "storage.testing.invariants",
     "new_schema": "storage.format.metadata.schema",
-    "parse_predicate": "storage.table.scan.predicate_text",
-    "parse_type": "storage.format.types.type_text",
+    "parse_predicate": "storage.table.scan.predicate",
+    "parse_type": "storage.format.types.types",
     "rescale": "storage.table.compaction.rescale",
-    "rewrite_file_index": "storage.table.compaction.rewrite_index",
+    "rewrite_file_index": "storage.table.compaction.rescale",
     "sort_table": "storage.table.compaction.sort_table",
     "system_table": "storage.table.inspect.system.registry",
 }

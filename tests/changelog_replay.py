@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from storage.format.types.types import VALUE_KIND, RowKind
-from storage.lsm.changelog.row_changes import equal_rows
+from storage.lsm.changelog import equal_rows
 from storage.lsm.key_order import sort_and_group
-from storage.lsm.merge_functions.pick_row import retractions
+from storage.lsm.merge_functions.segments import retractions
 
 __all__ = ["Fault", "FaultKind", "changelog_faults", "replay"]
 

@@ -18,7 +18,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling, Scheduling
 
-from ingest.log_sampling import SamplingHandler
+from ingest.logs import SamplingHandler
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
 
 _NUMBERS = itertools.count()

@@ -18,9 +18,8 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-from ingest.config.rule_settings import Route, TableRule
 from ingest.config.setting import fields_declared
-from ingest.config.settings import SOURCE_TYPE, Settings
+from ingest.config.settings import SOURCE_TYPE, Route, Settings, TableRule
 from storage.options.options import TABLE_OPTIONS
 from tests.unit.ingest.debezium_events import message
 from tests.unit.ingest.table_pipeline import TablePipeline

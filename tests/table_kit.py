@@ -8,19 +8,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.format.metadata.file_meta import EMPTY_ROW, CommitMessage
 from storage.format.metadata.layout import TableLayout
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import VALUE_KIND, RowKind
+from storage.format.types.types import VALUE_KIND, RowKind, parse_type
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
 from storage.lsm.bucket import BucketContext
 from storage.options.options import TableOptions
 from storage.table.commit.commit import CommitResult
-from storage.table.commit.index_files import index_entries
+from storage.table.commit.live_files import index_entries
 from storage.table.table import FileStoreTable
 
 KINDS = {kind.short: kind.value for kind in RowKind}

@@ -36,8 +36,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from changelog.follow import START, RangeLimit, StreamPosition, StreamRange
-from changelog.spark_source.batch_scan import ScanSplit, batch_scan, catalog_scan, counts_of
-from changelog.spark_source.row_view import StreamView, streamed_table
+from changelog.spark_source.batch_scan import (
+    ScanSplit,
+    StreamView,
+    batch_scan,
+    catalog_scan,
+    counts_of,
+    streamed_table,
+)
 from changelog.spark_source.sink import RowSink, TaskFiles, partition_values
 from changelog.spark_source.source_options import (
     LIMITS,
@@ -45,8 +51,6 @@ from changelog.spark_source.source_options import (
     READ_OPTIONS,
     WRITE_OPTIONS,
     SourceOptions,
-)
-from changelog.spark_source.spark_types import (
     arrow_schema_of,
     chosen_columns,
     pushed_predicate,
@@ -55,8 +59,8 @@ from changelog.spark_source.spark_types import (
 )
 from storage.errors import InternalError, InvalidOptionError, RetryableError
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
-from storage.table.scan.arrow_scan import ArrowScan
 from storage.table.scan.predicate import And, Predicate
+from storage.table.scan.row_scan import ArrowScan
 from storage.table.table import FileStoreTable
 
 _Offset = dict[str, int | bool]

@@ -19,20 +19,24 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from changelog.row_kinds import ROW_KIND, with_stored_kinds
+from changelog.stream_scan import ROW_KIND, with_stored_kinds
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.format.metadata.file_meta import CommitMessage
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.format.types.types import VALUE_KIND
-from storage.lsm.commit_cadence import merges_everything
+from storage.lsm.write_rules import merges_everything
 from storage.table.bucket_mode import BucketMode, require_buckets
-from storage.table.compaction.compact_plan import CompactRequest
-from storage.table.compaction.compact_table import compact_table
+from storage.table.compaction.compact_table import CompactRequest, compact_table
 from storage.table.table import FileStoreTable
 from storage.table.upkeep import after_commit
 from storage.table.write.postpone import require_bucket_counts
-from storage.table.write.staged import is_staged, place_staged, staging
-from storage.table.write.write import STATEMENT_NUMBERS, TableWrite
+from storage.table.write.write import (
+    STATEMENT_NUMBERS,
+    TableWrite,
+    is_staged,
+    place_staged,
+    staging,
+)
 
 _TASK_NUMBERS = 1 << 24
 """Sequence numbers of one bucket reserved per task. A commit of 200 tasks takes 2^32, so one commit

@@ -276,7 +276,7 @@ def group(name: str, text: str, *, examples: str = "", lazy: Sequence[Lazy] = ()
 
 def report(error: BaseException, *, as_json: bool) -> int:
     """Print an error and its hint to standard error; return the exit code."""
-    from ingest.config.locations import mistakes_of
+    from ingest.config.settings_sources import mistakes_of
 
     kind = kind_of(error)
     if isinstance(error, LakewardError):

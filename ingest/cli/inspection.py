@@ -30,12 +30,11 @@ from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import DataFileMeta, ManifestEntry
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.row.binary_row import decode_row
-from storage.format.types.type_text import type_to_json
+from storage.format.types.types import type_to_json
 from storage.table.commit.live_files import live_entries
 from storage.table.format_table import FormatTable
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
-from storage.table.scan.predicate import Predicate, mask
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import Predicate, mask, parse_predicate
 from storage.table.table import FileStoreTable
 
 CATALOG_PREFIX = "sys."

@@ -59,12 +59,12 @@ _COMMANDS = (
     ),
     Lazy(
         _OPERATE,
-        "ingest.cli.quarantine",
+        "ingest.cli.pipeline",
         {"quarantine": "inspect, replay and drop bad records: ls, show, replay, drop"},
     ),
     Lazy(
         _OPERATE,
-        "ingest.cli.resnapshot",
+        "ingest.cli.stream",
         {"resnapshot": "request a new Debezium snapshot of tables, while streaming continues"},
     ),
     Lazy(
@@ -84,17 +84,17 @@ _COMMANDS = (
     ),
     Lazy(
         _TABLES,
-        "ingest.cli.catalog",
+        "ingest.cli.sql",
         {"catalog": "serve a catalog to other engines: Paimon's and Iceberg's REST protocols"},
     ),
     Lazy(
         _TABLES,
-        "ingest.cli.compact",
+        "ingest.cli.maintain",
         {"compact": "compact tables, also while other processes write them"},
     ),
     Lazy(
         _TABLES,
-        "ingest.cli.expire",
+        "ingest.cli.maintain",
         {
             "expire": "remove expired snapshots, tags, partitions, consumers and changelogs",
             "orphans": "remove files that no snapshot, tag, branch or changelog references",
@@ -107,7 +107,7 @@ _COMMANDS = (
     ),
     Lazy(
         _TABLES,
-        "ingest.cli.simulate",
+        "ingest.cli.maintain",
         {"simulate-compaction": "simulate write and space amplification of compaction settings"},
     ),
     Lazy(

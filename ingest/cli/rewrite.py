@@ -25,23 +25,28 @@ from ingest.cli.parameters import (
     PATH,
     POSITIVE,
     WAREHOUSE,
+    ProgressLine,
     catalog_of,
     emit,
     emit_fact,
+    open_progress,
     partitions,
     table_of,
 )
 from ingest.observe.text_table import human_size
-from ingest.tools.progress import ProgressLine, open_progress
 from storage.errors import InvalidRequestError, LakewardError
-from storage.table.compaction.rescale import RescaleProgress, rescaled_partitions
+from storage.table.branches import repair_hints
+from storage.table.compaction.rescale import (
+    RescaleProgress,
+    rescaled_partitions,
+    rewrite_file_index,
+    unindexed_files,
+)
 from storage.table.compaction.rescale import rescale as rescale_rows
-from storage.table.compaction.rewrite_index import rewrite_file_index, unindexed_files
 from storage.table.inspect.analyze import analyze as compute_statistics
 from storage.table.materialized_table import MATERIALIZED_TABLE
-from storage.table.object_table import ObjectTable
-from storage.table.retention.repair import repair_hints
 from storage.table.table import FileStoreTable
+from storage.table.table_types import ObjectTable
 from storage.table.write.drop_partitions import (
     PartitionFiles,
     drop_partitions,

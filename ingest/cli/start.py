@@ -25,7 +25,7 @@ from storage.errors import InvalidRequestError, LakewardError
 if TYPE_CHECKING:
     from ingest.config.loading import Resolved
     from ingest.config.settings import Settings
-    from ingest.daemon.checks import Finding
+    from ingest.daemon.configuration import Finding
 
 _LOG = logging.getLogger(__name__)
 
@@ -147,12 +147,12 @@ def validate(arguments: Arguments) -> int:
     Exit code 0: the pipeline could start; 78: the configuration is wrong; with --check 69:
     something does not answer, 77: credentials were refused.
     """
-    from ingest.daemon import checks
+    from ingest.daemon import configuration
 
     cfg = resolved(arguments)
-    results = checks.offline(cfg.settings)
+    results = configuration.offline(cfg.settings)
     if arguments.check:
-        results += checks.online(cfg.settings)
+        results += configuration.online(cfg.settings)
     failed = [check for check in results if not check.ok]
     code = int(failed[0].exit_code) if failed else 0
     if arguments.json:
@@ -325,7 +325,7 @@ def schema(_arguments: Arguments) -> int:
     `# yaml-language-server: $schema=lakeward.schema.json`. `lakeward validate` checks more: values
     against each other, expressions, files, variables.
     """
-    from ingest.config.json_schema import json_schema
+    from ingest.config.settings_page import json_schema
 
     print(json.dumps(json_schema(), indent=2))
     return 0

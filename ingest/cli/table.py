@@ -60,7 +60,7 @@ _COMMANDS = (
     ),
     Lazy(
         "Change the history",
-        "ingest.cli.history",
+        "ingest.cli.define",
         {
             "tag": "manage tags: ls, create, delete, rename, replace",
             "branch": "manage branches: ls, create, delete, rename, forward",

@@ -27,7 +27,7 @@ from ingest.observe.text_table import json_line
 from storage.clock import SystemClock
 
 if TYPE_CHECKING:
-    from ingest.tools.verify.outcome import TableOutcome
+    from ingest.tools.verify.repair import TableOutcome
     from ingest.tools.verify.runs import Request
 
 _EXAMPLES = """\
@@ -70,7 +70,7 @@ def _range(text: str) -> tuple[str | None, str | None]:
 
 def _request(arguments: Arguments) -> "Request":
     from ingest.tools.verify.runs import Request
-    from storage.table.scan.predicate_text import parse_predicate
+    from storage.table.scan.predicate import parse_predicate
 
     waits = arguments.wait_for is not None
     rechecks, pause_s, text = arguments.rechecks, arguments.recheck_wait, arguments.where_lake
@@ -175,7 +175,7 @@ def verify(arguments: Arguments) -> int:
     of the key's hash, and joined where the sums differ. Keys that differ are read again before they
     are reported, so a source that keeps changing can be compared too (see --wait-for).
     """
-    from ingest.tools.verify.outcome import exit_code
+    from ingest.tools.verify.repair import exit_code
     from ingest.tools.verify.runs import opened_database, selected_tables, verify_tables
     from ingest.tools.verify.source_url import SourceUrl
 

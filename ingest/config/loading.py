@@ -14,11 +14,7 @@ from typing import Any, TypeVar
 
 import yaml
 
-from ingest.config.choices import BARE_ROW_FORMATS, checked_mapping
-from ingest.config.compaction_mode import check_compaction
-from ingest.config.locations import KeyPositions, Mistakes, add_key
-from ingest.config.registry_settings import avro_settings
-from ingest.config.rule_settings import Route, Shard, TableRule
+from ingest.config.choices import BARE_ROW_FORMATS, checked_mapping, nearest, nearest_of
 from ingest.config.setting import REDACTED, Setting, build, fields_declared, redact_properties
 from ingest.config.settings import (
     NOT_YET,
@@ -26,11 +22,19 @@ from ingest.config.settings import (
     ROUTE_SETTINGS,
     SETTINGS,
     TABLE_SETTINGS,
+    Route,
     Settings,
+    Shard,
+    TableRule,
+    check_compaction,
+    stream_folder,
 )
 from ingest.config.settings_sources import (
     ENVIRONMENT_PREFIX,
+    KeyPositions,
+    Mistakes,
     RawValue,
+    add_key,
     display_text,
     flatten,
     interpolate,
@@ -40,11 +44,10 @@ from ingest.config.source_settings import (
     FileSourceSettings,
     KafkaSourceSettings,
     SourceSettings,
+    avro_settings,
     selects_topic,
     with_topic,
 )
-from ingest.config.stream_folder import stream_folder
-from ingest.config.suggestion import nearest, nearest_of
 from storage.errors import (
     InvalidOptionError,
     InvalidRequestError,

@@ -22,8 +22,13 @@ from pyspark.sql import SparkSession
 
 from ingest.compiled import loading
 from ingest.daemon.jvm_log import JvmLog, java_words, log_options
-from ingest.kubernetes.limits import available_cores, heap_of, memory_limit
-from ingest.kubernetes.pods import is_kubernetes, pod_properties
+from ingest.kubernetes.pods import (
+    available_cores,
+    heap_of,
+    is_kubernetes,
+    memory_limit,
+    pod_properties,
+)
 from storage.errors import RetryableError
 
 ARCHIVE = "classes.jsa"

@@ -171,8 +171,8 @@ def _prepare() -> None:
     logs.configure_child_logging()
     for module in (
         "ingest.pipeline.stream_planner",
-        "ingest.pipeline.map_side",
-        "ingest.pipeline.reduce_side",
+        "ingest.pipeline.tasks",
+        "ingest.pipeline.tasks",
         "pandas",
         "pyspark.worker",
     ):

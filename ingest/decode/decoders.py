@@ -11,20 +11,14 @@ from types import MappingProxyType
 
 from ingest.config.choices import DEBEZIUM_AVRO, DEBEZIUM_JSON
 from ingest.config.settings import Settings
-from ingest.decode.avro.debezium import DebeziumAvroDecoder
-from ingest.decode.avro.upsert import UpsertAvroDecoder
+from ingest.decode.avro.debezium import DebeziumAvroDecoder, UpsertAvroDecoder
 from ingest.decode.avro.writer_schemas import AvroRecords
-from ingest.decode.dialects.bare_rows import PlainJson, UpsertJson
-from ingest.decode.dialects.canal import CanalJson
-from ingest.decode.dialects.debezium_flat import DebeziumFlat
-from ingest.decode.dialects.dms import DmsJson
-from ingest.decode.dialects.maxwell import MaxwellJson
-from ingest.decode.dialects.ogg import OggJson
+from ingest.decode.bare_rows import DebeziumFlat, PlainJson, UpsertJson
+from ingest.decode.dialects import CanalJson, DmsJson, MaxwellJson, OggJson
 from ingest.decode.events import Resolver
-from ingest.decode.json.debezium_json import DebeziumJson
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
-from ingest.decode.json.envelopes import Dialect, DialectOptions
-from ingest.decode.registry.client import SchemaRegistry
+from ingest.decode.json.envelopes import DebeziumJson, Dialect, DialectOptions
+from ingest.decode.registry import SchemaRegistry
 from ingest.decode.schema_change_events import JsonValue, plain_value
 from ingest.decode.types.semantic_types import TypeMapping
 from storage.errors import InternalError

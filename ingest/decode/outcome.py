@@ -1,25 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outcomes of the records of one raw batch, collected until all of them are decoded.
+"""Outcomes of records: their rows, checks of their keys, isolation of failures.
 
 Every record has exactly one outcome: rows, a count, a bad record, or a wait for a delta.
 """
 
+import bisect
 import dataclasses
+import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.bisection import failing_positions
-from ingest.decode.decode_plan import PlanColumn, RowPlan
-from ingest.decode.dialects.recognition import format_hint
+from ingest.decode.columns import NO_NAMES, ColumnNames, PlanColumn, RowPlan
 from ingest.decode.events import (
     MOVED,
     OFFSET_COLUMN,
     OWN_TABLE_OPTION,
+    PARSE_ERRORS,
     SOURCE_TABLE_OPTION,
     UNAVAILABLE_COLUMN,
     BadRecord,
@@ -29,17 +31,20 @@ from ingest.decode.events import (
     SchemaDelta,
     Target,
     Toast,
+    failing_positions,
+    format_hint,
 )
 from ingest.decode.json.single_event import (
     SingleRow,
     Tokens,
     UncoveredError,
+    key_tokens,
 )
 from ingest.decode.shapes import Fate, Shape
-from ingest.decode.types.conversions import CONVERSION_ERRORS, convert
-from ingest.decode.types.odd_values import storage_column
+from ingest.decode.types.conversions import CONVERSION_ERRORS, Placeholder, convert
+from ingest.decode.types.exact_numbers import storage_column
 from ingest.decode.types.semantic_types import Codec
-from ingest.decode.types.unavailable import Placeholder
+from ingest.errors import blames_record
 from ingest.source.records import RawBatch
 from storage.errors import InternalError
 from storage.format.types.types import VALUE_KIND, RowKind
@@ -552,3 +557,282 @@ def united(results: Sequence[DecodeResult]) -> DecodeResult:
         ),
         walked=sum(result.walked for result in results),
     )
+
+
+# Keys of records: whether they still are the table's primary key, and rows whose key changed.
+#
+# A table made from the Kafka key merges rows by those columns. If the source's key grows later
+# (`id` to `id, region`), rows of different keys would silently become one. Keys are not parsed on
+# the fast path, so the keys of the first and the last row of a table are compared, and all of them
+# only when one of the two differs: a source changes its key once, not back and forth within a few
+# thousand records. (Other tables of the topic may have other keys.)
+#
+# Debezium writes a change of key as a delete of the old key (header `__debezium.newkey`), a
+# tombstone and an insert of the new one (header `__debezium.oldkey`), consecutively. An insert with
+# missing values (`unavailable`) can take them from the old row only if the last state of that row
+# is known: its delete must directly precede the insert, in the same partition and batch of records.
+# Otherwise there may be changes of the old row that have not been read yet (CDC.md §1.2).
+
+
+OldKeys = Callable[[int], Tokens | None]
+"""`KeyMoves.old_key`, for positions of any kind."""
+
+_OLD, _NEW = "__debezium.oldkey", "__debezium.newkey"
+
+
+class KeyMoves:
+    """Finds old keys. Reads headers of single records, so it is for the few that need it.
+
+    Args:
+        raw: the records.
+        json_key: the key of the record at a position as JSON; None = it has none.
+        is_delete: whether the record at a position deletes a row.
+    """
+
+    def __init__(
+        self,
+        raw: RawBatch,
+        json_key: Callable[[int], bytes | None],
+        is_delete: Callable[[int], bool],
+    ) -> None:
+        self._raw = raw
+        self._json_key = json_key
+        self._is_delete = is_delete
+
+    def old_key(self, at: int) -> Tokens | None:
+        """Columns of the key that a new row had before; None: the row is new.
+
+        Raises:
+            EventRefusedError: the key changed, but the last state of the old row is unknown.
+        """
+        old = self._header(at, _OLD)
+        if old is None:
+            return None
+        before = at - 1
+        if before >= 0 and self._raw.values[before] is None:
+            before -= 1  # the tombstone of the delete
+        if before < 0 or self._raw.values[before] is None or not self._is_delete(before):
+            raise _unknown("the delete of the old key is not the record right before")
+        if self._header(before, _NEW) != _parsed(self._json_key(at)):
+            raise _unknown("the delete before it is of another change")
+        key = key_tokens(self._json_key(before))
+        if not key or _parsed(self._json_key(before)) != old:
+            raise _unknown("the delete before it is of another key")
+        return key
+
+    def _header(self, at: int, name: str) -> Any:
+        return _parsed(dict(self._raw.headers(at)).get(name))
+
+
+def _parsed(text: bytes | None) -> Any:
+    """A key without its schema; None for what is no JSON object."""
+    if not text:
+        return None
+    try:
+        value = msgspec.json.decode(text)
+    except PARSE_ERRORS:
+        return None
+    if isinstance(value, dict) and value.keys() == {"schema", "payload"}:
+        value = value["payload"]
+    return value if isinstance(value, dict) else None
+
+
+def _unknown(reason: str) -> EventRefusedError:
+    return EventRefusedError(
+        "unavailable_value",
+        f"the key changed, the source did not send all values, and {reason}: the old row may have "
+        "changed where it was not seen",
+    )
+
+
+KEY_CHANGED = "primary_key_changed"
+
+
+KeyColumns = Callable[[RawBatch, int], frozenset[str] | None]
+"""(batch, position) to the column names of a record's key; None when it has none."""
+
+
+def json_keys(raw: RawBatch, at: int) -> frozenset[str] | None:
+    """`KeyColumns` of JSON."""
+    return key_columns(raw.keys[at])
+
+
+def key_columns(key: bytes | None) -> frozenset[str] | None:
+    """Column names of a Kafka key; None when it has none or is no JSON object."""
+    members = _parsed(key)
+    return None if members is None else frozenset(members)
+
+
+def without_foreign_keys(
+    raw: RawBatch,
+    change: ChangeBatch,
+    primary_key: Collection[str],
+    columns_of: KeyColumns = json_keys,
+    names: ColumnNames = NO_NAMES,
+) -> tuple[ChangeBatch | None, list[BadRecord]]:
+    """Remove the rows whose record has another key than the table.
+
+    Args:
+        raw: the records.
+        change: what was decoded from them for one table.
+        primary_key: the table's.
+        columns_of: reads keys.
+        names: column names by the table's options, former names included.
+
+    Returns:
+        The remaining rows (None if there are none), and the removed records, in offset order.
+    """
+    expected = frozenset(primary_key)
+
+    def disagrees(at: int) -> bool:
+        columns = columns_of(raw, at)
+        if columns is None or columns == expected:
+            return False
+        slots = {name: names.slots(name, expected, columns) for name in columns}
+        return {matches[0] if matches else name for name, matches in slots.items()} != expected
+
+    column = change.rows.column(OFFSET_COLUMN)
+    ends = [column[0].as_py(), column[-1].as_py()] if len(column) else []
+    if not any(disagrees(bisect.bisect_left(raw.offsets, offset)) for offset in ends):
+        return change, []
+    row_offsets = set(column.to_pylist())
+    error = (
+        f"the record's key is not the primary key of {change.target} "
+        f"({', '.join(primary_key)}): make a new table for the new key"
+    )
+    bad = [
+        bad_record(raw, index, KEY_CHANGED, error, change.target)
+        for index, offset in enumerate(raw.offsets)
+        if offset in row_offsets and disagrees(index)
+    ]
+    if not bad:
+        return change, []
+    removed = {record.offset for record in bad}
+    offsets = change.rows.column(OFFSET_COLUMN).to_pylist()
+    keep = pa.array([offset not in removed for offset in offsets])
+    rows = change.rows.filter(keep)
+    if rows.num_rows == 0:
+        return None, bad
+    origin = None if change.origin is None else change.origin.filter(keep)
+    return dataclasses.replace(change, rows=rows, origin=origin), bad
+
+
+# An unexpected failure of one record does not fail a batch: bisection isolates and quarantines it.
+#
+# A row that fails in a later step (placing, writing) is found in the same way; its record is
+# reported to the driver, which runs the batch again without it (`BatchPlan.unwritable`).
+#
+# The content of a record may only make the record bad. If decoding raises an unforeseen exception,
+# the records that raise it alone are found (`bisection`), each becomes a bad record of class
+# `internal` with the end of the traceback, and the others are decoded without them. Errors of a
+# task's environment (see `ingest.errors.blames_record`) are not a record's, and propagate.
+
+
+UNEXPECTED_ERROR = "internal"
+_FRAMES = 12
+_MESSAGE = 500
+_TEXT = 6_000
+_MOST_ROWS = 100
+"""Failing rows of one table and task that are isolated; if more fail, rows are not the cause."""
+
+
+class _UnforeseenError(Exception):
+    """An unforeseen error; see its cause."""
+
+
+def reason_text(error: BaseException) -> str:
+    """An unforeseen error and the end of its traceback as storable text of limited length."""
+    name, message = type(error).__name__, str(error)[:_MESSAGE]
+    frames = "".join(traceback.format_tb(error.__traceback__, limit=-_FRAMES))
+    text = f"{name}: {message}: not foreseen, please report it\n{frames[-_TEXT:]}"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def isolated(
+    decode: Callable[[RawBatch], DecodeResult],
+    attempt: Callable[[RawBatch], object],
+    raw: RawBatch,
+) -> DecodeResult:
+    """Decode records, except those that raise unforeseen errors.
+
+    Args:
+        decode: decodes records.
+        attempt: tries the same without side effects.
+        raw: the records.
+
+    Raises:
+        Exception: an error that is not a record's.
+    """
+    try:
+        return decode(raw)
+    except Exception as error:
+        if not blames_record(error):
+            raise
+        if len(raw) == 1:
+            refused = bad_record(raw, 0, UNEXPECTED_ERROR, reason_text(error))
+            return DecodeResult([], [refused], [], {})
+    failing = failing_positions(
+        lambda low, high: _try_decode(attempt, raw.of(range(low, high))),
+        len(raw),
+        (_UnforeseenError,),
+    )
+    if not failing:  # only together: each half separately
+        middle = len(raw) // 2
+        halves = (range(middle), range(middle, len(raw)))
+        return united([isolated(decode, attempt, raw.of(half)) for half in halves])
+    excluded = set(failing)
+    good_positions = [at for at in range(len(raw)) if at not in excluded]
+    parts = [isolated(decode, attempt, raw.of([at])) for at in failing]
+    if good_positions:
+        parts.append(isolated(decode, attempt, raw.of(good_positions)))
+    return united(parts)
+
+
+def guilty_rows(
+    attempt: Callable[[int, int], object], count: int, error: Exception
+) -> dict[int, str]:
+    """The rows for which a step after decoding fails, and why.
+
+    Args:
+        attempt: tries the step with the rows of a range, which may be empty.
+        count: of rows.
+        error: raised by the step for all of them.
+
+    Raises:
+        Exception: `error`, if it is not caused by single rows.
+    """
+    reasons: dict[int, str] = {}
+
+    def try_range(low: int, high: int) -> None:
+        try:
+            attempt(low, high)
+        except Exception as cause:
+            if not blames_record(cause):
+                raise
+            if high - low == 1:
+                reasons[low] = reason_text(cause)
+                if len(reasons) > _MOST_ROWS:
+                    raise error from cause
+            raise _UnforeseenError from cause
+
+    if not blames_record(error):
+        raise error
+    try:
+        try_range(0, 0)
+    except _UnforeseenError:
+        raise error from None
+    if count == 1:
+        return {0: reason_text(error)}
+    positions = failing_positions(try_range, count, (_UnforeseenError,))
+    if not positions or len(positions) == count:
+        raise error
+    return {at: reasons[at] for at in positions}
+
+
+def _try_decode(attempt: Callable[[RawBatch], object], raw: RawBatch) -> None:
+    try:
+        attempt(raw)
+    except Exception as error:
+        if not blames_record(error):
+            raise
+        raise _UnforeseenError from error

@@ -16,9 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from ingest.decode.events import SourceTable
-from ingest.decode.json.schema_block import split_message
-from ingest.decode.types.token_values import PARSE_ERRORS
+from ingest.decode.events import PARSE_ERRORS, SourceTable, split_message
 from ingest.source.records import RawBatch
 
 

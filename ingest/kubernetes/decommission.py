@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from ingest.kubernetes.executor import BACKEND
+from ingest.kubernetes.entrypoint import BACKEND
 from storage.clock import Clock, SystemClock
 
 SCRIPT = "lakeward-decommission"

@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ingest.config.setting import redacted_url
-from ingest.config.setting_values import AlertSettings
+from ingest.config.settings import AlertSettings
 from ingest.errors import kind_of
 from ingest.observe.status.status_board import iso
 from ingest.pipeline.batch_report import BatchReport
-from ingest.schema.schema_modes import Outcome
+from ingest.schema.routing import Outcome
 from storage.clock import Clock
 
 _LOG = logging.getLogger(__name__)

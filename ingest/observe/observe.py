@@ -5,37 +5,438 @@ One object, so that the daemon and the sink report events instead of setting gau
 may stop a batch: a failed lag poll is counted, and its series become absent after a time.
 """
 
+import dataclasses
+import hashlib
 import logging
+import os
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from ingest.config.settings import Settings
-from ingest.config.source_settings import SourceSettings
+from ingest.config.source_settings import KafkaSourceSettings, SourceSettings
 from ingest.errors import AccessDeniedError
 from ingest.observe.alerts import Alerts
-from ingest.observe.control import Control
-from ingest.observe.http_server import HttpServer
-from ingest.observe.metrics.instruments import TableNames
+from ingest.observe.http_server import Control, HttpServer
+from ingest.observe.metrics.instruments import Instruments, TableNames
 from ingest.observe.metrics.telemetry import Metrics
-from ingest.observe.offset_mirror import OffsetMirror
-from ingest.observe.runtime_watch import RuntimeWatch, digest_of, java_version
 from ingest.observe.status.status_board import StatusBoard
 from ingest.observe.text_table import human_time
 from ingest.pipeline.batch_report import BatchReport
-from ingest.schema.schema_modes import Outcome
+from ingest.schema.routing import Outcome
+from ingest.source.kafka_client import consumer_config
 from ingest.source.open import LagProbe
-from ingest.source.ranges import OffsetMap
-from ingest.state.parking import ParkedTable, Pause
+from ingest.source.records import OffsetMap
+from ingest.state.ownership import ParkedTable, Pause
 from ingest.state.request_files import Answer, RequestFiles
 from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock
 from storage.errors import LakewardError
+from storage.io.resolve import is_local
+
+# Collect metrics of the machine and of Spark periodically.
+#
+# Values that are unavailable (no /proc, a JVM that is exiting) are absent from the metrics.
+
+
+GROUPS = ("driver", "jvm", "workers")
+
+_PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TreeUse:
+    """Resource usage by group of processes.
+
+    Attributes:
+        resident: resident memory by group [bytes].
+        cpu_s: CPU time by group, including that of reaped children [s].
+    """
+
+    resident: Mapping[str, int]
+    cpu_s: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Stat:
+    parent: int
+    name: str
+    cpu_s: float
+    resident: int
+
+
+class ProcessTree:
+    """See the module.
+
+    Args:
+        root: id of the root process; None = this one.
+        proc: mount point of procfs.
+    """
+
+    def __init__(self, root: int | None = None, proc: Path = _PROC) -> None:
+        self._root = os.getpid() if root is None else root
+        self._proc = proc
+
+    def use(self) -> TreeUse | None:
+        """Return the current usage; None if it is unknown."""
+        stats = self._stats()
+        if self._root not in stats:
+            return None
+        children: dict[int, list[int]] = {}
+        for pid, stat in stats.items():
+            children.setdefault(stat.parent, []).append(pid)
+        resident, cpu_s = dict.fromkeys(GROUPS, 0), dict.fromkeys(GROUPS, 0.0)
+        waiting = [(self._root, "driver")]
+        while waiting:
+            pid, group = waiting.pop()
+            resident[group] += stats[pid].resident
+            cpu_s[group] += stats[pid].cpu_s
+            for child in children.get(pid, ()):
+                kind = "jvm" if group == "driver" and stats[child].name == "java" else "workers"
+                waiting.append((child, kind))
+        return TreeUse(resident, cpu_s)
+
+    def _stats(self) -> dict[int, _Stat]:
+        stats = {}
+        try:
+            names = [entry.name for entry in self._proc.iterdir() if entry.name.isdigit()]
+        except OSError:
+            return {}
+        for name in names:
+            try:
+                text = (self._proc / name / "stat").read_text(encoding="ascii", errors="replace")
+            except OSError:
+                continue  # the process has exited
+            stats[int(name)] = _parsed(text)
+        return stats
+
+
+def _parsed(text: str) -> _Stat:
+    """Parse a line of `stat`: the name is in brackets and may contain brackets and spaces."""
+    name = text[text.index("(") + 1 : text.rindex(")")]
+    rest = text[text.rindex(")") + 2 :].split()
+    ticks = sum(int(rest[index]) for index in (11, 12, 13, 14))
+    return _Stat(int(rest[1]), name, ticks / _TICKS, int(rest[21]) * _PAGE)
+
 
 _LOG = logging.getLogger(__name__)
+
+INTERVAL_S = 15.0
+"""Collection interval [s]."""
+
+
+class RuntimeWatch:
+    """See the module.
+
+    Call order: `start`; `use_session` and `use_query` for every new one; `forget_session` before
+    the session stops; `close`.
+
+    Args:
+        instruments: receive the values.
+        paths: directories whose disks are observed, by label value.
+    """
+
+    def __init__(self, instruments: Instruments, paths: Mapping[str, Path]) -> None:
+        self._into = instruments
+        self._paths = dict(paths)
+        self._tree = ProcessTree()
+        self._lock = threading.Lock()
+        self._spark: SparkSession | None = None
+        self._query: StreamingQuery | None = None
+        self._last_progress: tuple[str, str] = ("", "")
+        self._counter_totals: dict[str, float] = {}
+        self._closing = threading.Event()
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="runtime", daemon=True)
+
+    @staticmethod
+    def paths_of(checkpoint: str, warehouse: str) -> dict[str, Path]:
+        """Return the directories of a pipeline by label value."""
+        paths = {"state": Path(checkpoint), "tmp": Path(tempfile.gettempdir())}
+        if is_local(warehouse):
+            paths["warehouse"] = Path(warehouse.removeprefix("file://").removeprefix("file:"))
+        return paths
+
+    def start(self) -> None:
+        """Start the collection."""
+        self._thread.start()
+
+    def use_session(self, spark: SparkSession) -> None:
+        """Collect metrics of this session."""
+        with self._lock:
+            self._spark = spark
+        self._wake.set()
+
+    def use_query(self, query: StreamingQuery) -> None:
+        """Collect the progress of this query."""
+        with self._lock:
+            self._query = query
+
+    def forget_session(self) -> None:
+        """Collect the progress of the query once more and forget the session."""
+        with self._lock:
+            self._guarded(self._collect_query)
+            self._spark = self._query = None
+        for name in _OF_SPARK:
+            self._into.replace(name, {})
+
+    def close(self) -> None:
+        """Stop the collection."""
+        self._closing.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._wake.clear()
+            self.collect()
+            self._wake.wait(INTERVAL_S)
+
+    def collect(self) -> None:
+        """Collect all values."""
+        self._guarded(self._collect_disks)
+        self._guarded(self._collect_processes)
+        with self._lock:
+            if self._spark is not None:
+                self._guarded(self._collect_jvm)
+                self._guarded(self._collect_executors)
+                self._guarded(self._collect_query)
+
+    def _guarded(self, collect: Callable[[], None]) -> None:
+        try:
+            collect()
+        except _UNAVAILABLE as error:
+            # metrics must not fail the pipeline
+            _LOG.debug("metrics unavailable", extra={"what": collect.__name__}, exc_info=error)
+
+    def _collect_disks(self) -> None:
+        free: dict[tuple[str, ...], float] = {}
+        size: dict[tuple[str, ...], float] = {}
+        for name, path in self._paths.items():
+            existing = next((parent for parent in (path, *path.parents) if parent.exists()), None)
+            if existing is not None:
+                disk = os.statvfs(existing)
+                free[(name,)] = disk.f_bavail * disk.f_frsize
+                size[(name,)] = disk.f_blocks * disk.f_frsize
+        self._into.replace("disk_free_bytes", free)
+        self._into.replace("disk_size_bytes", size)
+
+    def _collect_processes(self) -> None:
+        use = self._tree.use()
+        if use is None:
+            return
+        self._into.replace("resident_memory_bytes", {(g,): n for g, n in use.resident.items()})
+        for group, seconds in use.cpu_s.items():
+            self._raise_to("cpu_seconds_total", seconds, group)
+
+    def _collect_jvm(self) -> None:
+        spark = self._spark
+        if spark is None:
+            return
+        management = spark.sparkContext._jvm.java.lang.management.ManagementFactory
+        memory = management.getMemoryMXBean()
+        heap = memory.getHeapMemoryUsage()
+        used: dict[tuple[str, ...], float] = {
+            ("heap",): heap.getUsed(),
+            ("nonheap",): memory.getNonHeapMemoryUsage().getUsed(),
+        }
+        pools = spark.sparkContext._jvm.java.lang.management.BufferPoolMXBean
+        kind = spark.sparkContext._jvm.java.lang.Class.forName(pools._fqn)
+        for pool in management.getPlatformMXBeans(kind):
+            if pool.getName() == "direct":
+                used[("direct",)] = pool.getMemoryUsed()
+        self._into.replace("jvm_memory_bytes", used)
+        self._into.set("jvm_heap_limit_bytes", heap.getMax())
+        spent_ms = sum(bean.getCollectionTime() for bean in management.getGarbageCollectorMXBeans())
+        self._raise_to("jvm_gc_seconds_total", spent_ms / 1000)
+
+    def _collect_executors(self) -> None:
+        spark = self._spark
+        if spark is None:
+            return
+        context = spark.sparkContext
+        executors = context._jsc.sc().statusStore().executorList(False)
+        local = context.master == "local" or context.master.startswith("local[")
+        states, failed = {"active": 0, "dead": 0}, 0
+        for executor in _of_scala(executors):
+            failed += executor.failedTasks()
+            if local or executor.id() != "driver":
+                states["active" if executor.isActive() else "dead"] += 1
+        self._into.replace("executors", {(state,): n for state, n in states.items()})
+        self._raise_to("task_failures_total", failed)
+
+    def _collect_query(self) -> None:
+        query = self._query
+        if query is None:
+            return
+        for progress in query.recentProgress:
+            at = (progress["runId"], progress["timestamp"])
+            if at[0] == self._last_progress[0] and at[1] <= self._last_progress[1]:
+                continue
+            self._last_progress = at
+            for step, spent_ms in progress["durationMs"].items():
+                self._into.add("query_step_seconds_total", max(0, spent_ms) / 1000, step)
+
+    def _raise_to(self, name: str, value: float, *labels: str) -> None:
+        """Raise a counter to a total that is counted elsewhere."""
+        key = "/".join((name, *labels))
+        before = self._counter_totals.get(key, 0.0)
+        if value > before:
+            self._into.add(name, value - before, *labels)
+            self._counter_totals[key] = value
+
+
+def java_version(spark: SparkSession) -> str:
+    """Return the Java version of the driver's JVM; empty if it is unknown."""
+    try:
+        return str(spark.sparkContext._jvm.java.lang.System.getProperty("java.version"))
+    except (Py4JError, AttributeError, TypeError):
+        return ""
+
+
+def digest_of(settings: Settings) -> str:
+    """Return a short hash of the settings."""
+    return hashlib.sha256(settings.to_json().encode()).hexdigest()[:12]
+
+
+def _of_scala(sequence: Any) -> Iterable[Any]:
+    for index in range(sequence.size()):
+        yield sequence.apply(index)
+
+
+_OF_SPARK = ("jvm_memory_bytes", "jvm_heap_limit_bytes", "executors")
+
+_UNAVAILABLE = (
+    OSError,
+    Py4JError,
+    PySparkException,
+    AttributeError,
+    TypeError,
+    KeyError,
+    ValueError,
+)
+"""Errors of a session or a query that is stopping."""
+
+
+# `source.offsets.group`: committed offsets mirrored to a Kafka consumer group.
+#
+# For tools that compute lag from consumer groups. Lakeward never reads them: the offsets of the
+# stream are in its tables. It is best effort, on a separate thread: no batch waits for it, only the
+# newest offsets are committed if the brokers are slow, and failures are retried with the next ones.
+# The group must have no members.
+
+
+_RETRY_S = 15.0
+"""Delay before a retry [s]."""
+
+_CLOSE_S = 3.0
+"""Maximum time for the last commit at the exit of the process [s]."""
+
+
+class OffsetMirror:
+    """See the module.
+
+    Args:
+        source: settings of the cluster.
+        group: name of the consumer group.
+        connect: creates the client; for tests.
+    """
+
+    def __init__(
+        self,
+        source: KafkaSourceSettings,
+        group: str,
+        connect: Callable[[dict[str, Any]], Any] = Consumer,
+    ) -> None:
+        self._config = {
+            **consumer_config(source),
+            "group.id": group,
+            "enable.auto.commit": False,
+            "socket.timeout.ms": 10_000,
+            "log_level": 0,  # the answer to a commit has the error
+        }
+        self._group = group
+        self._connect = connect
+        self._lock = threading.Condition()
+        self._waiting: dict[tuple[str, int], int] = {}
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    @staticmethod
+    def of(settings: Settings) -> "OffsetMirror | None":
+        """Create the mirror, if the settings configure one."""
+        group, source = settings.life.offsets_group, settings.source
+        if group is None or not isinstance(source, KafkaSourceSettings):
+            return None
+        return OffsetMirror(source, group)
+
+    def commit(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
+        """Queue the next offsets to read by topic and partition; returns immediately."""
+        flat = {(t, int(p)): offset for t, parts in offsets.items() for p, offset in parts.items()}
+        if not flat:
+            return
+        with self._lock:
+            self._waiting |= flat
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="offsets", daemon=True)
+                self._thread.start()
+            self._lock.notify_all()
+
+    def close(self) -> None:
+        """Commit queued offsets, for a few seconds at most, and end."""
+        with self._lock:
+            self._closing = True
+            self._lock.notify_all()
+        if self._thread is not None:
+            self._thread.join(_CLOSE_S)
+
+    def _work(self) -> None:
+        client: Any = None
+        while (offsets := self._next()) is not None:
+            refused, error = offsets, None
+            try:
+                client = client or self._connect(self._config)
+                positions = [TopicPartition(t, p, offset) for (t, p), offset in offsets.items()]
+                answers = client.commit(offsets=positions, asynchronous=False)
+                failed = [answer for answer in answers if answer.error]
+                refused = {(answer.topic, answer.partition): answer.offset for answer in failed}
+                error = failed[0].error if failed else None
+            except KafkaException as failure:
+                error = failure
+            if error is not None:
+                _LOG.warning(
+                    "committing offsets to the consumer group failed; the stream is not affected",
+                    extra={"event": "offsets_group", "group": self._group, "error": str(error)},
+                )
+                if not self._put_back(refused):
+                    break
+        if client is not None:
+            client.close()
+
+    def _next(self) -> dict[tuple[str, int], int] | None:
+        with self._lock:
+            self._lock.wait_for(lambda: self._waiting or self._closing)
+            offsets, self._waiting = self._waiting, {}
+            return offsets or None
+
+    def _put_back(self, offsets: dict[tuple[str, int], int]) -> bool:
+        """Keep failed offsets for a retry, unless there are newer ones; False = no retry."""
+        with self._lock:
+            self._waiting = {**offsets, **self._waiting}
+            return not self._lock.wait_for(lambda: self._closing, timeout=_RETRY_S)
+
 
 LAG_POLL_S = 15.0
 """Interval of polls of the source's offsets [s]; one cheap request per partition."""

@@ -9,10 +9,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ingest.pipeline.plan import BatchPlan, Unwritable
-from ingest.pipeline.range_report import LookupUse, RangeReport, TableTotals, TaskUse
-from ingest.pipeline.reduce_side import BucketResult
-from ingest.schema.schema_modes import Verdict
+from ingest.pipeline.exchange import (
+    BatchPlan,
+    BucketResult,
+    LookupUse,
+    RangeReport,
+    TableTotals,
+    TaskUse,
+    Unwritable,
+)
+from ingest.schema.routing import Verdict
 from storage.errors import InternalError
 from storage.format.metadata.file_meta import CommitMessage, CompactIncrement
 from storage.table.commit.commit import CommitResult

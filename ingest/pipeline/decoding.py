@@ -7,16 +7,21 @@ the plan whose schema versions count.
 
 import bisect
 import dataclasses
+import enum
 import functools
+import json
+import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from ingest.config.settings import Settings
-from ingest.decode.column_names import ColumnNames, why_no_column
+from ingest.decode.columns import ColumnNames, why_no_column
 from ingest.decode.decoders import FormatDecoder, decoder_of
 from ingest.decode.events import (
+    OFFSET_COLUMN,
     SOURCE_TABLE_OPTION,
     TABLE_NAME,
     BadRecord,
@@ -27,30 +32,458 @@ from ingest.decode.events import (
     Target,
     Toast,
 )
-from ingest.decode.isolation import isolated
-from ingest.decode.key_check import without_foreign_keys
+from ingest.decode.outcome import bad_record, isolated, without_foreign_keys
 from ingest.decode.schema_change_events import TableDdl, schema_changes
-from ingest.pipeline.plan import BatchPlan
-from ingest.pipeline.row_ownership import has_one_writer
-from ingest.pipeline.task_positions import TaskPositions, wanted_metadata
-from ingest.pipeline.transforming import TableTransform
+from ingest.pipeline.exchange import BatchPlan
 from ingest.pipeline.truncates import Truncate
-from ingest.schema.routing import Destination, routing_of
-from ingest.schema.schema_modes import Answers, change_policy, type_requests_of
-from ingest.source.position.kinds import RECOGNISED_BY, kind_of
-from ingest.source.position.ordered_tables import (
+from ingest.schema.routing import Answers, Destination, change_policy, routing_of, type_requests_of
+from ingest.source.records import (
     POSITION_COLUMNS,
+    RECOGNISED_BY,
     SOURCE,
+    PositionKind,
+    RawBatch,
+    epochs_of,
+    kind_of,
     ordering_refused,
     position_kind,
 )
-from ingest.source.records import RawBatch
-from ingest.state.table_cache import Warehouse, schema_of
-from ingest.transform.rules import source_key_of, transform_rule
-from storage.errors import InternalError
+from ingest.state.stream_state import (
+    METADATA,
+    Highest,
+    RowPositions,
+    StoredPositions,
+    Track,
+    Warehouse,
+    highest_of,
+    merged_positions,
+    schema_of,
+    stored,
+)
+from ingest.transform.row_transform import RowTransform, source_types
+from ingest.transform.rules import (
+    HIDDEN_OPTION,
+    KEY_OPTION,
+    TransformRule,
+    hidden_from_text,
+    key_recipe,
+    present_rule,
+    source_key,
+    source_key_of,
+    transform_rule,
+    wanted_columns,
+)
+from storage.errors import InternalError, InvalidRequestError
 from storage.format.metadata.schema import TableSchema
-from storage.format.types.types import VALUE_KIND
+from storage.format.types.types import VALUE_KIND, DataField, DataType
 from storage.options.options import TableOptions, option_value
+from storage.table.bucket_mode import UNAWARE_BUCKET, BucketMode, bucket_mode
+from storage.table.table import FileStoreTable
+from storage.table.write.dynamic_bucket import AssignerShare
+from storage.table.write.rows_by_bucket import (
+    bucket_groups,
+    key_hashes,
+    partition_groups,
+    split_codes,
+)
+
+# Row transforms on the map side: change batches as decoded in, rows of the table out.
+#
+# A table's transform follows from the settings and its schema, so a process plans it once for each
+# schema. Rows without a result are bad records of class `transform`, whole. Where a rule does not
+# fit the table at all, the rows are decoded as they are and all of them are such bad records; what
+# the rule lacks may arrive with the source's next schema change.
+
+
+TRANSFORM_ERROR = "transform"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class TableTransform:
+    """The transform of the rows of one table under one of its schemas. Create it with `of`.
+
+    Attributes:
+        decode_schema: what rows are decoded with, constant columns included.
+        ignored: columns of the source that are left out.
+        origin: names of the metadata that rows must come with.
+        behind_key: see `RowTransform`.
+        moved_by: see `RowTransform`.
+        lacks: whether the table lacks columns that the rule makes.
+        refusal: why no row can be transformed; "" = rows can.
+    """
+
+    decode_schema: TableSchema
+    ignored: frozenset[str] = frozenset()
+    origin: tuple[str, ...] = ()
+    behind_key: frozenset[str] = frozenset()
+    moved_by: str = ""
+    lacks: bool = False
+    refusal: str = ""
+    _rows: RowTransform | None = None
+
+    @staticmethod
+    def of(rule: TransformRule, schema: TableSchema, zone: str) -> "TableTransform":
+        """Plan for a table.
+
+        Args:
+            rule: of the table.
+            schema: of the table as it is.
+            zone: `sink.time.zone`.
+        """
+        recipe = schema.options.get(KEY_OPTION)
+        if rule.empty and recipe is None:
+            return TableTransform(schema)
+        hidden_types = hidden_from_text(schema.options.get(HIDDEN_OPTION, ""))
+        try:
+            _check_recipe(recipe, rule, schema, zone)
+            rule = present_rule(rule, schema)
+            rows = RowTransform.of(rule, schema, hidden=hidden_types, zone=zone)
+        except InvalidRequestError as error:
+            plain = _source_schema(rule, schema, hidden_types)
+            ignored = (frozenset(rule.exclude) - wanted_columns(rule)).union(rule.derived_names)
+            ignored = ignored.difference(plain.field_names)
+            return TableTransform(plain, ignored=ignored, refusal=_text(error))
+        return TableTransform(
+            rows.decode_schema,
+            ignored=rows.ignored,
+            origin=tuple(sorted(rows.metadata)),
+            behind_key=rows.behind_key,
+            moved_by=rows.moved_by,
+            lacks=bool(rows.missing),
+            _rows=None if rows.identity else rows,
+        )
+
+    @property
+    def plain(self) -> bool:
+        """Whether rows are not changed."""
+        return self._rows is None and not self.refusal
+
+    def apply(
+        self, raw: RawBatch, change: ChangeBatch, now_ms: int
+    ) -> tuple[ChangeBatch | None, list[BadRecord]]:
+        """Transform rows.
+
+        Args:
+            raw: the records that they come from.
+            change: columns of `decode_schema`.
+            now_ms: of the batch [epoch ms]; the same when it is replayed.
+
+        Returns:
+            Rows of the table (None: there are none) and the records without a result, in offset
+            order.
+        """
+        if self.refusal:
+            offsets = change.rows.column(OFFSET_COLUMN).to_numpy()
+            refusals = dict.fromkeys(np.unique(offsets).tolist(), self.refusal)
+            return None, _bad(raw, change.target, refusals)
+        if self._rows is None:
+            return change, []
+        result = self._rows.apply(change.rows, change.origin, now_ms=now_ms)
+        bad: list[BadRecord] = []
+        if len(result.failed):
+            offsets = change.rows.column(OFFSET_COLUMN).to_numpy()[result.failed]
+            bad = _bad(raw, change.target, dict(zip(offsets.tolist(), result.reasons, strict=True)))
+        if result.rows.num_rows == 0:
+            return None, bad
+        return dataclasses.replace(change, rows=result.rows, origin=None), bad
+
+
+def _check_recipe(recipe: str | None, rule: TransformRule, schema: TableSchema, zone: str) -> None:
+    """Refuse rules that change how keys of the table are computed."""
+    if recipe is None:
+        return
+    previous, current = json.loads(recipe), key_recipe(rule, schema.primary_keys, zone)
+    columns = sorted(
+        name for name in {*previous, *current} if previous.get(name) != current.get(name)
+    )
+    if columns:
+        raise InvalidRequestError(
+            "the rule changes how keys of the table are computed",
+            detail="existing rows would not be found",
+            hint="revert the change, or write to another table",
+            column=", ".join(columns),
+        )
+
+
+def _source_schema(
+    rule: TransformRule, table: TableSchema, hidden_types: Mapping[str, DataType]
+) -> TableSchema:
+    """Return the columns known to come from the source, to decode rows that are not written."""
+    source, derived = source_types(rule, table, hidden_types), rule.derived_names
+    fields = [
+        dataclasses.replace(field, type=source[field.name])
+        for field in table.fields
+        if field.name in source and field.name not in derived
+    ]
+    extra = [name for name in sorted(wanted_columns(rule)) if name in source]
+    extra = [name for name in extra if name not in table.field_names]
+    first_id = table.highest_field_id + 1
+    fields += [
+        DataField(id=first_id + at, name=name, type=source[name]) for at, name in enumerate(extra)
+    ]
+    names = {field.name for field in fields}
+    return dataclasses.replace(
+        table,
+        fields=tuple(fields),
+        highest_field_id=first_id + len(extra) - 1,
+        partition_keys=tuple(name for name in table.partition_keys if name in names),
+        primary_keys=tuple(n for n in source_key(rule, table.primary_keys) if n in names),
+    )
+
+
+def _bad(raw: RawBatch, target: str, reasons: dict[int, str]) -> list[BadRecord]:
+    places = np.searchsorted(np.asarray(raw.offsets, np.int64), np.array([*reasons], np.int64))
+    return [
+        bad_record(raw, at, TRANSFORM_ERROR, reason, target)
+        for at, reason in zip(places.tolist(), reasons.values(), strict=True)
+    ]
+
+
+def _text(error: InvalidRequestError) -> str:
+    """Format the error as one line."""
+    parts = [error.message, error.detail, error.hint]
+    facts = [f"{key}={value}" for key, value in error.context.items()]
+    return "; ".join(filter(None, [*parts, *facts]))
+
+
+# Assignment of rows to the tasks that write them: what one task of a batch owns of a table.
+#
+# With fixed buckets, one task owns a bucket. With dynamic buckets, the task that reads and changes
+# the index owns everything that it covers: a partition, or its share of the keys of a partition
+# (`dynamic-bucket.assigner-parallelism`), or, if keys move between partitions, the table. With
+# postponed buckets a task owns a partition. Append tables without buckets need no owner; their rows
+# are grouped by partition, so that a batch makes few files.
+
+
+ANY_BUCKET = -1
+"""Placeholder for a bucket that the writing task determines; less the number of its share."""
+
+_WHOLE_TABLE = b""
+
+Rows = np.ndarray
+
+
+class RowOwner(enum.Enum):
+    """Unit of a table that one task of a batch owns."""
+
+    BUCKET = "a bucket"
+    PARTITION = "a partition"
+    TABLE = "a table"
+
+
+def row_owner(table: FileStoreTable) -> RowOwner:
+    """Return the unit that one task owns of a table."""
+    match bucket_mode(table.schema, table.options):
+        case BucketMode.FIXED if table.schema.primary_keys:
+            return RowOwner.BUCKET
+        case BucketMode.CROSS_PARTITION:
+            return RowOwner.TABLE
+        case _:
+            return RowOwner.PARTITION
+
+
+def merge_keys(table: FileStoreTable) -> Sequence[str]:
+    """Return the columns that identify a row within one task."""
+    if row_owner(table) is RowOwner.TABLE:
+        return table.schema.primary_keys
+    return table.schema.trimmed_primary_keys
+
+
+def has_one_writer(schema: TableSchema, options: TableOptions) -> bool:
+    """Return whether one task of a batch writes all rows of a table."""
+    match bucket_mode(schema, options):
+        case BucketMode.FIXED:
+            return options.bucket == 1 and not schema.partition_keys
+        case BucketMode.CROSS_PARTITION:
+            return True
+        case _:
+            return not schema.partition_keys and len(_shares(schema, options)) == 1
+
+
+def share_of(table: FileStoreTable, bucket: int) -> AssignerShare:
+    """The share of the keys of a partition that the owner of a placeholder bucket assigns."""
+    shares = _shares(table.schema, table.options)
+    # a share of one is all of it: what this task does not own, another task may write
+    return shares[ANY_BUCKET - bucket] if len(shares) > 1 else AssignerShare()
+
+
+def _shares(schema: TableSchema, options: TableOptions) -> Sequence[AssignerShare]:
+    dynamic = bucket_mode(schema, options) is BucketMode.DYNAMIC
+    # where a commit must compact what it wrote, one task has to have all of a bucket
+    if not dynamic or options.needs_lookup:
+        return (AssignerShare(),)
+    return AssignerShare.all_of(options)
+
+
+def rows_by_owner(
+    rows: pa.RecordBatch, table: FileStoreTable
+) -> Iterator[tuple[bytes, int, Rows | None]]:
+    """Group rows by the task that writes them.
+
+    Yields:
+        (framed partition, bucket, ascending row indices; None = all rows).
+    """
+    match row_owner(table):
+        case RowOwner.BUCKET:
+            yield from bucket_groups(rows, table)
+        case RowOwner.TABLE:
+            yield _WHOLE_TABLE, ANY_BUCKET, None
+        case RowOwner.PARTITION:
+            bucket = ANY_BUCKET if table.schema.primary_keys else UNAWARE_BUCKET
+            shares = _shares(table.schema, table.options)
+            for partition, indices in partition_groups(rows, table):
+                if len(shares) == 1:
+                    yield partition, bucket, indices
+                    continue
+                part = rows if indices is None else rows.take(pa.array(indices))
+                numbers = shares[0].numbers_of(partition, key_hashes(part, table))
+                for number, positions in split_codes(numbers.astype(np.int64)):
+                    if indices is not None:
+                        positions = indices if positions is None else indices[positions]
+                    yield partition, ANY_BUCKET - number, positions
+
+
+# The positions of one source task: columns for change batches, and what the driver must know.
+#
+# A source partition is read by one task where order is the source's (`ranges.whole_partitions`), so
+# that every record finds the highest position before it.
+
+
+_LOG = logging.getLogger(__name__)
+
+_EPOCH_RUNS = 5
+"""Runs of a batch in which epochs may be found: a source restarts its positions once or twice in a
+batch; one whose positions are never monotonic must not block the stream."""
+
+_Place = tuple[str, str, str, int]
+
+
+def wanted_metadata(kind: PositionKind | None) -> tuple[str, ...]:
+    """Return the metadata that decoders must provide; without a kind, those that determine it."""
+    return RECOGNISED_BY if kind is None else (*METADATA, *kind.metadata)
+
+
+class TaskPositions:
+    """See the module.
+
+    Args:
+        plan: the run.
+
+    Attributes:
+        highest: after the rows of each table.
+        repeated: rows of each table that were delivered again, or late.
+    """
+
+    def __init__(self, plan: BatchPlan) -> None:
+        self._plan = plan
+        self._tracks: dict[_Place, Track] = {}
+        self._epochs: dict[tuple[str, str], int] = {}
+        self.highest: dict[str, StoredPositions] = {}
+        self.repeated: Counter[str] = Counter()
+
+    def with_positions(
+        self, raw: RawBatch, change: ChangeBatch, schema: TableSchema
+    ) -> ChangeBatch:
+        """Add the columns of positions to a change batch, if the table has them.
+
+        Args:
+            raw: the records.
+            change: rows with their origin.
+            schema: of the table, whole.
+        """
+        kind, origin = position_kind(schema), change.origin
+        if kind is None or origin is None:
+            raise InternalError("rows without metadata for positions", table=change.target)
+        servers = origin.column("server").fill_null("").dictionary_encode()
+        numbers = servers.indices.to_numpy()
+        pieces: list[tuple[pa.Array, ...]] = []
+        order: list[np.ndarray] = []
+        for number, server in enumerate(servers.dictionary.to_pylist()):
+            indices = np.flatnonzero(numbers == number)
+            part = origin if len(indices) == len(numbers) else origin.take(pa.array(indices))
+            placement = self._track(raw, change.target, server, schema, kind).place(part)
+            self._note(raw, change, server, placement)
+            pieces.append(placement.columns)
+            order.append(indices)
+        return _with_columns(change, schema, pieces, order)
+
+    def memory(self) -> Callable[[], None]:
+        """Return a function that restores the current state."""
+        tracks = {place: (track, track.highest) for place, track in self._tracks.items()}
+        epochs, highest, repeated = dict(self._epochs), dict(self.highest), self.repeated.copy()
+
+        def restore() -> None:
+            for track, position in tracks.values():
+                track.highest = position
+            self._tracks = {place: track for place, (track, _) in tracks.items()}
+            self._epochs, self.highest, self.repeated = epochs, highest, repeated
+
+        return restore
+
+    def _track(
+        self, raw: RawBatch, table: str, server: str, schema: TableSchema, kind: PositionKind
+    ) -> Track:
+        place = (table, server, raw.topic, raw.partition)
+        track = self._tracks.get(place)
+        if track is None:
+            by_topic = self._plan.positions.get(table, {}).get(server, {})
+            position = by_topic.get(raw.topic, {}).get(str(raw.partition))
+            highest = Highest() if position is None else highest_of(kind, position)
+            track = Track(kind, epochs_of(schema).get(server, ()), highest)
+            self._tracks[place] = track
+        return track
+
+    def _note(self, raw: RawBatch, change: ChangeBatch, server: str, result: RowPositions) -> None:
+        table = change.target
+        if not self._plan.wants(table):
+            return
+        if self._plan.floor(table, raw.topic, raw.partition) <= raw.offsets[0]:
+            self.repeated[table] += result.repeated
+        if result.epoch_ms is not None:
+            earliest_ms = self._epochs.get((table, server), result.epoch_ms)
+            self._epochs[table, server] = min(earliest_ms, result.epoch_ms)
+        newer = {server: {raw.topic: {str(raw.partition): stored(result.highest)}}}
+        self.highest[table] = merged_positions(self.highest.get(table, {}), newer)
+
+    def deltas(self) -> list[SchemaDelta]:
+        """Request the epochs that begin in this batch."""
+        if self._plan.run >= _EPOCH_RUNS:
+            if self._epochs:
+                _LOG.warning(
+                    "positions are not monotonic: two sources may write to one topic",
+                    extra={"tables": sorted({table for table, _ in self._epochs})},
+                )
+            return []
+        return [
+            SchemaDelta(table, SourceTable("", "", "", server), "", (), (), 0, epoch_ms=moment)
+            for (table, server), moment in sorted(self._epochs.items())
+        ]
+
+
+def _with_columns(
+    change: ChangeBatch,
+    schema: TableSchema,
+    pieces: Sequence[tuple[pa.Array, ...]],
+    order: Sequence[np.ndarray],
+) -> ChangeBatch:
+    columns = list(pieces[0])
+    if len(pieces) > 1:
+        inverse = pa.array(np.argsort(np.concatenate(order), kind="stable"))
+        columns = [
+            pa.concat_arrays([piece[at] for piece in pieces]).take(inverse)
+            for at in range(len(POSITION_COLUMNS))
+        ]
+    rows, extra = change.rows, dict(zip(POSITION_COLUMNS, columns, strict=True))
+    names = set(rows.schema.names)
+    fields, arrays = [], []
+    for field in schema.arrow_schema:
+        if field.name in extra or field.name in names:
+            fields.append(field)
+            arrays.append(extra[field.name] if field.name in extra else rows.column(field.name))
+    at = rows.schema.get_field_index(VALUE_KIND)
+    fields += [rows.schema.field(index) for index in range(at, rows.num_columns)]
+    batch = pa.RecordBatch.from_arrays([*arrays, *rows.columns[at:]], schema=pa.schema(fields))
+    return dataclasses.replace(change, rows=batch)
 
 
 def source_part(schema: TableSchema, constant: Collection[str]) -> TableSchema:

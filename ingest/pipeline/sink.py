@@ -44,21 +44,26 @@ from ingest.pipeline.batch_report import (
     with_rerun,
     without_tables,
 )
-from ingest.pipeline.chunk import ChunkKind, chunk_folder
-from ingest.pipeline.key_samples import KeyTracker
-from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan
-from ingest.pipeline.quarantine.dead_letters import DeadLetters, copied
-from ingest.pipeline.range_report import RangeReport, TableTotals
-from ingest.pipeline.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
+from ingest.pipeline.dead_letters import DeadLetters, copied
+from ingest.pipeline.exchange import (
+    PLAN_PROPERTY,
+    BatchPlan,
+    BucketResult,
+    ChunkKind,
+    KeyTracker,
+    RangeReport,
+    TableTotals,
+    chunk_folder,
+)
+from ingest.pipeline.tasks import RESULT_SPARK_SCHEMA, reducer
 from ingest.pipeline.truncates import refuse_truncates, truncation_points
-from ingest.schema.own_tables import HistoryEntry, history_rows, history_schema, noted_changes
-from ingest.schema.schema_modes import Outcome, Verdict
-from ingest.source.control import StopRequested
-from ingest.source.position.track import positions_property
-from ingest.source.ranges import MIN_TASK_RECORDS, floor_of, resume_token
+from ingest.schema.new_tables import HistoryEntry, history_rows, history_schema, noted_changes
+from ingest.schema.routing import Outcome, Verdict
+from ingest.source.open import StopRequested
+from ingest.source.records import MIN_TASK_RECORDS, floor_of, resume_token
+from ingest.state.ownership import faults_to_park, reason_of
 from ingest.state.stream_position import StreamPosition
-from ingest.state.stream_state import Span, commit_properties
-from ingest.state.table_faults import faults_to_park, reason_of
+from ingest.state.stream_state import Span, commit_properties, positions_property
 from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock
 from storage.errors import FencedError, InternalError

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ingest.pipeline.stream_planner import StreamPlanner
-    from ingest.source.ranges import OffsetJson, SourceRange
+    from ingest.source.records import OffsetJson, SourceRange
 
 CHUNK_SPARK_SCHEMA = (
     "kind int, owner string, table string, partition binary, bucket int, schema_id bigint, "
     "topic string, source_partition int, first_offset bigint, payload binary"
 )
-"""`ingest.pipeline.chunk.CHUNK_ARROW_SCHEMA` in Spark's words."""
+"""`ingest.pipeline.exchange.CHUNK_ARROW_SCHEMA` in Spark's words."""
 
 
 class CdcPartition(InputPartition):
@@ -44,7 +44,7 @@ class CdcPartition(InputPartition):
 
 
 class LakewardCdcSource(DataSource):
-    """`spark.readStream.format("lakeward_cdc")`: rows are chunks (`ingest.pipeline.chunk`)."""
+    """`spark.readStream.format("lakeward_cdc")`: rows are chunks (`ingest.pipeline.exchange`)."""
 
     @classmethod
     def name(cls) -> str:
@@ -106,7 +106,7 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the chunks of one task."""
         if not isinstance(partition, CdcPartition):
             raise InternalError("not a partition of this source", partition=partition)
-        from ingest.pipeline.map_side import map_task  # noqa: PLC0415
+        from ingest.pipeline.tasks import map_task  # noqa: PLC0415
 
         return map_task(partition.ranges, self._planning().settings, self._options)
 

@@ -11,10 +11,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from ingest.config.settings import Settings
 from ingest.config.source_settings import source_settings_from_json
 from ingest.logs import configure_child_logging
-from ingest.source.control import TopicGate, draining, topic_waits
-from ingest.source.open import Source, open_source
-from ingest.source.position.ordered_tables import SOURCE
-from ingest.source.ranges import OffsetJson, SourceRange, normalize, whole_partitions
+from ingest.source.open import Source, TopicGate, draining, open_source, topic_waits
+from ingest.source.records import SOURCE, OffsetJson, SourceRange, normalize, whole_partitions
 from storage.clock import SystemClock
 from storage.errors import InternalError
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ingest.decode.events import OFFSET_COLUMN
 from ingest.errors import TruncateStopError
-from ingest.source.position.ordered_tables import position_kind
+from ingest.source.records import position_kind
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.table.table import FileStoreTable
 

@@ -12,20 +12,12 @@ a stopped stream (`stop`). Every requested change ends as a `Verdict`.
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
-from ingest.decode.column_names import ColumnNames, folded, free_name, spelt
+from ingest.config.choices import ChangeKind
+from ingest.decode.columns import ColumnNames, folded, free_name, spelt
 from ingest.decode.events import ObservedField, SchemaDelta
 from ingest.decode.schema_change_events import TableDdl
-from ingest.decode.types.semantic_types import STRING, has_text
-from ingest.decode.types.widening import guessed_union, nullable, union_type
-from ingest.schema.schema_modes import (
-    ChangeKind,
-    ChangePolicy,
-    Incompatible,
-    Mode,
-    Outcome,
-    PolicyDecision,
-    Verdict,
-)
+from ingest.decode.types.semantic_types import STRING, guessed_union, has_text, nullable, union_type
+from ingest.schema.routing import ChangePolicy, Incompatible, Mode, Outcome, PolicyDecision, Verdict
 from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_changes import (
@@ -38,9 +30,15 @@ from storage.format.metadata.schema_changes import (
     UpdateType,
     evolve,
 )
-from storage.format.types.field_tree import as_path, path_text
-from storage.format.types.type_text import type_name
-from storage.format.types.types import ArrayType, AtomicType, DataType, TypeRoot
+from storage.format.types.types import (
+    ArrayType,
+    AtomicType,
+    DataType,
+    TypeRoot,
+    as_path,
+    path_text,
+    type_name,
+)
 
 _LONGEST_WHY = 2_000
 

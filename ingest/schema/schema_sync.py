@@ -18,7 +18,8 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 
-from ingest.decode.column_names import ColumnNames, alike, folded, free_name, reserved_name, spelt
+from ingest.config.choices import ChangeKind
+from ingest.decode.columns import ColumnNames, alike, folded, free_name, reserved_name, spelt
 from ingest.decode.events import (
     SOURCE_TABLE_OPTION,
     ObservedField,
@@ -26,8 +27,8 @@ from ingest.decode.events import (
     is_owner,
 )
 from ingest.decode.schema_change_events import TableDdl
-from ingest.decode.types.semantic_types import STRING
-from ingest.decode.types.widening import guessed_union, nullable, union_type
+from ingest.decode.types.semantic_types import STRING, guessed_union, nullable, union_type
+from ingest.schema.routing import ChangePolicy, Mode, Outcome, PolicyDecision, Verdict
 from ingest.schema.schema_draft import (
     ChangeOrigin,
     Decision,
@@ -36,15 +37,7 @@ from ingest.schema.schema_draft import (
     Refusal,
     verdict_of,
 )
-from ingest.schema.schema_modes import (
-    ChangeKind,
-    ChangePolicy,
-    Mode,
-    Outcome,
-    PolicyDecision,
-    Verdict,
-)
-from ingest.source.position.ordered_tables import (
+from ingest.source.records import (
     POSITION_COLUMNS,
     SOURCE,
     ordering_refused,
@@ -69,8 +62,7 @@ from ingest.transform.rules import (
 from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.metadata.schema_changes import AddColumn, SchemaChange, SetOption, evolve
-from storage.format.types.type_text import type_name
-from storage.format.types.types import DataType
+from storage.format.types.types import DataType, type_name
 from storage.options.options import TableOptions, option_value
 from storage.table.bucket_mode import require_buckets
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ingest.config.settings import Settings
 from ingest.config.source_settings import SourceSettings
-from ingest.decode.column_names import ColumnNames
+from ingest.decode.columns import ColumnNames
 from ingest.decode.decoders import json_values
 from ingest.decode.events import SchemaDelta, SourceTable
 from ingest.decode.schema_change_events import JsonValue, TableDdl, plain_value, schema_changes

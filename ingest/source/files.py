@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planning side of the files source: a directory of events, read in name order per topic.
 
-Which files belong to which topic, and when a file is closed: `ingest.source.file_listing`. What a
+Which files belong to which topic, and when a file is closed: `ingest.source.file_lines`. What a
 line is: `ingest.source.file_lines`.
 
 Offset of a topic::
@@ -32,8 +32,9 @@ from pathlib import Path
 from typing import Any
 
 from ingest.config.source_settings import FileSourceSettings
-from ingest.source.file_lines import POSITION_BITS, POSITION_MASK
-from ingest.source.file_listing import (
+from ingest.source.file_lines import (
+    POSITION_BITS,
+    POSITION_MASK,
     ListedFile,
     Listing,
     count_lines,
@@ -42,7 +43,7 @@ from ingest.source.file_listing import (
     list_files,
     unpacked_size,
 )
-from ingest.source.ranges import OffsetJson, SourceRange, fair_shares, normalize, pack
+from ingest.source.records import OffsetJson, SourceRange, fair_shares, normalize, pack
 from storage.clock import Clock, SystemClock
 from storage.errors import CorruptDataError, DataLossError, RetryableError
 

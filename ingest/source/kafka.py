@@ -45,7 +45,7 @@ from ingest.source.kafka_client import (
     data_loss,
     is_transient,
 )
-from ingest.source.ranges import (
+from ingest.source.records import (
     DEFAULT_RECORD_BYTES,
     OffsetJson,
     OffsetMap,

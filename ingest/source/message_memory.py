@@ -8,7 +8,7 @@ The functions take addresses of `rd_kafka_message_t` (rdkafka.h, part of the lib
 
     0 err (int32), 8 rkt, 16 partition, 24 payload, 32 len, 40 key, 48 key_len, 56 offset
 
-They trust the addresses; `ingest.source.native_messages` is the only caller.
+They trust the addresses; `ingest.source.kafka_client` is the only caller.
 """
 
 import numpy as np

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 import orjson
 
-from ingest.config.stream_folder import stream_folder
+from ingest.config.settings import stream_folder
 from storage.errors import CorruptDataError
 from storage.io.file_io import FileIO
 

@@ -12,11 +12,17 @@ from ingest.config.source_settings import FileSourceSettings
 from ingest.daemon.requests.request_client import daemon_status, request_files, status_document_at
 from ingest.errors import ExitCode
 from ingest.observe.text_table import aligned, human_time
-from ingest.source.ranges import resume_token
-from ingest.state.ownership import BatchNote, OwnerRecord, newest_note, newest_record
-from ingest.state.parking import ParkedTable, Parking, Pausing
-from ingest.state.stream_state import TableProgress, progress_of
-from ingest.state.table_cache import Warehouse, catalog_of
+from ingest.source.records import resume_token
+from ingest.state.ownership import (
+    BatchNote,
+    OwnerRecord,
+    ParkedTable,
+    Parking,
+    Pausing,
+    newest_note,
+    newest_record,
+)
+from ingest.state.stream_state import TableProgress, Warehouse, catalog_of, progress_of
 from storage.catalog.catalog import Catalog
 from storage.errors import LakewardError
 

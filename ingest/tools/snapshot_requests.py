@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 import orjson
 
-from ingest.decode.json.schema_block import split_message
-from ingest.source.position.ordered_tables import POSITION_OPTION
+from ingest.decode.events import split_message
+from ingest.source.records import POSITION_OPTION
 from storage.clock import Clock
 from storage.errors import InvalidRequestError, RetryableError
 

@@ -29,16 +29,15 @@ import msgspec
 
 from ingest.config.loading import Resolved
 from ingest.config.setting import REDACTED
-from ingest.config.settings import Settings
-from ingest.config.stream_folder import stream_folder
-from ingest.daemon import checks
+from ingest.config.settings import Settings, stream_folder
+from ingest.daemon import configuration
 from ingest.observe.metrics.telemetry import PAIMON_FORMAT, version_of
-from ingest.state.table_cache import Warehouse, catalog_of
+from ingest.state.stream_state import Warehouse, catalog_of
 from ingest.tools.pipeline_status import pipeline_status
 from storage.clock import Clock, SystemClock
-from storage.format.types.type_text import type_name
+from storage.format.types.types import type_name
 from storage.io.file_io import FileIO
-from storage.table.inspect.shown_options import shown_options
+from storage.table.inspect.system.columns import shown_options
 from storage.table.inspect.system.registry import system_table
 from storage.table.table import FileStoreTable
 
@@ -200,9 +199,9 @@ class _Bundle:
         return "".join(f"{key} = {value}    [{origin}]\n" for key, value, origin in lines)
 
     def _checks(self) -> str:
-        findings = checks.offline(self._settings)
+        findings = configuration.offline(self._settings)
         if self._ask:
-            findings += checks.online(self._settings)
+            findings += configuration.online(self._settings)
         return _json([{"name": e.name, "ok": e.ok, "finding": e.finding} for e in findings])
 
     def _page(self, page: str) -> str:

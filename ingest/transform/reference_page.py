@@ -8,12 +8,11 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
-from ingest.decode.metadata_columns import METADATA
-from ingest.transform.functions.condition_functions import CONDITIONS
-from ingest.transform.functions.number_functions import NUMBER_FUNCTIONS
+from ingest.decode.columns import METADATA
+from ingest.transform.functions.condition_functions import CONDITIONS, NUMBER_FUNCTIONS
 from ingest.transform.functions.text_functions import TEXT_FUNCTIONS
 from ingest.transform.functions.time_functions import TIME_FUNCTIONS
-from storage.format.types.type_text import type_name
+from storage.format.types.types import type_name
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/reference/transforms.md"
 

@@ -9,33 +9,364 @@ rules, renamed columns) are reported when the pipeline is checked.
 """
 
 import dataclasses
+import decimal
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.config.choices import nearest
 from ingest.config.settings import Settings
-from ingest.config.suggestion import nearest
-from ingest.decode.column_names import ColumnNames
-from ingest.decode.metadata_columns import METADATA, checked_metadata
-from ingest.transform.expressions import FUNCTIONS, plan_expression
-from ingest.transform.functions.casting import zone_named
-from ingest.transform.functions.cells import Planned
-from ingest.transform.functions.type_rules import BOOLEAN, nullable
-from ingest.transform.masks import Mask, parse_mask
+from ingest.decode.columns import METADATA, ColumnNames, checked_metadata
+from ingest.transform.functions.arithmetic import (
+    BIGINT,
+    BOOLEAN,
+    BYTES,
+    DOUBLE,
+    INT,
+    MAX_PRECISION,
+    STRING,
+    Cells,
+    Frame,
+    Planned,
+    is_bytes,
+    nullable,
+    runner,
+    strict_cast,
+    zone_named,
+)
+from ingest.transform.functions.call_site import Function, Site, constant, type_label
+from ingest.transform.functions.condition_functions import (
+    CONDITIONS,
+    INTERVAL_MARK,
+    NUMBER_FUNCTIONS,
+    choice,
+)
+from ingest.transform.functions.text_functions import ALGORITHMS, TEXT_FUNCTIONS, hex_digests
+from ingest.transform.functions.time_functions import TIME_FUNCTIONS
 from storage.errors import CorruptDataError, InvalidRequestError
-from storage.format.files.orc.zones import Zone
+from storage.format.files.orc.tail import Zone
 from storage.format.metadata.schema import TableSchema
-from storage.format.types.type_text import parse_type, type_to_json
-from storage.format.types.types import AtomicType, DataType, TypeRoot
+from storage.format.types.casts import can_cast, to_text
+from storage.format.types.types import (
+    AtomicType,
+    DataType,
+    TypeRoot,
+    arrow_type,
+    parse_type,
+    type_name,
+    type_to_json,
+)
 from storage.table.scan.expression_text import (
     Call,
+    Case,
+    CastTo,
     ColumnName,
+    Literal,
+    LiteralKind,
     Node,
     expression_error,
     nodes_of,
     parse_expression,
     split_assignment,
 )
+
+# SQL expressions over Arrow batches, with the types of Paimon's columns.
+#
+# `plan_expression` reads and checks a text against columns once; `Planned.run` gives the values of
+# a frame and the rows that have none. Deterministic: the same batch, time and zone give the same
+# values. A result is always nullable, because a delete may contain only its key.
+
+
+FUNCTIONS: dict[str, Function] = {
+    **CONDITIONS,
+    **NUMBER_FUNCTIONS,
+    **TEXT_FUNCTIONS,
+    **TIME_FUNCTIONS,
+}
+"""Everything that can be called, by name in lower case."""
+
+_INTEGER_LIMITS = ((INT, 1 << 31), (BIGINT, 1 << 63))
+_TIME_LITERALS = {
+    LiteralKind.DATE: AtomicType(TypeRoot.DATE),
+    LiteralKind.TIME: AtomicType(TypeRoot.TIME, precision=3),
+    LiteralKind.TIMESTAMP: AtomicType(TypeRoot.TIMESTAMP, precision=6),
+    LiteralKind.TIMESTAMP_LTZ: AtomicType(TypeRoot.TIMESTAMP_LTZ, precision=6),
+}
+
+
+def plan_expression(text: str, columns: Mapping[str, DataType], zone: Zone | None) -> Planned:
+    """Read and check an expression.
+
+    Args:
+        text: SQL.
+        columns: names and types of what it may use.
+        zone: time zone in which TIMESTAMP_LTZ is evaluated; None for UTC.
+
+    Raises:
+        InvalidRequestError: it is malformed, names something unknown, or types do not fit; with the
+            position and a suggestion.
+    """
+    planned = _Binder(text, columns, zone).bind(parse_expression(text))
+    if planned.type is None:
+        raise expression_error(text, 0, "NULL has no type", "write CAST(NULL AS STRING)")
+    return planned
+
+
+class _Binder:
+    """Gives every node of an expression its type and its kernel."""
+
+    def __init__(self, text: str, columns: Mapping[str, DataType], zone: Zone | None) -> None:
+        self._text = text
+        self._columns = columns
+        self._zone = zone
+
+    def bind(self, node: Node) -> Planned:
+        match node:
+            case Literal():
+                return self._literal(node)
+            case ColumnName():
+                return self._column(node)
+            case CastTo():
+                return self._cast(node)
+            case Case():
+                return self._case(node)
+            case Call():
+                return self._call(node)
+
+    def _site(self, name: str, node: Node, arguments: Sequence[Planned]) -> Site:
+        return Site(self._text, name, tuple(arguments), node.start, node.end, self._zone)
+
+    def _call(self, node: Call) -> Planned:
+        function = FUNCTIONS.get(node.name)
+        if function is None:
+            raise expression_error(
+                self._text,
+                node.start,
+                f"there is no function `{node.name}`",
+                nearest(node.name, (name for name in FUNCTIONS if name.isidentifier())),
+            )
+        return function.planned(self._site(node.name, node, [self.bind(a) for a in node.arguments]))
+
+    def _case(self, node: Case) -> Planned:
+        branches = [(self.bind(test), self.bind(value)) for test, value in node.branches]
+        otherwise = None if node.otherwise is None else self.bind(node.otherwise)
+        return choice(self._site("case", node, ()), branches, otherwise)
+
+    def _cast(self, node: CastTo) -> Planned:
+        part = self.bind(node.part)
+        site = self._site("cast", node, [part])
+        if part.type is None:
+            return site.coerced(part, node.type)
+        kernel = strict_cast(part.type, node.type, self._zone)
+        if kernel is None:
+            raise site.error(f"{type_label(part.type)} cannot be cast to {type_label(node.type)}")
+        if not node.attempt:
+            return site.result(node.type, kernel)
+        attempt = runner(kernel, [part], site.text)
+
+        def run(frame: Frame) -> Cells:
+            # what fails inside of the argument still fails
+            return Cells(attempt(frame).values, part.run(frame).failures)
+
+        return site.lazy(node.type, run, [part])
+
+    def _column(self, node: ColumnName) -> Planned:
+        type_ = self._columns.get(node.name)
+        if type_ is None:
+            raise expression_error(
+                self._text,
+                node.start,
+                f"there is no column `{node.name}`",
+                nearest(node.name, self._columns) or _quote_hint(node.name),
+            )
+        name = node.name
+        return Planned(
+            type_,
+            lambda frame: frame.column(name),
+            frozenset({name}),
+            None,
+            self._text[node.start : node.end],
+            node.start,
+        )
+
+    def _literal(self, node: Literal) -> Planned:
+        text = self._text[node.start : node.end]
+        match node.kind:
+            case LiteralKind.NULL:
+                return constant(pa.scalar(None, pa.null()), None, text, node.start)
+            case LiteralKind.INTERVAL:
+                scalar = pa.scalar(INTERVAL_MARK + node.text)
+                return constant(scalar, None, text, node.start)
+            case LiteralKind.BOOLEAN:
+                return constant(pa.scalar(node.text == "true"), BOOLEAN, text, node.start)
+            case LiteralKind.BYTES:
+                return constant(pa.scalar(bytes.fromhex(node.text)), BYTES, text, node.start)
+            case LiteralKind.TEXT:
+                planned = constant(pa.scalar(node.text), STRING, text, node.start)
+                return dataclasses.replace(planned, typed=False)
+            case LiteralKind.NUMBER:
+                return self._number(node, text)
+            case _:
+                return self._time(node, text)
+
+    def _number(self, node: Literal, text: str) -> Planned:
+        if "e" in node.text.lower():
+            return constant(pa.scalar(float(node.text)), DOUBLE, text, node.start)
+        value = decimal.Decimal(node.text)
+        if "." not in node.text:
+            for type_, limit in _INTEGER_LIMITS:
+                if -limit <= value < limit:
+                    scalar = pa.scalar(int(value), arrow_type(type_))
+                    return constant(scalar, type_, text, node.start)
+        scale = len(node.text.partition(".")[2])
+        precision = max(len(value.as_tuple().digits), scale, 1)
+        if precision > MAX_PRECISION:
+            raise expression_error(
+                self._text, node.start, f"a number of more than {MAX_PRECISION} digits"
+            )
+        decimal_type = AtomicType(TypeRoot.DECIMAL, precision=precision, scale=scale)
+        return constant(pa.scalar(value, arrow_type(decimal_type)), decimal_type, text, node.start)
+
+    def _time(self, node: Literal, text: str) -> Planned:
+        type_ = _TIME_LITERALS[node.kind]
+        fraction = len(node.text.partition(".")[2])
+        if (
+            type_.root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+            and fraction > type_.precision
+        ):
+            type_ = dataclasses.replace(type_, precision=min(fraction, 9))
+        part = constant(pa.scalar(node.text), STRING, text, node.start)
+        kernel = strict_cast(STRING, type_, self._zone)
+        if kernel is None:
+            raise expression_error(self._text, node.start, f"no {type_label(type_)}")
+        return self._site("literal", node, [part]).result(type_, kernel)
+
+
+def _quote_hint(name: str) -> str:
+    return f"string literals are written in single quotes: '{name}'"
+
+
+# Masks: columns that are written unreadable.
+#
+#     sha256, sha256('salt')    hexadecimal digest of the salt followed by the string or bytes
+#     md5, md5('salt')          the same; not collision-resistant, for old systems only
+#     last(4), first(4)         that many characters; empty for a value that would be shown whole
+#     redact, redact('***')     the same string for every value
+#     null                      null
+#
+# Null stays null. Values that are no strings are masked in the string form that a cast to STRING
+# gives. A salt is a secret: it is in no message and no `repr`.
+
+
+MASK_NAMES = ("sha256", "md5", "first", "last", "redact", "null")
+_MASK = re.compile(
+    r"\s*(?P<name>\w+)\s*(?:\(\s*(?:'(?P<text>(?:[^']|'')*)'|(?P<bare>[^')(]*?))\s*\))?\s*"
+)
+_REDACTED = "***"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mask:
+    """How a column is masked.
+
+    Attributes:
+        name: one of `MASK_NAMES`.
+        count: characters shown by `first` and `last`.
+        text: the salt, or the string that replaces every value.
+    """
+
+    name: str
+    count: int = 0
+    text: str = dataclasses.field(default="", repr=False)
+
+    @property
+    def keeps_apart(self) -> bool:
+        """Whether different values stay different, so that a key may have this mask."""
+        return self.name in ALGORITHMS
+
+    def result_type(self, source: DataType) -> DataType:
+        """The type of the masked column; null keeps the type, all others make a STRING.
+
+        Raises:
+            InvalidRequestError: the type has no text.
+        """
+        if self.name == "null":
+            return nullable(source)
+        if self.name in ("first", "last") and is_bytes(source):
+            raise InvalidRequestError(
+                "bytes have no characters to show", hint="use sha256, redact or null"
+            )
+        if self.name != "redact" and not is_bytes(source) and not can_cast(source, STRING):
+            raise InvalidRequestError(
+                "this mask does not support the column's type",
+                hint="use redact or null",
+                type=type_name(source),
+                mask=self.name,
+            )
+        return STRING
+
+    def apply(self, column: pa.Array, source: DataType) -> pa.Array:
+        """The masked values; null stays null."""
+        if self.name == "null":
+            return pa.nulls(len(column), arrow_type(source))
+        if self.name == "redact":
+            replacement = pa.scalar(self.text, pa.string())
+            return pc.if_else(column.is_valid(), replacement, pa.scalar(None, pa.string()))
+        if self.name in ALGORITHMS:
+            plain = column if is_bytes(source) else _texts(column, source)
+            return hex_digests(plain, self.name, self.text.encode())
+        return self._part(_texts(column, source))
+
+    def _part(self, texts: pa.Array) -> pa.Array:
+        if self.name == "first":
+            part = pc.utf8_slice_codeunits(texts, 0, self.count)
+        else:
+            part = pc.utf8_slice_codeunits(texts, -self.count)
+        whole = pc.less_equal(pc.utf8_length(texts), self.count)
+        return pc.if_else(whole, pa.scalar(""), part)
+
+
+def parse_mask(text: str) -> Mask:
+    """Read a mask.
+
+    Raises:
+        InvalidRequestError: there is no such mask, or its argument does not fit. The argument is
+            not shown, for it may be a salt.
+    """
+    match = _MASK.fullmatch(text)
+    name = "" if match is None else match["name"].lower()
+    if match is None or name not in MASK_NAMES:
+        word = re.match(r"\s*\w*", text)
+        raise InvalidRequestError(
+            "there is no such mask",
+            hint=nearest(name, MASK_NAMES)
+            or "masks are sha256, md5, first(n), last(n), redact, null",
+            mask="" if word is None else word.group().strip(),
+        )
+    quoted, bare = match["text"], (match["bare"] or "").strip()
+    argument = quoted.replace("''", "'") if quoted is not None else bare
+    if name in ("first", "last"):
+        if re.fullmatch(r"[1-9]\d{0,3}", argument) is None:
+            raise _wrong(name, f"write it like: {name}(4)")
+        return Mask(name, count=int(argument))
+    if name == "null" and argument:
+        raise _wrong(name, "write it like: null")
+    if name == "redact" and not argument:
+        argument = _REDACTED
+    return Mask(name, text=argument)
+
+
+def _wrong(name: str, hint: str) -> InvalidRequestError:
+    return InvalidRequestError("invalid mask argument", hint=hint, mask=name)
+
+
+def _texts(column: pa.Array, source: DataType) -> pa.Array:
+    return column if pa.types.is_string(column.type) else to_text(column, source)
+
 
 _CLOCKS = frozenset({"now", "current_timestamp"})
 _STEADY = frozenset({"connector", "server", "database", "schema", "table", "topic"})

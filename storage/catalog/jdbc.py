@@ -17,11 +17,12 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError
 
 from storage.catalog.catalog import Catalog, check_name, split_identifier
-from storage.catalog.locks import CatalogLock, LockedFileIO
 from storage.catalog.options import (
     LOCK_ENABLED,
     SYNC_ALL_PROPERTIES,
     URI,
+    CatalogLock,
+    LockedFileIO,
     flag,
     split_options,
     table_properties,
@@ -40,7 +41,7 @@ from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_changes import SchemaChange
 from storage.format.metadata.snapshot import Snapshot
 from storage.io.file_io import FileIO
-from storage.io.object_store.options import redacted_text
+from storage.io.object_store_options import redacted_text
 from storage.io.resolve import resolve_file_io
 from storage.table.core import CatalogEnvironment
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from storage.errors import CorruptDataError
 from storage.format.metadata.documents import parse_object
-from storage.format.types.type_text import field_from_json, field_to_json
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, field_from_json, field_to_json
 
 COMMENT = "comment"
 """Property of a database: what it is for."""

@@ -5,15 +5,138 @@ Retries inside a store's client are one call. Of a file that is opened only the 
 for a new one its closing, when the store takes it; an iterator counts when it ends.
 """
 
+import bisect
 import contextlib
+import dataclasses
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
-from storage.io.call_counts import CallCounts
 from storage.io.file_io import FileIO, FileStatus
-from storage.io.forwarding import ForwardingFileIO
+
+# Figures of calls to a service: how many, how they ended, how long they took, what they moved.
+#
+# A process counts its calls in one `CallCounts`; what a task did is the difference of two copies.
+
+
+_K = TypeVar("_K")
+_N = TypeVar("_N", int, float)
+
+CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds of the classes of durations [s]; there is one more, without a bound."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CallFigures:
+    """A state of a count; picklable.
+
+    Attributes:
+        calls: by (operation, outcome).
+        seconds: by operation [s].
+        sizes: bytes moved by operation.
+        classes: calls by (operation, class of duration): the number of the first bucket that they
+            fit into.
+    """
+
+    calls: Mapping[tuple[str, str], int] = dataclasses.field(default_factory=dict)
+    seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    classes: Mapping[tuple[str, int], int] = dataclasses.field(default_factory=dict)
+
+    def plus(self, other: "CallFigures") -> "CallFigures":
+        """Both together."""
+        return self._with(other, _sum)
+
+    def since(self, before: "CallFigures") -> "CallFigures":
+        """The increase since an earlier state of the same count."""
+        return self._with(before, _difference)
+
+    def _with(self, other: "CallFigures", join: Callable[[Any, Any], Any]) -> "CallFigures":
+        names = [field.name for field in dataclasses.fields(self)]
+        return CallFigures(*(join(getattr(self, name), getattr(other, name)) for name in names))
+
+
+class CallCounts:
+    """Counts calls; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: Counter[tuple[str, str]] = Counter()
+        self._seconds: dict[str, float] = {}
+        self._sizes: Counter[str] = Counter()
+        self._classes: Counter[tuple[str, int]] = Counter()
+
+    def add(self, operation: str, outcome: str, seconds: float, size: int = 0) -> None:
+        """Count one call."""
+        with self._lock:
+            self._calls[(operation, outcome)] += 1
+            self._seconds[operation] = self._seconds.get(operation, 0.0) + seconds
+            self._classes[(operation, bisect.bisect_left(CALL_BUCKETS, seconds))] += 1
+            if size:
+                self._sizes[operation] += size
+
+    def figures(self) -> CallFigures:
+        """A copy of the state."""
+        with self._lock:
+            return CallFigures(
+                dict(self._calls), dict(self._seconds), dict(self._sizes), dict(self._classes)
+            )
+
+
+def _sum(counts: Mapping[_K, _N], other_counts: Mapping[_K, _N]) -> dict[_K, _N]:
+    totals = dict(counts)
+    for key, value in other_counts.items():
+        totals[key] = totals[key] + value if key in totals else value
+    return totals
+
+
+def _difference(counts: Mapping[_K, _N], other_counts: Mapping[_K, _N]) -> dict[_K, _N]:
+    differences: dict[_K, _N] = {}
+    for key, value in counts.items():
+        difference = value - other_counts[key] if key in other_counts else value
+        if difference:
+            differences[key] = difference
+    return differences
+
+
+# A store that hands every call to another one; derived classes change single calls.
+
+
+def _forwarded(name: str) -> Any:
+    def call(self: "ForwardingFileIO", *arguments: Any) -> Any:
+        return getattr(self.inner, name)(*arguments)
+
+    return call
+
+
+class ForwardingFileIO(FileIO):
+    """See the module. Picklable as its inner store is."""
+
+    def __init__(self, inner: FileIO) -> None:
+        self.inner = inner
+        self.distant = inner.distant
+
+    read_bytes = _forwarded("read_bytes")
+    read_many = _forwarded("read_many")
+    open_input = _forwarded("open_input")
+    open_output = _forwarded("open_output")
+    write_bytes = _forwarded("write_bytes")
+    overwrite_bytes = _forwarded("overwrite_bytes")
+    overwrite_hint = _forwarded("overwrite_hint")
+    put_if_absent = _forwarded("put_if_absent")
+    exists = _forwarded("exists")
+    is_file = _forwarded("is_file")
+    size = _forwarded("size")
+    list = _forwarded("list")
+    walk = _forwarded("walk")
+    delete = _forwarded("delete")
+    delete_many = _forwarded("delete_many")
+    prune = _forwarded("prune")
+    rename_directory = _forwarded("rename_directory")
+
 
 STORE_CALLS = CallCounts()
 """Calls of this process."""

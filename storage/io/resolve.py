@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
-from storage.io.object_store.options import SCHEMES, locate
+from storage.io.object_store_options import SCHEMES, locate
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(?!$)")
 
-_OBJECT_STORE = "storage.io.object_store.object_store"
-_HDFS = "storage.io.hdfs.hdfs"
+_OBJECT_STORE = "storage.io.object_store"
+_HDFS = "storage.io.hdfs"
 
 _UNSUPPORTED = {
     "viewfs": "name the cluster itself: hdfs://host:port/path",

@@ -17,10 +17,13 @@ from storage.errors import CorruptDataError
 from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND
 from storage.lsm.key_order import KeyGroups, key_at, lower_bound, sort_and_group
 from storage.lsm.merge_functions import MergeFunction, RowPicker
-from storage.lsm.merge_functions.fold import naming_key
-from storage.lsm.merge_functions.pick_row import retractions
-from storage.lsm.merge_functions.segments import numbers_in, segment_lasts
-from storage.lsm.merge_functions.sequence_order import SequenceOrder
+from storage.lsm.merge_functions.segments import (
+    SequenceOrder,
+    naming_key,
+    numbers_in,
+    retractions,
+    segment_lasts,
+)
 
 MERGE_WINDOW_BYTES = 64 << 20
 """Default memory of one merge: large enough that a window of 20 runs still holds batches of 3 MB,

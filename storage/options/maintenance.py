@@ -19,6 +19,7 @@ from storage.options.values import (
     per_level,
     refused,
     row,
+    several,
     text,
 )
 
@@ -444,5 +445,417 @@ class ExpiryOptions:
             "How expiry runs, not what it removes.",
             ("snapshot.expire.execution-mode", text, "sync"),
             ("snapshot.clean-empty-directories", boolean, "false"),
+        ),
+    )
+
+
+# Options of automatic tags and the end of partitions.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LifecycleOptions:
+    """Tags and partitions over time."""
+
+    tag_automatic_creation: str = option(
+        "tag.automatic-creation",
+        choice("none", "process-time", "watermark", "batch"),
+        "none",
+        "Tags created after commits: one a period, by commit time or watermark, or one a batch.",
+    )
+    tag_creation_period: str = option(
+        "tag.creation-period",
+        choice("daily", "hourly", "two-hours"),
+        "daily",
+        "Period of automatic tags.",
+    )
+    tag_creation_period_duration_ms: int | None = option(
+        "tag.creation-period-duration",
+        duration_ms,
+        None,
+        "The period as a duration, instead of `tag.creation-period`.",
+        "ms",
+    )
+    tag_creation_delay_ms: int = option(
+        "tag.creation-delay",
+        duration_ms,
+        "0",
+        "An automatic tag is created no earlier than this after its period has ended.",
+        "ms",
+    )
+    tag_period_formatter: str = option(
+        "tag.period-formatter",
+        choice("with-dashes", "without-dashes", "without-dashes-and-spaces"),
+        "with_dashes",
+        "Form of the names of automatic tags.",
+    )
+    tag_num_retained_max: int | None = option(
+        "tag.num-retained-max",
+        integer,
+        None,
+        "Automatic tags beyond this number go, the oldest first.",
+        "tags",
+        least=1,
+    )
+    tag_default_time_retained_ms: int | None = option(
+        "tag.default-time-retained", duration_ms, None, "How long automatic tags live.", "ms"
+    )
+    tag_automatic_completion: bool = option(
+        "tag.automatic-completion",
+        boolean,
+        "false",
+        "Periods without a snapshot get their tags from later snapshots.",
+    )
+    tag_time_expire_enabled: bool = option(
+        "tag.time-expire-enabled", boolean, "true", "Tags that outlived their time go."
+    )
+    tag_batch_customized_name: str | None = option(
+        "tag.batch.customized-name", text, None, "Name of the tag of a batch, instead of its day."
+    )
+    sink_process_time_zone: str | None = option(
+        "sink.process-time-zone",
+        text,
+        None,
+        "Zone in which commit times count for automatic tags; the machine's unless set.",
+    )
+    sink_watermark_time_zone: str = option(
+        "sink.watermark-time-zone",
+        text,
+        "UTC",
+        "Zone in which watermarks count for automatic tags.",
+    )
+    partition_expiration_time_ms: int | None = option(
+        "partition.expiration-time",
+        duration_ms,
+        None,
+        "Partitions older than this are dropped.",
+        "ms",
+    )
+    partition_expiration_check_interval_ms: int = option(
+        "partition.expiration-check-interval",
+        duration_ms,
+        "1 h",
+        "How often a process looks for partitions to drop.",
+        "ms",
+    )
+    partition_expiration_strategy: str = option(
+        "partition.expiration-strategy",
+        choice("values-time", "update-time"),
+        "values-time",
+        "Whether the age of a partition is that of its values or of its newest file.",
+    )
+    partition_expiration_max_num: int = option(
+        "partition.expiration-max-num",
+        integer,
+        "100",
+        "Partitions dropped at a time.",
+        "partitions",
+        least=1,
+    )
+    partition_expiration_batch_size: int | None = option(
+        "partition.expiration-batch-size",
+        integer,
+        None,
+        "Partitions dropped by one commit; all of them unless set.",
+        "partitions",
+        least=1,
+    )
+    partition_timestamp_formatter: str | None = option(
+        "partition.timestamp-formatter",
+        text,
+        None,
+        "Form of the times that partition values spell, as of Java's `DateTimeFormatter`; "
+        "`yyyy-MM-dd[ HH:mm:ss]` unless set.",
+    )
+    partition_timestamp_pattern: str | None = option(
+        "partition.timestamp-pattern",
+        text,
+        None,
+        "How values make a time, such as `$day $hour:00:00`; the first value unless set.",
+    )
+    partition_time_interval_ms: int | None = option(
+        "partition.time-interval",
+        duration_ms,
+        None,
+        "Time that a partition stands for, such as 1 d; no partition is done before it is over.",
+        "ms",
+    )
+    partition_idle_time_to_done_ms: int | None = option(
+        "partition.idle-time-to-done",
+        duration_ms,
+        None,
+        "A partition is marked as done when it got no rows for this long; takes "
+        "`partition.time-interval`, too.",
+        "ms",
+    )
+    partition_end_input_to_done: bool = option(
+        "partition.end-input-to-done",
+        boolean,
+        "false",
+        "Mark the partitions that a batch job wrote as done when it ends.",
+    )
+    partition_mark_done_action: tuple[str, ...] = option(
+        "partition.mark-done-action",
+        several("success-file", "done-partition", "mark-event", "http-report", "custom"),
+        "success-file",
+        "How partitions are marked as done: success-file, done-partition, mark-event, http-report, "
+        "or several of them.",
+    )
+    partition_mark_done_action_mode: str = option(
+        "partition.mark-done-action.mode",
+        choice("process-time", "watermark"),
+        "process-time",
+        "Whether partitions are idle by the clock or by the watermark.",
+    )
+    partition_mark_done_action_http_url: str | None = option(
+        "partition.mark-done-action.http.url", text, None, "Where http-report reports to."
+    )
+    partition_mark_done_action_http_params: str | None = option(
+        "partition.mark-done-action.http.params",
+        text,
+        None,
+        "`params` in the report of http-report.",
+    )
+
+    ROWS: ClassVar[tuple[Option, ...]] = (
+        refused(
+            "partition.mark-done-action.custom.class",
+            text,
+            None,
+            "Java class that marks partitions as done.",
+        ),
+        *ignored(
+            "Pending partitions are read off the snapshots.",
+            ("partition.mark-done.recover-from-state", boolean, "true"),
+        ),
+    )
+
+
+"""Every row, in the order of table-options.md."""
+
+
+# Options of compaction and lookups.
+
+
+_DAY_HOURS = "hour of the day, -1 = off"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompactionOptions:
+    """Compaction and lookups."""
+
+    compaction_trigger: int = option(
+        "num-sorted-run.compaction-trigger",
+        integer,
+        "5",
+        "Sorted runs at which compaction is considered. Larger: cheaper writes, dearer reads.",
+        "sorted runs",
+        least=1,
+    )
+    stop_trigger: int = option(
+        "num-sorted-run.stop-trigger",
+        integer,
+        None,
+        "Sorted runs a bucket never exceeds after a commit; trigger + 3 when not set.",
+        "sorted runs",
+    )
+    num_levels: int = option(
+        "num-levels",
+        integer,
+        None,
+        "Levels of a bucket; trigger + 1 when not set.",
+        "levels",
+        least=2,
+    )
+    max_size_amplification_percent: int = option(
+        "compaction.max-size-amplification-percent",
+        integer,
+        "200",
+        "Size of the newer runs relative to the oldest above which all runs are merged.",
+        "percent",
+        least=0,
+    )
+    size_ratio: int = option(
+        "compaction.size-ratio",
+        integer,
+        "1",
+        "How much larger the next older run may be to still be merged with the newer ones.",
+        "percent",
+        least=-100,
+    )
+    compaction_optimization_interval: int | None = option(
+        "compaction.optimization-interval",
+        duration_ms,
+        None,
+        "Time between full compactions.",
+        "ms",
+    )
+    compaction_total_size_threshold: int | None = option(
+        "compaction.total-size-threshold",
+        memory_size,
+        None,
+        "A bucket smaller than this is always compacted fully.",
+        "bytes",
+    )
+    compaction_incremental_size_threshold: int | None = option(
+        "compaction.incremental-size-threshold",
+        memory_size,
+        None,
+        "Data outside the last level above which the bucket is compacted fully.",
+        "bytes",
+    )
+    compaction_offpeak_start_hour: int = option(
+        "compaction.offpeak.start.hour",
+        integer,
+        "-1",
+        "First off-peak hour, local time.",
+        _DAY_HOURS,
+    )
+    compaction_offpeak_end_hour: int = option(
+        "compaction.offpeak.end.hour", integer, "-1", "Hour at which off-peak is over.", _DAY_HOURS
+    )
+    compaction_offpeak_ratio: int = option(
+        "compaction.offpeak-ratio", integer, "0", "Added to the size ratio off-peak.", "percent"
+    )
+    compaction_force_up_level_0: bool = option(
+        "compaction.force-up-level-0",
+        boolean,
+        "false",
+        "Compact all level-0 files at every chance.",
+    )
+    compaction_force_rewrite_all_files: bool = option(
+        "compaction.force-rewrite-all-files",
+        boolean,
+        "false",
+        "Rewrite files that could merely change their level.",
+    )
+    compaction_small_file_ratio: float = option(
+        "compaction.small-file-ratio",
+        decimal_number,
+        "0.7",
+        "Files below this share of `target-file-size` are rewritten with their neighbours.",
+    )
+    compaction_min_file_num: int = option(
+        "compaction.min.file-num",
+        integer,
+        "5",
+        "Small files of an append table that are merged into larger ones.",
+        "files",
+        least=1,
+    )
+    compaction_file_num_limit: int = option(
+        "compaction.file-num-limit",
+        integer,
+        "100000",
+        "Files of an append table that one compaction examines.",
+        "files",
+        least=1,
+    )
+    compaction_delete_ratio_threshold: float = option(
+        "compaction.delete-ratio-threshold",
+        decimal_number,
+        "0.2",
+        "Share of deleted rows above which a file of an append table is rewritten.",
+    )
+    force_lookup: bool = option(
+        "force-lookup",
+        boolean,
+        "false",
+        "Every commit compacts level 0 with what it finds above, as the lookup changelog "
+        "producer does, without a changelog.",
+        mutable=False,
+    )
+    commit_force_compact: bool = option(
+        "commit.force-compact",
+        boolean,
+        "false",
+        "A commit compacts what is due, level 0 included, also where `lookup-wait` is false.",
+    )
+    full_compaction_delta_commits: int | None = option(
+        "full-compaction.delta-commits",
+        integer,
+        None,
+        "Every so many commits of a stream, buckets that were written since are compacted fully. "
+        "1 with the changelog producer full-compaction when not set.",
+        "commits",
+    )
+    lookup_wait: bool = option(
+        "lookup-wait",
+        boolean,
+        "true",
+        "Commits of tables that look up compact level 0. When false, level 0 waits until its "
+        "sorted runs make a compaction due, or for a compaction job.",
+        aliases=("changelog-producer.lookup-wait",),
+    )
+    lookup_compact: str = option(
+        "lookup-compact",
+        choice("radical", "gentle"),
+        "radical",
+        "radical: every commit of a table that looks up compacts level 0. gentle: every "
+        "`lookup-compact.max-interval`-th commit does, or when sorted runs make it due.",
+    )
+    lookup_compact_max_interval: int = option(
+        "lookup-compact.max-interval",
+        integer,
+        None,
+        "Commits between two compactions of level 0 where `lookup-compact` is gentle; at least "
+        "`num-sorted-run.compaction-trigger`, twice that when not set.",
+        "commits",
+    )
+    lookup_cache_file_retention_ms: int = option(
+        "lookup.cache-file-retention",
+        duration_ms,
+        "1 h",
+        "Time without use after which the local copy of a data file is removed.",
+        "ms",
+    )
+    lookup_cache_max_disk_size: int | None = option(
+        "lookup.cache-max-disk-size",
+        memory_size,
+        None,
+        "Size of all local copies of this table's data files on one machine. Smaller than what "
+        "lookups need: files are copied again and again.",
+        "bytes",
+    )
+    lookup_cache_max_memory_size: int = option(
+        "lookup.cache-max-memory-size",
+        memory_size,
+        "256 mb",
+        "Size of the local copies of this table's data files that a process keeps mapped into its "
+        "memory, besides one that is being searched. Smaller than what lookups need: copies are "
+        "mapped again and again.",
+        "bytes",
+    )
+
+    ROWS: ClassVar[tuple[Option, ...]] = (
+        *ignored(
+            "Order is kept in any case.",
+            ("bucket-append-ordered", boolean, "true"),
+        ),
+        *ignored(
+            "Taken out of the format: newer versions accept the name and do nothing.",
+            ("compaction.max.file-num", integer, None),
+        ),
+        refused("pk-clustering-override", boolean, "false", "Other order of files.", mutable=False),
+        *ignored(
+            "Timing of compaction only; rows are the same.",
+            ("compaction.skip-expired-partitions", boolean, "false"),
+        ),
+        *ignored(
+            "Rows are read from mapped copies, which `lookup.cache-max-memory-size` bounds.",
+            ("lookup.cache-rows", integer, "10000"),
+        ),
+        *ignored(
+            "A lookup searches sorted words of the keys; no hash table, and no filter before it.",
+            ("lookup.cache.bloom.filter.enabled", boolean, "true"),
+            ("lookup.cache.bloom.filter.fpp", decimal_number, "0.05"),
+            ("lookup.hash-load-factor", decimal_number, "0.75"),
+        ),
+        *ignored(
+            "Local copies are not compressed, so that a row is read without its neighbours.",
+            ("lookup.cache-spill-compression", text, "zstd"),
+        ),
+        *ignored(
+            "For lookup joins of another engine.",
+            ("lookup.continuous.discovery-interval", duration_ms, None),
         ),
     )

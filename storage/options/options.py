@@ -21,20 +21,19 @@ from difflib import get_close_matches
 from typing import Any
 
 from storage.errors import InternalError, InvalidOptionError, UnsupportedFeatureError
-from storage.options.compaction import CompactionOptions
-from storage.options.iceberg import IcebergOptions
-from storage.options.lifecycle import LifecycleOptions
 from storage.options.maintenance import (
     CommitOptions,
+    CompactionOptions,
     ExpiryOptions,
     FileIndexOptions,
+    LifecycleOptions,
     WritingOptions,
 )
-from storage.options.merging import MergingOptions
-from storage.options.reading import StartingOptions, StreamingOptions
+from storage.options.reading import MergingOptions, StartingOptions, StreamingOptions
 from storage.options.table import (
     TABLE_OPTIONS,
     ChangelogOptions,
+    IcebergOptions,
     PlacementOptions,
     ReadingOptions,
 )

@@ -11,23 +11,21 @@ together.
 import dataclasses
 from typing import ClassVar
 
-from storage.options.compaction import CompactionOptions
-from storage.options.format_tables import TYPED
-from storage.options.iceberg import IcebergOptions
-from storage.options.lifecycle import LifecycleOptions
 from storage.options.maintenance import (
     FORMATS,
     CommitOptions,
+    CompactionOptions,
     ExpiryOptions,
     FileIndexOptions,
+    LifecycleOptions,
     WritingOptions,
 )
-from storage.options.merging import MergingOptions
-from storage.options.reading import StartingOptions, StreamingOptions
+from storage.options.reading import MergingOptions, StartingOptions, StreamingOptions
 from storage.options.values import (
     Access,
     Option,
     boolean,
+    character,
     choice,
     duration_ms,
     ignored,
@@ -38,8 +36,330 @@ from storage.options.values import (
     refused,
     row,
     rows_of,
+    separator,
     text,
 )
+
+# Options of format tables, object tables and materialized tables.
+#
+# Source: SEMANTICS.md §L.2, and Apache Paimon's options of the same names. They are read with
+# `options.option_value`, because these tables exist before a table of files does.
+
+
+TABLE_TYPES = (
+    "table",
+    "format-table",
+    "materialized-table",
+    "object-table",
+    "lance-table",
+    "iceberg-table",
+)
+
+TYPED: tuple[Option, ...] = (
+    row(
+        "type",
+        choice(*TABLE_TYPES),
+        "table",
+        "Kind of table: a table of snapshots, a directory of files (`format-table`), an index of "
+        "the objects of a directory (`object-table`), or the result of a query "
+        "(`materialized-table`).",
+        mutable=False,
+        implemented=("table", "materialized-table", "object-table"),  # format tables: elsewhere
+    ),
+    row(
+        "format-table.partition-path-only-value",
+        boolean,
+        "false",
+        "Partition directories of a format table are named by the value alone.",
+        mutable=False,
+    ),
+    row(
+        "format-table.file.compression",
+        text,
+        None,
+        "Compression of the files of a format table, where `file.compression` is not set; "
+        "otherwise snappy for Parquet, zstd for ORC, none for text.",
+        aliases=("compression",),
+    ),
+    refused(
+        "format-table.commit-hive-sync-url",
+        text,
+        None,
+        "Metastore in which new partitions of a format table are registered.",
+    ),
+    *ignored(
+        "Which engine reads a format table; this one does whatever is said.",
+        ("format-table.implementation", choice("paimon", "engine"), "paimon"),
+        mutable=False,
+    ),
+    *ignored(
+        "Directories of a format table are listed one after the other.",
+        ("format-table.scan.list-parallelism", text, None),
+    ),
+    row(
+        "csv.field-delimiter",
+        character,
+        ",",
+        "Character between the fields of a CSV line.",
+        aliases=("field-delimiter", "seq", "delimiter"),
+    ),
+    row(
+        "csv.line-delimiter",
+        separator,
+        r"\n",
+        "Text at the end of a CSV line; `\\n` or `\\r\\n` to be read.",
+        aliases=("lineSep",),
+    ),
+    row(
+        "csv.quote-character",
+        character,
+        '"',
+        "Stands around fields with delimiters.",
+        aliases=("quote",),
+    ),
+    row(
+        "csv.escape-character",
+        character,
+        "\\",
+        "Stands before quotes inside of quotes.",
+        aliases=("escape",),
+    ),
+    row(
+        "csv.include-header",
+        boolean,
+        "false",
+        "Whether the first line of a CSV file names the columns.",
+        aliases=("header",),
+    ),
+    row(
+        "csv.null-literal",
+        separator,
+        "",
+        "Text of a null in CSV.",
+        aliases=("nullvalue",),
+    ),
+    row(
+        "csv.mode",
+        choice("permissive", "dropmalformed", "failfast"),
+        "permissive",
+        "A CSV field that is no value of its column: null, the row left out, or an error.",
+        aliases=("mode",),
+    ),
+    row(
+        "json.ignore-parse-errors",
+        boolean,
+        "false",
+        "JSON lines that cannot be parsed are left out, and values that do not fit are null.",
+    ),
+    row(
+        "json.line-delimiter",
+        separator,
+        r"\n",
+        "Text at the end of a JSON line.",
+    ),
+    refused(
+        "json.map-null-key-mode",
+        choice("fail", "drop", "literal"),
+        "fail",
+        "What a null key of a map becomes in JSON.",
+    ),
+    *ignored(
+        "Null keys of maps are refused.",
+        ("json.map-null-key-literal", text, "null"),
+    ),
+    row(
+        "text.line-delimiter",
+        separator,
+        r"\n",
+        "Text at the end of a line of a text file. Also `lineSep`.",
+    ),
+    row(
+        "object-location",
+        text,
+        None,
+        "Directory whose objects an object table lists.",
+        mutable=False,
+    ),
+    row(
+        "materialized-table.definition-query",
+        text,
+        None,
+        "Query whose result a materialized table holds.",
+    ),
+    row(
+        "materialized-table.interval-freshness",
+        text,
+        None,
+        "How old the rows of a materialized table may be, in the unit of the next option.",
+    ),
+    row(
+        "materialized-table.interval-freshness.time-unit",
+        choice("second", "minute", "hour", "day"),
+        None,
+        "Unit of the freshness.",
+    ),
+    row(
+        "materialized-table.logical-refresh-mode",
+        choice("automatic", "full", "continuous"),
+        None,
+        "How the table was declared to be refreshed.",
+    ),
+    row(
+        "materialized-table.refresh-mode",
+        choice("full", "continuous"),
+        None,
+        "How it is refreshed.",
+    ),
+    row(
+        "materialized-table.refresh-status",
+        choice("initializing", "activated", "suspended"),
+        None,
+        "Whether it is refreshed by the clock.",
+    ),
+    row(
+        "materialized-table.refresh-handler-description",
+        text,
+        None,
+        "Who refreshes it.",
+    ),
+    row(
+        "materialized-table.refresh-handler-bytes",
+        text,
+        None,
+        "State of who refreshes it, of another engine.",
+    ),
+    row(
+        "partition.fields.<column>.date-formatter",
+        text,
+        None,
+        "Pattern of the time in a partition column of a materialized table, such as "
+        "`yyyy-MM-dd`; a refresh by the clock then writes the newest partition alone.",
+    ),
+)
+
+
+# Options of Iceberg metadata beside a table.
+
+
+CATALOG_STORAGES = frozenset({"hive-catalog", "rest-catalog"})
+"""Values of `metadata.iceberg.storage` with which every version is published to a service, too."""
+
+REST_PREFIX = "metadata.iceberg.rest."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IcebergOptions:
+    """Iceberg metadata beside a table."""
+
+    iceberg_storage: str = option(
+        "metadata.iceberg.storage",
+        choice("disabled", "table-location", "hadoop-catalog", "hive-catalog", "rest-catalog"),
+        "disabled",
+        "Where Iceberg metadata of the table is published: `table-location` (`<table>/metadata`), "
+        "`hadoop-catalog` (`<warehouse>/iceberg/<database>/<table>/metadata`), and there as well "
+        "as in a Hive metastore (`hive-catalog`) or an Iceberg REST catalog (`rest-catalog`).",
+    )
+    iceberg_storage_location: str | None = option(
+        "metadata.iceberg.storage-location",
+        choice("table-location", "catalog-location"),
+        None,
+        "Directory of the metadata files: as with `table-location`, or as with `hadoop-catalog` "
+        "(`catalog-location`). Unset: `table-location` for that storage only.",
+    )
+    iceberg_format_version: int = option(
+        "metadata.iceberg.format-version",
+        integer,
+        "2",
+        "Version of the Iceberg format: 2, or 3 for tables with deletion vectors.",
+    )
+    iceberg_delete_after_commit: bool = option(
+        "metadata.iceberg.delete-after-commit.enabled",
+        boolean,
+        "true",
+        "Remove metadata files that are no longer among the previous versions.",
+    )
+    iceberg_previous_versions_max: int = option(
+        "metadata.iceberg.previous-versions-max",
+        integer,
+        "100",
+        "Metadata files of earlier versions that are kept. Paimon keeps none, which takes them "
+        "from readers that just found them.",
+        "versions",
+    )
+    iceberg_compaction_min_files: int = option(
+        "metadata.iceberg.compaction.min.file-num",
+        integer,
+        "10",
+        "Small manifests that are merged once they fill one of full size.",
+        "files",
+        least=2,
+    )
+    iceberg_compaction_max_files: int = option(
+        "metadata.iceberg.compaction.max.file-num",
+        integer,
+        "50",
+        "Small manifests that are merged whatever they hold.",
+        "files",
+        least=2,
+    )
+    iceberg_uri: str | None = option(
+        "metadata.iceberg.uri",
+        text,
+        None,
+        "Address of the Hive metastore of `hive-catalog`: thrift://host:9083, several by comma.",
+    )
+    iceberg_database: str | None = option(
+        "metadata.iceberg.database",
+        text,
+        None,
+        "Database of the table in the Iceberg catalog. Unset: that of the table.",
+    )
+    iceberg_table: str | None = option(
+        "metadata.iceberg.table",
+        text,
+        None,
+        "Name of the table in the Iceberg catalog. Unset: that of the table.",
+    )
+    iceberg_hive_conf_dir: str | None = option(
+        "metadata.iceberg.hive-conf-dir",
+        text,
+        None,
+        "Directory of the hive-site.xml that names the metastore of `hive-catalog`.",
+    )
+
+    ROWS: ClassVar[tuple[Option, ...]] = (
+        row(
+            f"{REST_PREFIX}<property>",
+            text,
+            None,
+            "Property of the REST catalog of `rest-catalog`: `uri`, `warehouse`, `prefix`, "
+            "`token`, `credential`, `oauth2-server-uri`, `scope`, `header.<name>`. Others are "
+            "refused, but for those that tune Iceberg's own client.",
+        ),
+        refused(
+            "metadata.iceberg.hive-client-class",
+            text,
+            "org.apache.hadoop.hive.metastore.HiveMetaStoreClient",
+            "The metastore is asked over thrift; classes of other clients cannot be loaded.",
+        ),
+        refused(
+            "metadata.iceberg.manifest-legacy-version",
+            boolean,
+            "false",
+            "Manifests have the form of Iceberg 1.5 and later.",
+        ),
+        *ignored(
+            "Without effect: the metastore is asked over thrift, and statistics of its tables are "
+            "not updated.",
+            ("metadata.iceberg.hadoop-conf-dir", text, None),
+            ("metadata.iceberg.hive-skip-update-stats", boolean, "false"),
+            ("metadata.iceberg.glue.skip-archive", boolean, "false"),
+        ),
+        *ignored(
+            "Without effect: manifests are compressed with deflate, which every reader has.",
+            ("metadata.iceberg.manifest-compression", text, "snappy"),
+        ),
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

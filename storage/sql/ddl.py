@@ -32,8 +32,7 @@ from storage.format.metadata.schema_changes import (
     UpdateType,
     type_changes,
 )
-from storage.format.types.arrow_types import type_from_arrow
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, type_from_arrow
 from storage.sql import nodes
 from storage.sql.dialect import parse_query
 from storage.sql.errors import locate, refuse, suggestion

@@ -2,7 +2,7 @@
 """DuckDB as the query engine: isolated in its process, without network, extensions or files.
 
 Data files of tables that a query aggregates are the exception: DuckDB may open exactly the planned
-ones (`storage.sql.duckdb_files`), in an instance of their own.
+ones (`storage.sql.relations`), in an instance of their own.
 """
 
 import os
@@ -16,9 +16,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from storage.errors import CorruptDataError, LakewardError
-from storage.sql.duckdb_files import view_of
 from storage.sql.errors import SqlError, position, suggestion
-from storage.table.scan.engine_scan import EngineScan
+from storage.sql.relations import view_of
+from storage.table.scan.row_scan import EngineScan
 
 _SAFE = {
     "autoinstall_known_extensions": "false",

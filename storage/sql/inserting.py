@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from storage.format.metadata.schema_changes import AddColumn, SchemaChange, UpdateType
-from storage.format.types.cast_columns import can_cast
+from storage.format.types.casts import can_cast
 from storage.format.types.default_values import default_of
 from storage.sql.engine import machine_zone
 from storage.sql.errors import refuse, suggestion
@@ -22,7 +22,7 @@ from storage.sql.query import constant, time_zone
 from storage.table.scan.predicate import literal_scalar
 from storage.table.scan.time_travel import travel_of
 from storage.table.table import FileStoreTable
-from storage.table.write.rows.fit_rows import fit_columns
+from storage.table.write.rows.row_changes import fit_columns
 
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession

@@ -16,7 +16,7 @@ from sqlglot import exp
 from storage.catalog.catalog import Catalog
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, SchemaChange, SetOption
-from storage.format.types.type_text import type_name
+from storage.format.types.types import type_name
 from storage.sql import nodes
 from storage.sql.ddl import complete_text, query_fields
 from storage.sql.dialect import parse_query

@@ -12,16 +12,15 @@ from storage.catalog.catalog import DEFAULT_DATABASE
 from storage.catalog.system_tables import CATALOG_TABLES
 from storage.errors import NotFoundError
 from storage.format.metadata.schema import TableSchema
-from storage.format.types.arrow_types import type_from_arrow
-from storage.format.types.type_text import type_name
-from storage.io.object_store.options import redacted_options
+from storage.format.types.types import type_from_arrow, type_name
+from storage.io.object_store_options import redacted_options
 from storage.sql import engine, nodes
 from storage.sql.engine import connect
 from storage.sql.errors import SqlError, locate, refuse, suggestion
 from storage.sql.query import plan_query, time_zone
 from storage.sql.relations import SYSTEM_DATABASE, CatalogTable, SystemTable, is_view, rows_of
 from storage.table.format_table import FormatTable
-from storage.table.inspect.shown_options import shown_options
+from storage.table.inspect.system.columns import shown_options
 from storage.table.inspect.system.registry import system_table
 from storage.table.materialized_table import MATERIALIZED_TABLE
 from storage.table.scan.predicate import And, Between, Compare, In, IsNull, Like, Not, Or, Predicate

@@ -15,11 +15,9 @@ from storage.clock import Clock, IdSource
 from storage.errors import NotFoundError
 from storage.format.metadata.layout import TableLayout, partition_path
 from storage.format.metadata.manifest_store import ManifestStore
-from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema import SchemaStore, TableSchema
 from storage.format.metadata.schema_changes import SchemaChange
-from storage.format.metadata.schema_store import SchemaStore
-from storage.format.metadata.snapshot import Snapshot
-from storage.format.metadata.snapshot_store import ChangelogStore, SnapshotStore
+from storage.format.metadata.snapshot import ChangelogStore, Snapshot, SnapshotStore
 from storage.format.row.binary_row import decode_row
 from storage.io.file_io import FileIO
 from storage.lsm.key_order import key_decoder

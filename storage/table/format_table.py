@@ -36,7 +36,6 @@ from storage.io.file_io import FileIO
 from storage.lsm.write_rules import accept_rows
 from storage.options.options import TableOptions, option_value
 from storage.table.core import TableCore
-from storage.table.scan.arrow_scan import ArrowScan
 from storage.table.scan.format_files import (
     CODECS,
     ONLY_VALUE,
@@ -51,8 +50,15 @@ from storage.table.scan.format_files import (
     read_file,
     stored_fields,
 )
-from storage.table.scan.predicate import Predicate, both, columns_of, mask, require_known
-from storage.table.scan.predicate_text import as_predicate
+from storage.table.scan.predicate import (
+    Predicate,
+    as_predicate,
+    both,
+    columns_of,
+    mask,
+    require_known,
+)
+from storage.table.scan.row_scan import ArrowScan
 from storage.table.write.drop_partitions import chosen_partitions
 from storage.table.write.rows_by_bucket import partition_codes, split_codes
 

@@ -13,7 +13,7 @@ import re
 
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.format.metadata.schema import TableSchema
-from storage.format.metadata.snapshot_store import SnapshotStore
+from storage.format.metadata.snapshot import SnapshotStore
 from storage.format.types.types import AtomicType, TypeRoot
 from storage.options.options import option_value
 

@@ -2,15 +2,17 @@
 """Operations on a table that are methods of `FileStoreTable`: the rooms' functions, bound."""
 
 from storage.lsm.merge_tree_writer import MergeTreeWriter
-from storage.table import branches, tags, uncommitted
+from storage.table import branches, tags
 from storage.table.bucket_mode import require_keyed_buckets
+from storage.table.commit import commit_changes
 from storage.table.core import TableCore
 from storage.table.iceberg import sync_iceberg
-from storage.table.retention import expire, mark_done, orphans, repair, rollback
+from storage.table.retention import expire
+from storage.table.retention import expire_partitions as mark_done
 from storage.table.retention import expire_partitions as partition_expiry
 from storage.table.write import drop_partitions as partitions
 from storage.table.write.bucket_writers import open_merge_tree_writer
-from storage.table.write.rows import change_where, merge_rows, row_changes
+from storage.table.write.rows import row_changes
 
 
 class TableOperations(TableCore):
@@ -29,12 +31,12 @@ class TableOperations(TableCore):
     drop_branch = branches.drop_branch
     fast_forward = branches.fast_forward
 
-    delete_where = change_where.delete_where
-    update_where = change_where.update_where
-    count_where = change_where.count_where
-    merge = merge_rows.merge
+    delete_where = row_changes.delete_where
+    update_where = row_changes.update_where
+    count_where = row_changes.count_where
+    merge = row_changes.merge
     change_rows = row_changes.change_rows
-    delete_uncommitted = uncommitted.delete_uncommitted
+    delete_uncommitted = commit_changes.delete_uncommitted
     drop_partitions = partitions.drop_partitions
     append_rows = partitions.append_rows
     overwrite_rows = partitions.overwrite_rows
@@ -44,11 +46,11 @@ class TableOperations(TableCore):
     expire_changelogs = expire.expire_changelogs
     expire_partitions = partition_expiry.expire_partitions
     mark_partitions_done = mark_done.mark_partitions_done
-    remove_orphan_files = orphans.remove_orphan_files
+    remove_orphan_files = expire.remove_orphan_files
 
-    rollback_to = rollback.rollback_to
+    rollback_to = branches.rollback_to
     sync_iceberg = sync_iceberg
-    repair_hints = repair.repair_hints
+    repair_hints = branches.repair_hints
 
     def bucket_writer(
         self, partition: bytes, bucket: int, snapshot_id: int | None

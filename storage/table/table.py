@@ -18,10 +18,9 @@ from storage.errors import (
 )
 from storage.format.metadata.layout import MAIN_BRANCH, TableLayout
 from storage.format.metadata.manifest_store import ManifestStore
-from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema import SchemaStore, TableSchema
 from storage.format.metadata.schema_changes import SchemaChange, evolve
-from storage.format.metadata.schema_store import SchemaStore
-from storage.format.metadata.snapshot_store import SnapshotStore
+from storage.format.metadata.snapshot import SnapshotStore
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
 from storage.options.options import TableOptions, find_option
@@ -29,8 +28,7 @@ from storage.table.commit.commit import FileStoreCommit
 from storage.table.iceberg import check_iceberg_change
 from storage.table.operations import TableOperations
 from storage.table.read.read import TableRead
-from storage.table.scan.predicate import Predicate
-from storage.table.scan.predicate_text import as_predicate
+from storage.table.scan.predicate import Predicate, as_predicate
 from storage.table.scan.row_scan import FALLBACK_BRANCH, RowScan
 from storage.table.scan.scan import TableScan
 from storage.table.scan.time_travel import TimeTravel, travel_of

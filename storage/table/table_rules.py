@@ -6,25 +6,94 @@ belong to no other. Source: SEMANTICS.md §A.9, §C.8, §G, §L.1, and Apache Pa
 silent. The wording of the messages is Paimon's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from storage.errors import InvalidOptionError, UnsupportedFeatureError
-from storage.format.files.data_file_options import DataFileOptions
+from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
+from storage.format.files.data_file import DataFileOptions
 from storage.format.files.file_formats import check_compression, check_types
 from storage.format.index.builder import check_file_indexes
-from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.row.stats import StatsMode
 from storage.format.types.default_values import read_defaults
-from storage.lsm.merge_rules import check_merging
+from storage.format.types.types import parse_type
+from storage.lsm.write_rules import check_merging
 from storage.options.options import TableOptions, option_value
 from storage.table.bucket_mode import check_bucket_keys
 from storage.table.iceberg import check_iceberg
 from storage.table.materialized_table import check_formatters
-from storage.table.object_schema import check_object_table
-from storage.table.retention.auto_tags import TagPeriod, zone_named
 from storage.table.retention.expire_partitions import partition_time
 from storage.table.scan.format_files import check_format_table
 from storage.table.scan.time_travel import check_streaming, travel_of
+from storage.table.tags import TagPeriod, zone_named
+
+# Columns and options of object tables. Source: Apache Paimon 1.0 to 1.2.
+
+
+OBJECT_TABLE = "object-table"
+"""Value of the option `type`."""
+
+LOCATION = "object-location"
+
+_TIME = "TIMESTAMP(3) WITH LOCAL TIME ZONE"
+_COLUMNS = (
+    ("path", "STRING NOT NULL"),
+    ("parent_path", "STRING NOT NULL"),
+    ("name", "STRING NOT NULL"),
+    ("length", "BIGINT NOT NULL"),
+    ("mtime", _TIME),
+    ("atime", _TIME),
+    ("owner", "STRING"),
+    ("generation", "INT"),
+    ("content_type", "STRING"),
+    ("storage_class", "STRING"),
+    ("md5_hash", "STRING"),
+    ("metadata_mtime", _TIME),
+    ("metadata", "MAP<STRING, STRING>"),
+)
+
+
+def object_schema(
+    options: Mapping[str, str], *, comment: str | None = None, now_ms: int = 0
+) -> TableSchema:
+    """The schema of a new object table.
+
+    Args:
+        options: of the table, the location among them.
+        now_ms: when it is made [epoch ms].
+
+    Raises:
+        InvalidOptionError: there is no location.
+    """
+    columns = [(name, parse_type(text)) for name, text in _COLUMNS]
+    schema = new_schema(columns, options=options, comment=comment, now_ms=now_ms)
+    check_object_table(schema)
+    return schema
+
+
+def check_object_table(schema: TableSchema) -> None:
+    """Check the schema of an object table.
+
+    Raises:
+        InvalidOptionError: there is no location.
+        InvalidRequestError: it has other columns than object tables have, or keys.
+    """
+    if not option_value(schema.options, LOCATION):
+        raise InvalidOptionError(
+            "an object table needs a directory to list",
+            hint="set `object-location`",
+            option=LOCATION,
+        )
+    types = {name: parse_type(text) for name, text in _COLUMNS}
+    for field in schema.fields:
+        if types.get(field.name) != field.type:
+            raise InvalidRequestError(
+                "the columns of an object table are fixed",
+                hint="declare it without columns",
+                column=field.name,
+            )
+    if schema.primary_keys or schema.partition_keys:
+        raise InvalidRequestError("an object table has neither primary key nor partitions")
+
 
 _BY_SNAPSHOT = "sequence.snapshot-ordering"
 _ROW_IDS = "row-tracking.enabled"

@@ -19,14 +19,12 @@ from typing import TYPE_CHECKING
 from storage.errors import LakewardError
 from storage.format.metadata.file_meta import CommitMessage
 from storage.table.bucket_mode import BucketMode, bucket_mode
-from storage.table.compaction.compact_plan import CompactRequest
-from storage.table.compaction.compact_table import compact_table
+from storage.table.compaction.compact_table import CompactRequest, compact_table
 from storage.table.core import TableCore
 from storage.table.iceberg import catch_up_iceberg
-from storage.table.retention.auto_tags import create_automatic_tags, create_batch_tag, expire_tags
 from storage.table.retention.expire import expire_snapshots
-from storage.table.retention.expire_partitions import expire_partitions
-from storage.table.retention.mark_done import DoneTrigger
+from storage.table.retention.expire_partitions import DoneTrigger, expire_partitions
+from storage.table.tags import create_automatic_tags, create_batch_tag, expire_tags
 
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable

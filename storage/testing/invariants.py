@@ -15,8 +15,14 @@ from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.manifest import fold
 from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.lsm.levels import Levels
-from storage.table.commit.index_files import index_entries, index_path
-from storage.table.commit.live_files import LiveState, delta_entries, list_entries, live_state
+from storage.table.commit.live_files import (
+    LiveState,
+    delta_entries,
+    index_entries,
+    index_path,
+    list_entries,
+    live_state,
+)
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import DeletionFile, load_vectors
 from storage.table.read.read import TableRead

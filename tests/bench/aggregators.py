@@ -16,9 +16,7 @@ import pyarrow as pa
 from pyroaring import BitMap, BitMap64
 
 from storage.format.metadata.schema import TableSchema
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, arrow_type, parse_type
 from storage.lsm.merge_functions.aggregators import aggregator_for
 from storage.lsm.merge_functions.segments import Segments
 from tests.bench.measure import Figure, timed

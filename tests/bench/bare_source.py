@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from changelog.spark_source.spark_types import arrow_schema_of
+from changelog.spark_source.source_options import arrow_schema_of
 
 __all__ = ["BareSource"]
 

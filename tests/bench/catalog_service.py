@@ -18,7 +18,7 @@ import time
 
 from storage.catalog.catalog import Catalog
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.free_ports import free_port
 from tests.table_kit import write
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.bench import events, workload
 from tests.bench.measure import Usage, child, usage_of
 

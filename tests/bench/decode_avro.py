@@ -29,10 +29,9 @@ from ingest.decode.avro.connect_schema import parse_schema
 from ingest.decode.avro.debezium import DebeziumAvroDecoder
 from ingest.decode.avro.writer_schemas import WriterSchema
 from ingest.decode.events import SourceTable, Target
-from ingest.decode.json.debezium_json import DebeziumJson
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
-from ingest.decode.json.envelopes import DialectOptions
-from ingest.decode.registry.client import RegisteredSchema, SchemaId
+from ingest.decode.json.envelopes import DebeziumJson, DialectOptions
+from ingest.decode.registry import RegisteredSchema, SchemaId
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import TableSchema
 from tests.bench.decode_events import BATCH, COLUMNS, PARAMETERS, table

@@ -24,12 +24,11 @@ import numpy as np
 from ingest.compiled import loading
 from ingest.decode.events import SourceTable, Target
 from ingest.decode.json import envelope_decoder
-from ingest.decode.json.debezium_json import DebeziumJson
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
-from ingest.decode.json.envelopes import DialectOptions
+from ingest.decode.json.envelopes import DebeziumJson, DialectOptions
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 
 BATCH = 5_000
 SCANNERS = {

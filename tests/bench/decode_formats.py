@@ -27,7 +27,7 @@ from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.bench.decode_events import SCANNERS
 
 BATCH = 5_000

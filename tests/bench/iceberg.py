@@ -34,8 +34,7 @@ from storage.clock import SystemClock
 from storage.format.metadata.file_meta import CommitMessage, DataIncrement, IndexFileMeta
 from storage.format.metadata.schema_changes import RemoveOption
 from storage.io.local import LocalFileIO
-from storage.table.commit.index_files import write_deletion_vectors
-from storage.table.commit.live_files import live_state
+from storage.table.commit.live_files import live_state, write_deletion_vectors
 from storage.table.table import FileStoreTable
 from tests.bench import events, workload
 from tests.bench.daemon_runs import file_source, require_state, run_daemon

@@ -21,12 +21,10 @@ import pyarrow.compute as pc
 
 from storage.format.metadata.file_meta import FileSource
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND
+from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, parse_type
 from storage.lsm.bucket import BucketContext
 from storage.lsm.levels import SortedRun
-from storage.lsm.lookup.bucket_lookup import BucketLookup
-from storage.lsm.lookup.store import LookupStore
+from storage.lsm.lookup.store import BucketLookup, LookupStore
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from tests.bench import workload
 from tests.bench.measure import Figure, Sample, interleaved, rate, timed

@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.bench.daemon_runs import TIMEOUT_S
 from tests.bench.measure import CORES, Figure, Usage, child, usage_of
 

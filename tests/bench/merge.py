@@ -25,7 +25,7 @@ from storage.io.local import LocalFileIO
 from storage.lsm.bucket import BucketContext
 from storage.lsm.merge import merge_runs
 from storage.lsm.merge_functions import MergeFunction, merge_function_for
-from storage.lsm.merge_functions.pick_row import Deduplicate
+from storage.lsm.merge_functions.segments import Deduplicate
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.options.options import TableOptions
 from tests.bench import workload

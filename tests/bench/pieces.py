@@ -10,18 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.files.data_file import key_value_schema
 from storage.format.metadata.file_meta import FileSource
-from storage.format.row.bucket import assign_buckets, hash_rows
-from storage.format.row.key_hash import key_hashes
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND
+from storage.format.row.bucket import assign_buckets, hash_rows, key_hashes
+from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, parse_type
 from storage.lsm.merge import merge_rows
-from storage.lsm.merge_functions.pick_row import Deduplicate
+from storage.lsm.merge_functions.segments import Deduplicate
 from storage.table.commit.live_files import live_entries
+from storage.table.write.cross_partition import KeyIndex
 from storage.table.write.dynamic_bucket import PartitionIndex
-from storage.table.write.key_index import KeyIndex
 from tests.bench import decode_avro, decode_events, workload
 from tests.bench.measure import Figure, interleaved, rate
 from tests.bench.merge import bucket_context

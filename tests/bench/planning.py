@@ -13,13 +13,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.file_meta import ManifestEntry
 from storage.format.metadata.manifest import ManifestFileMeta
 from storage.format.metadata.manifest_store import ManifestStore, clear_manifest_cache
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
-from storage.io.object_store.object_store import ObjectStoreFileIO
+from storage.io.object_store import ObjectStoreFileIO
 from storage.table.commit.live_files import clear_live_cache, live_entries
 from storage.table.scan.scan import TableScan
 from storage.table.table import FileStoreTable

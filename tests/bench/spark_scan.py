@@ -23,12 +23,12 @@ from pyspark.sql import functions as spark_functions
 
 from changelog.spark_source.batch_scan import batch_scan, counts_of
 from ingest.daemon.session import build_session
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
 from storage.table.commit.live_files import live_entries
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
 from tests.bench import workload
 from tests.bench.bare_source import BareSource

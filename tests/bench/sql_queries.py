@@ -13,9 +13,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.sql.session import SqlSession
 from storage.table.commit.live_files import live_entries
 from storage.table.table import FileStoreTable

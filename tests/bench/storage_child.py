@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.testing.invariants import check_table
 from tests.bench import workload
 from tests.bench.measure import cpu_s

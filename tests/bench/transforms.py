@@ -16,8 +16,7 @@ import pyarrow as pa
 from ingest.transform.row_transform import RowTransform
 from ingest.transform.rules import TransformRule, table_shape
 from storage.format.metadata.schema import new_schema
-from storage.format.types.arrow_types import arrow_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import arrow_schema, parse_type
 from tests.bench.measure import Figure, interleaved, rate
 
 COLUMNS = (

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 
 COLUMNS = (
     ("id", "BIGINT NOT NULL", pa.int64()),

@@ -3,11 +3,12 @@
 
 import math
 
+from ingest.config.choices import ChangeKind
 from ingest.observe.metrics.layout_figures import TableLayout
 from ingest.observe.metrics.telemetry import Metrics
 from ingest.observe.status.status_board import StatusBoard
 from ingest.pipeline.batch_report import BatchReport
-from ingest.schema.schema_modes import ChangeKind, Outcome, Verdict
+from ingest.schema.routing import Outcome, Verdict
 from ingest.state.request_files import Answer
 from storage.clock import ManualClock
 

@@ -5,9 +5,8 @@ import time
 
 import pytest
 
-from ingest.observe.control import Control
-from ingest.observe.http_server import HttpServer
-from ingest.state.parking import Pause
+from ingest.observe.http_server import Control, HttpServer
+from ingest.state.ownership import Pause
 from ingest.state.request_files import Answer, RequestFiles
 from storage.clock import SystemClock
 from storage.io.local import LocalFileIO

@@ -8,11 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.catalog.system_tables import catalog_system_table
-from storage.format.types.arrow_types import type_from_arrow
-from storage.format.types.types import DataField
-from storage.table.scan.predicate_text import parse_predicate
+from storage.format.types.types import DataField, type_from_arrow
+from storage.table.scan.predicate import parse_predicate
 from tests.conformance.id_sets import decoded_like
 from tests.conformance.session import TableSession
 from tests.conformance.statements import CaseStatements

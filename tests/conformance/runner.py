@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import LakewardError
 from tests.conformance.cases import UnknownKeyError, require_known_keys
 from tests.conformance.features import case_needs, check_needs, later

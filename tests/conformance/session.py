@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
-from storage.format.files.data_file_options import INDEX_SUFFIX
+from storage.format.files.data_file import INDEX_SUFFIX
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import (
     AddColumn,
@@ -30,15 +30,12 @@ from storage.format.metadata.schema_changes import (
 )
 from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.format.row.binary_row import decode_row
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, parse_type
 from storage.io.local import LocalFileIO
-from storage.table.branches import create_branch
-from storage.table.compaction.rewrite_index import rewrite_file_index
+from storage.table.branches import create_branch, rollback_to
+from storage.table.compaction.rescale import rewrite_file_index
 from storage.table.retention.consumers import delete_consumer, write_consumer
-from storage.table.retention.expire import expire_snapshots
-from storage.table.retention.orphans import remove_orphan_files
-from storage.table.retention.rollback import rollback_to
+from storage.table.retention.expire import expire_snapshots, remove_orphan_files
 from storage.table.scan.predicate import Predicate
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag, delete_tag

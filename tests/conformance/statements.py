@@ -12,8 +12,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 from sqlglot import exp
 
-from storage.catalog.catalog import Catalog
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import Catalog, FileSystemCatalog
 from storage.sql.nodes import OPTIONS
 from storage.sql.session import Result, SqlSession
 from tests.conformance.session import TableSession

@@ -15,9 +15,9 @@ from storage.lsm.compaction_policy import CompactionPolicy, pick
 from storage.lsm.levels import Levels, sections
 from storage.options.options import TableOptions
 from storage.options.values import duration_ms
-from storage.table.retention.auto_tags import TagPeriod, TagSchedule
 from storage.table.retention.expire import choose_expired
 from storage.table.retention.expire_partitions import choose_expired_partitions, partition_time
+from storage.table.tags import TagPeriod, TagSchedule
 from storage.table.write.dynamic_bucket import AssignerShare, PartitionIndex
 
 __all__ = ["UNITS", "run_unit"]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from storage.format.types.arrow_types import arrow_type
 from storage.format.types.types import (
     VALUE_KIND,
     ArrayType,
@@ -21,6 +20,7 @@ from storage.format.types.types import (
     RowKind,
     RowType,
     TypeRoot,
+    arrow_type,
 )
 from tests.conformance.id_sets import encoded
 from tests.golden.values import arrow_rows, from_text, rows_from_text

@@ -33,8 +33,7 @@ from storage.format.types.types import VALUE_KIND
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
-from storage.table.commit.index_files import clear_index_cache
-from storage.table.commit.live_files import clear_live_cache
+from storage.table.commit.live_files import clear_index_cache, clear_live_cache
 from storage.table.iceberg.twin import clear_iceberg_cache
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from storage.format.metadata.schema_changes import AddColumn
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
-from storage.table.compaction.compact_plan import CompactRequest
-from storage.table.compaction.compact_table import compact_table
+from storage.table.compaction.compact_table import CompactRequest, compact_table
 from storage.table.retention.expire import expire_snapshots
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
-from storage.table.write.rows.change_where import delete_where
+from storage.table.write.rows.row_changes import delete_where
 from storage.testing.invariants import check_table
 from tests.inline_executor import InlineExecutor
 from tests.table_kit import DEFAULT_COLUMNS, prepared

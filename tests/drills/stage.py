@@ -30,7 +30,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table
 from tests.drills.alarms import available, can_fire, firing

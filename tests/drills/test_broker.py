@@ -6,7 +6,7 @@ import time
 import pytest
 
 from ingest.errors import ExitCode
-from ingest.tools.demo.shop_events import Mix
+from ingest.tools.demo.shop import Mix
 from tests.e2e.shop_stream import recreate_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.full]

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.drills.small_disk import PAGE, small_disk
 from tests.e2e.availability import had
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.e2e.lossy_proxy import LossyProxy, Rule
 from tests.e2e.s3_server import options_for
 

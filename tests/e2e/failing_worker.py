@@ -9,7 +9,7 @@ import sys
 import warnings
 
 from ingest.daemon import worker_daemon
-from ingest.pipeline import map_side
+from ingest.pipeline import tasks
 
 
 def _fail(*_):
@@ -21,5 +21,5 @@ def _fail(*_):
 
 
 if __name__ == "__main__":
-    map_side.map_task = _fail
+    tasks.map_task = _fail
     worker_daemon.main()

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import DaemonProcess, eventually, run_once
 from tests.e2e.oracle import differences
 from tests.e2e.real_tables import Column, RealTable

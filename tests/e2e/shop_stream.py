@@ -11,8 +11,8 @@ import pyarrow as pa
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ingest.tools.demo.shop_events import DemoShop, Event, Mix, topic_of
-from storage.catalog.filesystem import FileSystemCatalog
+from ingest.tools.demo.shop import DemoShop, Event, Mix, topic_of
+from storage.catalog.catalog import FileSystemCatalog
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table
 

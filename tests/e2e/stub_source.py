@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from ingest.pipeline.chunk import CHUNK_ARROW_SCHEMA
+from ingest.pipeline.exchange import CHUNK_ARROW_SCHEMA
 from ingest.pipeline.spark_source import LakewardCdcReader, LakewardCdcSource
 from ingest.source.open import open_range
 

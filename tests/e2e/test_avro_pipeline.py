@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
 from ingest.errors import ExitCode
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import drain, eventually, kafka_config, newest_snapshot
 from tests.unit.ingest.avro_events import Writer, envelope, event, key_schema, optional
 from tests.unit.ingest.stub_registry import stub_registry

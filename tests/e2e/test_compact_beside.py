@@ -5,13 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ingest.daemon.compact_runs import Selection, compact_tables, selected
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
-from ingest.daemon.maintenance.compact_runs import Selection, compact_tables, selected
 from ingest.state.stream_position import StreamPosition
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.snapshot import CommitKind
-from storage.table.compaction.compact_plan import CompactRequest
+from storage.table.compaction.compact_table import CompactRequest
 from storage.testing.invariants import check_table
 from tests.e2e.daemon_process import files_config
 from tests.e2e.shop_stream import open_tables, snapshots, sorted_rows

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from obstore.store import S3Store
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.e2e.capture import TopicReader
 from tests.e2e.daemon_process import DaemonProcess, eventually
 from tests.e2e.real_parts import connect_worker, postgres_server, registry

@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 import yaml
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import NotFoundError
 from tests.browser.chromium import Browser
 from tests.e2e.daemon_process import DaemonProcess, eventually, files_config

@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 
 from ingest.config.source_settings import FileSourceSettings
 from ingest.pipeline.spark_source import CHUNK_SPARK_SCHEMA
-from ingest.source.control import write_control
-from ingest.source.open import initial_offsets
+from ingest.source.open import initial_offsets, write_control
 from tests.e2e.stub_source import StubSource
 
 pytestmark = pytest.mark.spark

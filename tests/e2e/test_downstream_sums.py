@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from storage.table.compaction.compact_plan import CompactRequest
-from storage.table.compaction.compact_table import compact_table
+from storage.table.compaction.compact_table import CompactRequest, compact_table
 from storage.table.retention.consumers import all_consumers
 from storage.table.table import FileStoreTable
 from tests.e2e.conftest import AUTOMATIC

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.e2e.capture import TopicReader
 from tests.e2e.daemon_process import DaemonProcess, eventually
 from tests.e2e.real_parts import connect_worker, mariadb_server, postgres_server, registry

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import eventually
 from tests.e2e.real_parts import registry
 from tests.e2e.s3_server import ACCESS_KEY, SECRET_KEY

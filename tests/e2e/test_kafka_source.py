@@ -18,12 +18,12 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ingest.config.source_settings import KafkaSourceSettings
-from ingest.observe.offset_mirror import OffsetMirror
-from ingest.source import kafka_consume, native_messages
+from ingest.observe.observe import OffsetMirror
+from ingest.source import kafka_client
 from ingest.source.kafka import REGRESSION_GRACE_S, KafkaSource, TopicIdentities
-from ingest.source.kafka_consume import consume
+from ingest.source.kafka_client import consume
 from ingest.source.open import LagProbe, initial_offsets, open_range
-from ingest.source.ranges import SourceRange, offsets_from_json, offsets_to_json
+from ingest.source.records import SourceRange, offsets_from_json, offsets_to_json
 from storage.clock import ManualClock
 from storage.errors import DataLossError, InvalidOptionError, RetryableError
 from tests.unit.ingest.walking import compiled_scan
@@ -87,14 +87,14 @@ def cluster(kafka_broker: str, request: pytest.FixtureRequest) -> Iterator[Clust
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "native":
             compiled_scan()
-            assert native_messages._library() is not None
+            assert kafka_client._library() is not None
         else:
-            patch.setattr(kafka_consume, "open_queue", lambda *_: None)
+            patch.setattr(kafka_client, "open_queue", lambda *_: None)
         yield Cluster(kafka_broker)
-    for pool in kafka_consume._IDLE.values():
+    for pool in kafka_client._IDLE.values():
         for pooled in pool:
             pooled.client.close()
-    kafka_consume._IDLE.clear()
+    kafka_client._IDLE.clear()
 
 
 def source_of(
@@ -200,7 +200,7 @@ def test_keys_tombstones_headers_and_timestamps(cluster):
     assert (list(batch.keys), batch.values) == ([b"gone", None], [None, b"x"])
     assert batch.headers(0) == [("a", b"1"), ("n", b"")]
     assert batch.headers(1) == []
-    native = isinstance(batch._messages, native_messages._Messages)
+    native = isinstance(batch._messages, kafka_client._Messages)
     assert batch.with_headers(np.array([1, 0])) == ([0] if native else [1, 0])
     assert batch.timestamp_ms(0) == 17
     assert batch.timestamp_ms(1) > 1_600_000_000_000
@@ -581,14 +581,14 @@ def test_consumers_are_reused_between_ranges_and_dropped_when_a_reader_stops(clu
     settings = cluster.settings(topic, properties={"client.id": "reuse"})
     key = settings.to_json()
     list(consume(SourceRange(topic, 0, 0, 10), settings))
-    [first] = kafka_consume._IDLE[key]
+    [first] = kafka_client._IDLE[key]
     list(consume(SourceRange(topic, 0, 5, 15), settings))
-    assert kafka_consume._IDLE[key] == [first]
+    assert kafka_client._IDLE[key] == [first]
     one, two = (consume(SourceRange(topic, 0, 0, 2000), settings) for _ in range(2))
     assert next(one).offsets[0] == next(two).offsets[0] == 0  # side by side
     assert sum(map(len, one)) == 2000 - 500
     two.close()
-    assert kafka_consume._IDLE[key] == [first]
+    assert kafka_client._IDLE[key] == [first]
     assert json.loads(key)["properties"] == {"client.id": "reuse"}
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import drain, files_config
 
 pytestmark = [pytest.mark.spark]

@@ -14,15 +14,15 @@ import pytest
 import yaml
 
 from ingest.cli import main as cli
-from ingest.daemon import checks
+from ingest.daemon import configuration
 from ingest.daemon.configuration import load_settings
 from ingest.errors import ExitCode
 from ingest.state.ownership import newest_record
-from ingest.tools.demo.shop_events import DemoShop, write_archive
-from storage.catalog.filesystem import FileSystemCatalog
+from ingest.tools.demo.shop import DemoShop, write_archive
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.errors import NotFoundError, StorageUnavailableError
-from storage.io.object_store.object_store import ObjectStoreFileIO
+from storage.io.object_store import ObjectStoreFileIO
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table
 from tests.crash.deaths import forget_caches
@@ -313,7 +313,7 @@ def test_validate_tries_the_store_out(s3_server, root, tmp_path):
         }
         path = tmp_path / "shop.yaml"
         path.write_text(yaml.safe_dump(raw))
-        return {each.name: each for each in checks.online(load_settings(path))}["warehouse"]
+        return {each.name: each for each in configuration.online(load_settings(path))}["warehouse"]
 
     assert found(s3_server.options).ok
     assert "conditional puts" in found(s3_server.options).finding

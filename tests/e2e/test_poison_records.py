@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import drain
 from tests.e2e.test_routing import config, event, write_topics
 

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ingest.cli import main as cli
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.schema_changes import UpdateType
 from storage.format.types.types import AtomicType, TypeRoot
 from tests.e2e.daemon_process import DaemonProcess, eventually, kafka_config

@@ -3,7 +3,7 @@
 
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.unit.test_readme import example
 
 pytestmark = pytest.mark.spark

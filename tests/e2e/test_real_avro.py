@@ -8,11 +8,10 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from ingest.daemon.checks import online
-from ingest.daemon.configuration import load_settings
+from ingest.daemon.configuration import load_settings, online
 from ingest.daemon.daemon import Daemon
 from ingest.errors import ExitCode
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.e2e import mariadb_tables, postgres_tables
 from tests.e2e.connect_worker import mariadb_config, postgres_config
 from tests.e2e.daemon_process import drain, kafka_config

@@ -16,7 +16,7 @@ import yaml
 
 from changelog.stream_scan import read_changelog
 from ingest.errors import ExitCode
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.changelog_replay import changelog_faults, replay
 from tests.e2e import mariadb_tables, postgres_tables
 from tests.e2e.capture import (

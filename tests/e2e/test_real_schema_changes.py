@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.e2e.connect_worker import mariadb_config
 from tests.e2e.daemon_process import DaemonProcess, eventually, kafka_config, run_once
 from tests.e2e.real_parts import connect_worker, mariadb_server, registry

@@ -7,7 +7,7 @@ from ingest.cli import main as cli
 from ingest.cli.stream import recover_offsets
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import DaemonProcess, drain
 from tests.e2e.test_parking import MixedStream, config_of, rows_of, wait_until
 

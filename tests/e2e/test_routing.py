@@ -6,7 +6,7 @@ import json
 import pytest
 import yaml
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import drain
 
 pytestmark = [pytest.mark.spark]

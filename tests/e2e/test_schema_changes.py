@@ -9,9 +9,9 @@ import pytest
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
 from ingest.errors import ExitCode
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.schema_changes import AddColumn
-from storage.format.types.type_text import parse_type, type_name
+from storage.format.types.types import parse_type, type_name
 from tests.e2e.daemon_process import drain, files_config
 
 pytestmark = [pytest.mark.spark]

@@ -13,8 +13,7 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from storage.catalog.catalog import Catalog
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import Catalog, FileSystemCatalog
 from tests.catalog_service import TOKEN, catalog_service
 from tests.e2e.availability import had
 from tests.e2e.daemon_process import drain, kafka_config

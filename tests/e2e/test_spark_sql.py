@@ -4,7 +4,7 @@
 import pytest
 
 from changelog.spark_source.sql import lakeward_sql
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import NotFoundError
 from tests.table_kit import make_table, write
 

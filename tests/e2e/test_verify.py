@@ -22,11 +22,10 @@ import pytest
 
 from ingest.cli import main as cli
 from ingest.errors import ExitCode
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import CommitConflictError
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import VALUE_KIND
+from storage.format.types.types import VALUE_KIND, parse_type
 from storage.io.local import LocalFileIO
 from tests.e2e import mariadb_server as maria
 from tests.e2e import postgres_server as pg

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ingest.cli import main as cli
-from ingest.tools.demo.shop_events import DemoShop
+from ingest.tools.demo.shop import DemoShop
 from tests.e2e.daemon_process import DaemonProcess, eventually, files_config, newest_snapshot
 from tests.e2e.shop_stream import TABLES
 from tests.soak.soak import Load

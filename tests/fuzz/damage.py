@@ -15,7 +15,7 @@ import random
 from collections.abc import Iterator, Mapping
 
 from storage.format.metadata.layout import TableLayout
-from storage.format.metadata.schema_store import SchemaStore
+from storage.format.metadata.schema import SchemaStore
 from storage.io.local import LocalFileIO
 
 __all__ = ["Damage", "FileKind", "Guard", "damages", "kind_of"]

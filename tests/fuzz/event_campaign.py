@@ -18,12 +18,10 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.decode.events import OFFSET_COLUMN, UNAVAILABLE_COLUMN, SchemaDelta
-from ingest.pipeline.chunk import ChunkKind, chunks_of, ipc_batch
 from ingest.pipeline.decoding import Decoding
-from ingest.pipeline.map_side import MapSide
-from ingest.pipeline.plan import BatchPlan
-from ingest.source.ranges import SourceRange
-from ingest.source.records import RawBatch
+from ingest.pipeline.exchange import BatchPlan, ChunkKind, chunks_of, ipc_batch
+from ingest.pipeline.tasks import MapSide
+from ingest.source.records import RawBatch, SourceRange
 from tests.fuzz.event_mutation import Seed, mutated, nudged, places_of
 from tests.fuzz.event_subjects import QUARANTINE, Subject
 from tests.unit.ingest.agreeing_paths import rows_of

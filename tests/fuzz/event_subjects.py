@@ -21,10 +21,10 @@ from ingest.config.settings import Settings
 from ingest.daemon.configuration import load_settings
 from ingest.decode import decoders
 from ingest.decode.events import SOURCE_TABLE_OPTION
-from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId, UnknownSchemaError
-from ingest.schema.own_tables import quarantine_schema
+from ingest.decode.registry import AVRO, RegisteredSchema, SchemaId, UnknownSchemaError
+from ingest.schema.new_tables import quarantine_schema
 from ingest.source.records import RawBatch
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.types import VALUE_KIND
 from tests.fuzz.event_mutation import Seed

@@ -20,12 +20,11 @@ import pyarrow as pa
 from storage.errors import LakewardError
 from storage.format.metadata.file_meta import IndexType
 from storage.io.local import LocalFileIO
-from storage.table.branches import branch_names
-from storage.table.commit.index_files import index_files, read_hash_index
+from storage.table.commit.live_files import index_files, read_hash_index
 from storage.table.inspect.statistics import read_statistics
 from storage.table.retention.consumers import all_consumers
-from storage.table.scan.predicate import Predicate
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.retention.reachability import branch_names
+from storage.table.scan.predicate import Predicate, parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.tags import all_tags
 from tests.changelog_kit import read_snapshot_changelog

@@ -9,10 +9,10 @@ from typing import Any
 
 from storage.table.branches import create_branch
 from storage.table.retention.consumers import write_consumer
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag
-from storage.table.write.rows.change_where import delete_where
+from storage.table.write.rows.row_changes import delete_where
 from tests.fuzz.campaign import Subject
 from tests.table_kit import make_table, write
 

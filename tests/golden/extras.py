@@ -10,11 +10,11 @@ from storage.format.files.row_selection import Only
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.row.binary_row import decode_row
 from storage.format.types.types import DataField
-from storage.table.branches import branch_names
 from storage.table.inspect.statistics import read_statistics
 from storage.table.retention.consumers import all_consumers
+from storage.table.retention.reachability import branch_names
 from storage.table.scan.file_index import FileIndexFilter
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import parse_predicate
 from tests.conformance.values import expected_rows, found_rows
 from tests.golden.values import difference, from_internal, rows_from_text
 

@@ -9,7 +9,7 @@ from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.row.binary_row import decode_row
 from storage.format.types.types import DataField
-from storage.table.commit.index_files import index_entries, read_hash_index
+from storage.table.commit.live_files import index_entries, read_hash_index
 from storage.table.read.deletion_vectors import deletion_files, load_vectors
 from storage.table.scan.scan import changelog_entries
 from storage.table.table import FileStoreTable

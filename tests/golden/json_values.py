@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from storage.format.row.row_codec import Timestamp
-from storage.format.types.type_text import parse_type
 from storage.format.types.types import (
     ArrayType,
     AtomicType,
@@ -21,6 +20,7 @@ from storage.format.types.types import (
     MultisetType,
     RowType,
     TypeRoot,
+    parse_type,
 )
 
 EPOCH = datetime.date(1970, 1, 1).toordinal()

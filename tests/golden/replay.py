@@ -14,7 +14,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import (

@@ -10,10 +10,8 @@ import pytest
 
 from storage.format.metadata.layout import TableLayout, partition_path
 from storage.format.metadata.manifest import decode_entries
-from storage.format.metadata.schema import TableSchema
-from storage.format.metadata.schema_store import SchemaStore
-from storage.format.metadata.snapshot import Snapshot
-from storage.format.metadata.snapshot_store import SnapshotStore
+from storage.format.metadata.schema import SchemaStore, TableSchema
+from storage.format.metadata.snapshot import Snapshot, SnapshotStore
 from storage.format.row.binary_row import decode_row
 from storage.format.row.bucket import assign_buckets
 from storage.format.row.stats import KEY_STATS_MODE, StatsAccumulator, StatsMode

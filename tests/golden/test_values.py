@@ -4,8 +4,7 @@
 import pyarrow as pa
 import pytest
 
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import arrow_type, parse_type
 from tests.golden.values import difference, from_arrow, from_text
 
 _SAME = [

@@ -186,7 +186,7 @@ def from_arrow(column: pa.Array | pa.ChunkedArray, data_type: DataType) -> list[
     """The comparable form of every value of a column.
 
     Raises:
-        TypeError: the Arrow type is not the one `storage.format.types.arrow_types` gives the type.
+        TypeError: the Arrow type is not the one `storage.format.types.types` gives the type.
     """
     if isinstance(column, pa.ChunkedArray):
         return [value for chunk in column.chunks for value in from_arrow(chunk, data_type)]

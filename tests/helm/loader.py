@@ -10,8 +10,7 @@ from typing import Any
 
 from ingest.daemon.configuration import resolve
 from ingest.daemon.session import spark_properties
-from ingest.kubernetes.limits import CORES_VARIABLE
-from ingest.kubernetes.pods import default_parallelism
+from ingest.kubernetes.pods import CORES_VARIABLE, default_parallelism
 from storage.errors import LakewardError
 
 SECRETS = "/run/secrets/lakeward"

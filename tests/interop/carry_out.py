@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.types.types import DataField
 from storage.io.local import LocalFileIO
 from storage.table.scan.predicate import In
 from storage.table.table import FileStoreTable
-from storage.table.write.rows.change_where import delete_where
+from storage.table.write.rows.row_changes import delete_where
 from tests.golden.values import arrow_rows, difference
 from tests.interop.generated_tables import Alter, Case, Delete, Step, Write
 from tests.interop.java_peer import JavaPeer

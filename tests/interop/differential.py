@@ -22,7 +22,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from changelog.stream_scan import StreamScan
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.errors import LakewardError
 from storage.io.local import LocalFileIO

@@ -19,8 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, parse_type
 from tests.interop.generated_columns import Column, aggregated, key, plain, sequence
 
 __all__ = ["AVOIDED", "SEED", "Commit", "History", "history"]

@@ -22,8 +22,7 @@ from storage.format.metadata.schema_changes import (
     SchemaChange,
     UpdateType,
 )
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField, DataType, RowType
+from storage.format.types.types import DataField, DataType, RowType, parse_type
 from tests.interop.generated_values import ODD_TEXTS, Chance, random_value
 
 __all__ = [

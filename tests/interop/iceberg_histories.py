@@ -27,8 +27,7 @@ from storage.format.metadata.schema_changes import (
     SchemaChange,
     UpdateType,
 )
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import VALUE_KIND
+from storage.format.types.types import VALUE_KIND, parse_type
 from storage.table.inspect.system.registry import system_table
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, reopened

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.tools.catalog_service.service import CatalogService
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.io.local import LocalFileIO
 from storage.table.table import FileStoreTable
 from tests.catalog_service import TOKEN, OneToken, running

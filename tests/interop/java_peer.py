@@ -35,9 +35,7 @@ from storage.format.metadata.schema_changes import (
     UpdateNullability,
     UpdateType,
 )
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.type_text import parse_type, type_to_json
-from storage.format.types.types import DataField, DataType
+from storage.format.types.types import DataField, DataType, arrow_type, parse_type, type_to_json
 from storage.table.scan.predicate import Predicate
 from tests.interop import artifacts
 from tests.interop.java_predicates import JavaPredicates

@@ -19,8 +19,7 @@ from storage.format.metadata.schema_changes import (
     SchemaChange,
     UpdateType,
 )
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.types import DataField, DataType, RowType
+from storage.format.types.types import DataField, DataType, RowType, arrow_type
 from tests.golden.values import Value, from_arrow
 from tests.interop.generated_tables import Alter, Case, Delete, Step, Write
 

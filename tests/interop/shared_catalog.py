@@ -11,8 +11,7 @@ from storage.catalog.view import View
 from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.metadata.schema_changes import AddColumn
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, parse_type
 from tests.interop.java_peer import JavaPeer
 from tests.table_kit import rows_of, write
 

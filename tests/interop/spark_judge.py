@@ -36,8 +36,15 @@ import yaml
 from ingest.observe.text_table import plain, rows_of
 from storage.errors import LakewardError
 from storage.format.metadata.schema import TableSchema
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import ArrayType, AtomicType, DataType, MapType, RowType, TypeRoot
+from storage.format.types.types import (
+    ArrayType,
+    AtomicType,
+    DataType,
+    MapType,
+    RowType,
+    TypeRoot,
+    parse_type,
+)
 from storage.sql.session import SqlSession
 from tests.interop.spark_peer import SparkFailedError, SparkPeer
 from tests.sql import suite

@@ -23,7 +23,6 @@ from storage.format.metadata.schema_changes import (
     SchemaChange,
     UpdateType,
 )
-from storage.format.types.arrow_types import arrow_type
 from storage.format.types.types import (
     ArrayType,
     AtomicType,
@@ -32,6 +31,7 @@ from storage.format.types.types import (
     MapType,
     RowType,
     TypeRoot,
+    arrow_type,
 )
 from tests.interop import artifacts
 from tests.interop.child import Child, ChildError

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.sql.session import SqlSession
 from storage.table.format_table import FormatTable
 from tests.interop.java_peer import JavaPeer

@@ -10,7 +10,7 @@ from storage.catalog.catalog import Catalog
 from storage.clients.hive_client import HiveMetastore
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, DropColumn, RenameColumn, SetOption
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.e2e.availability import had
 from tests.e2e.hive_metastore import hive_metastore
 from tests.interop import artifacts

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.format.metadata.schema_changes import (
     AddColumn,
@@ -21,7 +21,7 @@ from storage.format.metadata.schema_changes import (
     SetOption,
     UpdateType,
 )
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.table import FileStoreTable
 from tests.e2e.availability import had
 from tests.e2e.hive_metastore import hive_metastore

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.table import FileStoreTable
 from tests.catalog_service import TOKEN
 from tests.interop.iceberg_histories import TABLE_LOCATION, VECTORS

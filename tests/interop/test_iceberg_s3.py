@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from ingest.tools.catalog_service.service import CatalogService
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.catalog_service import OneToken, running
 from tests.e2e.s3_server import S3Server, local_s3
 from tests.interop.iceberg_histories import VECTORS

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.scan.predicate import Compare, Op
 from storage.table.table import FileStoreTable
 from tests.interop import artifacts

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import SystemClock
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.commit.live_files import live_entries
-from storage.table.compaction.compact_plan import CompactRequest
-from storage.table.compaction.compact_table import compact_table
+from storage.table.compaction.compact_table import CompactRequest, compact_table
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table
 from tests.changelog_kit import changes_of

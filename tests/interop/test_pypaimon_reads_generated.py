@@ -6,7 +6,7 @@ import pathlib
 import pyarrow as pa
 import pytest
 
-from storage.format.types.arrow_types import arrow_type
+from storage.format.types.types import arrow_type
 from tests.interop.carry_out import assert_holds, leaves_compaction, written_by_us
 from tests.interop.generated_tables import Case, cases
 from tests.interop.java_peer import JavaPeer

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from storage.format.metadata.schema_changes import AddColumn, UpdateType
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.table import FileStoreTable
 from tests.interop.peers import PEERS, peer_rows
 from tests.table_kit import NAME, make_table, write

@@ -12,7 +12,7 @@ import pytest
 from storage.catalog.catalog import Catalog
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, SetOption
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.catalog_service import TOKEN, catalog_service
 from tests.interop import artifacts
 from tests.interop.java_peer import JavaPeer

@@ -15,13 +15,12 @@ import pytest
 from storage.clock import ManualClock, SystemClock
 from storage.format.metadata.manifest_store import clear_manifest_cache
 from storage.format.metadata.schema_changes import AddColumn
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.branches import create_branch
 from storage.table.commit.live_files import clear_live_cache
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
 from storage.table.retention.consumers import write_consumer
-from storage.table.retention.expire import expire_changelogs, expire_snapshots
-from storage.table.retention.orphans import remove_orphan_files
+from storage.table.retention.expire import expire_changelogs, expire_snapshots, remove_orphan_files
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag
 from storage.testing.invariants import check_table

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.catalog.system_tables import catalog_system_table
 from storage.format.metadata.manifest_store import clear_manifest_cache
 from storage.table.branches import create_branch

@@ -9,8 +9,7 @@ import pytest
 from storage.format.metadata.manifest_store import clear_manifest_cache
 from storage.table.commit.live_files import clear_live_cache
 from storage.table.compaction.rescale import rescale
-from storage.table.compaction.sort_codes import SortOrder
-from storage.table.compaction.sort_table import sort_table
+from storage.table.compaction.sort_table import SortOrder, sort_table
 from storage.table.inspect.analyze import analyze
 from storage.table.write.drop_partitions import drop_partitions
 from tests.interop.java_peer import JavaPeer

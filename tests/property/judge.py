@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import CommitMessage
 from storage.format.metadata.manifest_store import clear_manifest_cache
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
-from storage.lsm.compactor import compact
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
 from storage.lsm.merge import merge_runs
+from storage.lsm.merge_tree_writer import compact
 from storage.table.commit.live_files import clear_live_cache
 from storage.table.retention.expire import expire_snapshots
 from storage.table.scan.predicate import Compare, Op

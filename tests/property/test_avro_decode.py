@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from ingest.decode.avro import debezium as debezium_avro
 from ingest.decode.avro import lanes as avro_lanes
 from ingest.decode.avro.connect_schema import parse_schema
-from ingest.decode.avro.values import AvroValueError, reader_of, to_json
+from ingest.decode.avro.lanes import AvroValueError, reader_of, to_json
 from ingest.decode.events import Target, Toast
-from ingest.decode.registry.client import RegisteredSchema
+from ingest.decode.registry import RegisteredSchema
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.property.profiles import profile
 from tests.unit.ingest.avro_events import (
     Schemas,

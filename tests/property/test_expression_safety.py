@@ -15,11 +15,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.transform.expressions import FUNCTIONS
+from ingest.transform.rules import FUNCTIONS
 from storage.errors import InvalidRequestError
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import ArrayType, MapType
+from storage.format.types.types import ArrayType, MapType, arrow_type, parse_type
 from tests.property.profiles import profile
 from tests.unit.ingest.transform.evaluation import Expression
 

@@ -20,8 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import InvalidRequestError
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import arrow_type, parse_type
 from tests.property.profiles import profile
 from tests.unit.ingest.transform.evaluation import Expression
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.table.commit.live_files import live_entries
-from storage.table.compaction.compact_plan import CompactRequest
-from storage.table.compaction.compact_table import compact_table
+from storage.table.compaction.compact_table import CompactRequest, compact_table
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table
 from tests.changelog_kit import changes_of

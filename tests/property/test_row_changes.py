@@ -20,10 +20,10 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.sql.session import SqlSession
 from storage.table.read.read import TableRead
 from storage.table.scan.scan import TableScan

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 
 from storage.clock import ManualClock
 from storage.format.metadata.schema_changes import AddColumn
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.commit.live_files import clear_live_cache
 from storage.table.retention.expire import expire_snapshots
 from storage.table.scan.predicate import Compare, Op

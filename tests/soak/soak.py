@@ -25,7 +25,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from ingest.tools.demo.shop_events import DemoShop, Mix, archive_line
+from ingest.tools.demo.shop import DemoShop, Mix, archive_line
 from storage.table.retention.consumers import delete_consumer, write_consumer
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag

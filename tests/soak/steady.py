@@ -18,11 +18,10 @@ import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from ingest.tools.demo.shop_events import Mix
-from ingest.tools.demo.shop_tables import TABLES
-from storage.catalog.filesystem import FileSystemCatalog
+from ingest.tools.demo.shop import TABLES, Mix
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.schema import new_schema
-from storage.format.types.arrow_types import type_from_arrow
+from storage.format.types.types import type_from_arrow
 from storage.testing.invariants import violations
 from tests.e2e.daemon_process import DaemonProcess, eventually, kafka_config
 from tests.e2e.kafka_broker import local_broker

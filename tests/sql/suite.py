@@ -19,13 +19,11 @@ import pyarrow as pa
 import yaml
 
 from ingest.observe.text_table import plain, rows_of
-from storage.catalog.catalog import Catalog
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import Catalog, FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.errors import LakewardError
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import VALUE_KIND
+from storage.format.types.types import VALUE_KIND, parse_type
 from storage.io.local import LocalFileIO
 from storage.sql.session import Result, SqlSession
 from tests.table_kit import KINDS

@@ -8,7 +8,7 @@ import runpy
 
 from ingest.cli import main as cli
 from ingest.daemon.configuration import load_settings
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.io.local import LocalFileIO
 from storage.sql.session import SqlSession
 

@@ -40,8 +40,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ingest.config.settings import Settings
-from ingest.source.ranges import OffsetJson
-from ingest.state.parking import Pausing
+from ingest.source.records import OffsetJson
+from ingest.state.ownership import Pausing
 from ingest.state.stream_position import StreamPosition
 from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock

@@ -12,7 +12,7 @@ from typing import Any
 
 from ingest.config.settings import Settings
 from ingest.config.source_settings import FileSourceSettings
-from ingest.daemon import checks
+from ingest.daemon import configuration
 from ingest.daemon.requests.registry import (
     Outcome,
     Pipeline,
@@ -104,11 +104,11 @@ def reload(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
 
 def _check(old: Settings, new: Settings) -> None:
     """Check that it can start; source and schema registry are contacted only if changed."""
-    findings = checks.offline(new)
+    findings = configuration.offline(new)
     if new.source != old.source:
-        findings.append(checks.source(new))
+        findings.append(configuration.source(new))
     if new.avro is not None and new.avro != old.avro:
-        findings.append(checks.registry(new.avro.registry))
+        findings.append(configuration.registry(new.avro.registry))
     for finding in findings:
         if not finding.ok:
             raise InvalidOptionError(

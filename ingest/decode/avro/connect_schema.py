@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from ingest.decode.json.schema_block import BlockField
+from ingest.decode.events import BlockField
 from storage.format.avro.schema import kind_of
 
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})

@@ -27,12 +27,16 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from ingest.decode.avro.connect_schema import AvroSchema, SchemaTextError, parse_schema
-from ingest.decode.avro.lanes import EnvelopeLanes
-from ingest.decode.avro.values import AvroValueError, ValueReader, reader_of, to_json
-from ingest.decode.dialects.recognition import text_format_hint
-from ingest.decode.events import BadRecord, EventRefusedError, SourceTable
-from ingest.decode.json.schema_block import SchemaBlock, parse_block
-from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId, UnknownSchemaError
+from ingest.decode.avro.lanes import AvroValueError, EnvelopeLanes, ValueReader, reader_of, to_json
+from ingest.decode.events import (
+    BadRecord,
+    EventRefusedError,
+    SchemaBlock,
+    SourceTable,
+    parse_block,
+    text_format_hint,
+)
+from ingest.decode.registry import AVRO, RegisteredSchema, SchemaId, UnknownSchemaError
 from ingest.source.records import RawBatch
 
 _ID, _GUID = 0, 1

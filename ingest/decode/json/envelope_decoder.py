@@ -27,20 +27,30 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ingest.decode.decode_plan import RowPlan, decode_all, is_value
+from ingest.compiled.loading import scanner
+from ingest.decode.columns import (
+    MemberReader,
+    OriginReader,
+    RequestedOrigins,
+    RowPlan,
+    decode_all,
+    is_value,
+    metadata_column,
+)
 from ingest.decode.events import (
+    MEMBERS,
+    NULL,
+    PARSE_ERRORS,
     BadRecord,
     DecodeResult,
     EventRefusedError,
     Resolver,
     SourceTable,
     Toast,
+    split_message,
 )
 from ingest.decode.json.envelopes import Dialect, Event, Image
 from ingest.decode.json.layout import Layouts, WalkedRows
-from ingest.decode.json.member_columns import MemberReader, metadata_column
-from ingest.decode.json.scanning import scanner
-from ingest.decode.json.schema_block import split_message
 from ingest.decode.json.single_event import (
     SingleRow,
     Tokens,
@@ -53,20 +63,20 @@ from ingest.decode.json.single_event import (
     no_old_key,
     row_image,
 )
-from ingest.decode.key_check import KeyColumns, OldKeys, json_keys
-from ingest.decode.metadata_columns import OriginReader, RequestedOrigins
 from ingest.decode.outcome import (
     ConvertedRows,
+    KeyColumns,
+    OldKeys,
     Outcome,
     convert_columns,
     convert_marked,
+    json_keys,
     new_rows_lacking,
 )
 from ingest.decode.schema_change_events import JsonValue, plain_value
 from ingest.decode.shapes import Fate, FreshShapes, Shape
+from ingest.decode.types.conversions import Placeholder
 from ingest.decode.types.semantic_types import ProducerFacts
-from ingest.decode.types.token_values import MEMBERS, NULL, PARSE_ERRORS
-from ingest.decode.types.unavailable import Placeholder
 from ingest.source.records import RawBatch
 from storage.errors import InternalError
 

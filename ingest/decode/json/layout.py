@@ -26,8 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.decode_plan import RowPlan, member_type
-from ingest.decode.json.scanning import (
+from ingest.compiled.loading import (
     ABSENT,
     ANY,
     CLOSED,
@@ -47,10 +46,11 @@ from ingest.decode.json.scanning import (
     WHOLE,
     Wire,
 )
+from ingest.decode.columns import RowPlan, member_type
+from ingest.decode.events import NULL, PARSE_ERRORS
 from ingest.decode.outcome import convert_column
 from ingest.decode.types.conversions import CONVERSION_ERRORS, convert, scanned_as
 from ingest.decode.types.semantic_types import Codec
-from ingest.decode.types.token_values import NULL, PARSE_ERRORS
 from ingest.source.records import PADDING, Payloads
 
 Path = tuple[str, ...]

@@ -16,7 +16,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from ingest.compiled.cache import cached
-from ingest.decode.json.scanning import (
+from ingest.compiled.loading import (
     ABSENT,
     ANY,
     CLOSED,

@@ -11,23 +11,22 @@ from typing import Any
 
 import msgspec
 
-from ingest.decode.column_names import folded
-from ingest.decode.decode_plan import PlanColumn, RowPlan
-from ingest.decode.events import EventRefusedError, Toast
-from ingest.decode.json.schema_block import split_message
-from ingest.decode.types.reference import decode_value
-from ingest.decode.types.token_values import (
+from ingest.decode.columns import PlanColumn, RowPlan, folded
+from ingest.decode.events import (
     MEMBERS,
     NULL,
     PARSE_ERRORS,
+    EventRefusedError,
+    Toast,
     UnavailableValueError,
     UnrepresentableError,
     ValueRefusedError,
     shown_value,
+    split_message,
 )
-from ingest.decode.types.unavailable import Placeholder
-from storage.format.types.type_text import type_name
-from storage.format.types.types import RowKind
+from ingest.decode.types.conversions import Placeholder
+from ingest.decode.types.reference import decode_value
+from storage.format.types.types import RowKind, type_name
 
 Tokens = Mapping[str, bytes]
 """Members of a JSON object with the raw text of their values."""

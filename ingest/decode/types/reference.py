@@ -23,34 +23,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ingest.decode.types.decimal_columns import (
-    DECIMAL_CONTEXT,
-    MAX_SCALE,
-    ConversionError,
-    plain_digits,
-)
-from ingest.decode.types.exact_numbers import holds
-from ingest.decode.types.odd_values import (
-    any_text,
-    member_text,
-    members_text,
-    storage_column,
-    struct_text,
-    texts_of,
-    unsigned_digits,
-)
-from ingest.decode.types.semantic_types import Codec, Infinity, Kind
-from ingest.decode.types.time_columns import (
-    DAYS,
-    EPOCHS,
-    MICROS_PER,
-    PER_UNIT,
-    bound_of,
-    clock_text,
-    cut_pattern,
-    sign_of_text,
-)
-from ingest.decode.types.token_values import (
+from ingest.decode.events import (
     NULL,
     UnavailableValueError,
     UnrepresentableError,
@@ -65,10 +38,38 @@ from ingest.decode.types.token_values import (
     string_of,
     truth_token,
 )
-from ingest.decode.types.unavailable import Placeholder
+from ingest.decode.types.conversions import (
+    DAYS,
+    EPOCHS,
+    MICROS_PER,
+    PER_UNIT,
+    Placeholder,
+    bound_of,
+    clock_text,
+    cut_pattern,
+    sign_of_text,
+)
+from ingest.decode.types.exact_numbers import (
+    any_text,
+    holds,
+    member_text,
+    members_text,
+    storage_column,
+    struct_text,
+    texts_of,
+    unsigned_digits,
+)
+from ingest.decode.types.semantic_types import (
+    DECIMAL_CONTEXT,
+    MAX_SCALE,
+    Codec,
+    ConversionError,
+    Infinity,
+    Kind,
+    plain_digits,
+)
 from storage.errors import InternalError
-from storage.format.types.type_text import type_name
-from storage.format.types.types import AtomicType
+from storage.format.types.types import AtomicType, type_name
 
 _DAY_MS = 86_400_000
 _NANOS_PER = {"ms": 1_000_000, "us": 1_000, "ns": 1}

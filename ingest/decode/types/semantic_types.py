@@ -22,18 +22,147 @@ Decisions:
 """
 
 import dataclasses
+import decimal
 import enum
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingest.config.choices import checked_mapping
-from ingest.decode.json.schema_block import BlockField
-from ingest.decode.types.widening import nullable, union_type
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.cast_columns import can_cast
-from storage.format.types.types import MAX_LENGTH, ArrayType, AtomicType, DataType, TypeRoot
+from ingest.decode.events import BlockField
+from storage.format.types.casts import can_cast
+from storage.format.types.types import (
+    MAX_LENGTH,
+    ArrayType,
+    AtomicType,
+    DataType,
+    TypeRoot,
+    arrow_type,
+)
+
+# Which type holds every value of two types: the rule of automatic widening (CDC.md §3).
+#
+# Pure. DECIMALs are united so that neither integer nor fraction digits are lost, where Paimon takes
+# the newer type and may fail on old values; integers and DECIMALs unite to a DECIMAL. A TIME holds
+# milliseconds whatever its precision, which the table format does not change.
+
+
+_INTEGERS = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
+_DIGITS = dict(zip(_INTEGERS, (3, 5, 10, 19), strict=True))
+"""Digits of the largest integers."""
+
+_GUESSED = (TypeRoot.BIGINT, TypeRoot.DECIMAL)
+_FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
+_STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
+_BINARY = (TypeRoot.BINARY, TypeRoot.VARBINARY)
+_PRECISE = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_TIMES = (TypeRoot.TIME, *_PRECISE)
+_MAX_PRECISION = 38
+_MICROS = 6
+
+
+def nullable(type_: DataType) -> DataType:
+    """The same type, null allowed."""
+    return dataclasses.replace(type_, nullable=True)
+
+
+def union_type(current: DataType, observed: DataType) -> DataType | None:
+    """The narrowest type that holds the values of both, of one family or of exact numbers.
+
+    Returns:
+        A type with `current`'s nullability; equal to `current` when nothing needs to change; None
+        when no such type exists.
+    """
+    if nullable(current) == nullable(observed):
+        return current
+    match current, observed:
+        case AtomicType(), AtomicType():
+            return _union_atomic(current, observed)
+        case ArrayType(), ArrayType():
+            element = union_type(current.element, observed.element)
+            return None if element is None else dataclasses.replace(current, element=element)
+        case _:
+            return None
+
+
+def guessed_union(current: DataType, observed: DataType) -> DataType | None:
+    """As `union_type`, for a new column, whose types may be guesses from single values.
+
+    What a guessed DOUBLE does not hold is found when the values are converted. No stored rows limit
+    the digits of times.
+    """
+    union = union_type(current, observed)
+    match current, observed:
+        case AtomicType(), AtomicType() if current.root is observed.root and current.root in _TIMES:
+            return dataclasses.replace(
+                current, precision=max(current.precision, observed.precision)
+            )
+    if union is None and isinstance(current, AtomicType) and isinstance(observed, AtomicType):
+        if observed.root is TypeRoot.DOUBLE and current.root in _GUESSED:
+            return observed if current.root is not TypeRoot.DECIMAL else current
+        if current.root is TypeRoot.DOUBLE and observed.root in _GUESSED:
+            return current if observed.root is not TypeRoot.DECIMAL else observed
+    return union
+
+
+def _union_atomic(current: AtomicType, observed: AtomicType) -> AtomicType | None:
+    a, b = current.root, observed.root
+    for family in (_INTEGERS, _FLOATS):
+        if a in family and b in family:
+            root = max(a, b, key=family.index)
+            return current if root is a else dataclasses.replace(current, root=root)
+    if a in _STRINGS and b in _STRINGS:
+        return _longer(current, observed, TypeRoot.VARCHAR)
+    if a in _BINARY and b in _BINARY:
+        return _longer(current, observed, TypeRoot.VARBINARY)
+    if a in _DIGITS and b is TypeRoot.DECIMAL:
+        return _with_integers(observed, _DIGITS[a], current)
+    if a is TypeRoot.DECIMAL and b in _DIGITS:
+        return _with_integers(current, _DIGITS[b], current)
+    if a is not b:
+        return None
+    if a is TypeRoot.DECIMAL:
+        return _union_decimal(current, observed)
+    if a in _PRECISE:
+        return _finer(current, observed.precision)
+    return current
+
+
+def _finer(current: AtomicType, precision: int) -> AtomicType | None:
+    """A timestamp with more digits of a second.
+
+    Nanoseconds reach from 1677 to 2262: rows with a later moment, as 9999-12-31, would no longer
+    be readable, nor the table writable.
+    """
+    if current.precision <= _MICROS < precision:
+        return None
+    return dataclasses.replace(current, precision=max(current.precision, precision))
+
+
+def _with_integers(number: AtomicType, digits: int, current: AtomicType) -> AtomicType | None:
+    """A DECIMAL that has room for integers of so many digits, too."""
+    precision = max(number.precision - number.scale, digits) + number.scale
+    if precision > _MAX_PRECISION:
+        return None
+    return dataclasses.replace(number, precision=precision, nullable=current.nullable)
+
+
+def _longer(current: AtomicType, observed: AtomicType, root: TypeRoot) -> AtomicType:
+    if observed.length <= current.length or observed.length == MAX_LENGTH:
+        return current  # the source gives no length: values are checked one by one
+    return dataclasses.replace(current, root=root, length=observed.length)
+
+
+def _union_decimal(current: AtomicType, observed: AtomicType) -> AtomicType | None:
+    scale = max(current.scale, observed.scale)
+    integers = max(current.precision - current.scale, observed.precision - observed.scale)
+    if integers + scale > _MAX_PRECISION:
+        return None
+    return dataclasses.replace(current, precision=integers + scale, scale=scale)
 
 
 class Infinity(enum.Enum):
@@ -84,8 +213,6 @@ class TypeMapping:
 
 
 DEFAULT_MAPPING = TypeMapping()
-
-_MAX_PRECISION = 38
 
 
 class Kind(enum.Enum):
@@ -632,3 +759,190 @@ def bare_text_codec(codec: Codec, earlier: DataType, facts: ProducerFacts) -> Co
     if isinstance(natural, Fit) or natural.kind in _JSON_TEXTS:
         return codec
     return Codec(codec.kind, codec.type, codec.unit, codec.scale, natural)
+
+
+# Exact decimals by the column: from unscaled bytes and from digits.
+#
+# Numpy does the byte work, Arrow the checks, except where Arrow's own checks have holes; those are
+# closed here (see the comments).
+
+
+_WORD_BYTES = 8
+_DECIMAL_BYTES = 16
+_SIGN_BIT = 0x80
+_MAX_DIGITS = 38
+
+MAX_SCALE = 2_047
+"""Largest scale, either way, that is written out as digits; no event has a larger one."""
+
+DECIMAL_CONTEXT = decimal.Context(prec=100_000, traps=[decimal.Inexact, decimal.InvalidOperation])
+"""Exact arithmetic for single decimals: anything that would round raises."""
+
+
+class ConversionError(ValueError):
+    """Some value of a column does not fit; which one is for the caller to find."""
+
+
+def require(condition: bool, what: str) -> None:
+    """Raise ConversionError unless the condition holds."""
+    if not condition:
+        raise ConversionError(what)
+
+
+def every(mask: pa.Array) -> bool:
+    """Whether a mask is true wherever it is not null."""
+    return pc.all(mask, min_count=0).as_py() is not False
+
+
+def arrow_array(values: Sequence[Any] | pa.Array, type_: pa.DataType) -> pa.Array:
+    """An array of Python values, or of the scan's integers, texts and bytes.
+
+    Raises:
+        pa.ArrowInvalid, pa.ArrowTypeError, OverflowError: a value does not fit.
+    """
+    if isinstance(values, pa.Array):
+        if values.type == type_:
+            return values
+        integers = pa.types.is_integer(values.type) and pa.types.is_integer(type_)
+        if integers or (pa.types.is_string(values.type) and pa.types.is_floating(type_)):
+            return values.cast(type_)
+        values = values.to_pylist()  # casts of other types would take more than a list does
+    return pa.array(values, type_)
+
+
+def decimals_from_bytes(
+    values: Sequence[bytes | None] | pa.Array, scale: int, target: pa.Decimal128Type
+) -> pa.Array:
+    """Decimals from big-endian two's complement unscaled numbers.
+
+    Args:
+        values: unscaled numbers, None for null.
+        scale: theirs.
+        target: type of the column.
+
+    Raises:
+        ValueError: a number is empty, does not fit or would lose digits.
+
+    Cost: about 0.1 us a value.
+    """
+    numbers = arrow_array(values, pa.binary())
+    if numbers.null_count == len(numbers):
+        return pa.nulls(len(numbers), target)  # whatever the scale is
+    words = _signed_words(numbers)
+    growth = max(0, target.scale - scale)
+    if growth == 0 and scale == target.scale:
+        source = target
+    else:
+        # so many digits fewer, because Arrow's rescaling may wrap around without an error
+        require(growth < _MAX_DIGITS and scale <= _MAX_DIGITS, "no common scale")
+        source = pa.decimal128(_MAX_DIGITS - growth, scale)
+    numbers = pa.Decimal128Array.from_buffers(source, len(values), words)
+    numbers.validate(full=True)
+    return numbers if source is target else numbers.cast(target)
+
+
+def unscaled_digits(unscaled: bytes, scale: int) -> str:
+    """Digits of one unscaled number.
+
+    Raises:
+        ConversionError: it is empty or its scale is beyond `MAX_SCALE`.
+    """
+    require(bool(unscaled) and abs(scale) <= MAX_SCALE, "an empty number or an odd scale")
+    number = decimal.Decimal(int.from_bytes(unscaled, "big", signed=True))
+    return plain_digits(number.scaleb(-scale, DECIMAL_CONTEXT))
+
+
+def whole_digits(unscaled: bytes, scale: int) -> str:
+    """Digits of one unscaled number that has no fraction, whatever its scale.
+
+    Raises:
+        ConversionError: it is empty, has a fraction, or its scale is odd.
+    """
+    require(0 <= scale <= MAX_SCALE, "an odd scale")
+    number, fraction = divmod(int.from_bytes(unscaled, "big", signed=True), 10**scale)
+    require(bool(unscaled) and not fraction, "an empty number or a fraction")
+    return format(decimal.Decimal(number), "f")  # which knows no limit of digits
+
+
+def plain_digits(number: decimal.Decimal) -> str:
+    """A decimal without exponent.
+
+    Raises:
+        ConversionError: its exponent is beyond `MAX_SCALE`.
+    """
+    exponent = number.as_tuple().exponent
+    require(isinstance(exponent, int) and abs(exponent) <= MAX_SCALE, "an odd scale")
+    return format(number, "f")
+
+
+def _signed_words(values: pa.Array) -> list[pa.Buffer | None]:
+    """Buffers of a decimal128 array from big-endian two's complement numbers of any length <= 16.
+
+    Args:
+        values: binary array with offset 0.
+    """
+    validity, offset_buffer, data_buffer = values.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32)[: len(values) + 1]
+    lengths = np.diff(offsets)
+    widest = int(lengths.max(initial=0))
+    require(widest <= _DECIMAL_BYTES, "a number of more than 16 bytes")
+    if values.null_count:
+        present = values.is_valid().to_numpy(zero_copy_only=False)
+        require(bool((lengths[present] > 0).all()), "an empty number")
+    else:
+        require(bool((lengths > 0).all()), "an empty number")
+    if widest == 0:
+        return [validity, pa.py_buffer(bytes(_DECIMAL_BYTES * len(values)))]
+    data = np.frombuffer(data_buffer, np.uint8)
+    words = _narrow_words if widest <= _WORD_BYTES else _wide_words
+    return [validity, pa.py_buffer(words(data, offsets, lengths, widest))]
+
+
+def _narrow_words(
+    data: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, widest: int
+) -> np.ndarray:
+    last = len(data) - 1
+    first = data[np.minimum(offsets[:-1], last)]
+    low = np.where((first >= _SIGN_BIT) & (lengths > 0), np.int64(-1), np.int64(0))
+    for step in range(widest):
+        digit = data[np.minimum(offsets[:-1] + step, last)]
+        low = np.where(step < lengths, (low << 8) | digit, low)
+    words = np.empty((len(low), 2), np.int64)
+    words[:, 0] = low
+    words[:, 1] = low >> 63
+    return words
+
+
+def _wide_words(
+    data: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, widest: int
+) -> np.ndarray:
+    first = data[np.minimum(offsets[:-1], len(data) - 1)]
+    negative = (first >= _SIGN_BIT) & (lengths > 0)
+    words = np.zeros((len(lengths), _DECIMAL_BYTES), np.uint8)
+    words[negative] = 0xFF
+    for step in range(widest):
+        rows = np.flatnonzero(lengths > step)
+        words[rows, step] = data[offsets[1:][rows] - 1 - step]
+    # Arrow's check of precision passes the one number whose absolute value has no 128 bits
+    lowest = np.zeros(_DECIMAL_BYTES, np.uint8)
+    lowest[-1] = _SIGN_BIT
+    require(not (words == lowest).all(axis=1).any(), "too many digits")
+    return words
+
+
+def decimals_from_text(texts: pa.Array, target: pa.Decimal128Type) -> pa.Array:
+    """Decimals from text, where Arrow is sure to notice what does not fit.
+
+    Arrow 26 wraps around without an error beyond 128 bits, in parsing and in rescaling (39 ones or
+    `3.4e38` into DECIMAL(38, 10) give some number), so long texts and exponents are refused here
+    and left to the reference path.
+    """
+    content = (texts.buffers()[2] or pa.py_buffer(b"")).to_pybytes()
+    require(b"e" not in content and b"E" not in content, "an exponent")
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    require(longest <= _MAX_DIGITS, "a long text")
+    if longest + target.scale > _MAX_DIGITS:
+        points = pc.find_substring(texts, ".")
+        integers = pc.if_else(pc.less(points, 0), pc.binary_length(texts), points)
+        require((pc.max(integers).as_py() or 0) + target.scale <= _MAX_DIGITS, "many digits")
+    return texts.cast(target)

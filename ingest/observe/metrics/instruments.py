@@ -18,7 +18,7 @@ from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from ingest.observe.metrics.metric_table import PREFIX, Metric
-from storage.io.call_counts import CALL_BUCKETS, CallFigures
+from storage.io.counting import CALL_BUCKETS, CallFigures
 
 _LOG = logging.getLogger(__name__)
 

@@ -7,6 +7,11 @@ a label.
 """
 
 import dataclasses
+import sys
+from pathlib import Path
+
+from ingest.config import settings_page
+from storage.io.counting import CALL_BUCKETS
 
 PREFIX = "lakeward_"
 
@@ -37,7 +42,7 @@ class Metric:
     Attributes:
         name: name without prefix; that of a counter ends in `_total`.
         type: `counter`, `gauge`, `histogram`, or `computed`: a gauge that is absent while its value
-            is unknown. A histogram without buckets has those of `storage.io.call_counts`.
+            is unknown. A histogram without buckets has those of `storage.io.counting`.
         help: one or two sentences.
         labels: label names.
         buckets: upper bounds of a histogram.
@@ -314,3 +319,33 @@ METRICS = tuple(row for title, rows in GROUPS if title != _SERVICE for row in ro
 
 CATALOG_METRICS = dict(GROUPS)[_SERVICE]
 """Metrics of `lakeward catalog serve`, a process of its own."""
+
+
+# The tables of the reference of metrics, generated from the catalogue.
+#
+# python -m ingest.observe.metrics.metric_table [--write | --check]
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs/reference/metrics.md"
+
+_HEAD = "| metric | type | labels | unit | shared | meaning |\n|---|---|---|---|---|---|\n"
+
+
+def tables() -> dict[str, str]:
+    """Return the tables by section of the page."""
+    return {title: _HEAD + "".join(map(_row, rows)) for title, rows in GROUPS}
+
+
+def _row(row: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in row.labels)
+    gauge = row.type in ("gauge", "computed")
+    shared = (row.fold or "-") if gauge and "table" in row.labels else ""
+    kind = "gauge" if row.type == "computed" else row.type
+    if kind == "histogram":
+        bounds = row.buckets or CALL_BUCKETS
+        kind = f"histogram, {bounds[0]:g} to {bounds[-1]:g}"
+    return f"| `{PREFIX}{row.name}` | {kind} | {labels} | {row.unit} | {shared} | {row.help} |\n"
+
+
+if __name__ == "__main__":
+    sys.exit(settings_page.main(PAGE, tables()))

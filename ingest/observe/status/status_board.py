@@ -18,7 +18,7 @@ from typing import Any
 from ingest.observe.metrics.metric_table import STATES
 from ingest.observe.metrics.telemetry import version_of
 from ingest.pipeline.batch_report import BatchReport
-from ingest.state.parking import Pause
+from ingest.state.ownership import Pause
 from ingest.state.request_files import Answer
 from storage.clock import Clock, SystemClock
 from storage.errors import InternalError

@@ -16,8 +16,7 @@ from prompt_toolkit.filters import has_completions
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from ingest.tools.console.output import FORMATS, Output
-from ingest.tools.console.runs import run_text
+from ingest.tools.console.output import FORMATS, Output, run_text
 from storage.errors import LakewardError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sqlglot import exp
 
-from changelog.changelog_reader import ChangelogReader
+from changelog.stream_scan import ChangelogReader
 from ingest.errors import kind_of
 from ingest.tools.console.output import Output
 from storage.errors import LakewardError

@@ -20,13 +20,12 @@ from ingest.daemon.configuration import load_settings
 from ingest.observe.metrics.layout_figures import levels_of
 from ingest.observe.text_table import aligned, human_size, human_time, rows_of
 from ingest.pipeline.batch_report import BatchReport
-from ingest.tools.demo.shop_events import DATABASE, DemoShop, Event, Mix, write_archive
-from ingest.tools.demo.shop_tables import TABLES
-from storage.catalog.filesystem import FileSystemCatalog
+from ingest.tools.demo.shop import DATABASE, TABLES, DemoShop, Event, Mix, write_archive
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import Clock, SystemClock
 from storage.errors import InvalidRequestError
 from storage.table.commit.live_files import live_entries
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
 
 _SEED = 20_260_131

@@ -26,10 +26,8 @@ import sqlalchemy.exc
 from sqlalchemy import Connection, Engine
 
 from ingest.errors import AccessDeniedError
-from ingest.tools.verify.columns import Columns, Compared
-from ingest.tools.verify.compare import ANY_NUMBER, Unfit, hashed
-from ingest.tools.verify.fitting import canonical, fit
-from ingest.tools.verify.source_types import SourceColumn, Way
+from ingest.tools.verify.compare import ANY_NUMBER, Columns, Compared, Unfit, hashed
+from ingest.tools.verify.fitting import SourceColumn, Way, canonical, fit
 from ingest.tools.verify.source_url import SourceUrl
 from storage.errors import (
     InternalError,

@@ -5,26 +5,339 @@ A kernel is made for the types of its operands (`type_rules`), which are first b
 type. Division by zero fails for integers, decimals and floating numbers alike.
 """
 
+import dataclasses
 import decimal
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.transform.functions.cells import (
-    Kernel,
-    Mask,
-    Partial,
-    Values,
-    as_array,
-    checked,
-    mask_of,
+from ingest.decode.events import failing_positions
+from storage.errors import InternalError, InvalidRequestError, UnsupportedFeatureError
+from storage.format.files.orc.tail import Zone, instants_to_walls, zone_of
+from storage.format.types.casts import CastColumn, CastError, can_cast, column_cast, fit_text
+from storage.format.types.types import (
+    MAX_LENGTH,
+    AtomicType,
+    DataType,
+    TypeRoot,
+    arrow_type,
+    type_name,
 )
-from ingest.transform.functions.type_rules import decimal_of, is_floating, is_integer
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.types import AtomicType, TypeRoot
+
+# How a planned expression runs: over whole columns, and with rows that fail.
+#
+# A kernel that cannot give a value for some row gives null there and says which rows and why
+# (`Partial`); it never raises for data. Failures propagate up the expression, except through
+# what is only evaluated for some rows: branches of CASE, the right side of AND and OR, later
+# arguments of COALESCE. Kernels get Arrow arrays, or scalars for constants, and at least one array.
+
+
+Mask = npt.NDArray[np.bool_]
+Values: TypeAlias = pa.Array | pa.Scalar
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Failure:
+    """Rows that have no value.
+
+    Attributes:
+        rows: which ones, bool of shape (n,).
+        reason: for the user.
+    """
+
+    rows: Mask
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """What an expression gives for the rows of a frame: null where a row failed."""
+
+    values: Values
+    failures: tuple[Failure, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Partial:
+    """What a kernel gives when it fails for some rows.
+
+    Attributes:
+        values: null where it failed.
+        failed: bool of shape (n,).
+        reason: a few words, the same for all of them.
+    """
+
+    values: pa.Array
+    failed: Mask
+    reason: str
+
+
+Kernel = Callable[..., Values | Partial]
+"""One value per row out of as many arguments as the function has."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Planned:
+    """An expression with its type.
+
+    Attributes:
+        type: of the result; None for a bare NULL.
+        run: gives the cells of a frame.
+        columns: names of the columns that must exist.
+        constant: the value, where it depends on no row.
+        text: as written.
+        start: first character in the whole expression.
+        typed: whether the type was stated; a text that was not may become a date.
+    """
+
+    type: DataType | None
+    run: Callable[["Frame"], Cells]
+    columns: frozenset[str]
+    constant: pa.Scalar | None
+    text: str
+    start: int
+    typed: bool = True
+
+
+class Frame:
+    """The rows that expressions are evaluated on; results of named expressions are cached.
+
+    Args:
+        columns: by name, all of one length.
+        num_rows: length.
+        now_ms: what `now()` gives [epoch ms].
+        plans: expressions that may be used by name, such as computed columns.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, pa.Array],
+        num_rows: int,
+        now_ms: int = 0,
+        plans: Mapping[str, Planned] | None = None,
+    ) -> None:
+        self.num_rows = num_rows
+        self.now_ms = now_ms
+        self._columns = columns
+        self._plans = plans or {}
+        self._computed: dict[str, Cells] = {}
+
+    def column(self, name: str) -> Cells:
+        """The cells of a column or a named expression."""
+        if name not in self._plans:
+            return Cells(self._columns[name])
+        if name not in self._computed:
+            cells = self._plans[name].run(self)
+            self._computed[name] = Cells(as_array(cells.values, self.num_rows), cells.failures)
+        return self._computed[name]
+
+
+def runner(kernel: Kernel, parts: Sequence[Planned], text: str) -> Callable[[Frame], Cells]:
+    """The run of a call whose arguments are all evaluated for every row."""
+    reason = f" in `{text}`"
+
+    def run(frame: Frame) -> Cells:
+        arguments = [part.run(frame) for part in parts]
+        failures = tuple(failure for argument in arguments for failure in argument.failures)
+        result = _guarded(kernel, [argument.values for argument in arguments], frame.num_rows)
+        return with_failures(result, failures, reason)
+
+    return run
+
+
+_RAISED = (pa.ArrowInvalid, pa.ArrowCapacityError, CastError, OverflowError)
+
+
+def _guarded(kernel: Kernel, values: Sequence[Values], num_rows: int) -> Values | Partial:
+    """Run a kernel; if it raises, locate the failing rows by bisection."""
+    try:
+        return kernel(*values)
+    except _RAISED as error:
+        reason = f"no result ({str(error).splitlines()[0]})"
+    columns = [as_array(value, num_rows) for value in values]
+
+    def attempt(low: int, high: int) -> None:
+        kernel(*(pa.concat_arrays([column.slice(low, high - low)]) for column in columns))
+
+    failed = np.zeros(num_rows, bool)
+    failed[failing_positions(attempt, num_rows, _RAISED)] = True
+    mask = pa.array(failed)
+    cleared = [pc.if_else(mask, pa.scalar(None, column.type), column) for column in columns]
+    result = kernel(*cleared)
+    if isinstance(result, Partial):
+        return Partial(result.values, result.failed | failed, f"{result.reason}, or {reason}")
+    return Partial(result, failed, reason)
+
+
+def with_failures(
+    result: Values | Partial, failures: tuple[Failure, ...], suffix: str = ""
+) -> Cells:
+    """The result of a kernel, with what failed in its arguments before."""
+    if not isinstance(result, Partial):
+        return Cells(result, failures)
+    failed = (*failures, Failure(result.failed, result.reason + suffix))
+    return Cells(result.values, failed if result.failed.any() else failures)
+
+
+def restricted(failures: tuple[Failure, ...], rows: Mask) -> tuple[Failure, ...]:
+    """Only what failed among some rows."""
+    within = (Failure(failure.rows & rows, failure.reason) for failure in failures)
+    return tuple(failure for failure in within if failure.rows.any())
+
+
+def combined(failures: Sequence[Failure], num_rows: int) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """The rows that failed, ascending, and the first reason of each."""
+    if not failures:
+        return np.zeros(0, np.int64), []
+    first = np.full(num_rows, -1, np.int64)
+    for number, failure in enumerate(failures):
+        first[failure.rows & (first < 0)] = number
+    rows = np.flatnonzero(first >= 0)
+    return rows, [failures[number].reason for number in first[rows].tolist()]
+
+
+def as_array(values: Values, length: int) -> pa.Array:
+    """The values as an array."""
+    return pa.repeat(values, length) if isinstance(values, pa.Scalar) else values
+
+
+def mask_of(condition: Values, length: int = 1) -> Mask:
+    """Where a condition is true; not where it is null."""
+    flags = pc.fill_null(as_array(condition, length), False)
+    return np.asarray(flags.to_numpy(zero_copy_only=False), bool)
+
+
+def checked(values: pa.Array, failed: Mask, reason: str) -> Values | Partial:
+    """The values, or null where they failed."""
+    if not failed.any():
+        return values
+    remaining = pc.if_else(pa.array(failed), pa.scalar(None, values.type), values)
+    return Partial(remaining, failed, reason)
+
+
+# Types inside expressions: families, common types, and what `+ - * /` give.
+#
+# Decimals are exact: the scale of a sum is the larger scale, that of a product the sum of both, and
+# a result that would need more than 38 digits fails for that row instead of being rounded. Only a
+# quotient is rounded (half up). A floating operand makes the result DOUBLE.
+
+
+_R = TypeRoot
+BOOLEAN = AtomicType(_R.BOOLEAN)
+INT = AtomicType(_R.INT)
+BIGINT = AtomicType(_R.BIGINT)
+DOUBLE = AtomicType(_R.DOUBLE)
+DATE = AtomicType(_R.DATE)
+STRING = AtomicType(_R.VARCHAR, length=MAX_LENGTH)
+BYTES = AtomicType(_R.VARBINARY, length=MAX_LENGTH)
+
+MAX_PRECISION = 38
+_INTEGERS = (_R.TINYINT, _R.SMALLINT, _R.INT, _R.BIGINT)
+_DIGITS = {_R.TINYINT: 3, _R.SMALLINT: 5, _R.INT: 10, _R.BIGINT: 19}
+_LEAST_QUOTIENT_SCALE = 6
+
+
+def _family(*roots: TypeRoot) -> Callable[[DataType | None], bool]:
+    return lambda type_: isinstance(type_, AtomicType) and type_.root in roots
+
+
+is_integer = _family(*_INTEGERS)
+is_floating = _family(_R.FLOAT, _R.DOUBLE)
+is_numeric = _family(*_INTEGERS, _R.FLOAT, _R.DOUBLE, _R.DECIMAL)
+is_text = _family(_R.CHAR, _R.VARCHAR)
+is_bytes = _family(_R.BINARY, _R.VARBINARY)
+is_temporal = _family(_R.DATE, _R.TIME, _R.TIMESTAMP, _R.TIMESTAMP_LTZ)
+"""Both timestamps among them."""
+
+
+def nullable(type_: DataType) -> DataType:
+    """The type that allows null."""
+    return type_ if type_.nullable else dataclasses.replace(type_, nullable=True)
+
+
+def decimal_of(type_: AtomicType) -> AtomicType:
+    """The DECIMAL that holds every value of an integer type or a DECIMAL."""
+    if type_.root is _R.DECIMAL:
+        return dataclasses.replace(type_, nullable=True)
+    return AtomicType(_R.DECIMAL, precision=_DIGITS[type_.root], scale=0)
+
+
+def common_type(left: DataType | None, right: DataType | None) -> DataType | None:
+    """The type that holds values of both without loss; None when there is none.
+
+    Integers and floating numbers meet in DOUBLE, which rounds integers beyond 2^53.
+    """
+    if left is None or right is None:
+        type_ = right if left is None else left
+        return None if type_ is None else nullable(type_)
+    left, right = nullable(left), nullable(right)
+    if left == right:
+        return left
+    if not isinstance(left, AtomicType) or not isinstance(right, AtomicType):
+        return None
+    if is_numeric(left) and is_numeric(right):
+        return _common_number(left, right)
+    for family, plain in ((is_text, STRING), (is_bytes, BYTES)):
+        if family(left) and family(right):
+            return dataclasses.replace(plain, length=max(left.length, right.length))
+    return _common_time(left, right)
+
+
+def _common_number(left: AtomicType, right: AtomicType) -> AtomicType | None:
+    if is_floating(left) or is_floating(right):
+        return DOUBLE
+    if is_integer(left) and is_integer(right):
+        return max(left, right, key=lambda type_: _DIGITS[type_.root])
+    first, second = decimal_of(left), decimal_of(right)
+    scale = max(first.scale, second.scale)
+    whole = max(first.precision - first.scale, second.precision - second.scale)
+    if whole + scale > MAX_PRECISION:
+        return None
+    return AtomicType(_R.DECIMAL, precision=whole + scale, scale=scale)
+
+
+def _common_time(left: AtomicType, right: AtomicType) -> AtomicType | None:
+    roots = {left.root, right.root}
+    if len(roots) == 1 and is_temporal(left):
+        return left if left.precision >= right.precision else right
+    if roots == {_R.DATE, _R.TIMESTAMP}:
+        return left if left.root is _R.TIMESTAMP else right
+    return None
+
+
+def sum_type(operator: str, left: AtomicType, right: AtomicType) -> AtomicType | None:
+    """The type of `+`, `-`, `*`, `%`; None when a product has too many decimal places."""
+    if is_floating(left) or is_floating(right):
+        return DOUBLE
+    if is_integer(left) and is_integer(right):
+        return max(left, right, INT, key=lambda type_: _DIGITS[type_.root])
+    first, second = decimal_of(left), decimal_of(right)
+    scale = max(first.scale, second.scale)
+    if operator == "*":
+        scale = first.scale + second.scale
+        precision = first.precision + second.precision
+    elif operator == "%":
+        precision = second.precision - second.scale + scale
+    else:
+        precision = max(first.precision - first.scale, second.precision - second.scale) + scale + 1
+    if scale > MAX_PRECISION:
+        return None
+    return AtomicType(_R.DECIMAL, precision=max(min(precision, MAX_PRECISION), 1), scale=scale)
+
+
+def quotient_type(left: AtomicType, right: AtomicType) -> AtomicType:
+    """The type of `/` of decimals: at least six decimal places, as other SQL engines have it."""
+    dividend, divisor = decimal_of(left), decimal_of(right)
+    whole = dividend.precision - dividend.scale + divisor.scale
+    scale = max(_LEAST_QUOTIENT_SCALE, dividend.scale + divisor.precision + 1)
+    if whole + scale > MAX_PRECISION:
+        scale = max(MAX_PRECISION - whole, min(scale, _LEAST_QUOTIENT_SCALE))
+    return AtomicType(_R.DECIMAL, precision=min(whole + scale, MAX_PRECISION), scale=scale)
+
 
 _NARROW_DIGITS, _WIDE_DIGITS = 38, 76
 _DIVIDEND_DIGITS = 72
@@ -398,3 +711,192 @@ def _with_zero(kernel: Kernel) -> Kernel:
 
 def _zero_of(type_: pa.DataType) -> pa.Scalar:
     return pa.scalar(decimal.Decimal(0) if pa.types.is_decimal(type_) else 0, type_)
+
+
+# Casts inside expressions: the casts of the table format, but strict; and time zones.
+#
+# Values are those of `storage.format.types.casts` (Java's). What is silent there fails for
+# its row here: numbers out of range, NaN as an integer, decimals with too many digits, strings that
+# are no value of the type. Dates and strings of a TIMESTAMP_LTZ are those of the pipeline's zone.
+#
+# A TIMESTAMP is a local time without zone; a TIMESTAMP_LTZ is an instant, whose year or string
+# depends on the zone that the pipeline states (UTC unless set). A local time that occurs twice,
+# when clocks go back, is its first instant; one that is skipped is moved forward by the gap, as
+# Java does. Before 1900 a zone has its present standard time.
+
+
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_DAY = 86_400
+_UTC_NAMES = frozenset({"UTC", "Etc/UTC", "Z", "GMT"})
+
+
+def zone_named(name: str) -> Zone | None:
+    """Find the zone of a name such as `Europe/Berlin`; None for UTC.
+
+    Raises:
+        InvalidRequestError: there is no such zone.
+    """
+    if name in _UTC_NAMES:
+        return None
+    try:
+        return zone_of(name)
+    except UnsupportedFeatureError as error:
+        raise InvalidRequestError(
+            "unknown time zone", hint="write it like: Europe/Berlin", zone=name
+        ) from error
+
+
+def to_walls(column: pa.Array, zone: Zone | None) -> pa.Array:
+    """Convert instants to local times of the zone.
+
+    Raises:
+        pa.ArrowInvalid: a local time does not fit the unit.
+    """
+    if zone is not None:
+        column = instants_to_walls(column, zone)
+    return column.cast(pa.timestamp(column.type.unit))
+
+
+def to_instants(column: pa.Array, zone: Zone | None) -> pa.Array:
+    """Convert local times of the zone to instants."""
+    instant_type = pa.timestamp(column.type.unit, "UTC")
+    if zone is None:
+        return column.cast(instant_type)
+    numbers = column.view(pa.int64())
+    values = numbers.fill_null(0).to_numpy(zero_copy_only=False)
+    per_second = _PER_SECOND[column.type.unit]
+    walls = values // per_second
+    before, after = zone.at(walls - _DAY), zone.at(walls + _DAY)
+    second = (zone.at(walls - before) != before) & (zone.at(walls - after) == after)
+    offsets = np.where(second, after, before)
+    nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    return pa.array(values - offsets * per_second, pa.int64(), mask=nulls).view(instant_type)
+
+
+_NANOS = 9
+_NOT_CASTABLE = (pa.ArrowInvalid, CastError)
+
+
+def strict_cast(source: DataType, target: AtomicType, zone: Zone | None) -> Kernel | None:
+    """The kernel from one type to another; None when there is no such cast.
+
+    Args:
+        source: of the argument.
+        target: of the result.
+        zone: of wall clocks of a TIMESTAMP_LTZ.
+    """
+    if dataclasses.replace(source, nullable=True) == dataclasses.replace(target, nullable=True):
+        return lambda values: values
+    if isinstance(source, AtomicType):
+        kernel = _by_zone(source, target, zone)
+        if kernel is not None:
+            return kernel
+        if is_integer(target) and not is_text(source) and source.root is not _R.BOOLEAN:
+            return _to_integer(source, target)
+        if is_temporal(source) and is_text(target):
+            return _time_to_text(source, target)
+    if not can_cast(source, dataclasses.replace(target, nullable=True)):
+        return None
+    return _plain(source, dataclasses.replace(target, nullable=True))
+
+
+def _by_zone(source: AtomicType, target: AtomicType, zone: Zone | None) -> Kernel | None:
+    """Casts between instants and wall clocks."""
+    source_ltz, target_ltz = source.root is _R.TIMESTAMP_LTZ, target.root is _R.TIMESTAMP_LTZ
+    if source_ltz == target_ltz or is_integer(source) or is_integer(target):
+        return None
+    if source_ltz:
+        walls = dataclasses.replace(source, root=_R.TIMESTAMP)
+        after = strict_cast(walls, target, zone)
+        if after is None:
+            return None
+        return lambda column: after(to_walls(column, zone))
+    local = AtomicType(_R.TIMESTAMP, precision=target.precision)
+    before = strict_cast(source, local, zone)
+    return None if before is None else _followed(before, lambda column: to_instants(column, zone))
+
+
+def _followed(first: Kernel, second: CastColumn) -> Kernel:
+    def run(column: pa.Array) -> Values | Partial:
+        result = first(column)
+        if isinstance(result, Partial):
+            return dataclasses.replace(result, values=second(result.values))
+        return second(result)
+
+    return run
+
+
+def _time_to_text(source: AtomicType, target: AtomicType) -> Kernel:
+    cast = column_cast(source, STRING)
+    return lambda column: fit_text(cast(column), target)
+
+
+def _plain(source: DataType, target: AtomicType) -> Kernel:
+    cast = column_cast(source, target)
+    reason = f"not a value of {type_name(target)}"
+    lossy = target.root is _R.DECIMAL or (target.root is _R.FLOAT and not is_text(source))
+    floating = is_floating(source)
+
+    def run(column: pa.Array) -> Values | Partial:
+        failed = np.zeros(len(column), bool)
+        if floating and target.root is _R.DECIMAL:
+            failed = mask_of(pc.invert(pc.is_finite(column)))
+        values, failed = _cast_rest(cast, column, failed)
+        if lossy:
+            failed = failed | _lost_values(column, values)
+        return checked(values, failed, reason)
+
+    return run
+
+
+def _cast_rest(cast: CastColumn, column: pa.Array, failed: Mask) -> tuple[pa.Array, Mask]:
+    """The column cast where possible, and the rows that fail; a round per kind of failure."""
+    while True:
+        remaining = column
+        if failed.any():
+            remaining = pc.if_else(pa.array(failed), pa.scalar(None, column.type), column)
+        try:
+            return cast(remaining), failed
+        except CastError as error:
+            more = failed | _failing(cast, remaining, error.failed)
+        except pa.ArrowInvalid:
+            more = failed | _failing(cast, remaining, None)
+        if (more == failed).all():
+            raise InternalError("a cast failed without a failing row")
+        failed = more
+
+
+def _failing(cast: CastColumn, column: pa.Array, failed: pa.Array | None) -> Mask:
+    if failed is not None:
+        return mask_of(failed)
+
+    def attempt(low: int, high: int) -> None:
+        cast(pa.concat_arrays([column.slice(low, high - low)]))
+
+    mask = np.zeros(len(column), bool)
+    mask[failing_positions(attempt, len(column), _NOT_CASTABLE)] = True
+    return mask
+
+
+def _lost_values(column: pa.Array, converted: pa.Array) -> Mask:
+    """Values that became null, or infinite though they were finite."""
+    losses = pc.and_(column.is_valid(), converted.is_null())
+    if pa.types.is_floating(converted.type) and pa.types.is_floating(column.type):
+        losses = pc.or_(losses, pc.and_(pc.is_inf(converted), pc.is_finite(column)))
+    return mask_of(losses)
+
+
+def _to_integer(source: AtomicType, target: AtomicType) -> Kernel | None:
+    if not can_cast(source, target):
+        return None
+    target_type = arrow_type(target)
+    reason = f"out of the range of {type_name(target)}"
+    if is_temporal(source):
+        # seconds are BIGINT, so that values out of the range of INT are detected
+        seconds = column_cast(source, AtomicType(_R.BIGINT))
+        return lambda column: narrowed(seconds(column), target_type, reason)
+    if source.root is _R.DECIMAL:
+        return lambda column: narrowed(pc.round(column, 0, "towards_zero"), target_type, reason)
+    if is_floating(source):
+        return lambda column: narrowed(pc.trunc(column), target_type, reason)
+    return lambda column: narrowed(column, target_type, reason)

@@ -12,14 +12,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.transform.functions.casting import strict_cast
-from ingest.transform.functions.cells import Cells, Frame, Kernel, Planned, as_array, runner
-from ingest.transform.functions.type_rules import common_type, is_temporal, is_text, nullable
+from ingest.transform.functions.arithmetic import (
+    Cells,
+    Frame,
+    Kernel,
+    Planned,
+    as_array,
+    common_type,
+    is_temporal,
+    is_text,
+    nullable,
+    runner,
+    strict_cast,
+)
 from storage.errors import InvalidRequestError
-from storage.format.files.orc.zones import Zone
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.type_text import type_name
-from storage.format.types.types import AtomicType, DataType, TypeRoot
+from storage.format.files.orc.tail import Zone
+from storage.format.types.types import AtomicType, DataType, TypeRoot, arrow_type, type_name
 from storage.table.scan.expression_text import expression_error
 
 _NANOS = 9

@@ -13,18 +13,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.transform.functions.arithmetic import truncated
-from ingest.transform.functions.call_site import MAX_ARGUMENTS, Function, Site, type_label
-from ingest.transform.functions.casting import strict_cast
-from ingest.transform.functions.cells import Kernel, Partial, Planned, Values, checked, mask_of
-from ingest.transform.functions.type_rules import (
+from ingest.transform.functions.arithmetic import (
     BOOLEAN,
     INT,
     STRING,
+    Kernel,
+    Partial,
+    Planned,
+    Values,
+    checked,
     is_bytes,
     is_integer,
     is_text,
+    mask_of,
+    strict_cast,
+    truncated,
 )
+from ingest.transform.functions.call_site import MAX_ARGUMENTS, Function, Site, type_label
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 
 

@@ -16,14 +16,25 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.transform.functions.arithmetic import (
+    BIGINT,
+    DATE,
+    INT,
+    STRING,
+    Cells,
+    Frame,
+    Planned,
+    Values,
+    as_array,
+    is_integer,
+    is_text,
+    strict_cast,
+    to_instants,
+    to_walls,
+)
 from ingest.transform.functions.call_site import Function, Site, type_label
-from ingest.transform.functions.casting import strict_cast, to_instants, to_walls
-from ingest.transform.functions.cells import Cells, Frame, Planned, Values, as_array
-from ingest.transform.functions.type_rules import BIGINT, DATE, INT, STRING, is_integer, is_text
 from storage.errors import InvalidRequestError
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.type_text import type_name
-from storage.format.types.types import AtomicType, TypeRoot
+from storage.format.types.types import AtomicType, TypeRoot, arrow_type, type_name
 
 _Longs = npt.NDArray[np.int64]
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}

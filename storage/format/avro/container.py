@@ -25,7 +25,7 @@ import fastavro.schema
 import pyarrow as pa
 
 from storage.errors import CorruptDataError, UnsupportedFeatureError
-from storage.format.varint import read_zigzag, zigzag
+from storage.format.avro.schema import read_zigzag, zigzag
 
 BLOCK_BYTES = 64_000
 """Uncompressed size at which a block is closed; the default of Avro's Java library."""

@@ -19,9 +19,9 @@ from storage.format.avro.schema import schema_text
 from storage.format.files.orc.orc import CODECS as ORC_CODECS
 from storage.format.files.orc.orc import OrcSink
 from storage.format.files.orc.orc import read_batches as read_orc
-from storage.format.files.parquet.parquet import CODECS as PARQUET_CODECS
-from storage.format.files.parquet.parquet import ParquetSink, RowGroupFilter
-from storage.format.files.parquet.parquet import read_batches as read_parquet
+from storage.format.files.parquet import CODECS as PARQUET_CODECS
+from storage.format.files.parquet import ParquetSink, RowGroupFilter
+from storage.format.files.parquet import read_batches as read_parquet
 from storage.format.files.row_selection import RowSelection
 from storage.format.types.types import DataField
 from storage.io.file_io import FileIO

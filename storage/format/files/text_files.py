@@ -27,11 +27,7 @@ from storage.errors import (
     InvalidOptionError,
     UnsupportedFeatureError,
 )
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.cast_arrays import CastError
-from storage.format.types.cast_columns import column_cast
-from storage.format.types.cast_texts import fit_binary, to_text
-from storage.format.types.type_text import type_name
+from storage.format.types.casts import CastError, column_cast, fit_binary, to_text
 from storage.format.types.types import (
     MAX_LENGTH,
     ArrayType,
@@ -41,6 +37,8 @@ from storage.format.types.types import (
     MapType,
     RowType,
     TypeRoot,
+    arrow_type,
+    type_name,
 )
 from storage.options.options import option_value
 

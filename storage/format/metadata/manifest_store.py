@@ -27,13 +27,14 @@ from storage.format.metadata.file_meta import (
     ManifestEntry,
     SimpleStats,
 )
-from storage.format.metadata.index_manifest import decode_index_entries, encode_index_entries
 from storage.format.metadata.layout import TableLayout
 from storage.format.metadata.manifest import (
     EntryFilter,
     ManifestFileMeta,
     decode_entries,
+    decode_index_entries,
     decode_metas,
+    encode_index_entries,
     encode_metas,
     entry_record,
     entry_schema,

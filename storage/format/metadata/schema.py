@@ -18,9 +18,9 @@ from storage.errors import (
     InvalidRequestError,
     NotFoundError,
 )
-from storage.format.metadata.documents import dump_object, parse_object
-from storage.format.types.arrow_types import arrow_schema
-from storage.format.types.type_text import field_from_json, field_to_json, type_name
+from storage.format.metadata.documents import dump_object, parse_object, read_document
+from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.snapshot import listed_files
 from storage.format.types.types import (
     KEY_PREFIX,
     SYSTEM_FIELD_NAMES,
@@ -31,7 +31,12 @@ from storage.format.types.types import (
     MapType,
     MultisetType,
     RowType,
+    arrow_schema,
+    field_from_json,
+    field_to_json,
+    type_name,
 )
+from storage.io.file_io import FileIO, FileStatus
 from storage.options.options import option_value
 
 CURRENT_VERSION = 3
@@ -335,3 +340,90 @@ def _options_of(raw: Mapping[str, str] | None, version: int) -> dict[str, str]:
     if version < CURRENT_VERSION:
         options.setdefault("file.format", "orc")
     return options
+
+
+# The schema files of a table: listing, reading, publishing the next.
+#
+# Source: FORMAT.md §2 and §11.5: a schema file is published like a snapshot, by create-if-absent,
+# so of two concurrent changes one loses and must be applied again on top of the winner.
+#
+# Reads of every data file ask for its schema, so schemas are cached. Only a fast-forward of a
+# branch gives an id another schema; `latest`, which lists the directory anyway, detects it by size
+# and time of the files and drops the cached ones.
+
+
+_Mark = tuple[int, int]
+"""Size and modification time of a file."""
+
+
+class SchemaStore:
+    """Schemas of one table or branch. Picklable, without the cache."""
+
+    def __init__(self, file_io: FileIO, layout: TableLayout) -> None:
+        self._file_io = file_io
+        self._layout = layout
+        self._schemas: dict[int, TableSchema] = {}
+        self._file_marks: dict[int, _Mark] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "_file_io": self._file_io,
+            "_layout": self._layout,
+            "_schemas": {},
+            "_file_marks": {},
+        }
+
+    def ids(self) -> list[int]:
+        """All schema ids, ascending; empty when there is no table."""
+        return sorted(self._listed())
+
+    def latest(self) -> TableSchema | None:
+        """The newest schema, or None when there is no table. Costs one listing."""
+        listed = self._listed()
+        marks = {number: (status.size, status.modified_ms) for number, status in listed.items()}
+        for schema_id in list(self._schemas):
+            if schema_id not in marks or marks[schema_id] != self._file_marks.get(schema_id):
+                self._schemas.pop(schema_id, None)
+        self._file_marks = marks
+        newest = max(listed, default=None)
+        return None if newest is None else self.read(newest)
+
+    def read(self, schema_id: int) -> TableSchema:
+        """The schema of that id.
+
+        Raises:
+            NotFoundError: there is none.
+            CorruptDataError: its file is damaged.
+            UnsupportedFeatureError: it has a column type this version does not know.
+        """
+        cached = self._schemas.get(schema_id)
+        if cached is not None:
+            return cached
+        path = self._layout.schema_file(schema_id)
+        try:
+            schema = read_document(self._file_io, path, TableSchema.from_json)
+        except FileNotFoundError as error:
+            raise NotFoundError("no such schema", id=schema_id, table=self._layout.root) from error
+        if schema.id != schema_id:
+            raise CorruptDataError(
+                "a schema file holds another schema",
+                path=path,
+                expected=schema_id,
+                found=schema.id,
+            )
+        return self._schemas.setdefault(schema_id, schema)
+
+    def publish(self, schema: TableSchema) -> bool:
+        """Add a schema unless another writer has its id; whether this call added it."""
+        path = self._layout.schema_file(schema.id)
+        if not self._file_io.put_if_absent(path, schema.to_json()):
+            return False
+        self._schemas[schema.id] = schema
+        return True
+
+    def forget(self) -> None:
+        """Clear the cache: ids may name other schemas from now on."""
+        self._schemas.clear()
+
+    def _listed(self) -> dict[int, FileStatus]:
+        return listed_files(self._file_io, self._layout.schema_dir, "schema-")

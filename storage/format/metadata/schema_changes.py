@@ -12,25 +12,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from storage.errors import InvalidRequestError, InvalidSchemaChangeError
 from storage.format.metadata.schema import TableSchema, check_column_name, check_keys, number_type
-from storage.format.types.cast_columns import can_cast
+from storage.format.types.casts import can_cast
 from storage.format.types.default_values import default_of
-from storage.format.types.field_tree import (
+from storage.format.types.types import (
+    ArrayType,
     ColumnExistsError,
     ColumnNotFoundError,
     ColumnPath,
-    as_path,
-    edit_siblings,
-    edit_type,
-    path_text,
-)
-from storage.format.types.type_text import type_name
-from storage.format.types.types import (
-    ArrayType,
     DataField,
     DataType,
     MapType,
     MultisetType,
     RowType,
+    as_path,
+    edit_siblings,
+    edit_type,
+    path_text,
+    type_name,
 )
 from storage.options.options import find_option, option_value
 

@@ -30,10 +30,9 @@ from storage.format.row.row_codec import (
     frame,
     header_bytes,
     nested_bytes,
+    to_row_values,
 )
-from storage.format.row.row_values import to_row_values
-from storage.format.types.arrow_types import normalize
-from storage.format.types.types import AtomicType, DataType, TypeRoot
+from storage.format.types.types import AtomicType, DataType, TypeRoot, normalize
 
 __all__ = [
     "BytesTail",

@@ -6,6 +6,7 @@ never laid out: fixed parts cost a dozen vector operations per 8 bytes, strings 
 a step over the rows that are still that long. Work goes in blocks that stay in the CPU's cache.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal, cast
 
@@ -21,11 +22,8 @@ from storage.format.row.binary_row import (
     placed_words,
     row_words,
 )
-from storage.format.row.row_codec import MAX_COMPACT_DECIMAL, RowValue
-from storage.format.row.row_values import to_row_values
-from storage.format.types.arrow_types import normalize
-from storage.format.types.type_text import type_name
-from storage.format.types.types import AtomicType, DataType, TypeRoot
+from storage.format.row.row_codec import MAX_COMPACT_DECIMAL, RowValue, to_row_values
+from storage.format.types.types import AtomicType, DataType, TypeRoot, normalize, type_name
 
 BucketFunction = Literal["default", "mod", "hive"]
 
@@ -317,3 +315,74 @@ def _decimal_value_hash(value: RowValue) -> int:
     for shift in range((unscaled.bit_length() + 31) // 32 * 32 - 32, -1, -32):
         hashed = 31 * hashed + (unscaled >> shift & 0xFFFFFFFF)
     return (31 * (-hashed if sign else hashed) - exponent) & 0xFFFFFFFF
+
+
+# 128-bit hashes of keys, for indexes that keep hashes instead of keys.
+#
+# Not part of the table format. Column by column over the words of `binary_row`, like the bucket
+# hash: two multiply-rotate chains with different constants, seeded separately by every index so
+# that keys that collide cannot be prepared. Among a billion keys two are equal with a probability
+# of about 10^-21.
+
+
+KeyHashes = npt.NDArray[np.uint64]
+"""Shape (rows, 2)."""
+
+
+_ODD = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
+_STEP = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0x87C37B91114253D5))
+_TURN = (np.uint64(31), np.uint64(33))
+_MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_WORD = np.uint64(64)
+
+
+def key_hashes(
+    columns: Sequence[pa.Array], types: Sequence[DataType], seed: tuple[int, int]
+) -> KeyHashes:
+    """Hashes of the rows of some columns, of shape (rows, 2).
+
+    Args:
+        columns: the key columns, equally long, at least one.
+        types: their types.
+        seed: two random numbers below 2^64; hashes of different seeds have nothing in common.
+    """
+    arrays = [normalize(column, type_) for column, type_ in zip(columns, types, strict=True)]
+    count = len(arrays[0])
+    out = np.empty((count, 2), np.uint64)
+    for start in range(0, count, _BLOCK_ROWS):
+        block = [array.slice(start, _BLOCK_ROWS) for array in arrays]
+        parts = row_words(block, types)
+        for lane in range(2):
+            out[start : start + _BLOCK_ROWS, lane] = _lane(parts, len(block[0]), lane, seed[lane])
+    return out
+
+
+def _lane(parts: Sequence[ColumnWords], count: int, lane: int, seed: int) -> npt.NDArray[np.uint64]:
+    words, _, sizes = placed_words(parts, count)
+    state = np.full(count, seed, np.uint64)
+    for word in words:
+        _key_hash_mix(state, np.atleast_1d(word), lane)
+    for part in parts:
+        mix_tail(state, part.tail, functools.partial(_key_hash_mix, lane=lane))
+    state ^= sizes.astype(np.uint64)
+    return mixed(state)
+
+
+def _key_hash_mix(state: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64], lane: int) -> None:
+    """Take a word of each row into the state, in place; `words` of its shape or (1,)."""
+    state ^= words * _ODD[lane]
+    rotated = state << _TURN[lane]
+    state >>= _WORD - _TURN[lane]
+    state |= rotated
+    state *= _STEP[lane]
+    state += _ODD[1 - lane]
+
+
+def mixed(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Spread every bit over all others, in place (the finalizer of SplitMix64)."""
+    state ^= state >> np.uint64(30)
+    state *= _MIX1
+    state ^= state >> np.uint64(27)
+    state *= _MIX2
+    state ^= state >> np.uint64(31)
+    return state

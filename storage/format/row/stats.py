@@ -24,10 +24,16 @@ import pyarrow.compute as pc
 
 from storage.errors import InvalidOptionError
 from storage.format.metadata.file_meta import EMPTY_STATS, SimpleStats
-from storage.format.row.row_codec import RowValue, encode_row
-from storage.format.row.row_values import to_row_values
-from storage.format.types.arrow_types import MAX_MICROS_PRECISION, arrow_type, normalize
-from storage.format.types.types import AtomicType, DataField, DataType, TypeRoot
+from storage.format.row.row_codec import RowValue, encode_row, to_row_values
+from storage.format.types.types import (
+    MAX_MICROS_PRECISION,
+    AtomicType,
+    DataField,
+    DataType,
+    TypeRoot,
+    arrow_type,
+    normalize,
+)
 
 _TRUNCATE = re.compile(r"truncate\(\s*(\d+)\s*\)")
 _TIMESTAMPS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)

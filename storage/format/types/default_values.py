@@ -16,11 +16,17 @@ import pyarrow as pa
 
 from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import TableSchema
-from storage.format.types.arrow_types import arrow_field, arrow_type
-from storage.format.types.cast_arrays import CastError
-from storage.format.types.cast_parse import from_text
-from storage.format.types.type_text import type_name
-from storage.format.types.types import ArrayType, AtomicType, DataType, MapType, RowType
+from storage.format.types.casts import CastError, from_text
+from storage.format.types.types import (
+    ArrayType,
+    AtomicType,
+    DataType,
+    MapType,
+    RowType,
+    arrow_field,
+    arrow_type,
+    type_name,
+)
 
 _OPTION = re.compile(r"fields\.(.+)\.default-value\Z")
 _ENTRY = re.compile(r"(.+?)\s*->\s*(.+)", re.DOTALL)

@@ -35,11 +35,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.format.files.data_file_reader import read_key_values
-from storage.format.files.key_value_layout import key_value_schema
+from storage.format.files.data_file import key_value_schema, read_key_values
 from storage.format.metadata.file_meta import DataFileMeta
 from storage.format.metadata.schema import TableSchema
-from storage.format.row.key_hash import key_hashes
+from storage.format.row.bucket import key_hashes
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 from storage.io.file_io import FileIO
 

@@ -14,11 +14,14 @@ import pyarrow as pa
 
 from storage.errors import InvalidOptionError
 from storage.format.metadata.schema import TableSchema
-from storage.lsm.merge_functions.aggregation import Aggregation
 from storage.lsm.merge_functions.aggregators import Aggregator, aggregator_for
-from storage.lsm.merge_functions.partial_update import PartialUpdate, SequenceGroup, sequence_groups
-from storage.lsm.merge_functions.pick_row import Deduplicate, FirstRow
-from storage.lsm.merge_functions.sequence_order import SequenceOrder
+from storage.lsm.merge_functions.partial_update import (
+    Aggregation,
+    PartialUpdate,
+    SequenceGroup,
+    sequence_groups,
+)
+from storage.lsm.merge_functions.segments import Deduplicate, FirstRow, SequenceOrder
 from storage.options.options import TableOptions
 
 __all__ = ["MergeFunction", "RowPicker", "merge_function_for"]

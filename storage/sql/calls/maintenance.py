@@ -8,24 +8,25 @@ from typing import Any
 import pyarrow as pa
 
 from storage.errors import CommitConflictError, UnsupportedFeatureError
-from storage.sql.calls.declaration import Argument, Call, procedure, result_rows
-from storage.sql.calls.tables import (
+from storage.sql.calls.declaration import (
     OPTIONS,
     PARTITIONS,
     TABLE,
     WHERE,
+    Argument,
+    Call,
     called_table,
     chosen_partitions,
     parse_partitions,
+    procedure,
+    result_rows,
     table_node,
 )
 from storage.sql.errors import refuse
 from storage.table.compaction import rescale as rescaling
-from storage.table.compaction import rewrite_index
-from storage.table.compaction.compact_plan import CompactRequest
-from storage.table.compaction.compact_table import CompactReport, compact_table
-from storage.table.compaction.sort_codes import SortOrder
-from storage.table.compaction.sort_table import sort_table
+from storage.table.compaction import rescale as rewrite_index
+from storage.table.compaction.compact_table import CompactReport, CompactRequest, compact_table
+from storage.table.compaction.sort_table import SortOrder, sort_table
 from storage.table.inspect import analyze as statistics
 from storage.table.table import FileStoreTable
 

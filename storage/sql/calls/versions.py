@@ -12,11 +12,17 @@ from storage.format.metadata.schema_changes import UpdateDefault
 from storage.format.metadata.snapshot import Snapshot
 from storage.options.values import duration_ms
 from storage.sql import nodes
-from storage.sql.calls.declaration import Argument, Call, procedure, result_rows
-from storage.sql.calls.tables import TABLE, called_table
+from storage.sql.calls.declaration import (
+    TABLE,
+    Argument,
+    Call,
+    called_table,
+    procedure,
+    result_rows,
+)
 from storage.sql.errors import refuse
 from storage.sql.inserting import target_table
-from storage.table.retention import auto_tags
+from storage.table import tags
 from storage.table.retention.consumers import all_consumers, delete_consumer, write_consumer
 from storage.table.table import FileStoreTable
 from storage.table.tags import all_tags
@@ -128,7 +134,7 @@ def alter_tag(session: "SqlSession", node: nodes.AlterTag) -> None:
 def expire_tags(call: Call) -> pa.Table:
     """Removes tags whose time is over, and those created before a time."""
     table, older = called_table(call), call["older_than"]
-    names = auto_tags.expire_tags(table, now_ms=table.clock.now_ms())
+    names = tags.expire_tags(table, now_ms=table.clock.now_ms())
     if older is not None:
         times = {file.name: file.modified_ms for file in table.file_io.list(table.layout.tag_dir)}
         for tag in all_tags(table):
@@ -144,7 +150,7 @@ def expire_tags(call: Call) -> pa.Table:
 @procedure(TABLE)
 def trigger_tag_automatic_creation(call: Call) -> None:
     """Makes the automatic tags that are due."""
-    auto_tags.create_automatic_tags(called_table(call))
+    tags.create_automatic_tags(called_table(call))
 
 
 # --------------------------------------------------------------------------------- rollbacks

@@ -11,7 +11,6 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from storage.errors import LakewardError
-from storage.format.types.type_text import parse_type
 from storage.format.types.types import (
     ArrayType,
     DataField,
@@ -19,6 +18,7 @@ from storage.format.types.types import (
     MapType,
     MultisetType,
     RowType,
+    parse_type,
 )
 from storage.sql.errors import SqlError
 from storage.sql.nodes import OPTIONS, ColumnDefinition, TableHint

@@ -25,27 +25,40 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from storage.errors import CommitConflictError, FileConflictError
+from storage.errors import (
+    CommitConflictError,
+    FileConflictError,
+    InvalidRequestError,
+    NotFoundError,
+)
 from storage.format.metadata.file_meta import CommitMessage, ManifestEntry
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.table.bucket_mode import BucketMode, bucket_mode
 from storage.table.commit.commit_changes import (
     Changes,
+    CommitHistory,
+    CommitRecord,
     OwnFiles,
     changes_of,
     compact_files,
     compact_index_files,
+    delete_files,
+    discarded_on,
     own_files,
     own_index_files,
     partitions_of,
 )
-from storage.table.commit.commit_history import CommitHistory, CommitRecord
-from storage.table.commit.index_files import index_entries
-from storage.table.commit.live_files import delta_entries, list_entries
-from storage.table.commit.publish import AlreadyCommitted, BeforePublish, Publisher, Request
+from storage.table.commit.live_files import delta_entries, index_entries, list_entries
+from storage.table.commit.publish import (
+    AlreadyCommitted,
+    BeforePublish,
+    Outcome,
+    Publisher,
+    Request,
+)
 from storage.table.core import TableCore
+from storage.table.iceberg import publish_iceberg
 from storage.table.inspect.statistics import Statistics, write_statistics
-from storage.table.uncommitted import delete_files, discarded_on
 from storage.table.write.overwritten import overwritten_partitions, require_keys_replaced
 
 _LOG = logging.getLogger(__name__)
@@ -455,3 +468,76 @@ def run_until_committed(
             break
         on_lost()
     return committed
+
+
+# Publishing a snapshot that another process has prepared: the server's part of a commit by REST.
+#
+# The other process has written data files, manifests and lists, and made the snapshot document; the
+# server publishes it if it still follows the newest snapshot. The client may retry when the
+# response is lost: a snapshot that is part of the history already is confirmed.
+
+
+def publish_prepared(
+    table: TableCore, snapshot: Snapshot, base_uuid: str | None, *, based: bool = True
+) -> bool:
+    """Publish a snapshot that was prepared on top of another one.
+
+    Args:
+        table: the table, at the branch of the snapshot.
+        snapshot: its lists and index manifest are in the table's directory.
+        base_uuid: of the snapshot that it was prepared on; None: that has none, or does not exist.
+        based: whether the base is given; without it the id alone must follow.
+
+    Returns:
+        Whether it is part of the table's history; False: another writer won, prepare it again.
+
+    Raises:
+        InvalidRequestError: it names a schema or a file that is not there; nothing was published.
+        StorageUnavailableError: it is unknown whether it was published; retry with the same.
+    """
+    latest = table.latest_snapshot()
+    if latest is not None and latest.id >= snapshot.id:
+        existing = table.snapshots.read_again(snapshot.id)
+        return existing is not None and _same_snapshot(existing, snapshot)
+    next_id = 1 if latest is None else latest.id + 1
+    newest_uuid = None if latest is None else latest.uuid
+    if snapshot.id != next_id or (based and base_uuid != newest_uuid):
+        return False
+    _check(table, snapshot)
+    if snapshot.uuid is None:  # the client cannot distinguish its snapshot from another's
+        if not table.snapshots.publish(snapshot):
+            return False
+    elif not Outcome(table).published(snapshot, latest):
+        return False
+    else:
+        table.snapshots.announce(snapshot)
+    if table.environment is not None:
+        table.environment.published(table, snapshot)
+    publish_iceberg(table)
+    return True
+
+
+def _same_snapshot(snapshot: Snapshot, other: Snapshot) -> bool:
+    return snapshot == other if other.uuid is None else snapshot.uuid == other.uuid
+
+
+def _check(table: TableCore, snapshot: Snapshot) -> None:
+    """Check that the files that a snapshot references exist: readers need them."""
+    try:
+        table.schemas.read(snapshot.schema_id)
+    except NotFoundError as error:
+        raise InvalidRequestError(
+            "the snapshot names a missing schema",
+            schema=snapshot.schema_id,
+            table=table.layout.root,
+        ) from error
+    names = [name for name, _ in snapshot.lists]
+    names += [] if snapshot.index_manifest is None else [snapshot.index_manifest]
+    for name in names:
+        if not table.file_io.is_file(table.layout.manifest(name)):
+            raise InvalidRequestError(
+                "the snapshot names a missing file",
+                hint="write the manifests into the table's own directory first",
+                file=name,
+                table=table.layout.root,
+            )

@@ -37,15 +37,18 @@ from storage.errors import (
     StorageUnavailableError,
 )
 from storage.format.metadata.file_meta import FileKind, IndexManifestEntry, ManifestEntry
-from storage.format.metadata.index_manifest import combine, removal
-from storage.format.metadata.manifest import ManifestFileMeta, fold, merge_entries
+from storage.format.metadata.manifest import ManifestFileMeta, combine, fold, merge_entries, removal
 from storage.format.metadata.manifest_store import ManifestStore
 from storage.format.metadata.snapshot import CommitKind, Snapshot
-from storage.table.commit.commit_changes import Changes
-from storage.table.commit.commit_history import CommitHistory, CommitRecord
+from storage.table.commit.commit_changes import Changes, CommitHistory, CommitRecord
 from storage.table.commit.conflict import check_conflicts, check_delta, check_vectors
-from storage.table.commit.index_files import by_file_name, index_entries
-from storage.table.commit.live_files import list_entries, live_entries, live_state
+from storage.table.commit.live_files import (
+    by_file_name,
+    index_entries,
+    list_entries,
+    live_entries,
+    live_state,
+)
 from storage.table.core import TableCore
 from storage.table.iceberg import publish_iceberg
 

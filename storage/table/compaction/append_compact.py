@@ -6,17 +6,21 @@ compactions only; committed, they make one COMPACT snapshot. A commit fails when
 removed one of the files since, or has deleted rows of them.
 """
 
-from storage.format.files.data_file_options import DataFileNames, DataFileOptions
+from storage.format.files.data_file import DataFileNames, DataFileOptions
 from storage.format.metadata.file_meta import CommitMessage, DataFileMeta
 from storage.format.metadata.snapshot import Snapshot
 from storage.table.bucket_mode import UNAWARE_BUCKET
+from storage.table.commit.commit_changes import discarded_on
 from storage.table.commit.live_files import live_entries
-from storage.table.compaction.append_picks import PackRules, pack_files
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import BucketVectors, deletion_files
-from storage.table.uncommitted import discarded_on
-from storage.table.write.append_write import compaction_message, rewrite_files
-from storage.table.write.bucket_writers import bucket_context
+from storage.table.write.bucket_writers import (
+    PackRules,
+    bucket_context,
+    compaction_message,
+    pack_files,
+    rewrite_files,
+)
 
 
 def compact_unaware(

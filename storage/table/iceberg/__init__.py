@@ -15,13 +15,11 @@ from storage.errors import (
     StorageUnavailableError,
     UnsupportedFeatureError,
 )
-from storage.format.metadata.schema import TableSchema
-from storage.format.metadata.schema_store import SchemaStore
-from storage.format.metadata.snapshot import Snapshot
-from storage.format.metadata.snapshot_store import SnapshotStore
+from storage.format.metadata.schema import SchemaStore, TableSchema
+from storage.format.metadata.snapshot import Snapshot, SnapshotStore
 from storage.io.file_io import FileStatus
-from storage.options.iceberg import CATALOG_STORAGES, REST_PREFIX
 from storage.options.options import TableOptions
+from storage.options.table import CATALOG_STORAGES, REST_PREFIX
 from storage.table.core import TableCore
 from storage.table.retention.reachability import branch_names
 

@@ -32,8 +32,8 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 from storage.lru import LruCache
-from storage.options.iceberg import REST_PREFIX
 from storage.options.options import TableOptions
+from storage.options.table import REST_PREFIX
 from storage.table.core import TableCore
 
 T = TypeVar("T")

@@ -6,14 +6,42 @@ as fastavro reads them; `DATA` and `DELETES` are values of `content`. A manifest
 whenever it loses a file, so entries keep the bytes of their data file, which never changes.
 """
 
+import collections
+import dataclasses
 import functools
 import io
 import json
+import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import fastavro
+import msgspec
+
+from storage.errors import UnsupportedFeatureError
+from storage.format.metadata.file_meta import (
+    DataFileMeta,
+    FileKind,
+    IndexType,
+    ManifestEntry,
+)
+from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.snapshot import Snapshot
+from storage.format.row.binary_row import decode_row
+from storage.io.file_io import FileIO
+from storage.lru import LruCache
+from storage.options.options import TableOptions
+from storage.table.commit.live_files import (
+    BucketId,
+    delta_entries,
+    index_files,
+    index_path,
+    live_state,
+)
+from storage.table.core import TableCore
+from storage.table.iceberg.types import avro_name, bound, partition_value
+from storage.table.read.deletion_vectors import DeletionFile, located
 
 EXISTING, ADDED, DELETED = 0, 1, 2
 """`status` of an entry."""
@@ -321,3 +349,521 @@ def encode_list(
 def decode(data: bytes) -> list[dict[str, Any]]:
     """The records of a manifest or of a manifest list."""
     return list(fastavro.reader(io.BytesIO(data)))
+
+
+# Puffin files of deletion vectors. Source: Iceberg's Puffin specification.
+
+
+_MAGIC = b"PFA1"
+_ROW_POSITION = 2_147_483_645
+"""Field id of the metadata column of row positions."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Blob:
+    """The position of the vector of a data file in a Puffin file.
+
+    Attributes:
+        path: of the data file.
+        offset: [bytes].
+        length: [bytes].
+        cardinality: deleted rows.
+    """
+
+    path: str
+    offset: int
+    length: int
+    cardinality: int
+
+
+def encode_puffin(vectors: Iterable[tuple[str, bytes, int]]) -> tuple[bytes, list[Blob]]:
+    """A Puffin file with one `deletion-vector-v1` per data file.
+
+    Args:
+        vectors: paths of data files, their deletion vectors in the 64-bit form, and how many rows
+            these delete.
+    """
+    parts, blobs, offset = [_MAGIC], [], len(_MAGIC)
+    for path, part, cardinality in vectors:
+        blobs.append(Blob(path, offset, len(part), cardinality))
+        parts.append(part)
+        offset += len(part)
+    footer = msgspec.json.encode({"blobs": [_described(blob) for blob in blobs]})
+    no_flags = 0
+    end = struct.pack("<ii", len(footer), no_flags)
+    return b"".join([*parts, _MAGIC, footer, end, _MAGIC]), blobs
+
+
+def _described(blob: Blob) -> dict[str, object]:
+    return {
+        "type": "deletion-vector-v1",
+        "fields": [_ROW_POSITION],
+        "snapshot-id": -1,
+        "sequence-number": -1,
+        "offset": blob.offset,
+        "length": blob.length,
+        "properties": {
+            "referenced-data-file": blob.path,
+            "cardinality": str(blob.cardinality),
+        },
+    }
+
+
+# What an Iceberg reader sees of a snapshot: data files with bounds, and deletion vectors.
+#
+# Source: SEMANTICS.md §E. Files are named by path, as Iceberg does.
+
+
+_FORMAT = "parquet"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VisibleFile:
+    """A data file that Iceberg readers see.
+
+    Attributes:
+        path: of the file.
+        entry: of the manifest.
+    """
+
+    path: str
+    entry: ManifestEntry
+
+
+class Contents:
+    """Visible files of the snapshots of one table.
+
+    Tables without primary key: all files. With `deletion-vectors.enabled` and for `first-row`:
+    all files above level 0. Other tables with a primary key: files of the highest level, which is
+    the read-optimized view.
+    """
+
+    def __init__(self, table: TableCore) -> None:
+        self._table = table
+        options = table.options
+        level_one = options.deletion_vectors_enabled or options.merge_engine == "first-row"
+        if not table.schema.primary_keys:
+            self._lowest = 0
+        else:
+            self._lowest = 1 if level_one else options.num_levels - 1
+
+    def files(self, snapshot: Snapshot) -> list[VisibleFile]:
+        """All visible files."""
+        return list(self._visible(live_state(self._table, snapshot).entries()))
+
+    def changes(self, snapshot: Snapshot) -> tuple[list[VisibleFile], set[str], bool]:
+        """Files that a snapshot makes visible, paths of those it hides, and whether rows differ.
+
+        A compaction of visible files alone leaves the rows as they were.
+        """
+        entries = delta_entries(self._table, snapshot)
+        added_files = {file.path: file for file in self._visible(self._of(entries, FileKind.ADD))}
+        removed_files = {
+            file.path: file for file in self._visible(self._of(entries, FileKind.DELETE))
+        }
+        hidden_before = any(
+            entry.kind is FileKind.DELETE and entry.file.level < self._lowest for entry in entries
+        )
+        differs = hidden_before or snapshot.commit_kind.value != "COMPACT"
+        common = added_files.keys() & removed_files.keys()
+        return (
+            [file for path, file in added_files.items() if path not in common],
+            removed_files.keys() - common,
+            differs,
+        )
+
+    def vectors(
+        self, before: Snapshot | None, snapshot: Snapshot, added: Iterable[VisibleFile]
+    ) -> tuple[dict[str, DeletionFile], set[str]]:
+        """Changes of the deletion vectors from one snapshot to a later one.
+
+        Args:
+            before: None: there were none.
+            added: files that became visible.
+
+        Returns:
+            Vectors that may be new, by path of the data file, which need not be visible; and paths
+            of data files whose vectors were removed.
+        """
+        table = self._table
+        old_vectors = index_files(table, before, IndexType.DELETION_VECTORS)
+        new_vectors = index_files(table, snapshot, IndexType.DELETION_VECTORS)
+        visible = collections.defaultdict[BucketId, set[str]](set)
+        for file in added:
+            bucket = (file.entry.partition, file.entry.bucket)
+            visible[bucket].add(file.entry.file.file_name)
+        vectors: dict[str, DeletionFile] = {}
+        stale = set[str]()
+        for bucket in old_vectors.keys() | new_vectors.keys():
+            prior, current = old_vectors.get(bucket, ()), new_vectors.get(bucket, ())
+            names = visible.get(bucket, set())
+            if prior == current and not names:
+                continue
+            was = {
+                meta.data_file_name: meta.cardinality
+                for index in prior
+                for meta in index.deletion_vectors or ()
+            }
+            directory = table.data_path(*bucket, "")
+            for index in current:
+                path = index_path(table, *bucket, index)
+                for meta in index.deletion_vectors or ():
+                    name, deleted = meta.data_file_name, meta.cardinality
+                    # a vector never deletes fewer rows than before
+                    if was.pop(name, None) != deleted or deleted is None or name in names:
+                        vectors[directory + name] = located(path, meta)
+            stale.update(directory + name for name in was)
+        return vectors, stale
+
+    @staticmethod
+    def _of(entries: Iterable[ManifestEntry], kind: FileKind) -> Iterator[ManifestEntry]:
+        return (entry for entry in entries if entry.kind is kind)
+
+    def _visible(self, entries: Iterable[ManifestEntry]) -> Iterator[VisibleFile]:
+        for entry in entries:
+            if entry.file.level >= self._lowest and entry.bucket >= 0:
+                path = entry.file.external_path or self._table.data_path(
+                    entry.partition, entry.bucket, entry.file.file_name
+                )
+                yield VisibleFile(path, entry)
+
+
+def data_file(
+    file: VisibleFile, schema: TableSchema, schema_of: Callable[[int], TableSchema]
+) -> dict[str, Any]:
+    """The `data_file` of a manifest entry for a data file.
+
+    Raises:
+        UnsupportedFeatureError: the file is not Parquet, the one format that carries field ids.
+    """
+    meta = file.entry.file
+    if not file.path.endswith(f".{_FORMAT}"):
+        raise UnsupportedFeatureError(
+            "Iceberg readers need Parquet files",
+            hint="set `file.format` to parquet and compact the table in full",
+            file=file.path,
+        )
+    return {
+        **_common(file.entry, schema),
+        **_statistics(meta, schema, schema_of(meta.schema_id)),
+        "content": DATA,
+        "file_path": file.path,
+        "file_format": _FORMAT.upper(),
+        "record_count": meta.row_count,
+        "file_size_in_bytes": meta.file_size,
+    }
+
+
+def vector_file(file: Mapping[str, Any], blob: Blob, path: str, size: int) -> dict[str, Any]:
+    """The `data_file` of a manifest entry for the deletion vector of a data file.
+
+    Args:
+        file: `data_file` of the data file.
+        blob: the position of its vector.
+        path: of the Puffin file.
+        size: of it [bytes].
+    """
+    return {
+        "content": DELETES,
+        "file_path": path,
+        "file_format": "PUFFIN",
+        "partition": file["partition"],
+        "record_count": blob.cardinality,
+        "file_size_in_bytes": size,
+        "referenced_data_file": blob.path,
+        "content_offset": blob.offset,
+        "content_size_in_bytes": blob.length,
+    }
+
+
+def _common(entry: ManifestEntry, schema: TableSchema) -> dict[str, Any]:
+    fields = schema.partition_fields
+    values = decode_row(entry.partition, [field.type for field in fields]) if fields else ()
+    return {
+        "partition": {
+            avro_name(field.name): partition_value(value)
+            for field, value in zip(fields, values, strict=True)
+        }
+    }
+
+
+def _statistics(
+    meta: DataFileMeta, schema: TableSchema, written_schema: TableSchema
+) -> dict[str, Any]:
+    """Null counts and bounds of the columns whose type is still the one that was written."""
+    names = meta.value_stats_cols
+    if names is None:
+        names = written_schema.field_names if meta.write_cols is None else meta.write_cols
+    stats = meta.value_stats
+    if not names or len(stats.null_counts) != len(names):
+        return {}
+    fields = [written_schema.field(name) for name in names]
+    types = [field.type for field in fields]
+    lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
+    current = {field.id: field.type for field in schema.fields}
+    nulls, counts, lower, upper = [], [], [], []
+    for field, low, high, null_count in zip(fields, lows, highs, stats.null_counts, strict=True):
+        if field.id not in current:
+            continue
+        if null_count is not None:
+            counts.append({"key": field.id, "value": meta.row_count})
+            nulls.append({"key": field.id, "value": null_count})
+        if current[field.id] != field.type:
+            continue
+        first, last = bound(low, field), bound(high, field)
+        if first is not None and last is not None:
+            lower.append({"key": field.id, "value": first})
+            upper.append({"key": field.id, "value": last})
+    return {
+        "value_counts": counts,
+        "null_value_counts": nulls,
+        "lower_bounds": lower,
+        "upper_bounds": upper,
+    }
+
+
+# The manifests of one Iceberg snapshot, derived from those of the previous snapshot.
+#
+# The cost of a commit is proportional to its changes: manifest entries, also by name, are cached
+# per process, manifests hold a bounded number of files, those that lose none are reused, and small
+# ones are merged once there are enough of them.
+
+
+Manifest = dict[str, Any]
+"""How a manifest list describes a manifest."""
+
+Entry = dict[str, Any]
+"""An entry of a manifest."""
+
+_FULL_ENTRIES = 1_000
+"""Files of one manifest; with fewer it is small."""
+
+_CACHED_ENTRIES = 200_000
+
+
+_TOTALS = (
+    ("total-data-files", "added-data-files", "deleted-data-files"),
+    ("total-records", "added-records", "deleted-records"),
+    ("total-delete-files", "added-delete-files", "removed-delete-files"),
+    ("total-position-deletes", "added-position-deletes", "removed-position-deletes"),
+)
+_COUNTS = (*(name for _, *names in _TOTALS for name in names), "added-dvs", "removed-dvs")
+"""Names of totals and changes in a summary."""
+
+
+class _CachedManifest:
+    """Entries of a manifest, which never change; live ones by name, too."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.entries = entries
+        self.live = {entry_name(entry): entry for entry in entries if entry["status"] != DELETED}
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+_CACHE: LruCache[str, _CachedManifest] = LruCache(_CACHED_ENTRIES, weigh=len)
+"""Entries of manifests by path."""
+
+
+def clear_manifests() -> None:
+    """Drop every cached manifest of this process."""
+    _CACHE.clear()
+
+
+def entry_name(entry: Entry) -> str:
+    """The data file that an entry is about: itself, or the one whose rows it deletes."""
+    file = entry["data_file"]
+    return str(file.get("referenced_data_file") or file["file_path"])
+
+
+def _existing(entry: Entry) -> Entry:
+    """The entry in a later manifest."""
+    return entry if entry["status"] == EXISTING else {**entry, "status": EXISTING}
+
+
+class ManifestReader:
+    """Manifests of one table."""
+
+    def __init__(self, file_io: FileIO) -> None:
+        self._file_io = file_io
+
+    def _cached(self, manifest: Manifest) -> _CachedManifest:
+        path = manifest["manifest_path"]
+        cached = _CACHE.get(path)
+        if cached is None:
+            cached = _CachedManifest(decode(self._file_io.read_bytes(path)))
+            _CACHE.put(path, cached)
+        return cached
+
+    def entries(self, manifest: Manifest) -> list[Entry]:
+        """All entries of a manifest."""
+        return self._cached(manifest).entries
+
+    def live(self, manifest: Manifest) -> dict[str, Entry]:
+        """The entries that are not removed, by `entry_name`; not to be changed."""
+        return self._cached(manifest).live
+
+    def find(self, manifests: Sequence[Manifest], names: Iterable[str]) -> Iterator[Entry]:
+        """Live entries of some names."""
+        names = list(names)
+        lookups = [self._cached(manifest).live for manifest in manifests] if names else []
+        for name in names:
+            for live in lookups:
+                if name in live:
+                    yield live[name]
+                    break
+
+
+class SnapshotManifests:
+    """Writes the manifests of one Iceberg snapshot.
+
+    Attributes:
+        sequence: its sequence number.
+        next_row_id: first row id that is free.
+        counts: files and rows added and removed, by their names in a summary.
+        write_file: writes a new manifest; returns its path.
+    """
+
+    def __init__(
+        self,
+        reader: ManifestReader,
+        manifest_format: ManifestFormat,
+        options: TableOptions,
+        write_file: Callable[[bytes], str],
+        *,
+        snapshot: Snapshot,
+        sequence: int,
+        next_row_id: int,
+    ) -> None:
+        self.next_row_id = next_row_id
+        self.sequence = sequence
+        self.counts = dict.fromkeys(_COUNTS, 0)
+        self.write_file = write_file
+        self._reader = reader
+        self._format = manifest_format
+        self._options = options
+        self._snapshot = snapshot
+
+    def add_entry(self, file: dict[str, Any]) -> Entry:
+        """An entry for a new file."""
+        if file["content"] == DATA:
+            self.counts["added-data-files"] += 1
+            self.counts["added-records"] += file["record_count"]
+            file = {**file, "first_row_id": self.next_row_id}
+            self.next_row_id += file["record_count"]
+        else:
+            self._count("added", file)
+        return {
+            "status": ADDED,
+            "snapshot_id": self._snapshot.id,
+            "sequence_number": self.sequence,
+            "file_sequence_number": self.sequence,
+            "data_file": file,
+        }
+
+    def _removed_entry(self, entry: Entry) -> Entry:
+        file = entry["data_file"]
+        if file["content"] == DATA:
+            self.counts["deleted-data-files"] += 1
+            self.counts["deleted-records"] += file["record_count"]
+        else:
+            self._count("removed", file)
+        return {**entry, "status": DELETED, "snapshot_id": self._snapshot.id}
+
+    def _count(self, change: str, vector: Mapping[str, Any]) -> None:
+        self.counts[f"{change}-dvs"] += 1
+        self.counts[f"{change}-delete-files"] += 1
+        self.counts[f"{change}-position-deletes"] += vector["record_count"]
+
+    def without_files(self, manifests: Iterable[Manifest], removed: set[str]) -> list[Manifest]:
+        """The manifests without some files: those that hold one are rewritten."""
+        result = []
+        for manifest in manifests:
+            if not live_files(manifest):
+                continue  # all its files were removed by an earlier snapshot
+            if not removed:
+                result.append(manifest)
+                continue
+            live = self._reader.live(manifest)
+            if live.keys().isdisjoint(removed):
+                result.append(manifest)
+                continue
+            entries = [
+                self._removed_entry(entry) if name in removed else _existing(entry)
+                for name, entry in live.items()
+            ]
+            result += self.write(entries, manifest["content"])
+        return result
+
+    def with_small_merged(self, manifests: list[Manifest], content: int) -> list[Manifest]:
+        """The manifests, with small ones of earlier snapshots merged once they are many."""
+        small = [
+            item
+            for item in manifests
+            if item["added_snapshot_id"] != self._snapshot.id and live_files(item) < _FULL_ENTRIES
+        ]
+        options = self._options
+        fills = sum(map(live_files, small)) >= _FULL_ENTRIES
+        least = (
+            options.iceberg_compaction_min_files if fills else options.iceberg_compaction_max_files
+        )
+        if len(small) < least:
+            return manifests
+        entries = [
+            _existing(entry) for manifest in small for entry in self._reader.live(manifest).values()
+        ]
+        paths = {manifest["manifest_path"] for manifest in small}
+        large = [manifest for manifest in manifests if manifest["manifest_path"] not in paths]
+        return [*self.write(entries, content), *large]
+
+    def write(self, entries: Sequence[Entry], content: int) -> list[Manifest]:
+        """Write manifests; returns their records in the manifest list."""
+        return [
+            self._written(entries[at : at + _FULL_ENTRIES], content)
+            for at in range(0, len(entries), _FULL_ENTRIES)
+        ]
+
+    def _written(self, entries: Sequence[Entry], content: int) -> Manifest:
+        data = self._format.encode(entries, content)
+        path = self.write_file(data)
+        _CACHE.put(path, _CachedManifest(list(entries)))
+        files, rows = [0, 0, 0], [0, 0, 0]
+        oldest = self.sequence
+        for entry in entries:
+            status = entry["status"]
+            files[status] += 1
+            rows[status] += entry["data_file"]["record_count"]
+            if status != DELETED and entry["sequence_number"] < oldest:
+                oldest = entry["sequence_number"]
+        manifest: Manifest = {
+            "manifest_path": path,
+            "manifest_length": len(data),
+            "partition_spec_id": 0,
+            "content": content,
+            "sequence_number": self.sequence,
+            "min_sequence_number": oldest,
+            "added_snapshot_id": self._snapshot.id,
+        }
+        for name, status in (("added", ADDED), ("existing", EXISTING), ("deleted", DELETED)):
+            manifest[f"{name}_files_count"] = files[status]
+            manifest[f"{name}_rows_count"] = rows[status]
+        if content == DATA:
+            # base of the row ids that readers assign to files without; ours all have their own
+            manifest["first_row_id"] = min(
+                (entry["data_file"].get("first_row_id") or 0 for entry in entries), default=0
+            )
+        return manifest
+
+
+def live_files(manifest: Manifest) -> int:
+    """Files of a manifest that are not removed."""
+    return int(manifest["added_files_count"] + manifest["existing_files_count"])
+
+
+def totals(before: Mapping[str, str], counts: Mapping[str, int]) -> dict[str, str]:
+    """Totals of a summary: those of its parent's, if any, with the changes since."""
+    return {
+        total: str(int(before[total] if before else 0) + counts[added] - counts[removed])
+        for total, added, removed in _TOTALS
+    }

@@ -34,30 +34,30 @@ import msgspec
 from storage.errors import CommitConflictError, CorruptDataError, NotFoundError
 from storage.format.index.deletion_vector import decode as decode_vector
 from storage.format.metadata.schema import TableSchema
-from storage.format.metadata.snapshot import Snapshot
-from storage.format.metadata.tag import list_tags
+from storage.format.metadata.snapshot import Snapshot, list_tags
 from storage.io.file_io import FileIO, FileStatus
 from storage.lru import LruCache
 from storage.table.core import TableCore
 from storage.table.iceberg.catalogs import OWNER, catalog_of
-from storage.table.iceberg.contents import Contents, VisibleFile, data_file, vector_file
-from storage.table.iceberg.entries import (
-    Entry,
-    Manifest,
-    ManifestReader,
-    SnapshotManifests,
-    clear_manifests,
-    entry_name,
-    totals,
-)
 from storage.table.iceberg.manifests import (
     DATA,
     DELETES,
+    Contents,
+    Entry,
+    Manifest,
     ManifestFormat,
+    ManifestReader,
+    SnapshotManifests,
+    VisibleFile,
+    clear_manifests,
+    data_file,
     decode,
     encode_list,
+    encode_puffin,
+    entry_name,
+    totals,
+    vector_file,
 )
-from storage.table.iceberg.puffin import encode_puffin
 from storage.table.iceberg.types import (
     PARTITION_FIELD_ID_START,
     avro_partition,

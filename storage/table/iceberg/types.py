@@ -15,7 +15,6 @@ from typing import Any
 from storage.errors import UnsupportedFeatureError
 from storage.format.metadata.schema import TableSchema
 from storage.format.row.row_codec import RowValue, Timestamp
-from storage.format.types.type_text import type_name
 from storage.format.types.types import (
     ArrayType,
     AtomicType,
@@ -26,6 +25,7 @@ from storage.format.types.types import (
     RowType,
     TypeRoot,
     key_id,
+    type_name,
     value_id,
 )
 

@@ -21,7 +21,7 @@ from storage.errors import InvalidRequestError
 from storage.format.index.hashing import BLOOM_ROOTS, hash_column, xxh64
 from storage.format.index.values import byte_view
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
-from storage.format.types.cast_columns import column_cast
+from storage.format.types.casts import column_cast
 from storage.format.types.types import MAX_LENGTH, AtomicType, DataField, TypeRoot
 from storage.table.commit.live_files import live_entries
 from storage.table.inspect.statistics import ColumnStatistics, Statistics

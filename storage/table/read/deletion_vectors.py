@@ -33,14 +33,14 @@ from storage.format.metadata.file_meta import (
 )
 from storage.format.metadata.snapshot import Snapshot
 from storage.io.file_io import FileIO
-from storage.table.commit.index_files import (
+from storage.table.commit.live_files import (
+    BucketId,
     IndexChange,
     by_file_name,
     index_files,
     index_path,
     write_deletion_vectors,
 )
-from storage.table.commit.live_files import BucketId
 from storage.table.core import TableCore
 
 _SPAN_BYTES = 4 * 1024 * 1024

@@ -27,30 +27,43 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.format.files.column_mapping import keeps_values
 from storage.format.files.data_file import read_key_values, read_rows
+from storage.format.files.file_columns import keeps_values
 from storage.format.files.file_formats import format_of
-from storage.format.files.parquet.in_place import readable_in_place
-from storage.format.files.parquet.parquet import ColumnRange, RowGroupFilter
+from storage.format.files.parquet import ColumnRange, RowGroupFilter, readable_in_place
 from storage.format.files.row_selection import RowSelection
 from storage.format.metadata.file_meta import DataFileMeta
-from storage.format.types.arrow_types import arrow_type
 from storage.format.types.default_values import fill_defaults, read_defaults
-from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, AtomicType, RowKind, TypeRoot
-from storage.lsm.changelog.state_diff import later_images, side_by_side
-from storage.lsm.changelog.unit_merge import merge_inputs
+from storage.format.types.types import (
+    SEQUENCE_NUMBER,
+    VALUE_KIND,
+    AtomicType,
+    RowKind,
+    TypeRoot,
+    arrow_type,
+)
+from storage.lsm.changelog import later_images, merge_inputs, side_by_side
 from storage.lsm.levels import Section, SortedRun, sections
 from storage.lsm.merge import MERGE_WINDOW_BYTES, merge_runs
 from storage.lsm.merge_functions import merge_function_for
-from storage.lsm.merge_functions.fold import naming_table
-from storage.lsm.merge_functions.pick_row import retractions as are_retractions
+from storage.lsm.merge_functions.segments import naming_table
+from storage.lsm.merge_functions.segments import retractions as are_retractions
 from storage.options.options import require_readable
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import DeletionFile, selections
 from storage.table.read.missing_files import explain_missing_files
 from storage.table.scan.file_index import FileIndexFilter
-from storage.table.scan.predicate import And, Predicate, columns_of, conjuncts, mask, require_known
-from storage.table.scan.prune import Range, could_match, row_group_range
+from storage.table.scan.predicate import (
+    And,
+    Predicate,
+    Range,
+    columns_of,
+    conjuncts,
+    could_match,
+    mask,
+    require_known,
+    row_group_range,
+)
 from storage.table.scan.scan import ChangeForm, ChangeSplit, Plan, Split
 
 _T = TypeVar("_T")

@@ -19,8 +19,7 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.key_order import sort_and_group
 from storage.lsm.levels import Levels
-from storage.lsm.lookup.bucket_lookup import BucketLookup
-from storage.lsm.lookup.store import process_store
+from storage.lsm.lookup.store import BucketLookup, process_store
 from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions import merge_function_for
 from storage.table.bucket_mode import BucketMode, bucket_mode

@@ -19,11 +19,8 @@ from storage.errors import CorruptDataError, NotFoundError
 from storage.format.metadata.file_meta import IndexFileMeta, ManifestEntry
 from storage.format.metadata.layout import TableLayout
 from storage.format.metadata.manifest import ManifestFileMeta, fold
-from storage.format.metadata.snapshot import Snapshot
-from storage.format.metadata.snapshot_store import ChangelogStore, SnapshotStore
-from storage.format.metadata.tag import Tag, list_tags
-from storage.table.commit.index_files import index_entries, index_path
-from storage.table.commit.live_files import list_entries
+from storage.format.metadata.snapshot import ChangelogStore, Snapshot, SnapshotStore, Tag, list_tags
+from storage.table.commit.live_files import index_entries, index_path, list_entries
 from storage.table.core import TableCore
 
 _LOG = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ Operators by increasing precedence: OR, AND, NOT, comparisons (with IS, IN, BETW
 double quotes; keywords and functions are not. String literals are written in single quotes.
 
 In the tree operators are also calls: `a + b` is `Call("+", (a, b))`. Positions are characters
-from 0. `predicate_text` compiles trees to predicates, `ingest.transform.expressions` to kernels.
+from 0. `predicate_text` compiles trees to predicates, `ingest.transform.rules` to kernels.
 """
 
 import dataclasses
@@ -16,8 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from storage.errors import InvalidRequestError, UnsupportedFeatureError
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import AtomicType, TypeRoot
+from storage.format.types.types import AtomicType, TypeRoot, parse_type
 
 
 class LiteralKind(enum.Enum):

@@ -15,14 +15,12 @@ import pyarrow.compute as pc
 import pyroaring
 
 from storage.errors import CorruptDataError
-from storage.format.files.data_file_options import INDEX_SUFFIX
+from storage.format.files.data_file import INDEX_SUFFIX
 from storage.format.files.row_selection import AllOf, Only, RowSelection
-from storage.format.index.container import FileIndexContainer, read_container
-from storage.format.index.kinds import IndexReader, is_rounded, open_index
-from storage.format.index.window import FileSource, MemorySource, Source
+from storage.format.index.builder import FileIndexContainer, is_rounded, open_index, read_container
+from storage.format.index.values import FileSource, IndexReader, MemorySource, Source
 from storage.format.metadata.file_meta import DataFileMeta
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.types import AtomicType, DataType, TypeRoot
+from storage.format.types.types import AtomicType, DataType, TypeRoot, arrow_type
 from storage.io.file_io import FileIO
 from storage.table.core import TableCore
 from storage.table.scan.predicate import (

@@ -23,13 +23,18 @@ from storage.format.files.file_formats import read_batches
 from storage.format.files.text_files import TEXT_FORMATS, TextCodec, text_codec
 from storage.format.metadata.layout import unescape
 from storage.format.metadata.schema import TableSchema
-from storage.format.types.cast_arrays import CastError
-from storage.format.types.cast_parse import from_text
+from storage.format.types.casts import CastError, from_text
 from storage.format.types.types import AtomicType, DataField, TypeRoot
 from storage.options.options import TableOptions, option_value
 from storage.table.core import TableCore
-from storage.table.scan.predicate import Predicate, columns_of, conjuncts, mask
-from storage.table.scan.prune import could_match, row_group_range
+from storage.table.scan.predicate import (
+    Predicate,
+    columns_of,
+    conjuncts,
+    could_match,
+    mask,
+    row_group_range,
+)
 from storage.table.write.rows_by_bucket import partition_codes
 
 FORMAT_TABLE = "format-table"

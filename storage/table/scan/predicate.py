@@ -9,13 +9,23 @@ Owns the meaning of a filter: SQL's three-valued logic, with floats compared as 
 import dataclasses
 import decimal
 import enum
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.errors import InvalidRequestError
+from storage.format.files.parquet import ColumnRange
+from storage.format.row.row_codec import Timestamp
+from storage.table.scan.expression_text import (
+    Call,
+    ColumnName,
+    Literal,
+    LiteralKind,
+    Node,
+    parse_expression,
+)
 
 
 class Op(enum.Enum):
@@ -345,3 +355,244 @@ def _widened(column: pa.Array, literal: Any) -> tuple[pa.Array, pa.Scalar]:
         scale = max(scale, column.type.scale)
     wide = pa.decimal256(76, min(scale, 50))
     return column.cast(wide), pa.scalar(round(value, wide.scale), wide)
+
+
+# Predicates on ranges: whether a file, manifest or partition may hold a matching row.
+#
+# Pure. Source: SEMANTICS.md §J; where pruning is sound is decided in `scan`.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """What is known about a column in some file, manifest or partition.
+
+    Attributes:
+        low: smallest value or a lower bound, as `row_codec.decode_row` gives it; None = unknown.
+        high: largest value or an upper bound; None = unknown.
+        null_count: None = unknown.
+        row_count: rows the range is about; None = unknown.
+    """
+
+    low: Any = None
+    high: Any = None
+    null_count: int | None = None
+    row_count: int | None = None
+
+    @property
+    def only_nulls(self) -> bool:
+        """Whether every value is null, for certain."""
+        return self.row_count is not None and self.null_count == self.row_count
+
+
+def row_group_range(stored: ColumnRange | None) -> Range | None:
+    """The statistics of a row group as a range, where they have the form of decoded rows."""
+    if stored is None or not isinstance(stored.minimum, int | str):
+        return None
+    return Range(
+        low=stored.minimum,
+        high=stored.maximum,
+        null_count=stored.null_count,
+        row_count=stored.row_count,
+    )
+
+
+def could_match(
+    predicate: Predicate, ranges: Callable[[str], Range | None], types: Mapping[str, pa.DataType]
+) -> bool:
+    """Whether some row may make the predicate true. False only when none can.
+
+    Args:
+        ranges: what is known of a column; None = nothing.
+        types: Arrow type of each column that `ranges` knows.
+    """
+    return _could(normalised(predicate), ranges, types)
+
+
+def _could(
+    predicate: Predicate, ranges: Callable[[str], Range | None], types: Mapping[str, pa.DataType]
+) -> bool:
+    match predicate:
+        case And(parts):
+            return all(_could(part, ranges, types) for part in parts)
+        case Or(parts):
+            return any(_could(part, ranges, types) for part in parts)
+        case IsNull(column):
+            bounds = ranges(column)
+            return bounds is None or bounds.null_count != 0
+        case Not(IsNull(column)):
+            bounds = ranges(column)
+            return bounds is None or not bounds.only_nulls
+        case Compare(op, column, literal):
+            return _could_compare(op, literal, ranges(column), types.get(column))
+        case In(column, literals):
+            bounds, type_ = ranges(column), types.get(column)
+            return any(_could_compare(Op.EQ, literal, bounds, type_) for literal in literals)
+        case _:
+            return True
+
+
+def _could_compare(op: Op, literal: Any, bounds: Range | None, type_: pa.DataType | None) -> bool:
+    if literal is None:
+        return False
+    if bounds is None or type_ is None:
+        return True
+    if bounds.only_nulls:
+        return False
+    if bounds.low is None or bounds.high is None or pa.types.is_floating(type_):
+        return True  # the range of floats does not cover NaN
+    try:
+        scalar = literal_scalar(literal, type_)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        return True  # evaluation reports the error
+    return scalar is None or _overlaps(op, bounds.low, bounds.high, row_value(scalar))
+
+
+def _overlaps(op: Op, low: Any, high: Any, value: Any) -> bool:
+    """Whether some x in [low, high] satisfies `x op value`."""
+    result: bool
+    match op:
+        case Op.EQ:
+            result = low <= value <= high
+        case Op.NE:
+            result = not low == value == high
+        case Op.LT:
+            result = low < value
+        case Op.LE:
+            result = low <= value
+        case Op.GT:
+            result = high > value
+        case Op.GE:
+            result = high >= value
+    return result
+
+
+_NANOS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+
+def row_value(scalar: pa.Scalar) -> Any:
+    """An Arrow scalar in the form of `row_codec.decode_row`; control plane only."""
+    if pa.types.is_timestamp(scalar.type):
+        nanos = scalar.value * _NANOS_PER_UNIT[scalar.type.unit]
+        return Timestamp(nanos // 1_000_000, nanos % 1_000_000)
+    if pa.types.is_date32(scalar.type) or pa.types.is_time32(scalar.type):
+        return scalar.value
+    return scalar.as_py()
+
+
+# Predicates from SQL text: `id > 5 and (name = 'x' or name is null)`.
+#
+# The part of the grammar of `expression_text` that scans can prune by: comparisons of a column with
+# a literal, IN, BETWEEN, LIKE, IS [NOT] NULL, NOT, AND, OR and parentheses. Literals are numbers,
+# 'strings', X'bytes', TRUE, FALSE, NULL, and DATE/TIME/TIMESTAMP followed by a string.
+
+
+_MOST_DIGITS = 76
+"""Of an int: the widest decimal has as many."""
+_OPS = {op.value: op for op in Op}
+_MIRRORED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
+
+
+def parse_predicate(text: str) -> Predicate:
+    """Parse a filter.
+
+    Raises:
+        InvalidRequestError: the text is no filter; names the position.
+    """
+    try:
+        node = parse_expression(text)
+    except InvalidRequestError as error:
+        raise _text_error(text, error.detail, error.hint) from error
+    return _Converter(text).predicate(node)
+
+
+def as_predicate(filter: object) -> Predicate | None:
+    """A filter as callers pass it: a text, a predicate, or None.
+
+    Raises:
+        InvalidRequestError: the text is no filter, or the value is neither text nor predicate.
+    """
+    if isinstance(filter, str):
+        return parse_predicate(filter)
+    if filter is None or isinstance(filter, Predicate):
+        return filter
+    hint = "such as \"price > 5 and item like 't%'\""
+    if isinstance(filter, int):
+        hint = f"a snapshot is given by name: snapshot={filter}"
+    raise InvalidRequestError(
+        "a filter is a text or a predicate", hint=hint, type=type(filter).__name__, value=filter
+    )
+
+
+class _Converter:
+    """Converts a tree to a predicate.
+
+    Args:
+        text: the whole filter, for errors.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def predicate(self, node: Node) -> Predicate:
+        match node:
+            case Call("and"):
+                return And(tuple(map(self.predicate, _operands(node, "and"))))
+            case Call("or"):
+                return Or(tuple(map(self.predicate, _operands(node, "or"))))
+            case Call("not", (part,)):
+                return Not(self.predicate(part))
+            case Call("is null", (ColumnName(name),)):
+                return IsNull(name)
+            case Call("in", (ColumnName(name), *items)):
+                return In(name, tuple(map(self._literal, items)))
+            case Call("between", (ColumnName(name), low, high)):
+                return Between(name, self._literal(low), self._literal(high))
+            case Call("like", (ColumnName(name), pattern)):
+                return Like(name, str(self._literal(pattern)))
+            case Call(operator, (ColumnName(name), value)) if operator in _OPS:
+                return Compare(_OPS[operator], name, self._literal(value))
+            case Call(operator, (value, ColumnName(name))) if operator in _OPS:
+                op = _OPS[operator]
+                return Compare(_MIRRORED.get(op, op), name, self._literal(value))
+        raise self._error(node, "a condition on a column")
+
+    def _literal(self, node: Node) -> Any:
+        if not isinstance(node, Literal) or node.kind is LiteralKind.INTERVAL:
+            raise self._error(node, "a literal")
+        match node.kind:
+            case LiteralKind.NULL:
+                return None
+            case LiteralKind.BOOLEAN:
+                return node.text == "true"
+            case LiteralKind.BYTES:
+                return bytes.fromhex(node.text)
+            case LiteralKind.NUMBER:
+                number = decimal.Decimal(node.text)
+                whole = node.text.removeprefix("-").isdigit()
+                return int(number) if whole and len(node.text) <= _MOST_DIGITS else number
+            case _:
+                return node.text
+
+    def _error(self, node: Node, expected: str) -> InvalidRequestError:
+        actual = self._text[node.start : node.end]
+        return _text_error(
+            self._text, f"at character {node.start + 1}: expected {expected}, found `{actual}`"
+        )
+
+
+def _operands(node: Node, name: str) -> Iterator[Node]:
+    """Operands of a chain such as `a AND b AND c`."""
+    if not isinstance(node, Call) or node.name != name:
+        yield node
+        return
+    for argument in node.arguments:
+        yield from _operands(argument, name)
+
+
+def _text_error(text: str, detail: str, hint: str = "") -> InvalidRequestError:
+    return InvalidRequestError(
+        "a filter cannot be parsed",
+        detail=detail,
+        hint=hint or "write it like: id > 5 and name in ('x', 'y')",
+        filter=text,
+    )

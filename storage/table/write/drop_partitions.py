@@ -17,9 +17,9 @@ from storage.format.metadata.file_meta import CommitMessage, ManifestEntry
 from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.table.commit.commit import NOT_COMMITTED, CommitResult, FileStoreCommit
+from storage.table.commit.commit_changes import discarded_on
 from storage.table.commit.live_files import live_entries
 from storage.table.core import TableCore
-from storage.table.uncommitted import discarded_on
 from storage.table.write.overwritten import partition_matcher
 from storage.table.write.postpone import require_bucket_counts
 

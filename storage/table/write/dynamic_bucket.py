@@ -18,13 +18,13 @@ from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import IndexFileMeta
 from storage.format.row.bucket import murmur_rows
 from storage.options.options import MAX_DYNAMIC_BUCKETS, TableOptions
-from storage.table.commit.index_files import (
+from storage.table.commit.live_files import (
+    BucketId,
     IndexChange,
     index_path,
     read_hash_index,
     write_hash_index,
 )
-from storage.table.commit.live_files import BucketId
 from storage.table.core import TableCore
 
 Hashes = npt.NDArray[np.int32]

@@ -10,13 +10,12 @@ from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import CommitMessage
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.row.binary_row import decode_row
-from storage.format.types.arrow_types import arrow_type
+from storage.format.types.types import arrow_type
 from storage.table.commit.live_files import live_state
 from storage.table.core import TableCore
 from storage.table.read.read import TableRead
 from storage.table.read.stored_rows import has_key
-from storage.table.scan.predicate import literal_scalar
-from storage.table.scan.prune import row_value
+from storage.table.scan.predicate import literal_scalar, row_value
 from storage.table.scan.scan import TableScan
 from storage.table.write.bucket_writers import bucket_context
 

@@ -22,8 +22,12 @@ import pyarrow as pa
 
 from storage.errors import FileConflictError, UnsupportedFeatureError
 from storage.format.avro.schema import schema_text
-from storage.format.files.data_file import KeyValueFileWriter, key_value_schema, read_key_values
-from storage.format.files.data_file_options import DataFileOptions
+from storage.format.files.data_file import (
+    DataFileOptions,
+    KeyValueFileWriter,
+    key_value_schema,
+    read_key_values,
+)
 from storage.format.metadata.file_meta import (
     CommitMessage,
     CompactIncrement,
@@ -39,9 +43,9 @@ from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions import merge_function_for
 from storage.lsm.write_rules import accept_rows
 from storage.options.options import TableOptions
+from storage.table.commit.commit_changes import folded_files
 from storage.table.commit.live_files import live_entries
 from storage.table.core import TableCore
-from storage.table.uncommitted import folded_files
 
 _Table = TypeVar("_Table", bound=TableCore)
 _RETRACTS = [kind.value for kind in RowKind if kind.retracts]

@@ -13,9 +13,9 @@ import pyarrow as pa
 from storage.format.metadata.file_meta import CommitMessage, DataFileMeta
 from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import Snapshot
+from storage.table.commit.commit_changes import delete_uncommitted, discarded_on
 from storage.table.commit.live_files import live_entries
 from storage.table.core import TableCore
-from storage.table.uncommitted import delete_uncommitted, discarded_on
 from storage.table.write.bucket_writers import BucketWriter, bucket_context, open_bucket
 from storage.table.write.postpone import (
     at_buckets,

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.bench.measure import usage_of
 from tests.bench.peers.measured import Measured, commit_times
 from tests.interop.artifacts import CORE, ArtifactUnavailableError, jar

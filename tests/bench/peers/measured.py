@@ -3,7 +3,7 @@
 
 import dataclasses
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from tests.bench import events
 
 __all__ = ["Measured", "commit_times"]

@@ -7,9 +7,9 @@ must find the snapshot or the changelog of that id, with the files that it reads
 
 from storage.errors import NotFoundError
 from storage.format.metadata.snapshot import CommitKind, Snapshot
+from storage.table.branches import rollback_to
 from storage.table.commit.live_files import delta_entries, list_entries
 from storage.table.retention.expire import expire_changelogs
-from storage.table.retention.rollback import rollback_to
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag, delete_tag
 from storage.testing.invariants import check_table

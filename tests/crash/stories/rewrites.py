@@ -5,11 +5,10 @@ None of it changes a row, whenever it dies. A rescale that died is finished befo
 written again: until then partitions with the old number of buckets refuse them.
 """
 
+from storage.table.branches import repair_hints
 from storage.table.compaction.rescale import rescale
-from storage.table.compaction.sort_codes import SortOrder
-from storage.table.compaction.sort_table import sort_table
+from storage.table.compaction.sort_table import SortOrder, sort_table
 from storage.table.inspect.analyze import analyze
-from storage.table.retention.repair import repair_hints
 from storage.table.table import FileStoreTable
 from tests.crash.histories import History, Rows, Step, delete_step, expire_step, write_step
 from tests.crash.table_options import LOOKUP, VECTORS

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import NotFoundError
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, UpdateType
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import VALUE_KIND, RowKind
+from storage.format.types.types import VALUE_KIND, RowKind, parse_type
 from storage.io.local import LocalFileIO
 from storage.table.scan.scan import changelog_entries
 from storage.table.table import FileStoreTable

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from deploy.write_dashboards import DASHBOARDS, DIRECTORY
-from ingest.config.generated_tables import with_tables
-from ingest.observe.metrics.metric_page import PAGE, tables
+from ingest.config.settings_page import with_tables
+from ingest.observe.metrics.metric_table import PAGE, tables
 from tests.promql import ROWS, filled, mistakes, row_of, selectors
 
 PANELS = [

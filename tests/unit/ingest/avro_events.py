@@ -10,7 +10,7 @@ import fastavro
 from ingest.decode.avro.debezium import DebeziumAvroDecoder
 from ingest.decode.events import SourceTable, Target
 from ingest.decode.json.envelopes import DialectOptions
-from ingest.decode.registry.client import RegisteredSchema, SchemaId, UnknownSchemaError
+from ingest.decode.registry import RegisteredSchema, SchemaId, UnknownSchemaError
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import TableSchema
 from tests.unit.ingest import debezium_events

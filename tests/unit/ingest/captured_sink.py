@@ -18,10 +18,9 @@ from ingest.decode.events import (
     Target,
     Toast,
 )
-from ingest.decode.json.debezium_json import DebeziumJson
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
-from ingest.decode.json.envelopes import DialectOptions
-from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId
+from ingest.decode.json.envelopes import DebeziumJson, DialectOptions
+from ingest.decode.registry import AVRO, RegisteredSchema, SchemaId
 from ingest.decode.types.semantic_types import TypeMapping
 from ingest.schema.schema_sync import NewTable, reconcile
 from storage.format.metadata.schema import TableSchema

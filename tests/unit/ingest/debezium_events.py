@@ -5,12 +5,11 @@ import json
 from typing import Any
 
 from ingest.decode.events import DecodeResult, SourceTable, Target
-from ingest.decode.json.debezium_json import DebeziumJson
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
-from ingest.decode.json.envelopes import DialectOptions
+from ingest.decode.json.envelopes import DebeziumJson, DialectOptions
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 
 TOPIC = "pg.public.orders"
 SOURCE = {

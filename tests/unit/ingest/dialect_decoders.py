@@ -8,7 +8,7 @@ from ingest.decode.events import DecodeResult, ObservedField, SourceTable, Targe
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
 from storage.format.metadata.schema import TableSchema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.unit.ingest.debezium_events import rows
 
 

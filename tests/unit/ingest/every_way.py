@@ -14,9 +14,8 @@ from ingest.decode.avro import lanes as avro_lanes
 from ingest.decode.avro import writer_schemas
 from ingest.decode.events import DecodeResult, SourceTable, Target, Toast
 from ingest.decode.json import envelope_decoder
-from ingest.decode.json.debezium_json import DebeziumJson
-from ingest.decode.json.envelopes import DialectOptions
-from ingest.decode.registry.client import AVRO, RegisteredSchema
+from ingest.decode.json.envelopes import DebeziumJson, DialectOptions
+from ingest.decode.registry import AVRO, RegisteredSchema
 from ingest.decode.types.semantic_types import TypeMapping
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import TableSchema

@@ -13,15 +13,11 @@ from typing import Any
 from ingest.config.settings import Settings
 from ingest.daemon.configuration import load_settings
 from ingest.pipeline.batch_report import BatchReport
-from ingest.pipeline.chunk import chunks_of
 from ingest.pipeline.decoding import Decoding
-from ingest.pipeline.map_side import MapSide
-from ingest.pipeline.plan import BatchPlan
-from ingest.pipeline.range_report import RangeReport
-from ingest.pipeline.reduce_side import reduced
+from ingest.pipeline.exchange import BatchPlan, RangeReport, chunks_of
 from ingest.pipeline.sink import JobOutcome, MicroBatchSink
-from ingest.source.ranges import SourceRange
-from ingest.source.records import RawBatch
+from ingest.pipeline.tasks import MapSide, reduced
+from ingest.source.records import RawBatch, SourceRange
 from ingest.state.table_registry import TableRegistry
 from storage.clock import SystemClock
 from storage.table.table import FileStoreTable

@@ -4,8 +4,8 @@
 import pathlib
 import types
 
-from ingest.config.setting_values import MaintenanceSettings
-from storage.catalog.filesystem import FileSystemCatalog
+from ingest.config.settings import MaintenanceSettings
+from storage.catalog.catalog import FileSystemCatalog
 from storage.table.table import FileStoreTable
 from tests.table_kit import NAME
 

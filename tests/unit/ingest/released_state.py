@@ -22,9 +22,9 @@ from pathlib import Path
 import pytest
 
 from ingest.state.lease import lease_of
-from ingest.state.parking import Pausing
+from ingest.state.ownership import Pausing
 from ingest.state.request_files import Answer, RequestFiles
-from ingest.state.rolled_back import note_rollback
+from ingest.state.stream_state import note_rollback
 from storage.format.metadata.schema import new_schema
 from storage.io.local import LocalFileIO
 from tests.unit.ingest.daemon.requests.test_replay import BIGINT, Replays

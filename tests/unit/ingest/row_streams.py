@@ -4,7 +4,7 @@
 import re
 
 from ingest.source.records import RawBatch
-from storage.format.types.type_text import type_name
+from storage.format.types.types import type_name
 from tests.unit.ingest.debezium_events import SOURCE, dumps
 from tests.unit.ingest.local_stream import LocalStream
 

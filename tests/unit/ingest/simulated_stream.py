@@ -13,22 +13,18 @@ from collections import Counter, defaultdict
 import orjson
 
 from ingest.daemon.configuration import load_settings
-from ingest.pipeline.chunk import chunks_of
 from ingest.pipeline.decoding import Decoding
-from ingest.pipeline.map_side import MapSide
-from ingest.pipeline.range_report import RangeReport
-from ingest.pipeline.reduce_side import reduced
+from ingest.pipeline.exchange import RangeReport, chunks_of
 from ingest.pipeline.sink import JobOutcome, MicroBatchSink
+from ingest.pipeline.tasks import MapSide, reduced
 from ingest.source import open as sources
-from ingest.source.ranges import SourceRange, normalize
-from ingest.source.records import RawBatch
+from ingest.source.records import RawBatch, SourceRange, normalize
 from ingest.state.lease import lease_of, resolve_in_flight
-from ingest.state.parking import Parking
+from ingest.state.ownership import Parking
 from ingest.state.stream_position import StreamPosition
-from ingest.state.stream_state import CheckpointState
-from ingest.state.table_cache import Warehouse
+from ingest.state.stream_state import CheckpointState, Warehouse
 from ingest.state.table_registry import TableRegistry
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, DataLossError
 from storage.format.metadata.schema import new_schema

@@ -5,15 +5,11 @@ what the sink does, without Spark."""
 import itertools
 
 from ingest.daemon.configuration import load_settings
-from ingest.pipeline.chunk import chunks_of
 from ingest.pipeline.decoding import Decoding
-from ingest.pipeline.map_side import MapSide
-from ingest.pipeline.plan import BatchPlan
-from ingest.pipeline.range_report import RangeReport
-from ingest.pipeline.reduce_side import reduce_chunks
-from ingest.source.ranges import SourceRange
-from ingest.source.records import RawBatch
-from ingest.state.table_cache import Warehouse
+from ingest.pipeline.exchange import BatchPlan, RangeReport, chunks_of
+from ingest.pipeline.tasks import MapSide, reduce_chunks
+from ingest.source.records import RawBatch, SourceRange
+from ingest.state.stream_state import Warehouse
 from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
 

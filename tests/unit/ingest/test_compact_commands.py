@@ -9,14 +9,14 @@ import signal
 import pytest
 import yaml
 
-from ingest.cli import compact as compact_command
-from ingest.cli.compact import progress_text, show_progress
+from ingest.cli import maintain as compact_command
 from ingest.cli.main import main
-from ingest.daemon.maintenance import compact_runs
-from ingest.daemon.maintenance.compact_runs import Selection, TableRun, exit_code, selected
+from ingest.cli.maintain import progress_text, show_progress
+from ingest.cli.parameters import ProgressLog, TerminalLine
+from ingest.daemon import compact_runs
+from ingest.daemon.compact_runs import Selection, TableRun, exit_code, selected
 from ingest.errors import ExitCode
-from ingest.tools.progress import ProgressLog, TerminalLine
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.errors import (
     CorruptDataError,
@@ -26,7 +26,7 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.compaction.compact_table import BucketFailure, CompactProgress, CompactReport
 from tests.table_kit import rows_of, write
 

@@ -5,7 +5,7 @@ import pkgutil
 import pytest
 
 import ingest
-from ingest.daemon.query_failure import error_in
+from ingest.daemon.retry import error_in
 from ingest.errors import (
     ERROR_KINDS,
     AccessDeniedError,

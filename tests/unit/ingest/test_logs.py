@@ -8,9 +8,9 @@ import warnings
 
 import pytest
 
-from ingest.log_sampling import SamplingHandler
 from ingest.logs import (
     CHILD_VARIABLE,
+    SamplingHandler,
     child_settings,
     configure_child_logging,
     configure_logging,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ingest.cli import main as cli
-from ingest.daemon import checks
+from ingest.daemon import configuration
 
 SNAPSHOTS = Path(__file__).parent / "snapshots" / "validate"
 
@@ -200,8 +200,8 @@ def test_a_mistake(name, tmp_path, monkeypatch, capsys):
 def test_what_does_not_answer(name, tmp_path, monkeypatch, capsys):
     if name != "directory-of-events-not-there":
         (tmp_path / "events").mkdir()
-    monkeypatch.setattr(checks, "_BROKER_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(checks, "_java", lambda: "java")
+    monkeypatch.setattr(configuration, "_BROKER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(configuration, "_java", lambda: "java")
     text = ONLINE[name] + "metrics: {enabled: false}\n"
     compare(name, said(text, tmp_path, monkeypatch, capsys, "--check"))
 

@@ -15,13 +15,13 @@ import pyroaring
 from storage.format.files.data_file import key_value_schema, read_key_values
 from storage.format.metadata.file_meta import CompactIncrement, DataFileMeta, FileSource
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
+from storage.lsm.bucket import LookupResult
 from storage.lsm.compaction_policy import CompactUnit
-from storage.lsm.compactor import compact
 from storage.lsm.levels import Levels
-from storage.lsm.lookup.contract import LookupResult
 from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions import merge_function_for
+from storage.lsm.merge_tree_writer import compact
 from storage.options.options import TableOptions
 from tests.table_kit import bucket_context
 

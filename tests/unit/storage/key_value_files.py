@@ -11,8 +11,7 @@ from storage.format.files.data_file import (
     read_key_values,
 )
 from storage.format.metadata.schema import TableSchema
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, parse_type
 from storage.io.local import LocalFileIO
 
 STORE = LocalFileIO(durable=False)

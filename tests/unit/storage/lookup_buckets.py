@@ -10,8 +10,7 @@ from storage.clock import ManualClock
 from storage.format.types.types import SEQUENCE_NUMBER
 from storage.lsm.key_order import sort_permutation
 from storage.lsm.levels import SortedRun
-from storage.lsm.lookup.bucket_lookup import BucketLookup
-from storage.lsm.lookup.store import CopyLimits, LookupStore
+from storage.lsm.lookup.store import BucketLookup, CopyLimits, LookupStore
 from tests.unit.storage.key_value_files import STORE, key_values, write_all
 
 

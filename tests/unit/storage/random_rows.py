@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 
 from storage.format.files.file_formats import open_sink, read_batches
 from storage.format.files.row_selection import RowSelection
-from storage.format.row.row_codec import Timestamp
-from storage.format.row.row_values import from_row_values
-from storage.format.types.arrow_types import arrow_field
-from storage.format.types.type_text import parse_type
+from storage.format.row.row_codec import Timestamp, from_row_values
 from storage.format.types.types import (
     ArrayType,
     AtomicType,
@@ -27,6 +24,8 @@ from storage.format.types.types import (
     MultisetType,
     RowType,
     TypeRoot,
+    arrow_field,
+    parse_type,
 )
 from storage.io.local import LocalFileIO
 

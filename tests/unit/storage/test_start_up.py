@@ -64,7 +64,7 @@ def test_names_and_snapshots_are_listed_without_formats_and_engines(tmp_path: pa
     table = make_table(tmp_path)
     write(table, 1, [("+I", 1, "a")])
     code = (
-        "from storage.catalog.filesystem import FileSystemCatalog\n"
+        "from storage.catalog.catalog import FileSystemCatalog\n"
         f"catalog = FileSystemCatalog({str(tmp_path)!r})\n"
         "assert catalog.list_tables('db') == ['t']\n"
         "assert catalog.newest_snapshot('db.t').id == 1"

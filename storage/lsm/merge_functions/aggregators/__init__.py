@@ -29,20 +29,18 @@ from storage.lsm.merge_functions.aggregators.function import (
     Aggregator,
     wrong_type,
 )
-from storage.lsm.merge_functions.aggregators.listagg import ListAgg
-from storage.lsm.merge_functions.aggregators.numbers import (
+from storage.lsm.merge_functions.aggregators.sketches import SetUnion
+from storage.lsm.merge_functions.aggregators.values import (
     FLOATS,
     INTEGERS,
-    Product,
-    Sum,
-)
-from storage.lsm.merge_functions.aggregators.pick_value import (
     Extreme,
     FirstValue,
     LastValue,
+    ListAgg,
     PrimaryKey,
+    Product,
+    Sum,
 )
-from storage.lsm.merge_functions.aggregators.sketches import SetUnion
 from storage.options.options import option_value
 
 __all__ = ["Aggregator", "aggregator_for"]

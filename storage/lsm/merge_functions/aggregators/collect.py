@@ -34,8 +34,7 @@ from storage.lsm.merge_functions.aggregators.function import (
     option_refused,
     wrong_type,
 )
-from storage.lsm.merge_functions.segments import Op, Segments, valid_mask
-from storage.lsm.merge_functions.sequence_order import dense_ranks
+from storage.lsm.merge_functions.segments import Op, Segments, dense_ranks, valid_mask
 from storage.options.options import option_value
 
 Numbers = range | list[int] | dict[int, int]

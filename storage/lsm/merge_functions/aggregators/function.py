@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import InvalidOptionError, InvalidRequestError
-from storage.format.types.type_text import type_name
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, type_name
 from storage.lsm.merge_functions.segments import Op, Overlay, Segments
 
 

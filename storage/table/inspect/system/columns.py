@@ -18,6 +18,9 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.format.row.binary_row import decode_row
 from storage.format.row.row_codec import RowValue
 from storage.format.types.types import AtomicType, DataField, TypeRoot
+from storage.io.object_store_options import redacted_options
+from storage.options.options import find_option
+from storage.options.table import REST_PREFIX
 from storage.table.core import TableCore
 from storage.table.scan.time_travel import chosen_snapshot
 
@@ -106,3 +109,15 @@ def local_time(epoch_ms: int | None) -> int | None:
 def shown_snapshot(table: TableCore) -> Snapshot | None:
     """The snapshot that the table's options choose, else the newest; None when there is none."""
     return chosen_snapshot(table)[0]
+
+
+# Options of a table as they are shown.
+
+
+def shown_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Options of a table fit to be shown: others than table options may be secrets of a store."""
+    hidden = redacted_options(options)
+    return {
+        key: text if find_option(key) and not key.startswith(REST_PREFIX) else hidden[key]
+        for key, text in options.items()
+    }

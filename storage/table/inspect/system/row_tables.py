@@ -17,9 +17,9 @@ from storage.errors import UnsupportedFeatureError
 from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
 from storage.table.core import TableCore
 from storage.table.read.read import TableRead
-from storage.table.scan.incremental import is_incremental
 from storage.table.scan.predicate import Predicate
 from storage.table.scan.scan import TableScan
+from storage.table.scan.time_travel import is_incremental
 
 ROW_KIND = "rowkind"
 

@@ -8,13 +8,13 @@ import pytest
 
 from changelog.spark_source.batch_scan import batch_scan, counts_of
 from changelog.spark_source.data_source import LakewardDataSource
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import InvalidRequestError, NotFoundError, UnsupportedFeatureError
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.branches import create_branch
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag
 from tests.table_kit import make_table, rows_batch, write

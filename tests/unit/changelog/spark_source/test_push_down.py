@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 
 from changelog.spark_source.batch_scan import batch_scan
 from changelog.spark_source.data_source import ScanReader
-from changelog.spark_source.spark_types import pushed_predicate, spark_schema
+from changelog.spark_source.source_options import pushed_predicate, spark_schema
 from storage.table.scan.predicate import mask
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, write

@@ -11,8 +11,7 @@ from changelog.spark_source.data_source import BatchWriter, CommitName, StreamWr
 from changelog.spark_source.sink import RowSink, partition_values
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
-from storage.table.compaction.compact_plan import CompactRequest
-from storage.table.compaction.compact_table import compact_table
+from storage.table.compaction.compact_table import CompactRequest, compact_table
 from storage.testing.invariants import check_table
 from tests.changelog_kit import changes_of
 from tests.inline_executor import InlineExecutor

@@ -7,7 +7,7 @@ from changelog.spark_source.source_options import SourceOptions
 from storage.catalog.catalog import Catalog
 from storage.errors import InvalidOptionError, NotFoundError
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.table_kit import rows_of, write
 
 

@@ -7,16 +7,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from changelog.spark_source import spark_types
-from changelog.spark_source.spark_types import (
+from changelog.spark_source import source_options
+from changelog.spark_source.source_options import (
     arrow_schema_of,
     chosen_columns,
     spark_batches,
     spark_schema,
 )
 from storage.errors import InvalidRequestError, UnsupportedFeatureError
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import arrow_type, parse_type
 
 TYPES = {
     "BOOLEAN": "boolean",
@@ -82,7 +81,7 @@ def test_times_are_cut_down_to_microseconds():
 
 
 def test_large_batches_are_cut(monkeypatch):
-    monkeypatch.setattr(spark_types, "BATCH_BYTES", 1_000)
+    monkeypatch.setattr(source_options, "BATCH_BYTES", 1_000)
     batch = pa.RecordBatch.from_arrays([pa.array(range(1_000), pa.int64())], ["a"])
     found = list(spark_batches(batch, batch.schema))
     assert len(found) == 8

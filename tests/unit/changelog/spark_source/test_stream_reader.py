@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 from changelog.follow import RangeLimit
+from changelog.spark_source.batch_scan import StreamView, streamed_table
 from changelog.spark_source.data_source import ChangeStreamReader
-from changelog.spark_source.row_view import StreamView, streamed_table
-from changelog.spark_source.spark_types import spark_schema
+from changelog.spark_source.source_options import spark_schema
 from storage.errors import InvalidRequestError, StorageUnavailableError, UnsupportedFeatureError
 from storage.table.retention.consumers import all_consumers
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, write
 

@@ -9,13 +9,12 @@ import pyarrow as pa
 import pytest
 
 from ingest.cli import main as cli
-from ingest.daemon import checks, daemon
+from ingest.daemon import configuration, daemon
 from ingest.errors import AccessDeniedError, ExitCode
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import FencedError
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import VALUE_KIND, RowKind
+from storage.format.types.types import VALUE_KIND, RowKind, parse_type
 
 
 @pytest.fixture(autouse=True)
@@ -93,8 +92,8 @@ def test_validate_json_is_one_document(config, capsys):
 
 
 def test_validate_check_fails_with_the_code_of_the_first_failure(config, capsys, monkeypatch):
-    denied = checks.Finding("source", ok=False, finding="refused", exit_code=ExitCode.ACCESS)
-    monkeypatch.setattr(checks, "online", lambda settings: [denied])
+    denied = configuration.Finding("source", ok=False, finding="refused", exit_code=ExitCode.ACCESS)
+    monkeypatch.setattr(configuration, "online", lambda settings: [denied])
     assert cli.main(["validate", "-c", config, "--check"]) == 77
     out = capsys.readouterr().out
     assert "FAIL  source: refused" in out

@@ -9,9 +9,9 @@ import pytest
 
 from ingest.cli.commands import Group, Lazy
 from ingest.cli.main import lakeward
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 
 ENGINES = {"pyspark", "confluent_kafka", "pandas", "sqlalchemy", "pyarrow.dataset"}
 ANALYTICS = {"pyarrow.compute", "pyarrow.parquet", "pyarrow.orc", "fastavro", "obstore"}

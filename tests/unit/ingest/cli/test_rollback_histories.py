@@ -9,11 +9,7 @@ import random
 import pytest
 
 from ingest.cli.main import main
-from ingest.state.rolled_back import (
-    forget_rollback,
-    require_not_rolled_back,
-    rolled_back_topics,
-)
+from ingest.state.stream_state import forget_rollback, require_not_rolled_back, rolled_back_topics
 from storage.errors import FencedError, InvalidRequestError
 from tests.unit.ingest.simulated_stream import SimulatedStream, event
 from tests.unit.ingest.state.test_parking_histories import Model

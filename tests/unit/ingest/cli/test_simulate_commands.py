@@ -4,7 +4,7 @@ import json
 import pytest
 
 from ingest.cli.main import main
-from ingest.cli.simulate import chart
+from ingest.cli.maintain import chart
 
 QUICK = ("--commits", "30", "--rows", "50", "--keys", "1k")
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from ingest.cli.main import main
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.sql.session import SqlSession
 
 

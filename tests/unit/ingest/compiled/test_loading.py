@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from ingest.compiled import loading
-from ingest.decode.json import scanning
 from tests.unit.ingest.walking import compiled_scan
 
 _LOADED = "from ingest.compiled import loading; print(loading.load())"
@@ -69,14 +68,14 @@ def test_without_numba_there_is_nothing_to_load():
 def test_many_events_load_what_the_cache_has(monkeypatch):
     compiled_scan()
     monkeypatch.setattr(loading._State, "modules", {})
-    monkeypatch.setattr(scanning._EventCounter, "events", 0)
-    assert scanning.scanner(49_999) is None
-    assert scanning.scanner(1) is not None
+    monkeypatch.setattr(loading._EventCounter, "events", 0)
+    assert loading.scanner(49_999) is None
+    assert loading.scanner(1) is not None
 
 
 def test_commands_and_workers_import_no_numba():
     code = (
-        "import sys, ingest.cli.main, ingest.pipeline.spark_source, ingest.pipeline.reduce_side\n"
+        "import sys, ingest.cli.main, ingest.pipeline.spark_source, ingest.pipeline.tasks\n"
         "print('numba' in sys.modules)"
     )
     assert run(code) == ["False"]

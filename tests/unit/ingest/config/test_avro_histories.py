@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 
-from ingest.config.registry_settings import AvroSettings, SchemaRegistrySettings
-from ingest.decode.registry import client
+from ingest.config.source_settings import AvroSettings, SchemaRegistrySettings
+from ingest.decode import registry as client
 from storage.clock import ManualClock
 from tests.unit.ingest.avro_events import TOPIC, Writer, envelope, event, key_schema
 from tests.unit.ingest.simulated_stream import QUARANTINE, SimulatedStream

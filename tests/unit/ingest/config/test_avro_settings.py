@@ -8,8 +8,8 @@ import pytest
 
 from ingest.cli import main as cli
 from ingest.config import settings as settings_module
-from ingest.config.registry_settings import AvroSettings
 from ingest.config.settings import Settings
+from ingest.config.source_settings import AvroSettings
 from ingest.daemon.configuration import load_settings, resolve
 from storage.errors import InvalidOptionError
 

@@ -5,7 +5,7 @@ import datetime
 
 import pytest
 
-from ingest.config.daily_window import DailyWindow
+from ingest.config.setting import DailyWindow
 
 
 def at(text):

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from ingest.cli import main as cli
-from ingest.config.json_schema import json_schema
 from ingest.config.settings import ROUTE_SETTINGS, SETTINGS, TABLE_SETTINGS
+from ingest.config.settings_page import json_schema
 from ingest.daemon.configuration import load_settings
 from storage.errors import LakewardError
 from tests.unit.ingest.config.schema_check import faults

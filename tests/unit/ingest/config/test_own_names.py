@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config.rule_settings import Route
+from ingest.config.settings import Route
 from ingest.source.records import RawBatch
 from ingest.state.table_registry import TableRegistry
 from ingest.tools.plan.planner import planned
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import RemoveOption
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.unit.ingest.daemon.requests.test_replay import Replays
 from tests.unit.ingest.local_stream import LocalStream
 from tests.unit.ingest.simulated_stream import event

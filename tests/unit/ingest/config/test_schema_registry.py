@@ -10,8 +10,8 @@ import uuid
 
 import pytest
 
-from ingest.config.registry_settings import SchemaRegistrySettings
-from ingest.decode.registry.client import JsonGetter, SchemaRegistry, UnknownSchemaError
+from ingest.config.source_settings import SchemaRegistrySettings
+from ingest.decode.registry import JsonGetter, SchemaRegistry, UnknownSchemaError
 from ingest.errors import AccessDeniedError, ExitCode, exit_code_of
 from storage.clock import ManualClock
 from storage.errors import InvalidOptionError, InvalidRequestError, RetryableError

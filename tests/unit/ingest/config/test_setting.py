@@ -11,12 +11,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ingest.config import rule_settings, setting_values
+from ingest.config import settings as rule_settings
+from ingest.config import settings as setting_values
 from ingest.config.choices import FORMATS
-from ingest.config.rule_settings import Route, TableRule
 from ingest.config.setting import REDACTED, build, declared, docs, redacted
-from ingest.config.setting_values import AlertSettings, MetricsSettings, SinkSettings
-from ingest.config.settings import ROUTE_SETTINGS, SETTINGS, TABLE_SETTINGS, Settings
+from ingest.config.settings import (
+    ROUTE_SETTINGS,
+    SETTINGS,
+    TABLE_SETTINGS,
+    AlertSettings,
+    MetricsSettings,
+    Route,
+    Settings,
+    SinkSettings,
+    TableRule,
+)
 from ingest.daemon.configuration import load_settings, resolve
 from ingest.decode.decoders import DIALECTS
 
@@ -124,7 +133,7 @@ def test_every_format_has_a_decoder():
 def test_settings_are_read_without_engines():
     heavy = ("pyspark", "confluent_kafka", "pydantic", "prometheus_client", "ingest.decode")
     code = (
-        "import sys, ingest.config.loading, ingest.config.json_schema\n"
+        "import sys, ingest.config.loading, ingest.config.settings_page\n"
         f"found = [name for name in {heavy} if name in sys.modules]\n"
         "sys.exit(str(found) if found else 0)\n"
     )

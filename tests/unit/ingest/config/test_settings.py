@@ -5,10 +5,9 @@ import sys
 import pytest
 
 from ingest.config import settings_page
-from ingest.config.generated_tables import main, with_tables
-from ingest.config.locations import SeveralMistakesError, mistakes_of
 from ingest.config.settings import NOT_YET, SETTINGS, Settings
-from ingest.config.settings_page import SECTIONS
+from ingest.config.settings_page import SECTIONS, main, with_tables
+from ingest.config.settings_sources import SeveralMistakesError, mistakes_of
 from ingest.config.source_settings import FileSourceSettings, KafkaSourceSettings
 from ingest.daemon.configuration import load_settings, resolve
 from ingest.decode.decoders import dialect_options

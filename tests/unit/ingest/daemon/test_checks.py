@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from ingest.daemon import checks
+from ingest.daemon import configuration
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.requests.request_handler import _check as would_start
 from ingest.daemon.requests.request_handler import changed_sections, fixed_changes
@@ -46,7 +46,7 @@ def by_name(findings):
 
 
 def test_everything_in_order(settings, tmp_path):
-    findings = by_name(checks.online(settings()))
+    findings = by_name(configuration.online(settings()))
     assert all(finding.ok for finding in findings.values())
     assert findings["source"].finding == "1 topics: shop.orders (1 files)"
     assert "will be created" in findings["warehouse"].finding
@@ -55,28 +55,30 @@ def test_everything_in_order(settings, tmp_path):
 
 
 def test_missing_source_directory(settings, tmp_path):
-    found = by_name(checks.online(settings(**{"source.path": str(tmp_path / "none")})))["source"]
+    found = by_name(configuration.online(settings(**{"source.path": str(tmp_path / "none")})))[
+        "source"
+    ]
     assert not found.ok
     assert found.exit_code == ExitCode.CONFIG
     assert "source.path" in found.finding
 
 
 def test_empty_source_directory_is_fine_but_said(settings):
-    found = by_name(checks.online(settings(**{"source.topics": "other"})))["source"]
+    found = by_name(configuration.online(settings(**{"source.topics": "other"})))["source"]
     assert found.ok
     assert "no topic matches yet" in found.finding
 
 
 def test_warehouse_that_is_a_file(settings, tmp_path):
     (tmp_path / "plain").write_text("")
-    found = by_name(checks.online(settings(**{"sink.warehouse": str(tmp_path / "plain")})))
+    found = by_name(configuration.online(settings(**{"sink.warehouse": str(tmp_path / "plain")})))
     assert not found["warehouse"].ok
     assert "not a directory" in found["warehouse"].finding
 
 
 def test_missing_java(settings, monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    found = by_name(checks.online(settings()))["java"]
+    found = by_name(configuration.online(settings()))["java"]
     assert not found.ok
     assert "install a JRE" in found.finding
 
@@ -87,14 +89,14 @@ def test_taken_metrics_port(settings):
         other.listen()
         port = other.getsockname()[1]
         chosen = settings(**{"metrics.enabled": "true", "metrics.port": str(port)})
-        found = by_name(checks.online(chosen))["metrics port"]
+        found = by_name(configuration.online(chosen))["metrics port"]
     assert not found.ok
     assert "metrics.port" in found.finding
 
 
 def test_options_that_cannot_be_written_fail_offline(settings):
     chosen = settings(**{"sink.table.properties.row-tracking.enabled": "true"})
-    (found,) = checks.offline(chosen)
+    (found,) = configuration.offline(chosen)
     assert not found.ok
     assert found.exit_code == ExitCode.CONFIG
 
@@ -112,8 +114,8 @@ def of_a_silent_broker(directory, properties="{}"):
 
 
 def test_silent_broker_is_unavailable(tmp_path, monkeypatch):
-    monkeypatch.setattr(checks, "_BROKER_TIMEOUT_S", 0.3)
-    found = by_name(checks.online(of_a_silent_broker(tmp_path)))["source"]
+    monkeypatch.setattr(configuration, "_BROKER_TIMEOUT_S", 0.3)
+    found = by_name(configuration.online(of_a_silent_broker(tmp_path)))["source"]
     assert not found.ok
     assert found.exit_code == ExitCode.UNAVAILABLE
     assert "127.0.0.1:1" in found.finding
@@ -121,14 +123,14 @@ def test_silent_broker_is_unavailable(tmp_path, monkeypatch):
 
 def test_unknown_client_property_is_a_configuration_error(tmp_path):
     chosen = of_a_silent_broker(tmp_path, properties="{no.such.property: x}")
-    found = by_name(checks.online(chosen))["source"]
+    found = by_name(configuration.online(chosen))["source"]
     assert not found.ok
     assert found.exit_code == ExitCode.CONFIG
     assert "no.such.property" in found.finding
 
 
 def registry_finding(tmp_path, monkeypatch, url, **more):
-    monkeypatch.setattr(checks, "_BROKER_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(configuration, "_BROKER_TIMEOUT_S", 0.1)
     path = tmp_path / "kafka.yaml"
     path.write_text(
         "source: {type: kafka, topics: [a], bootstrap.servers: '127.0.0.1:1', "
@@ -137,7 +139,7 @@ def registry_finding(tmp_path, monkeypatch, url, **more):
     )
     given = {f"source.schema.registry.{key.replace('_', '.')}": more[key] for key in more}
     settings = load_settings(path, {"source.schema.registry.url": url, **given}, environ={})
-    return by_name(checks.online(settings))["schema registry"]
+    return by_name(configuration.online(settings))["schema registry"]
 
 
 def test_the_schema_registry_is_asked(tmp_path, monkeypatch):

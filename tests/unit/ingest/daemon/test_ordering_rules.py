@@ -5,11 +5,16 @@ import pytest
 import yaml
 
 from ingest.daemon.configuration import load_settings
-from ingest.source.position.ordered_tables import EPOCHS_OPTION, ordering_refused, position_options
-from ingest.source.ranges import SourceRange, whole_partitions
+from ingest.source.records import (
+    EPOCHS_OPTION,
+    SourceRange,
+    ordering_refused,
+    position_options,
+    whole_partitions,
+)
 from storage.errors import InvalidOptionError
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 
 
 def loaded(tmp_path, **sections):

@@ -6,7 +6,7 @@ import errno
 import pytest
 from pyspark.errors import PySparkException
 
-from ingest.daemon.query_failure import as_error, cause_of, is_outage
+from ingest.daemon.retry import as_error, cause_of, is_outage
 from ingest.errors import (
     DiskFullError,
     ExitCode,
@@ -14,7 +14,7 @@ from ingest.errors import (
     QueryFailedError,
     exit_code_of,
 )
-from ingest.source.control import StopRequested
+from ingest.source.open import StopRequested
 from storage.errors import CommitConflictError, RetryableError, StorageUnavailableError
 
 SPARK = "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted\n"

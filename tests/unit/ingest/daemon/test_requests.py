@@ -14,8 +14,7 @@ from ingest.daemon.requests.request_handler import (
     RequestHandler,
     fixed_changes,
 )
-from ingest.errors import AccessDeniedError, ExitCode, exit_code_of
-from ingest.schema.schema_modes import SchemaStopError
+from ingest.errors import AccessDeniedError, ExitCode, SchemaStopError, exit_code_of
 from ingest.state.request_files import RETENTION_MS, RequestFiles
 from storage.clock import ManualClock
 from storage.errors import (

@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from ingest.daemon.signals import DaemonSignals
+from ingest.daemon.daemon import DaemonSignals
 
 PROGRAM = """
 import logging, sys, time, hashlib, threading
-from ingest.daemon.signals import DaemonSignals
+from ingest.daemon.daemon import DaemonSignals
 logging.basicConfig(level="INFO", stream=sys.stderr)
 
 def say(text):
@@ -105,7 +105,7 @@ def test_reload_and_stacks_leave_the_process_alone(process):
 def test_signals_that_a_library_took_are_claimed_again():
     program = """
 import signal, threading, time
-from ingest.daemon.signals import DaemonSignals
+from ingest.daemon.daemon import DaemonSignals
 done = threading.Event()
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 with DaemonSignals(stop=done.set, overdue=done.set, reload=done.set, grace_s=lambda: 30) as signals:

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from ingest.daemon.checks import offline
-from ingest.daemon.configuration import load_settings
+from ingest.daemon.configuration import load_settings, offline
 from ingest.daemon.requests.request_handler import fixed_changes
 from ingest.transform.rules import TransformRule, source_key_of, transform_rule
 from storage.errors import InvalidOptionError

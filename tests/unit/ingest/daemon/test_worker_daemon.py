@@ -55,7 +55,7 @@ def test_later_batches_work_in_the_memory_of_earlier_ones():
 ASKED = """
 import json, os, sys
 seen = {name: os.environ.get(name) for name in ("MINE", "SERVERS", "PYTHONHASHSEED")}
-prepared = "ingest.pipeline.map_side" in sys.modules
+prepared = "ingest.pipeline.tasks" in sys.modules
 print(json.dumps([prepared, sys.argv[1:], sys.stdin.read(), seen]))
 print("complaint", file=sys.stderr)
 """

@@ -5,17 +5,17 @@ import json
 
 import pytest
 
-from ingest.decode.column_names import alike, folded, spelt
+from ingest.decode.columns import alike, folded, spelt
 from ingest.observe.metrics.instruments import Instruments
 from ingest.observe.metrics.metric_table import METRICS
 from ingest.observe.metrics.telemetry import count_work
 from ingest.observe.observe import Observer
 from ingest.source.records import RawBatch
 from ingest.tools.plan.planner import planned
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.unit.ingest.debezium_events import (
     batch,
     connect_block,

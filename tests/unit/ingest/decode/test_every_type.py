@@ -5,7 +5,7 @@ import pytest
 
 from ingest.decode.events import ObservedField
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type, type_name
+from storage.format.types.types import parse_type, type_name
 from tests.unit.ingest.debezium_events import connect_field
 from tests.unit.ingest.every_type import EVERY_TYPE, TypeCase
 from tests.unit.ingest.every_way import BARE, EveryWay, stored

@@ -3,7 +3,7 @@
 
 import pytest
 
-from ingest.decode.bisection import failing_positions
+from ingest.decode.events import failing_positions
 
 
 @pytest.mark.parametrize("bad", [{0}, {4_999}, {7, 8, 4_000}, set(range(9))])

@@ -5,12 +5,12 @@ fail the batch. The errors are put into the code, at every step that a record go
 import pytest
 
 from ingest.decode.events import DecodeResult
-from ingest.decode.isolation import isolated
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
+from ingest.decode.outcome import isolated
 from ingest.errors import AccessDeniedError, DiskFullError, blames_record
-from ingest.pipeline import map_side, reduce_side
+from ingest.pipeline import tasks
 from ingest.source.records import RawBatch
-from ingest.state import schema_applier
+from ingest.state import table_registry
 from storage.errors import (
     BadRecordError,
     CorruptDataError,
@@ -96,7 +96,7 @@ def in_rows(index):
 
 STEPS = {
     "decoding": (EnvelopeDecoder, "decode", in_records),
-    "placing": (map_side, "split_rows", in_rows(0)),
+    "placing": (tasks, "split_rows", in_rows(0)),
     "writing": (MergeTreeWriter, "write", in_rows(1)),
 }
 
@@ -204,7 +204,7 @@ def test_a_schema_change_that_nobody_foresees_holds_up_no_other_table(tmp_path, 
     stream.run(event(0, "first"), event(0, "first", "others"))
     raising_for(
         monkeypatch,
-        schema_applier,
+        table_registry,
         "decided",
         KeyError("lost"),
         lambda arguments: any(f.name == "poison" for d in arguments[3] for f in d.fields),
@@ -223,7 +223,7 @@ def test_a_table_that_alone_is_corrupt_is_parked_and_not_searched(tmp_path, monk
     error = CorruptDataError("a file is damaged")
     raising_for(
         monkeypatch,
-        reduce_side,
+        tasks,
         "reduce_chunks",
         error,
         lambda a: any(c.table == "shop.items" for c in a[2]),

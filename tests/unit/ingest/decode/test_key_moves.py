@@ -8,11 +8,10 @@ import pytest
 
 from ingest.decode.avro.debezium import DebeziumAvroDecoder
 from ingest.decode.events import MOVED, UNAVAILABLE_COLUMN, Target, Toast
-from ingest.decode.json.debezium_json import DebeziumJson
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
-from ingest.decode.json.envelopes import DialectOptions
-from ingest.decode.key_check import key_columns
-from ingest.decode.registry.client import AVRO, RegisteredSchema
+from ingest.decode.json.envelopes import DebeziumJson, DialectOptions
+from ingest.decode.outcome import key_columns
+from ingest.decode.registry import AVRO, RegisteredSchema
 from ingest.source.records import RawBatch
 from tests.unit.ingest.avro_events import SOURCE as AVRO_SOURCE
 from tests.unit.ingest.avro_events import Extra, Schemas, Writer, envelope, key_schema

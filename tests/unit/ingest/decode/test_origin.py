@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
+from ingest.decode.columns import METADATA, MemberReader, origin_schema
 from ingest.decode.events import OFFSET_COLUMN, DecodeResult, SourceTable, Target
-from ingest.decode.json.member_columns import MemberReader
-from ingest.decode.key_check import without_foreign_keys
-from ingest.decode.metadata_columns import METADATA, origin_schema
+from ingest.decode.outcome import without_foreign_keys
 from ingest.source.records import RawBatch
 from tests.unit.ingest.captured_events import captures, load
 from tests.unit.ingest.captured_sink import CapturedSink

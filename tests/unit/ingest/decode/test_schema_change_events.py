@@ -8,7 +8,7 @@ import pytest
 
 from ingest.decode.avro.writer_schemas import AvroRecords
 from ingest.decode.events import SourceTable
-from ingest.decode.registry.client import RegisteredSchema
+from ingest.decode.registry import RegisteredSchema
 from ingest.decode.schema_change_events import (
     ColumnChanges,
     column_changes,

@@ -8,7 +8,7 @@ import pytest
 from ingest.decode.avro import debezium as debezium_avro
 from ingest.decode.avro import lanes as avro_lanes
 from ingest.decode.events import Target
-from ingest.decode.registry.client import RegisteredSchema
+from ingest.decode.registry import RegisteredSchema
 from tests.unit.ingest import avro_events
 from tests.unit.ingest.avro_events import Schemas, Writer, envelope, optional
 from tests.unit.ingest.debezium_events import (

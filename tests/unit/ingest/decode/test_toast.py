@@ -7,10 +7,9 @@ import json
 import pytest
 
 from ingest.decode.events import UNAVAILABLE_COLUMN, Target, Toast
-from ingest.decode.types.conversions import convert
+from ingest.decode.types.conversions import Placeholder, convert
 from ingest.decode.types.semantic_types import STRING, Codec, Kind, TypeMapping
-from ingest.decode.types.unavailable import Placeholder
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.unit.ingest.debezium_events import (
     batch,
     classes,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ingest.kubernetes.decommission import decommission, executor_process
-from ingest.kubernetes.executor import BACKEND
+from ingest.kubernetes.entrypoint import BACKEND
 
 
 def process(root: Path, number: int, *words: str) -> None:

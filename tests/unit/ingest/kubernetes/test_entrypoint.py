@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from ingest.kubernetes.entrypoint import command_of
-from ingest.kubernetes.executor import executor_command
+from ingest.kubernetes.entrypoint import command_of, executor_command
 from storage.errors import InvalidOptionError, NotFoundError
 
 EXECUTOR = {

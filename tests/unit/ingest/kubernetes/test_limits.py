@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from ingest.kubernetes.limits import available_cores, heap_of, memory_limit
+from ingest.kubernetes.pods import available_cores, heap_of, memory_limit
 from storage.errors import InvalidOptionError
 
 MACHINE = len(os.sched_getaffinity(0))

@@ -8,10 +8,11 @@ import time
 
 import pytest
 
-from ingest.config.setting_values import AlertSettings
+from ingest.config.choices import ChangeKind
+from ingest.config.settings import AlertSettings
 from ingest.observe.alerts import QUEUE_LIMIT, QUIET_S, WINDOW_S, Alerts, WebhookSender
 from ingest.pipeline.batch_report import BatchReport
-from ingest.schema.schema_modes import ChangeKind, Outcome, Verdict
+from ingest.schema.routing import Outcome, Verdict
 from storage.clock import ManualClock, SystemClock
 from storage.errors import StorageUnavailableError
 

@@ -7,8 +7,7 @@ import threading
 
 import pytest
 
-from ingest.observe.control import LOCKED_S, MAX_ATTEMPTS, Control
-from ingest.observe.http_server import HttpServer
+from ingest.observe.http_server import LOCKED_S, MAX_ATTEMPTS, Control, HttpServer
 from ingest.observe.metrics.telemetry import Metrics
 from ingest.observe.status.status_board import StatusBoard
 from ingest.state.request_files import Answer, RequestFiles

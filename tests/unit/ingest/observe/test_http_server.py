@@ -13,12 +13,14 @@ import urllib.request
 
 import pytest
 
-from ingest.observe.http_server import HttpServer, StatusBoard
+from ingest.config.choices import ChangeKind
+from ingest.observe.http_server import HttpServer
 from ingest.observe.metrics.layout_figures import TableLayout
 from ingest.observe.metrics.telemetry import Metrics
+from ingest.observe.status.status_board import StatusBoard
 from ingest.pipeline.batch_report import BatchReport
-from ingest.schema.schema_modes import ChangeKind, Outcome, Verdict
-from ingest.state.parking import Pause
+from ingest.schema.routing import Outcome, Verdict
+from ingest.state.ownership import Pause
 from ingest.state.request_files import Answer
 from storage.clock import ManualClock
 from storage.errors import InternalError

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from ingest.config.source_settings import KafkaSourceSettings
-from ingest.observe import offset_mirror
-from ingest.observe.offset_mirror import OffsetMirror
+from ingest.observe import observe
+from ingest.observe.observe import OffsetMirror
 
 
 class Broker:
@@ -57,7 +57,7 @@ def broker():
 
 @pytest.fixture
 def mirror(broker, monkeypatch):
-    monkeypatch.setattr(offset_mirror, "_RETRY_S", 0.01)
+    monkeypatch.setattr(observe, "_RETRY_S", 0.01)
     source = KafkaSourceSettings(
         bootstrap_servers="b:9092", topics=("t",), properties={"group.id": "mine"}
     )
@@ -110,7 +110,7 @@ def test_nothing_to_tell_connects_nowhere(broker, mirror):
 
 
 def test_an_end_is_not_held_up_by_a_broker_that_is_away(broker, mirror, monkeypatch):
-    monkeypatch.setattr(offset_mirror, "_CLOSE_S", 0.05)
+    monkeypatch.setattr(observe, "_CLOSE_S", 0.05)
     mirror.commit({"t": {"0": 1}})
     mirror.close()
     assert broker.commits == []

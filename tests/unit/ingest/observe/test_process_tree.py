@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from ingest.observe import runtime_watch
-from ingest.observe.runtime_watch import ProcessTree
+from ingest.observe import observe
+from ingest.observe.observe import ProcessTree
 
 
 def process(proc, pid, parent, name, *, ticks=100, pages=10):
@@ -26,7 +26,7 @@ def test_processes_are_grouped_by_what_they_are(tmp_path):
     process(tmp_path, 14, 10, "python3", pages=5)
     process(tmp_path, 99, 1, "java", pages=1_000)
     use = ProcessTree(10, tmp_path).use()
-    page = runtime_watch._PAGE
+    page = observe._PAGE
     assert use.resident == {"driver": page, "jvm": 20 * page, "workers": 12 * page}
     assert use.cpu_s["workers"] == pytest.approx(3 * use.cpu_s["jvm"])
 

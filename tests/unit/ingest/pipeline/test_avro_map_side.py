@@ -6,14 +6,14 @@ import dataclasses
 import pytest
 
 from ingest.daemon.configuration import load_settings
-from ingest.daemon.query_failure import error_in
+from ingest.daemon.retry import error_in
 from ingest.errors import AccessDeniedError, ExitCode, exit_code_of
-from ingest.pipeline.chunk import ChunkKind
 from ingest.pipeline.decoding import Decoding
-from ingest.pipeline.reduce_side import reduce_chunks
-from ingest.schema.own_tables import quarantine_schema
-from ingest.state.table_cache import Warehouse
-from storage.catalog.filesystem import FileSystemCatalog
+from ingest.pipeline.exchange import ChunkKind
+from ingest.pipeline.tasks import reduce_chunks
+from ingest.schema.new_tables import quarantine_schema
+from ingest.state.stream_state import Warehouse
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import InvalidRequestError, RetryableError
 from storage.format.metadata.schema import new_schema
 from storage.format.types.types import AtomicType, TypeRoot

@@ -8,11 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.pipeline.chunk import (
+from ingest.pipeline.exchange import (
     CHUNK_ARROW_SCHEMA,
     Chunk,
     ChunkFile,
     ChunkKind,
+    RangeReport,
+    TableTotals,
     chunk_folder,
     chunks_of,
     encode_chunk,
@@ -20,7 +22,6 @@ from ingest.pipeline.chunk import (
     ipc_batch,
     ipc_bytes,
 )
-from ingest.pipeline.range_report import RangeReport, TableTotals
 
 
 def test_rows_survive_a_chunk():

@@ -13,17 +13,9 @@ from ingest.daemon.daemon import topic_waits
 from ingest.observe.metrics.telemetry import Metrics
 from ingest.pipeline import stream_planner
 from ingest.pipeline.spark_source import LakewardCdcReader
-from ingest.source.control import (
-    MOST_WAITING,
-    TopicGate,
-    draining,
-    write_control,
-    write_topic_waits,
-)
-from ingest.source.control import (
-    topic_waits as read_waits,
-)
 from ingest.source.kafka import KafkaSource
+from ingest.source.open import MOST_WAITING, TopicGate, draining, write_control, write_topic_waits
+from ingest.source.open import topic_waits as read_waits
 from storage.clock import ManualClock
 from tests.unit.ingest.lake_settings import lake_settings
 

@@ -3,7 +3,7 @@
 
 import pickle
 
-from ingest.pipeline.key_samples import KeySamples, KeyTracker
+from ingest.pipeline.exchange import KeySamples, KeyTracker
 from ingest.source.records import RawBatch
 from tests.unit.ingest.debezium_events import decoder, dumps, message, schema
 

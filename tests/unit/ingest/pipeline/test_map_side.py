@@ -8,16 +8,13 @@ import pyarrow as pa
 import pytest
 
 from ingest.decode.events import BadRecord, DecodeResult
-from ingest.pipeline.chunk import ChunkKind, chunks_of
 from ingest.pipeline.decoding import Decoding
-from ingest.pipeline.map_side import MapSide
-from ingest.pipeline.plan import BatchPlan
-from ingest.pipeline.reduce_side import reduce_chunks
-from ingest.schema.own_tables import quarantine_schema
-from ingest.source.ranges import SourceRange
-from ingest.source.records import RawBatch
-from ingest.state.table_cache import Warehouse
-from storage.catalog.filesystem import FileSystemCatalog
+from ingest.pipeline.exchange import BatchPlan, ChunkKind, chunks_of
+from ingest.pipeline.tasks import MapSide, reduce_chunks
+from ingest.schema.new_tables import quarantine_schema
+from ingest.source.records import RawBatch, SourceRange
+from ingest.state.stream_state import Warehouse
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import InternalError
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn
@@ -304,7 +301,7 @@ def raw_with_headers(pieces, start):
 
 @pytest.mark.parametrize("target_bytes", [1, 8 << 20])
 def test_values_that_did_not_change_move_with_the_key(catalog, settings, monkeypatch, target_bytes):
-    monkeypatch.setattr("ingest.pipeline.map_side.CHUNK_TARGET_BYTES", target_bytes)
+    monkeypatch.setattr("ingest.pipeline.tasks.CHUNK_TARGET_BYTES", target_bytes)
     table = make_table(catalog)
     missing = "__debezium_unavailable_value"
     batches = (
@@ -342,7 +339,7 @@ def test_values_do_not_move_where_another_task_may_have_the_old_row(catalog, set
 
 def test_pieces_of_rows_that_are_not_combined_keep_their_order(catalog, settings, monkeypatch):
     """All changes of a key count, so the last one must come last, however small the chunks."""
-    monkeypatch.setattr("ingest.pipeline.map_side.CHUNK_TARGET_BYTES", 1)
+    monkeypatch.setattr("ingest.pipeline.tasks.CHUNK_TARGET_BYTES", 1)
     table = make_table(catalog, **{"changelog-producer": "input"})
     plan = plan_of({"shop.items": 0})
     chunks, _ = run_map(settings, plan, [raw([event("u", 1, f"n{at}") for at in range(30)])])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from ingest.pipeline.plan import BatchPlan, Unwritable
+from ingest.pipeline.exchange import BatchPlan, Unwritable
 from ingest.pipeline.truncates import TruncationPoint
-from ingest.schema.schema_modes import Answers
+from ingest.schema.routing import Answers
 from storage.errors import InternalError
 
 

@@ -6,18 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from ingest.pipeline.chunk import OFFSET_COLUMN, Chunk, ChunkKind, ipc_bytes
-from ingest.pipeline.plan import BatchPlan
-from ingest.pipeline.reduce_side import reduce_chunks
-from ingest.state.table_cache import Warehouse
-from storage.catalog.filesystem import FileSystemCatalog
+from ingest.decode.events import OFFSET_COLUMN
+from ingest.pipeline.exchange import BatchPlan, Chunk, ChunkKind, ipc_bytes
+from ingest.pipeline.tasks import reduce_chunks
+from ingest.state.stream_state import Warehouse
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import FileConflictError
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.snapshot import CommitKind
 from storage.format.row.binary_row import encode_row
-from storage.format.types.type_text import parse_type
-from storage.table.compaction.compact_plan import CompactRequest
-from storage.table.compaction.compact_table import compact_table
+from storage.format.types.types import parse_type
+from storage.table.compaction.compact_table import CompactRequest, compact_table
 from storage.testing.invariants import check_table
 from tests.soak.replay import replayed, rows_by_key
 from tests.table_kit import rows_batch

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from ingest.decode.events import HELD_ONLY, MOVED, UNAVAILABLE_COLUMN
-from ingest.pipeline.restore import restored
-from storage.catalog.filesystem import FileSystemCatalog
+from ingest.pipeline.tasks import restored
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.table_kit import rows_batch
 
 COLUMNS = [("k", "BIGINT"), ("n", "INT"), ("text", "STRING"), ("blob", "BYTES")]

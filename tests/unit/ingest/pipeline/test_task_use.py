@@ -5,14 +5,12 @@ import pickle
 
 import pytest
 
-from ingest.config.registry_settings import SchemaRegistrySettings
-from ingest.decode.registry.client import REGISTRY_CALLS, SchemaRegistry
+from ingest.config.source_settings import SchemaRegistrySettings
+from ingest.decode.registry import REGISTRY_CALLS, SchemaRegistry
 from ingest.pipeline.batch_report import JobOutcome, task_use, with_rerun, without_tables
-from ingest.pipeline.range_report import RangeReport, TaskUse
-from ingest.pipeline.reduce_side import BucketResult
+from ingest.pipeline.exchange import BucketResult, RangeReport, TaskUse
 from storage.errors import RetryableError
-from storage.io.call_counts import CallCounts
-from storage.io.counting import CountingFileIO
+from storage.io.counting import CallCounts, CountingFileIO
 from storage.io.local import LocalFileIO
 
 

@@ -6,13 +6,12 @@ import itertools
 
 import pytest
 
-from ingest.source.position.ordered_tables import POSITION_COLUMNS
-from storage.catalog.filesystem import FileSystemCatalog
+from ingest.source.records import POSITION_COLUMNS
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import RenameColumn, SetOption
-from storage.format.types.type_text import parse_type
-from storage.table.compaction.compact_plan import CompactRequest
-from storage.table.compaction.compact_table import compact_table
+from storage.format.types.types import parse_type
+from storage.table.compaction.compact_table import CompactRequest, compact_table
 from tests.inline_executor import InlineExecutor
 from tests.unit.ingest.debezium_events import TOPIC, connect_block, connect_field, dumps, event
 from tests.unit.ingest.table_pipeline import TablePipeline

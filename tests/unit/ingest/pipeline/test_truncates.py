@@ -12,15 +12,12 @@ from collections import Counter
 import orjson
 import pytest
 
-from ingest.decode.dialects.canal import CanalJson
-from ingest.decode.dialects.dms import DmsJson
-from ingest.decode.dialects.ogg import OggJson
+from ingest.decode.dialects import CanalJson, DmsJson, OggJson
 from ingest.decode.events import SourceTable
-from ingest.decode.json.debezium_json import truncated_table
-from ingest.decode.json.envelopes import DialectOptions
+from ingest.decode.json.envelopes import DialectOptions, truncated_table
 from ingest.errors import TruncateStopError
-from ingest.pipeline import map_side
-from ingest.pipeline.plan import BatchPlan
+from ingest.pipeline import tasks
+from ingest.pipeline.exchange import BatchPlan
 from ingest.pipeline.truncates import TruncationPoint
 from storage.format.metadata.schema import new_schema
 from storage.format.types.types import RowKind
@@ -140,8 +137,8 @@ def test_tasks_that_share_a_partition_agree(stream, monkeypatch, pieces):
 
 def test_many_rows_are_deleted_in_several_chunks(stream, monkeypatch):
     """And none of them comes behind a later row of its key."""
-    monkeypatch.setattr(map_side, "GATHER_BYTES", 100)
-    monkeypatch.setattr(map_side, "CHUNK_TARGET_BYTES", 60)
+    monkeypatch.setattr(tasks, "GATHER_BYTES", 100)
+    monkeypatch.setattr(tasks, "CHUNK_TARGET_BYTES", 60)
     fill(stream, "plain", 12)
     drain(stream)
     stream.topics.add("a", 0, *truncate("plain"))

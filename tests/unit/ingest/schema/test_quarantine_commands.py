@@ -9,9 +9,15 @@ import pytest
 
 from ingest.cli import main as cli
 from ingest.daemon.requests.request_client import request_files
-from ingest.pipeline.quarantine.bad_classes import BAD_CLASSES, bad_class, hex_dump, record_text
-from ingest.pipeline.quarantine.quarantine_choice import Choice, read_quarantine
-from ingest.schema.own_tables import missing_columns, quarantine_schema
+from ingest.pipeline.quarantine import (
+    BAD_CLASSES,
+    Choice,
+    bad_class,
+    hex_dump,
+    read_quarantine,
+    record_text,
+)
+from ingest.schema.new_tables import missing_columns, quarantine_schema
 from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
 from storage.errors import InvalidRequestError

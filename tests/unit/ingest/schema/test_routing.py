@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from ingest.config.rule_settings import Route, Shard
+from ingest.config.settings import Route, Shard
 from ingest.daemon.configuration import load_settings
 from ingest.decode.events import SourceTable
 from ingest.schema.routing import Destination, Routing

@@ -4,11 +4,10 @@
 import pytest
 
 from ingest.decode.events import Target
-from ingest.decode.json.debezium_json import DebeziumJson
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
-from ingest.decode.json.envelopes import DialectOptions
+from ingest.decode.json.envelopes import DebeziumJson, DialectOptions
+from ingest.schema.routing import Answers, ChangePolicy, type_requests_of
 from ingest.schema.schema_draft import ChangeOrigin, Draft
-from ingest.schema.schema_modes import Answers, ChangePolicy, type_requests_of
 from ingest.schema.schema_sync import reconcile
 from storage.format.metadata.schema_changes import evolve
 from tests.unit.ingest.debezium_events import (

@@ -3,21 +3,15 @@
 
 import pytest
 
-from ingest.config.choices import kinds_named
-from ingest.decode.column_names import ColumnNames, free_name
+from ingest.config.choices import ChangeKind, kinds_named
+from ingest.decode.columns import ColumnNames, free_name
 from ingest.decode.events import ObservedField, SchemaDelta
+from ingest.schema.routing import ChangePolicy, Mode, Outcome, PolicyDecision
 from ingest.schema.schema_draft import ChangeOrigin, Draft
-from ingest.schema.schema_modes import (
-    ChangeKind,
-    ChangePolicy,
-    Mode,
-    Outcome,
-    PolicyDecision,
-)
 from ingest.schema.schema_sync import NewTable, Refusal, reconcile
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, evolve
-from storage.format.types.type_text import parse_type, type_name
+from storage.format.types.types import parse_type, type_name
 from tests.unit.ingest.debezium_events import ORDERS
 
 PLACE = ChangeOrigin("pg.shop.public.orders", "t", 0, 5)

@@ -7,23 +7,21 @@ import json
 import pytest
 
 from ingest.daemon.configuration import load_settings
-from ingest.decode.column_names import ColumnNames
+from ingest.decode.columns import ColumnNames
 from ingest.decode.events import SourceTable, Target
-from ingest.decode.json.debezium_json import DebeziumJson
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
-from ingest.decode.json.envelopes import DialectOptions
+from ingest.decode.json.envelopes import DebeziumJson, DialectOptions
 from ingest.decode.schema_change_events import read_schema_change
 from ingest.errors import SchemaStopError
-from ingest.pipeline.plan import BatchPlan
+from ingest.pipeline.exchange import BatchPlan
 from ingest.pipeline.sink import HistoryWriter
-from ingest.schema.routing import Destination
-from ingest.schema.schema_modes import Answers, change_policy, type_requests_of
+from ingest.schema.routing import Answers, Destination, change_policy, type_requests_of
 from ingest.schema.statements import DdlLog
 from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
 from storage.errors import RetryableError
 from storage.format.metadata.schema_changes import AddColumn, RenameColumn
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.unit.ingest.debezium_events import batch, dumps, rows
 
 SOURCE = SourceTable("shop", "", "items", "srv")

@@ -4,11 +4,11 @@ import itertools
 import pytest
 
 from ingest.decode.events import ObservedField, SchemaDelta, SourceTable
-from ingest.decode.types.widening import union_type
+from ingest.decode.types.semantic_types import union_type
 from ingest.schema.schema_sync import Decision, NewTable, Refusal, reconcile
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, UpdateType, evolve
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.unit.ingest.debezium_events import ORDERS, schema
 
 OTHER = SourceTable("shop", "audit", "orders", "pg")

@@ -18,7 +18,7 @@ import pytest
 
 from ingest.errors import SchemaStopError
 from ingest.source.records import RawBatch
-from storage.format.types.type_text import type_name
+from storage.format.types.types import type_name
 from tests.unit.ingest.avro_events import Writer, envelope, key_schema
 from tests.unit.ingest.debezium_events import connect_block, connect_field, dumps, event
 from tests.unit.ingest.every_way import avro_row, avro_type

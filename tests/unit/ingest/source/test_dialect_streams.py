@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from ingest.source.records import RawBatch
-from storage.format.types.type_text import type_name
+from storage.format.types.types import type_name
 from tests.unit.ingest.debezium_events import connect_field, dumps
 from tests.unit.ingest.local_stream import LocalStream
 

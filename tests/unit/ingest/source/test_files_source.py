@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.config.source_settings import FileSourceSettings
-from ingest.source.file_lines import POSITION_BITS, read_range
-from ingest.source.file_listing import last_complete_end, topic_of
+from ingest.source.file_lines import POSITION_BITS, last_complete_end, read_range, topic_of
 from ingest.source.files import FileSource
 from ingest.source.open import LagProbe, open_range
-from ingest.source.ranges import (
+from ingest.source.records import (
     SourceRange,
     initial_from_stored,
     offsets_from_json,

@@ -5,7 +5,7 @@ import pytest
 
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.source.kafka import KafkaSource, TopicIdentities
-from ingest.source.ranges import SourceRange
+from ingest.source.records import SourceRange
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, DataLossError
 

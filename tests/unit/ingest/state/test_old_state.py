@@ -8,10 +8,8 @@ import pytest
 
 from ingest.decode.events import ObservedField, SchemaDelta, SourceTable
 from ingest.errors import ExitCode, exit_code_of
-from ingest.state.ownership import newest_record
-from ingest.state.parking import Parking, Pausing
-from ingest.state.state_file import STATE_FORMAT, StateFormatError
-from ingest.state.stream_state import CheckpointState, progress_of
+from ingest.state.ownership import Parking, Pausing, newest_record
+from ingest.state.stream_state import STATE_FORMAT, CheckpointState, StateFormatError, progress_of
 from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
 from storage.format.types.types import AtomicType, TypeRoot

@@ -18,7 +18,7 @@ from ingest.state.ownership import (
     Ownership,
     newest_record,
 )
-from ingest.state.state_file import STATE_FORMAT, StateFormatError, decoded, encoded
+from ingest.state.stream_state import STATE_FORMAT, StateFormatError, decoded, encoded
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, FencedError, StorageUnavailableError
 from storage.io.local import LocalFileIO

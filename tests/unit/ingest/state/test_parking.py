@@ -3,8 +3,7 @@
 
 import pytest
 
-from ingest.state.parking import Parking, higher
-from ingest.state.table_faults import faults_to_park, lost_file, reason_of
+from ingest.state.ownership import Parking, faults_to_park, higher, lost_file, reason_of
 from storage.errors import (
     CorruptDataError,
     FencedError,

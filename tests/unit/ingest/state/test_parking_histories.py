@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from ingest.state.schema_applier import SchemaApplier
+from ingest.state.table_registry import SchemaApplier
 from storage.errors import DataLossError, InvalidRequestError
 from tests.unit.ingest.simulated_stream import (
     BATCH,

@@ -9,10 +9,10 @@ import pytest
 from ingest.daemon.daemon import Daemon
 from ingest.daemon.requests.request_handler import KINDS
 from ingest.pipeline.spark_source import LakewardCdcReader
-from ingest.source.control import draining, write_control
-from ingest.source.ranges import normalize
-from ingest.state.parking import Pausing
-from ingest.state.state_file import StateFormatError
+from ingest.source.open import draining, write_control
+from ingest.source.records import normalize
+from ingest.state.ownership import Pausing
+from ingest.state.stream_state import StateFormatError
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, InvalidRequestError
 from storage.io.local import LocalFileIO

@@ -10,10 +10,11 @@ from ingest.cli import main as cli
 from ingest.daemon import daemon
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.requests.request_client import request_files
-from ingest.observe.http_server import HttpServer, StatusBoard
+from ingest.observe.http_server import HttpServer
 from ingest.observe.metrics.telemetry import Metrics
+from ingest.observe.status.status_board import StatusBoard
 from ingest.pipeline.batch_report import BatchReport
-from ingest.state.parking import Pause
+from ingest.state.ownership import Pause
 from ingest.state.stream_state import CheckpointState
 from storage.clock import ManualClock
 from tests.unit.ingest.simulated_stream import SimulatedStream, event

@@ -10,14 +10,27 @@ import shutil
 import pytest
 
 from ingest.daemon.requests.replay import ledger_file
-from ingest.source.ranges import ANY_TABLE
-from ingest.state.ownership import BatchNote, OwnerRecord, newest_note, newest_record
-from ingest.state.parking import ParkedTable, Parking, Pausing
+from ingest.source.records import ANY_TABLE
+from ingest.state.ownership import (
+    BatchNote,
+    OwnerRecord,
+    ParkedTable,
+    Parking,
+    Pausing,
+    newest_note,
+    newest_record,
+)
 from ingest.state.request_files import RequestFiles
-from ingest.state.rolled_back import forget_rollback, require_not_rolled_back, rolled_back_topics
-from ingest.state.state_file import decoded, encoded
-from ingest.state.stream_state import CheckpointState, progress_of
-from storage.catalog.filesystem import FileSystemCatalog
+from ingest.state.stream_state import (
+    CheckpointState,
+    decoded,
+    encoded,
+    forget_rollback,
+    progress_of,
+    require_not_rolled_back,
+    rolled_back_topics,
+)
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import InvalidRequestError
 from storage.io.local import LocalFileIO
 from tests.unit.ingest.daemon.requests.test_replay import Replays

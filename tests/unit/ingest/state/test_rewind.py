@@ -3,9 +3,9 @@
 
 import pytest
 
-from ingest.pipeline.plan import BatchPlan
-from ingest.source.ranges import ANY_TABLE
-from ingest.state.parking import ParkedTable, Parking
+from ingest.pipeline.exchange import BatchPlan
+from ingest.source.records import ANY_TABLE
+from ingest.state.ownership import ParkedTable, Parking
 from ingest.state.stream_position import (
     back_to,
     entered,

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from ingest.state.rolled_back import (
+from ingest.state.stream_state import (
+    OFFSETS_PROPERTY,
     ROLLBACK_OPTION,
     forget_rollback,
     lowered,
@@ -15,9 +16,8 @@ from ingest.state.rolled_back import (
     rolled_back_topics,
     streams_of,
 )
-from ingest.state.stream_state import OFFSETS_PROPERTY
 from storage.errors import CorruptDataError, FencedError, InvalidRequestError
-from storage.table.retention.rollback import rollback_to
+from storage.table.branches import rollback_to
 from tests.table_kit import make_table, reopened, write
 
 

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from ingest.cli import main as cli
-from ingest.state import stream_rollback
-from ingest.state.rolled_back import require_not_rolled_back
+from ingest.state import stream_position
+from ingest.state.stream_state import require_not_rolled_back
 from storage.errors import InvalidRequestError
 from tests.unit.ingest.simulated_stream import SimulatedStream
 from tests.unit.ingest.state.test_parking_histories import Model
@@ -132,7 +132,7 @@ def steps_killed(monkeypatch, number):
         return counting
 
     for name in ("note_rollback", "rollback_to", "forget_rollback"):
-        monkeypatch.setattr(stream_rollback, name, counted(getattr(stream_rollback, name)))
+        monkeypatch.setattr(stream_position, name, counted(getattr(stream_position, name)))
     return left
 
 

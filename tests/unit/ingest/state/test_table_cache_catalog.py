@@ -4,7 +4,7 @@
 import pytest
 
 from ingest.daemon.configuration import load_settings
-from ingest.state.table_cache import Warehouse, catalog_of
+from ingest.state.stream_state import Warehouse, catalog_of
 from storage.catalog.catalog import Catalog
 from storage.errors import InvalidOptionError
 from storage.io.counting import CountingFileIO

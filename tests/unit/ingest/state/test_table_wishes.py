@@ -9,7 +9,7 @@ import pytest
 
 from ingest.daemon.configuration import load_settings
 from ingest.schema import new_tables
-from ingest.schema.event_time import highest_ms
+from ingest.schema.routing import highest_ms
 from ingest.source.records import RawBatch
 from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock

@@ -14,10 +14,9 @@ import pytest
 
 from ingest.state import table_registry as table_book
 from ingest.state.lease import lease_of, lost_or, owned_stream, resolve_in_flight
-from ingest.state.stream_position import StreamPosition
-from ingest.state.stream_rollback import carry_out, plan_rollback, points_of
+from ingest.state.stream_position import StreamPosition, carry_out, plan_rollback, points_of
 from ingest.state.table_registry import TableRegistry
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import FencedError, LakewardError
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO

@@ -10,13 +10,12 @@ import pytest
 from pyarrow import parquet
 
 from ingest.cli.main import main
-from ingest.state.parking import Parking
-from ingest.state.rolled_back import ROLLBACK_OPTION, rolled_back_topics
-from ingest.state.stream_state import OFFSETS_PROPERTY
-from storage.catalog.filesystem import FileSystemCatalog
+from ingest.state.ownership import Parking
+from ingest.state.stream_state import OFFSETS_PROPERTY, ROLLBACK_OPTION, rolled_back_topics
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import SetOption
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.branches import create_branch
 from storage.table.commit.live_files import live_entries
 from storage.table.retention.consumers import write_consumer

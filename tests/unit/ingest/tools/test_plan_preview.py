@@ -18,12 +18,11 @@ from ingest.source.records import RawBatch
 from ingest.tools.plan import sample
 from ingest.tools.plan.outline import Outline, plan_text
 from ingest.tools.plan.planner import outline_of, planned
-from ingest.tools.plan.rehearsal import rehearse
-from ingest.tools.plan.sample import TopicSample, topic_samples
-from storage.catalog.filesystem import FileSystemCatalog
+from ingest.tools.plan.sample import TopicSample, rehearse, topic_samples
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import NotFoundError
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.unit.ingest.captured_events import FOLDER, load
 from tests.unit.ingest.debezium_events import connect_block, connect_field, dumps, event
 from tests.unit.ingest.stub_registry import stub_registry

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from ingest.cli import main as cli
-from ingest.cli import resnapshot as resnapshot_commands
+from ingest.cli import stream as resnapshot_commands
 from ingest.config.source_settings import FileSourceSettings, KafkaSourceSettings
 from ingest.source import open as sources
 from ingest.source.files import FileSource
@@ -23,7 +23,7 @@ from ingest.tools.snapshot_requests import (
     notification,
     source_name,
 )
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.errors import InvalidRequestError, RetryableError
 from storage.format.metadata.schema import new_schema

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.transform.expressions import plan_expression
-from ingest.transform.functions.casting import zone_named
-from ingest.transform.functions.cells import Frame, Planned, as_array, combined
+from ingest.transform.functions.arithmetic import Frame, Planned, as_array, combined, zone_named
+from ingest.transform.rules import plan_expression
 from storage.format.types.types import DataType
 
 __all__ = ["Evaluated", "Expression", "result_type"]

@@ -7,13 +7,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ingest.transform.expressions import FUNCTIONS
 from ingest.transform.functions.time_functions import date_pattern
 from ingest.transform.reference_page import PAGE, reference_page
+from ingest.transform.rules import FUNCTIONS
 from storage.errors import InvalidRequestError
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.type_text import parse_type, type_name
-from storage.format.types.types import ArrayType
+from storage.format.types.types import ArrayType, arrow_type, parse_type, type_name
 from storage.table.scan.expression_text import parse_expression
 from tests.unit.ingest.transform.evaluation import Expression, result_type
 

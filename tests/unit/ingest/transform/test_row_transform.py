@@ -9,8 +9,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from ingest.decode.columns import METADATA, origin_schema
 from ingest.decode.events import HELD_ONLY, UNAVAILABLE_COLUMN
-from ingest.decode.metadata_columns import METADATA, origin_schema
 from ingest.transform.row_transform import RowTransform, SoftDelete
 from ingest.transform.rules import (
     TransformRule,
@@ -21,9 +21,7 @@ from ingest.transform.rules import (
 )
 from storage.errors import CorruptDataError, InvalidRequestError
 from storage.format.metadata.schema import new_schema
-from storage.format.types.arrow_types import arrow_schema
-from storage.format.types.type_text import parse_type, type_name
-from storage.format.types.types import ArrayType
+from storage.format.types.types import ArrayType, arrow_schema, parse_type, type_name
 
 INSERT, UPDATE, DELETE = 0, 2, 3
 ORDERS = (

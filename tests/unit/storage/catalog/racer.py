@@ -14,8 +14,8 @@ from storage.catalog.catalog import Catalog
 from storage.errors import UnsupportedFeatureError
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn
-from storage.format.types.type_text import parse_type
-from storage.io.forwarding import ForwardingFileIO
+from storage.format.types.types import parse_type
+from storage.io.counting import ForwardingFileIO
 from tests.table_kit import write
 
 COMMITS = 8

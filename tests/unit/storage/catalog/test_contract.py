@@ -20,8 +20,7 @@ from storage.errors import (
 )
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.metadata.schema_changes import AddColumn, DropColumn, RenameColumn, SetOption
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, parse_type
 from tests.table_kit import rows_of, write
 from tests.unit.storage.catalog.kinds import LOCAL, SERVED, WITHOUT_VIEWS, catalog_options
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from storage.catalog.filesystem import Catalog, FileSystemCatalog
+from storage.catalog.catalog import Catalog, FileSystemCatalog
 from storage.errors import (
     InvalidOptionError,
     InvalidRequestError,
@@ -17,9 +17,9 @@ from storage.errors import (
 )
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.metadata.schema_changes import AddColumn, DropColumn, SetOption
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
-from storage.io.object_store.object_store import ObjectStoreFileIO
+from storage.io.object_store import ObjectStoreFileIO
 from storage.table.branches import create_branch
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, reopened, rows_of, write

@@ -13,9 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from storage.catalog.catalog import Catalog
-from storage.catalog.hive import HiveCatalog, _HiveEnvironment
-from storage.catalog.hive_entries import from_hive, to_hive
-from storage.catalog.hive_lock import HiveLock
+from storage.catalog.hive import HiveCatalog, HiveLock, _HiveEnvironment, from_hive, to_hive
 from storage.clients.hive_client import HiveMetastore, thrift
 from storage.errors import (
     CommitConflictError,
@@ -27,7 +25,7 @@ from storage.errors import (
 )
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, DropColumn, RemoveOption, SetOption
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.e2e.availability import had
 from tests.e2e.hive_metastore import hive_metastore
 from tests.free_ports import free_port

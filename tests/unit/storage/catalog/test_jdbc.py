@@ -10,7 +10,7 @@ import pytest
 from storage.catalog.catalog import Catalog
 from storage.errors import InvalidRequestError, NotFoundError
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
 from tests.table_kit import rows_of, write
 

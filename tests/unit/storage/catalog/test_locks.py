@@ -10,13 +10,13 @@ import pytest
 
 from storage.catalog.catalog import Catalog
 from storage.catalog.jdbc import JdbcLock
-from storage.catalog.locks import CatalogLock, LockedFileIO
+from storage.catalog.options import CatalogLock, LockedFileIO
 from storage.clock import ManualClock
 from storage.errors import CommitConflictError, UnsupportedFeatureError
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn
-from storage.format.types.type_text import parse_type
-from storage.io.forwarding import ForwardingFileIO
+from storage.format.types.types import parse_type
+from storage.io.counting import ForwardingFileIO
 from storage.io.local import LocalFileIO
 from tests.table_kit import rows_of, write
 

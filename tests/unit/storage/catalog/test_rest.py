@@ -19,8 +19,7 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, parse_type
 from tests.catalog_service import TOKEN, catalog_service
 from tests.free_ports import free_port
 from tests.table_kit import rows_of, write

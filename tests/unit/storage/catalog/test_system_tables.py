@@ -3,11 +3,11 @@
 
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.catalog.system_tables import catalog_system_table
 from storage.errors import NotFoundError
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
 from tests.table_kit import make_table, write
 

@@ -7,8 +7,7 @@ import time
 import pytest
 
 from storage.errors import StorageUnavailableError
-from storage.io.call_counts import CALL_BUCKETS, CallCounts, CallFigures
-from storage.io.counting import STORE_CALLS, CountingFileIO
+from storage.io.counting import CALL_BUCKETS, STORE_CALLS, CallCounts, CallFigures, CountingFileIO
 from storage.io.local import LocalFileIO
 from tests.faulty_io import Fault, FaultyFileIO
 from tests.unit.storage.file_io_contract import FileIOContract, fail_while_writing

@@ -2,11 +2,7 @@
 import pytest
 
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
-from storage.lsm.commit_cadence import (
-    full_compaction_interval,
-    merges_everything,
-    merges_level_0,
-)
+from storage.lsm.write_rules import full_compaction_interval, merges_everything, merges_level_0
 from storage.options.options import TableOptions
 
 _LOOKUP = {"changelog-producer": "lookup"}

@@ -11,9 +11,8 @@ import pytest
 
 from storage.errors import InvalidRequestError
 from storage.lsm.compaction_policy import CompactUnit
-from storage.lsm.compactor import plan_unit
-from storage.lsm.lookup.bucket_lookup import BucketLookup
-from storage.lsm.lookup.store import LookupStore
+from storage.lsm.lookup.store import BucketLookup, LookupStore
+from storage.lsm.merge_tree_writer import plan_unit
 from tests.property.merge_model import Engine, UnsupportedRetraction, in_order
 from tests.unit.storage.bucket_of_levels import Bucket, schema_of, with_lookup_of
 

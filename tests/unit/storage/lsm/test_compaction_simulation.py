@@ -5,8 +5,7 @@ import dataclasses
 
 import pytest
 
-from storage.lsm.compaction_policy import CompactionPolicy
-from storage.lsm.compaction_simulation import Workload, simulate
+from storage.lsm.compaction_policy import CompactionPolicy, Workload, simulate
 
 SMALL = Workload(commits=60, commit_rows=100, keys=2_000, update_share=0.9)
 NEVER = CompactionPolicy(trigger=1_000)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from storage.lsm.compaction_policy import CompactUnit
-from storage.lsm.compactor import plan_unit
+from storage.lsm.merge_tree_writer import plan_unit
 from tests.unit.storage.file_metas import file_meta, key_of, ranges
 
 _SMALL = 70

@@ -10,7 +10,7 @@ from storage.errors import CorruptDataError
 from storage.format.types.types import RowKind
 from storage.lsm.merge import merge_rows, merge_runs
 from storage.lsm.merge_functions import RowPicker
-from storage.lsm.merge_functions.pick_row import Deduplicate
+from storage.lsm.merge_functions.segments import Deduplicate
 from tests.property.profiles import profile
 
 _SCHEMA = pa.schema(

@@ -12,7 +12,7 @@ from storage.clock import ManualClock
 from storage.errors import InvalidOptionError
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.lsm.bucket import RowExpiry
 from storage.options.options import TableOptions
 from tests.changelog_kit import changelog_of_commit

@@ -15,17 +15,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import CorruptDataError, LakewardError, NotFoundError
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.sql import engine
 from storage.sql.dialect import parse_query
 from storage.sql.errors import SqlError
 from storage.sql.query import plan_query
 from storage.sql.session import SqlSession
-from storage.table.scan import engine_scan
-from storage.table.scan.engine_scan import EngineScan
+from storage.table.scan import row_scan
+from storage.table.scan.row_scan import EngineScan
 
 _TYPES = {
     "b": "BOOLEAN",
@@ -98,7 +98,7 @@ def _value(random_: random.Random, name: str) -> Any:
 @pytest.fixture
 def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are handed over however few rows they have."""
-    monkeypatch.setattr(engine_scan, "_WORTH_HANDING_OVER", 1)
+    monkeypatch.setattr(row_scan, "_WORTH_HANDING_OVER", 1)
 
 
 def _session(path: pathlib.Path) -> SqlSession:
@@ -178,9 +178,9 @@ def _check_columns(session: SqlSession, names: Collection[str], monkeypatch: Any
         numbers = _OF_NUMBERS if name in _NUMBERS else ()
         for query in (_EXACT, *(() if name == "m" else _FOLDED), *numbers):
             text, folded = query.format(c=name), query is not _EXACT
-            monkeypatch.setattr(engine_scan, "_WORTH_HANDING_OVER", 1 << 40)
+            monkeypatch.setattr(row_scan, "_WORTH_HANDING_OVER", 1 << 40)
             expected = _outcome(session, text, folded=folded)
-            monkeypatch.setattr(engine_scan, "_WORTH_HANDING_OVER", 1)
+            monkeypatch.setattr(row_scan, "_WORTH_HANDING_OVER", 1)
             assert _outcome(session, text, folded=folded) == expected, text
             if query is _EXACT:
                 (scan,) = _scans(session, text)
@@ -195,9 +195,9 @@ def test_results_are_those_of_a_scan(kind: str, tmp_path: pathlib.Path, monkeypa
     _filled(session, kind)
     aggregates = ", ".join(f"array_agg({name}) AS {name}" for name in _TYPES if name not in _ALWAYS)
     text = f"SELECT u, {aggregates} FROM t GROUP BY u"
-    monkeypatch.setattr(engine_scan, "_WORTH_HANDING_OVER", 1 << 40)
+    monkeypatch.setattr(row_scan, "_WORTH_HANDING_OVER", 1 << 40)
     expected = _outcome(session, text, folded=False)
-    monkeypatch.setattr(engine_scan, "_WORTH_HANDING_OVER", 1)
+    monkeypatch.setattr(row_scan, "_WORTH_HANDING_OVER", 1)
     assert _outcome(session, text, folded=False) == expected
     few = _FEW if kind == "append" else _FEW[:1]
     assert False in _check_columns(session, (*few, _ALWAYS[0]), monkeypatch)

@@ -3,12 +3,18 @@ import re
 
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import NotFoundError, UnsupportedFeatureError
-from storage.sql.calls.page import PAGE, procedures_page
 from storage.sql.dialect import statements
 from storage.sql.errors import SqlError
-from storage.sql.procedures import PROCEDURES, REFUSED, describe_procedure, find_procedure
+from storage.sql.procedures import (
+    PAGE,
+    PROCEDURES,
+    REFUSED,
+    describe_procedure,
+    find_procedure,
+    procedures_page,
+)
 from storage.sql.session import SqlSession
 from tests.table_kit import make_table, rows_of, write
 

@@ -9,22 +9,20 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from storage.catalog.catalog import Catalog
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import Catalog, FileSystemCatalog
 from storage.catalog.view import View
 from storage.errors import NotFoundError
 from storage.format.metadata.schema_changes import SetOption
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, parse_type
 from storage.io.local import LocalFileIO
 from storage.sql import engine
 from storage.sql.dialect import parse_query, statements
 from storage.sql.errors import SqlError
 from storage.sql.query import plan_query, query_rows
 from storage.sql.session import SqlSession
-from storage.table.scan import engine_scan
-from storage.table.scan.engine_scan import EngineScan
+from storage.table.scan import row_scan
 from storage.table.scan.predicate import And, Between, Compare, In, IsNull, Not, Op, Or
+from storage.table.scan.row_scan import EngineScan
 from tests.faulty_io import FaultyFileIO
 from tests.table_kit import make_table, write
 
@@ -182,7 +180,7 @@ def test_partition_columns_open_no_file(tmp_path: pathlib.Path, vectors: str) ->
 def test_texts_may_come_as_dictionaries(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, file_format: str
 ) -> None:
-    monkeypatch.setattr(engine_scan, "_WORTH_A_LOOK", 100)
+    monkeypatch.setattr(row_scan, "_WORTH_A_LOOK", 100)
     catalog = FileSystemCatalog(str(tmp_path), LocalFileIO(durable=False))
     session = SqlSession(catalog)
     options = "'bucket' = '1', 'deletion-vectors.enabled' = 'true', 'file.format' = "

@@ -6,24 +6,19 @@ import pickle
 
 import pytest
 
-from changelog.changelog_reader import ChangelogReader
-from storage.catalog.filesystem import FileSystemCatalog
+from changelog.stream_scan import ChangelogReader
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.errors import (
     InvalidRequestError,
     NotFoundError,
 )
 from storage.format.metadata.schema_changes import AddColumn, SetOption
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
-from storage.table.branches import (
-    branch_names,
-    create_branch,
-    drop_branch,
-    fast_forward,
-    rename_branch,
-)
+from storage.table.branches import create_branch, drop_branch, fast_forward, rename_branch
 from storage.table.retention.expire import expire_snapshots
+from storage.table.retention.reachability import branch_names
 from storage.table.table import FileStoreTable
 from storage.table.tags import all_tags, create_tag
 from storage.testing.invariants import check_table

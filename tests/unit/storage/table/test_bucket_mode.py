@@ -11,9 +11,9 @@ import pytest
 from storage.errors import UnsupportedFeatureError
 from storage.format.metadata.file_meta import EMPTY_ROW, CommitMessage
 from storage.format.row.bucket import assign_buckets
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.bucket_mode import BucketMode, bucket_mode
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.write.rows_by_bucket import bucket_groups
 from tests.table_kit import make_table, prepared, rows_batch, rows_of, write

@@ -10,8 +10,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from storage.catalog.catalog import Catalog
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import Catalog, FileSystemCatalog
 from storage.clock import IdSource, ManualClock
 from storage.errors import (
     CorruptDataError,
@@ -23,10 +22,10 @@ from storage.errors import (
 )
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, RenameColumn
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
-from storage.io.object_store.object_store import ObjectStoreFileIO
+from storage.io.object_store import ObjectStoreFileIO
 from storage.table.format_table import FormatTable
 
 COLUMNS = (("a", "INT"), ("b", "STRING"), ("dt", "DATE"), ("p", "STRING"))

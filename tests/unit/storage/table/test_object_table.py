@@ -5,13 +5,13 @@ import pickle
 
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import InvalidOptionError, InvalidRequestError
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
-from storage.io.object_store.object_store import ObjectStoreFileIO
-from storage.table.object_table import ObjectTable
+from storage.io.object_store import ObjectStoreFileIO
+from storage.table.table_types import ObjectTable
 
 
 def schema(**options: str) -> TableSchema:
@@ -88,7 +88,7 @@ def test_every_refresh_is_a_snapshot(tmp_path: pathlib.Path) -> None:
 def test_many_objects_are_one_commit(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.table.object_table._ROWS", 2)
+    monkeypatch.setattr("storage.table.table_types._ROWS", 2)
     table, objects = make(tmp_path)
     for number in range(5):
         (objects / str(number)).touch()

@@ -10,7 +10,7 @@ import pytest
 from storage.errors import InvalidOptionError, InvalidSchemaChangeError
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.metadata.schema_changes import RemoveOption, SetOption, UpdateNullability
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.table_rules import check_table
 from tests.table_kit import make_table, reopened, rows_of, write
 

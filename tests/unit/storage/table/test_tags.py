@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from storage.errors import CorruptDataError, InvalidRequestError, NotFoundError
-from storage.format.metadata.snapshot import Snapshot
-from storage.format.metadata.tag import Tag
+from storage.format.metadata.snapshot import Snapshot, Tag
 from storage.io.local import LocalFileIO
 from storage.table.retention.expire import expire_snapshots
 from storage.table.table import FileStoreTable

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
-from storage.lsm.changelog.row_changes import ChangeRule, row_changes
-from storage.lsm.changelog.state_diff import side_by_side
+from storage.lsm.changelog import ChangeRule, row_changes, side_by_side
 from storage.table.table import FileStoreTable
 from tests.changelog_kit import read_snapshot_changelog
 from tests.changelog_replay import FaultKind, changelog_faults, replay

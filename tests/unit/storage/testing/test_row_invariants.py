@@ -10,7 +10,7 @@ import pytest
 from storage.errors import InternalError
 from storage.format.metadata.file_meta import IndexFileMeta
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
-from storage.table.commit.index_files import index_entries, index_path
+from storage.table.commit.live_files import index_entries, index_path
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table, vector_contents, violations
 from tests.table_kit import make_table, rows_of, write
@@ -60,7 +60,7 @@ def test_another_cardinality_than_recorded_is_told(table: FileStoreTable) -> Non
 def test_a_key_that_is_seen_twice_is_told(table: FileStoreTable, tmp_path: pathlib.Path) -> None:
     other = make_table(tmp_path / "other", options=table.schema.options)
     write(other, 1, [("+I", k, "a") for k in range(3)])
-    with mock.patch("storage.lsm.changelog.unit_merge._mark"):
+    with mock.patch("storage.lsm.changelog._mark"):
         write(other, 2, [("+U", 1, "b")])
     assert len(rows_of(other)) == 4
     assert list(violations(other)) == []

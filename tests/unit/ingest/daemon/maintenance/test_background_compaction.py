@@ -7,8 +7,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from ingest.daemon.maintenance import background_compaction
-from ingest.daemon.maintenance.background_compaction import BackgroundCompaction, kind_due
+from ingest.daemon import maintenance
+from ingest.daemon.maintenance import BackgroundCompaction, kind_due
 from ingest.observe.metrics.telemetry import Metrics
 from ingest.pipeline.batch_report import BatchReport
 from storage.clock import ManualClock
@@ -182,7 +182,7 @@ def test_a_failure_is_counted_and_goes_no_further(tmp_path, background, metrics,
     def fails(*_arguments, **_options):
         raise StorageUnavailableError("gone")
 
-    monkeypatch.setattr(background_compaction, "compact_table", fails)
+    monkeypatch.setattr(maintenance, "compact_table", fails)
     job = background(make_table(tmp_path, options=WAITLESS))
     job.after_batch(report(1))
     job.wait()
@@ -195,7 +195,7 @@ def test_a_failure_is_counted_and_goes_no_further(tmp_path, background, metrics,
 
 def test_a_batch_never_waits_and_passes_do_not_pile_up(tmp_path, background, monkeypatch):
     entered, go_on, calls = threading.Event(), threading.Event(), []
-    original = background_compaction.compact_table
+    original = maintenance.compact_table
 
     def slow(*arguments, **options):
         calls.append(1)
@@ -203,7 +203,7 @@ def test_a_batch_never_waits_and_passes_do_not_pile_up(tmp_path, background, mon
         assert go_on.wait(20)
         return original(*arguments, **options)
 
-    monkeypatch.setattr(background_compaction, "compact_table", slow)
+    monkeypatch.setattr(maintenance, "compact_table", slow)
     job = background(make_table(tmp_path, options=WAITLESS))
     job.after_batch(report(1))
     assert entered.wait(20)

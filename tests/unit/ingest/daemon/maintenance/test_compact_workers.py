@@ -9,12 +9,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ingest.daemon.maintenance.compact_runs import worker_pool
+from ingest.daemon.compact_runs import worker_pool
 
 ROOT = Path(__file__).resolve().parents[5]
 SCRIPT = """
 import os, time
-from ingest.daemon.maintenance.compact_runs import worker_pool
+from ingest.daemon.compact_runs import worker_pool
 
 if __name__ == "__main__":
     with worker_pool(2) as pool:

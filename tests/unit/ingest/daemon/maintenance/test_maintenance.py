@@ -7,8 +7,8 @@ import pathlib
 
 import pytest
 
-from ingest.config.setting_values import MaintenanceSettings
-from ingest.daemon.maintenance.maintenance import (
+from ingest.config.settings import MaintenanceSettings
+from ingest.daemon.maintenance import (
     CLEAN_EVERY_S,
     EXPIRE_EVERY_COMMITS,
     FIRST_CLEAN_S,

@@ -3,8 +3,8 @@ import pathlib
 
 import pytest
 
-from ingest.daemon.maintenance.maintenance import REFRESH_EVERY_S, MaterializedRefresh
-from storage.catalog.filesystem import FileSystemCatalog
+from ingest.daemon.maintenance import REFRESH_EVERY_S, MaterializedRefresh
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.sql.session import SqlSession
 from storage.table.table import FileStoreTable

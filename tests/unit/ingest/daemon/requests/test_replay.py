@@ -14,14 +14,12 @@ from ingest.config.source_settings import FileSourceSettings
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.requests import replay as replays
 from ingest.daemon.requests.registry import Pipeline
-from ingest.daemon.requests.replay import drop_bad, replay
-from ingest.daemon.requests.replayed_rows import KeyedRows, same_key, source_records
+from ingest.daemon.requests.replay import KeyedRows, drop_bad, replay, same_key, source_records
 from ingest.decode.events import MOVED
-from ingest.pipeline import map_side
+from ingest.pipeline import tasks
 from ingest.source.open import open_source
-from ingest.source.ranges import resume_token
-from ingest.source.records import RawBatch
-from ingest.state.state_file import StateFile
+from ingest.source.records import RawBatch, resume_token
+from ingest.state.stream_state import StateFile
 from storage.errors import DataLossError, InvalidRequestError
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import UpdateType
@@ -179,9 +177,9 @@ def test_a_record_whose_row_cannot_be_written_stays_with_the_error(lake, monkeyp
             refuse(rows)
         return written(writer, rows)
 
-    split, written = map_side.split_rows, MergeTreeWriter.write
+    split, written = tasks.split_rows, MergeTreeWriter.write
     with monkeypatch.context() as patched:
-        patched.setattr(map_side, "split_rows", split_rows)
+        patched.setattr(tasks, "split_rows", split_rows)
         patched.setattr(MergeTreeWriter, "write", write)
         result = lake.replay()
         assert (result["chosen"], result["replayed"], result["bad"]) == (3, 2, {"internal": 1})

@@ -8,14 +8,14 @@ import uuid
 
 import pytest
 
-from ingest.config.registry_settings import SchemaRegistrySettings
+from ingest.config.source_settings import SchemaRegistrySettings
 from ingest.decode.avro import debezium as debezium_avro
 from ingest.decode.avro import lanes as avro_lanes
 from ingest.decode.events import SourceTable, Target, Toast
-from ingest.decode.registry.client import RegisteredSchema, SchemaRegistry
+from ingest.decode.registry import RegisteredSchema, SchemaRegistry
 from storage.clock import ManualClock
 from storage.errors import RetryableError
-from storage.format.types.type_text import type_name
+from storage.format.types.types import type_name
 from tests.unit.ingest.avro_events import (
     Schemas,
     Writer,

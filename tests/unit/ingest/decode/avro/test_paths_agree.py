@@ -14,16 +14,14 @@ import pytest
 
 from ingest.decode.avro.debezium import DebeziumAvroDecoder
 from ingest.decode.events import DecodeResult, Target, Toast
-from ingest.decode.json.debezium_json import DebeziumJson
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
-from ingest.decode.json.envelopes import DialectOptions
-from ingest.decode.registry.client import AVRO, RegisteredSchema
+from ingest.decode.json.envelopes import DebeziumJson, DialectOptions
+from ingest.decode.registry import AVRO, RegisteredSchema
+from ingest.decode.types.conversions import Placeholder
 from ingest.decode.types.semantic_types import TypeMapping
-from ingest.decode.types.unavailable import Placeholder
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import RowKind
+from storage.format.types.types import RowKind, parse_type
 from tests.unit.ingest.agreeing_paths import assert_paths_agree, rows_of
 from tests.unit.ingest.avro_events import SOURCE as AVRO_SOURCE
 from tests.unit.ingest.avro_events import Schemas, Writer, envelope

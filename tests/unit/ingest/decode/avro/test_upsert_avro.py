@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from ingest.decode.avro.upsert import UpsertAvroDecoder
+from ingest.decode.avro.debezium import UpsertAvroDecoder
 from ingest.decode.events import SourceTable, Target
 from ingest.decode.json.envelopes import DialectOptions
-from ingest.decode.registry.client import RegisteredSchema
+from ingest.decode.registry import RegisteredSchema
 from storage.errors import RetryableError
 from tests.unit.ingest.avro_events import Schemas, Writer, batch, decimal, key_schema, optional
 from tests.unit.ingest.debezium_events import classes, schema

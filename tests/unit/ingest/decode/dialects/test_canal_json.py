@@ -6,7 +6,7 @@ import pytest
 
 from ingest.decode.events import SourceTable, Target
 from ingest.decode.types.semantic_types import TypeMapping
-from storage.format.types.type_text import type_name
+from storage.format.types.types import type_name
 from tests.unit.ingest.debezium_events import batch, classes, dumps, rows, schema
 from tests.unit.ingest.dialect_decoders import changes, dialect_decoder, observed
 

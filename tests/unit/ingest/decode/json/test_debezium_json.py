@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from ingest.decode.events import Target
-from ingest.decode.json.schema_block import parse_block
+from ingest.decode.events import Target, parse_block
 from tests.unit.ingest.debezium_events import (
     ORDERS,
     batch,
@@ -62,7 +61,7 @@ def test_schema_block_is_parsed_once(monkeypatch):
         parsed.append(raw)
         return parse_block(raw)
 
-    monkeypatch.setattr("ingest.decode.json.schema_block.parse_block", counted)
+    monkeypatch.setattr("ingest.decode.events.parse_block", counted)
     table = schema(("id", "BIGINT"), ("name", "STRING"))
     one = decoder(table)
     for _ in range(2):

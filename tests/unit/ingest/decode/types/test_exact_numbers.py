@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ingest.decode.types.exact_numbers import exact_numbers, number_type
 from ingest.source.records import RawBatch
-from storage.format.types.type_text import type_name
+from storage.format.types.types import type_name
 from tests.unit.ingest.debezium_events import (
     batch,
     classes,

@@ -10,7 +10,7 @@ from ingest.config.choices import MAPPING_WORDS
 from ingest.decode.types.semantic_types import TypeMapping
 from storage.errors import InvalidOptionError
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type, type_name
+from storage.format.types.types import parse_type, type_name
 from tests.unit.ingest.debezium_events import connect_field
 from tests.unit.ingest.dialect_decoders import dialect_decoder
 from tests.unit.ingest.every_way import BARE, EveryWay, by_reference, stored

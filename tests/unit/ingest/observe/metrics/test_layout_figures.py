@@ -3,7 +3,7 @@
 
 import dataclasses
 
-from ingest.daemon.maintenance.maintenance import LayoutWatch
+from ingest.daemon.maintenance import LayoutWatch
 from ingest.observe.metrics.layout_figures import layout_of
 from storage.clock import ManualClock
 from tests.table_kit import make_table, reopened, write

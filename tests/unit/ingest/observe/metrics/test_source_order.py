@@ -16,8 +16,7 @@ from ingest.source.records import RawBatch
 from ingest.state.table_registry import TableRegistry
 from storage.clock import SystemClock
 from storage.format.metadata.schema_changes import SetOption
-from storage.table.compaction.compact_plan import CompactRequest
-from storage.table.compaction.compact_table import compact_table
+from storage.table.compaction.compact_table import CompactRequest, compact_table
 from tests.unit.ingest.captured_events import FOLDER, load
 from tests.unit.ingest.debezium_events import dumps
 from tests.unit.ingest.local_stream import LocalStream

@@ -8,16 +8,16 @@ import threading
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from ingest.config.choices import ChangeKind
 from ingest.observe.metrics.instruments import TableNames
 from ingest.observe.metrics.layout_figures import TableLayout
 from ingest.observe.metrics.metric_table import METRICS, PREFIX, STATES
 from ingest.observe.metrics.telemetry import STALE_AFTER_S, Metrics
 from ingest.pipeline.batch_report import BatchReport
-from ingest.pipeline.range_report import LookupUse, TaskUse
-from ingest.schema.schema_modes import ChangeKind, Outcome, Verdict
+from ingest.pipeline.exchange import LookupUse, TaskUse
+from ingest.schema.routing import Outcome, Verdict
 from storage.clock import ManualClock
-from storage.io.call_counts import CallCounts
-from storage.io.counting import STORE_CALLS
+from storage.io.counting import STORE_CALLS, CallCounts
 from storage.table.iceberg import IcebergFigures
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ingest.daemon.configuration import load_settings
 from ingest.decode.events import BadRecord
-from ingest.pipeline.range_report import BadCounts, RangeReport, TableTotals
+from ingest.pipeline.exchange import BadCounts, RangeReport, TableTotals
 from ingest.pipeline.sink import RATIO_COUNTS_FROM, over_limit
 from tests.unit.ingest.simulated_stream import BATCH, QUARANTINE, SimulatedStream, event
 

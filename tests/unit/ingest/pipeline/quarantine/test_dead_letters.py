@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.daemon.configuration import load_settings
-from ingest.pipeline.quarantine import dead_letters
-from ingest.pipeline.quarantine.dead_letters import DeadLetter, DeadLetters, letter_of
+from ingest.pipeline import dead_letters
+from ingest.pipeline.dead_letters import DeadLetter, DeadLetters, letter_of
 from storage.clock import ManualClock
 from storage.errors import InvalidOptionError, RetryableError
 from tests.unit.ingest.simulated_stream import SimulatedStream, event

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.decode.metadata_columns import origin_schema
-from ingest.source.position.kinds import KINDS, RECOGNISED_BY, kind_of
-from ingest.source.position.track import METADATA, Highest, Track, highest_of, stored
+from ingest.decode.columns import origin_schema
+from ingest.source.records import KINDS, RECOGNISED_BY, kind_of
+from ingest.state.stream_state import METADATA, Highest, Track, highest_of, stored
 from tests.property.profiles import profile
 
 POSTGRES = KINDS["postgresql"]

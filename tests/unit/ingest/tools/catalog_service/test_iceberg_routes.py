@@ -14,11 +14,11 @@ import pytest
 from ingest.tools.catalog_service.access import Tokens
 from ingest.tools.catalog_service.iceberg_routes import iceberg_routes
 from ingest.tools.catalog_service.service import CatalogService
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import RemoveOption
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
 from storage.table.table import FileStoreTable
 from tests.catalog_service import TOKEN, OneToken, Served, running

@@ -6,7 +6,7 @@ import concurrent.futures
 import pytest
 
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.catalog_service import catalog_service
 from tests.table_kit import rows_of, write
 from tests.unit.ingest.tools.catalog_service.asking import Paimon, ask

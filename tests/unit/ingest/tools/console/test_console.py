@@ -20,9 +20,8 @@ from prompt_toolkit.document import Document
 from ingest.cli.main import main
 from ingest.tools.console.console import _history, _Names, is_complete, run_shortcut
 from ingest.tools.console.following import follow
-from ingest.tools.console.output import Output
-from ingest.tools.console.runs import run_text
-from storage.catalog.filesystem import FileSystemCatalog
+from ingest.tools.console.output import Output, run_text
+from storage.catalog.catalog import FileSystemCatalog
 from storage.sql.session import SqlSession
 from tests.table_kit import make_table, write
 

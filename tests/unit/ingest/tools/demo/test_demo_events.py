@@ -7,8 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from ingest.tools.demo.shop_events import DemoShop, Mix, archive_line, topic_of, write_archive
-from ingest.tools.demo.shop_tables import TABLES
+from ingest.tools.demo.shop import TABLES, DemoShop, Mix, archive_line, topic_of, write_archive
 
 EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - TIMESTAMP has no zone
 ALL = Mix(insert=0.3, update=0.45, delete=0.15, key_change=0.1)

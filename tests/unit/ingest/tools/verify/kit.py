@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ingest.cli import main as cli
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
 from tests.table_kit import rows_batch
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.source.ranges import (
+from ingest.source.records import (
     SourceRange,
     fair_shares,
     initial_from_stored,

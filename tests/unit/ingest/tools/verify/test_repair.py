@@ -12,11 +12,10 @@ import pytest
 from ingest.cli import main as cli
 from ingest.daemon.configuration import load_settings
 from ingest.errors import ExitCode
-from ingest.source.position.ordered_tables import POSITION_COLUMNS
+from ingest.source.records import POSITION_COLUMNS
 from ingest.state.lease import Lease
-from ingest.state.ownership import Owner
-from ingest.state.parking import Parking
-from ingest.tools.verify import at_rest, repair
+from ingest.state.ownership import Owner, Parking
+from ingest.tools.verify import repair
 from storage.clock import SystemClock
 from storage.io.local import LocalFileIO
 from storage.testing.invariants import check_table
@@ -368,10 +367,10 @@ def daemon(pair, monkeypatch):
     made = FakeDaemon(pair)
 
     def held(settings, **_):
-        raise at_rest.StreamHeldError("a daemon of this stream runs already")
+        raise repair.StreamHeldError("a daemon of this stream runs already")
 
-    monkeypatch.setattr(at_rest, "owned_stream", held)
-    monkeypatch.setattr(at_rest, "request_and_wait", made.ask)
+    monkeypatch.setattr(repair, "owned_stream", held)
+    monkeypatch.setattr(repair, "request_and_wait", made.ask)
     return made
 
 
@@ -391,7 +390,7 @@ def test_a_table_that_was_parked_before_stays_parked(pair, capsys, daemon):
 
 def test_a_kill_leaves_the_table_parked_and_the_next_run_resumes_it(pair, capsys, daemon):
     broken(pair)
-    daemon.parking.park("shop.t", reason=at_rest.REASON, by="person", since={}, now_ms=1)
+    daemon.parking.park("shop.t", reason=repair.REASON, by="person", since={}, now_ms=1)
     assert pair.run(capsys, "--repair")[0] == 0
     assert daemon.asked == ["resume"]
     daemon.parking.load()

@@ -12,21 +12,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.tools.verify.columns import Columns, Compared
 from ingest.tools.verify.compare import (
     KEY_HASH,
     UNFIT,
+    Columns,
+    Compared,
     Kind,
+    column_hashes,
+    combined_hashes,
     compare,
     differing_keys,
     first_rows,
     hashed,
 )
-from ingest.tools.verify.fitting import Form, canonical, fit, json_text
-from ingest.tools.verify.hashes import column_hashes, combined_hashes
-from ingest.tools.verify.source_types import SourceColumn, way_of
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.type_text import parse_type
+from ingest.tools.verify.fitting import Form, SourceColumn, canonical, fit, json_text, way_of
+from storage.format.types.types import arrow_type, parse_type
 
 moment = datetime.datetime.fromisoformat
 INTS = {"type": "ARRAY", "element": "INT"}

@@ -10,10 +10,10 @@ from decimal import Decimal
 import pytest
 
 from ingest.cli import main as cli
-from ingest.config.rule_settings import TableRule
+from ingest.config.settings import TableRule
 from ingest.daemon.configuration import load_settings
 from ingest.errors import ExitCode
-from ingest.tools.verify import database, lake, runs
+from ingest.tools.verify import compare, database, runs
 from storage.clock import ManualClock
 from tests.unit.ingest.tools.verify.kit import Pair
 
@@ -106,7 +106,7 @@ def test_masked_values_are_not_shown(pair, capsys):
 
 @pytest.mark.parametrize("scans", [0, 4], ids=["one scan", "lookups"])
 def test_examples_are_limited_and_keys_are_not(pair, capsys, monkeypatch, scans):
-    monkeypatch.setattr(lake, "_SCANS", scans)
+    monkeypatch.setattr(compare, "_SCANS", scans)
     pair.lake(COLUMNS, lake_rows(range(700)))
     pair.source(CREATE, rows=[(i, "x", 0) for i in range(100, 700)])
     _, found = pair.run(capsys, "--show", "3")

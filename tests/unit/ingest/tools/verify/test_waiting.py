@@ -9,12 +9,10 @@ import pytest
 
 from ingest.daemon.configuration import load_settings
 from ingest.source.open import LagProbe
-from ingest.state.ownership import BatchNote, Owner, Ownership
-from ingest.state.parking import Parking
+from ingest.state.ownership import BatchNote, Owner, Ownership, Parking
 from ingest.state.stream_state import CheckpointState, commit_properties
 from ingest.tools.verify import runs
-from ingest.tools.verify.runs import Request
-from ingest.tools.verify.waiting import KafkaLag, LagWait, StatusLag
+from ingest.tools.verify.runs import KafkaLag, LagWait, Request, StatusLag
 from storage.clock import ManualClock
 from storage.errors import InvalidRequestError, RetryableError
 from tests.table_kit import prepared

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.format.avro import decode as avro_decode
-from storage.format.avro.decode import RecordDecoder
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.avro import rows as avro_decode
+from storage.format.avro.rows import RecordDecoder
+from storage.format.types.types import DataField, parse_type
 
 ROW = {
     "type": "ROW",

@@ -12,11 +12,10 @@ from hypothesis import given
 
 from storage.errors import CorruptDataError, UnsupportedFeatureError
 from storage.format.avro.container import BlockReader
-from storage.format.avro.decode import BlockError, RecordDecoder
+from storage.format.avro.rows import BlockError, RecordDecoder
 from storage.format.avro.schema import schema_text
-from storage.format.files.key_value_layout import SYSTEM_FIELDS
+from storage.format.files.data_file import SYSTEM_FIELDS
 from storage.format.row.row_codec import Timestamp
-from storage.format.types.type_text import parse_type
 from storage.format.types.types import (
     KEY_FIELD_ID_START,
     KEY_PREFIX,
@@ -25,6 +24,7 @@ from storage.format.types.types import (
     MapType,
     MultisetType,
     RowType,
+    parse_type,
 )
 from tests.unit.storage.golden_tables import GoldenTable
 from tests.unit.storage.random_rows import (

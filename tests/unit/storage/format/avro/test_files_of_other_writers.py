@@ -8,10 +8,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc
 
-from storage.format.avro.decode import RecordDecoder
+from storage.format.avro.rows import RecordDecoder
 from storage.format.files.orc.tail import read_tail
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, parse_type
 
 RECORD = {"type": "record", "name": "r", "fields": [{"name": "k", "type": "int"}]}
 FIELD = DataField(id=0, name="k", type=parse_type("INT NOT NULL"))

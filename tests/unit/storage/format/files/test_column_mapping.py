@@ -6,10 +6,9 @@ import pyarrow as pa
 import pytest
 
 from storage.errors import UnsupportedFeatureError
-from storage.format.files.column_mapping import conversion, keeps_values
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.cast_arrays import CastError
-from storage.format.types.type_text import parse_type
+from storage.format.files.file_columns import conversion, keeps_values
+from storage.format.types.casts import CastError
+from storage.format.types.types import arrow_type, parse_type
 
 
 def row(*fields, null=True):

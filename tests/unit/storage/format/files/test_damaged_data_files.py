@@ -13,8 +13,7 @@ from storage.errors import CorruptDataError
 from storage.format.files.data_file import read_key_values, read_rows
 from storage.format.metadata.file_meta import DataFileMeta
 from storage.format.metadata.schema import TableSchema
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, parse_type
 from storage.io.local import LocalFileIO
 from tests.table_kit import make_table, write
 

@@ -26,7 +26,7 @@ from storage.format.files.data_file import (
 )
 from storage.format.metadata.file_meta import FileSource
 from storage.format.row.row_codec import decode_row
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.options.options import TableOptions
 from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.unit.storage.golden_tables import CASES, GoldenTable

@@ -13,16 +13,15 @@ import pyroaring
 import pytest
 
 from storage.errors import CorruptDataError, UnsupportedFeatureError
-from storage.format.files.column_mapping import conversion
 from storage.format.files.data_file import (
     DataFileOptions,
     read_key_values,
     read_rows,
 )
-from storage.format.files.parquet.int96 import from_int96, to_int96
+from storage.format.files.file_columns import conversion, from_int96, to_int96
 from storage.format.files.row_selection import Except
 from storage.format.metadata.file_meta import EMPTY_ROW, EMPTY_STATS, DataFileMeta
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from tests.unit.storage.key_value_files import (
     NUMBERS,
     STORE,

@@ -16,8 +16,7 @@ from storage.errors import (
 )
 from storage.format.files.file_formats import FORMATS, format_of, open_sink
 from storage.format.files.row_selection import Except, Only
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import ArrayType
+from storage.format.types.types import ArrayType, parse_type
 from tests.unit.storage.golden_tables import GoldenTable
 from tests.unit.storage.random_rows import batch_of, fields_of, read_file, write_file
 

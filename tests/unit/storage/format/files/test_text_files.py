@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from storage.errors import CorruptDataError, InvalidOptionError, UnsupportedFeatureError
 from storage.format.files.text_files import text_codec
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 
 UTC = datetime.UTC
 

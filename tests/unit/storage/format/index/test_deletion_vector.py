@@ -7,7 +7,7 @@ import pyroaring
 import pytest
 
 from storage.errors import CorruptDataError, InvalidRequestError
-from storage.format.index import hash_index
+from storage.format.index import deletion_vector
 from storage.format.index.deletion_vector import (
     bin_bytes,
     decode,
@@ -137,10 +137,10 @@ def test_files_are_closed_by_size():
 
 def test_a_hash_index_is_big_endian_and_whole():
     hashes = np.array([1, -1, 2**31 - 1, -(2**31)], np.int32)
-    data = hash_index.encode(hashes)
+    data = deletion_vector.encode_hashes(hashes)
     assert data.hex() == "00000001ffffffff7fffffff80000000"
-    assert hash_index.decode(data).tolist() == hashes.tolist()
-    assert hash_index.decode(b"").tolist() == []
+    assert deletion_vector.decode_hashes(data).tolist() == hashes.tolist()
+    assert deletion_vector.decode_hashes(b"").tolist() == []
     with pytest.raises(CorruptDataError, match="ends inside") as raised:
-        hash_index.decode(data[:-1], "index/h")
+        deletion_vector.decode_hashes(data[:-1], "index/h")
     assert raised.value.context["offset"] == 12

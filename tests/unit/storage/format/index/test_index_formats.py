@@ -17,27 +17,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.errors import CorruptDataError, InvalidOptionError
-from storage.format.index.bloom import parameters
-from storage.format.index.builder import FileIndexBuilder, FileIndexSpec
-from storage.format.index.container import encode_container, read_container
-from storage.format.index.hashing import hash_column, xxh64
-from storage.format.index.kinds import (
+from storage.format.index.bitmap import bitmap_of, decode, encode
+from storage.format.index.builder import (
     BITMAP,
     BLOOM,
     BSI,
     INDEX_TYPES,
     RANGE_BITMAP,
+    FileIndexBuilder,
+    FileIndexSpec,
     can_index,
+    encode_container,
     is_rounded,
     open_index,
+    read_container,
     takes,
 )
-from storage.format.index.roaring import bitmap_of, decode, encode
-from storage.format.index.values import byte_view
-from storage.format.index.window import FileSource, MemorySource, Window
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.index.hashing import hash_column, parameters, xxh64
+from storage.format.index.values import FileSource, MemorySource, Window, byte_view
+from storage.format.types.types import DataField, arrow_type, parse_type
 from storage.io.local import LocalFileIO
 from tests.property.profiles import profile
 

@@ -8,14 +8,12 @@ import pytest
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, InvalidOptionError, NotFoundError
 from storage.format.metadata.manifest_store import clear_manifest_cache
-from storage.format.metadata.snapshot import Snapshot
-from storage.format.metadata.snapshot_store import ChangelogStore
+from storage.format.metadata.snapshot import ChangelogStore, Snapshot
 from storage.options.options import TableOptions
-from storage.table.branches import create_branch
+from storage.table.branches import create_branch, rollback_to
 from storage.table.commit.live_files import delta_entries, list_entries
 from storage.table.retention.consumers import write_consumer
 from storage.table.retention.expire import choose_expired, expire_changelogs, expire_snapshots
-from storage.table.retention.rollback import rollback_to
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag, delete_tag
 from storage.testing.invariants import check_table, violations

@@ -15,7 +15,7 @@ from storage.format.metadata.file_meta import (
     IndexManifestEntry,
     IndexType,
 )
-from storage.format.metadata.index_manifest import (
+from storage.format.metadata.manifest import (
     INDEX_SCHEMA,
     combine,
     decode_index_entries,

@@ -6,8 +6,7 @@ import pytest
 from storage.errors import UnsupportedFeatureError
 from storage.format.metadata.layout import TableLayout, escape, partition_path, unescape
 from storage.format.row.binary_row import Timestamp
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, parse_type
 
 LAYOUT = TableLayout("/w/d.db/t")
 

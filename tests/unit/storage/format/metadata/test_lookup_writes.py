@@ -10,7 +10,7 @@ import pytest
 
 from storage.format.metadata.file_meta import EMPTY_ROW
 from storage.format.metadata.snapshot import CommitKind
-from storage.table.commit.index_files import index_entries
+from storage.table.commit.live_files import index_entries
 from storage.table.table import FileStoreTable
 from storage.table.write.write import buckets_due
 from tests.changelog_kit import changelog_of_commit

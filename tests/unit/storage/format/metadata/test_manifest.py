@@ -37,7 +37,7 @@ from storage.format.metadata.manifest import (
 )
 from storage.format.metadata.manifest_store import ManifestStore, clear_manifest_cache
 from storage.format.row.row_codec import decode_row, encode_row
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
 from tests.faulty_io import FaultyFileIO
 from tests.unit.storage.golden_tables import CASES, GoldenTable

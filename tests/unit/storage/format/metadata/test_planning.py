@@ -18,7 +18,7 @@ from storage.format.metadata.manifest_store import clear_manifest_cache
 from storage.io.local import LocalFileIO
 from storage.table.commit.live_files import clear_live_cache, live_state
 from storage.table.commit.publish import MergePolicy, merge_manifests
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
 from tests.faulty_io import FaultyFileIO
 from tests.table_kit import make_table, prepared, reopened, rows_of, write

@@ -12,11 +12,11 @@ import pytest
 from storage.clock import ManualClock, SeededIds
 from storage.errors import CorruptDataError, NotFoundError
 from storage.format.metadata.manifest_store import clear_manifest_cache
-from storage.format.metadata.tag import list_tags
+from storage.format.metadata.snapshot import list_tags
 from storage.io.file_io import read_present
 from storage.io.local import LocalFileIO
-from storage.io.object_store.object_store import ObjectStoreFileIO
-from storage.table.commit.commit_history import CommitHistory
+from storage.io.object_store import ObjectStoreFileIO
+from storage.table.commit.commit_changes import CommitHistory
 from storage.table.commit.live_files import clear_live_cache, live_state
 from storage.table.retention.expire import expire_snapshots
 from storage.table.table import FileStoreTable

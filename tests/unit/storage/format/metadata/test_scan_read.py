@@ -9,10 +9,10 @@ import pytest
 
 from storage.errors import InvalidRequestError, NotFoundError
 from storage.format.metadata.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateType
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
 from storage.table.commit.live_files import clear_live_cache, live_files
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
 from tests.faulty_io import FaultyFileIO
 from tests.table_kit import (

@@ -12,8 +12,7 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, parse_type
 
 INT, STRING = parse_type("INT"), parse_type("STRING")
 ROW = parse_type(

@@ -20,7 +20,7 @@ from storage.format.metadata.schema_changes import (
     UpdateType,
     evolve,
 )
-from storage.format.types.type_text import parse_type, type_to_json
+from storage.format.types.types import parse_type, type_to_json
 from tests.golden.json_values import golden_type
 
 ROW = {"type": "ROW", "fields": [{"name": "x", "type": "INT"}, {"name": "y", "type": "STRING"}]}

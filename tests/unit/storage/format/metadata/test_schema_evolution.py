@@ -16,7 +16,7 @@ from storage.format.metadata.schema_changes import (
     UpdateDefault,
     UpdateType,
 )
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.scan.predicate import Compare, IsNull, Op
 from tests.table_kit import make_table, rows_of, write
 

@@ -5,11 +5,9 @@ import pytest
 
 from storage.errors import NotFoundError, StorageUnavailableError
 from storage.format.metadata.layout import TableLayout
-from storage.format.metadata.schema import new_schema
-from storage.format.metadata.schema_store import SchemaStore
-from storage.format.metadata.snapshot import CommitKind, Snapshot
-from storage.format.metadata.snapshot_store import SnapshotStore
-from storage.format.types.type_text import parse_type
+from storage.format.metadata.schema import SchemaStore, new_schema
+from storage.format.metadata.snapshot import CommitKind, Snapshot, SnapshotStore
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
 
 

@@ -18,8 +18,8 @@ from storage.format.row.binary_row import (
     encode_rows,
     frame,
 )
-from storage.format.row.row_values import from_row_values, to_row_values
-from storage.format.types.type_text import parse_type
+from storage.format.row.row_codec import from_row_values, to_row_values
+from storage.format.types.types import parse_type
 from tests.golden.json_values import golden_type
 from tests.property.profiles import profile
 

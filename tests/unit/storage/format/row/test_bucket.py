@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from storage.errors import InvalidRequestError, UnsupportedFeatureError
 from storage.format.row.binary_row import encode_row
 from storage.format.row.bucket import assign_buckets, hash_rows, murmur_rows
-from storage.format.row.row_values import from_row_values
-from storage.format.types.type_text import parse_type
+from storage.format.row.row_codec import from_row_values
+from storage.format.types.types import parse_type
 from tests.unit.storage.format.row.test_binary_row import batches, columns_of
 
 BIGINT, STRING = parse_type("BIGINT"), parse_type("STRING")

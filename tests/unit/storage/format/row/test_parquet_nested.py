@@ -8,8 +8,7 @@ from hypothesis import given
 
 from storage.errors import InvalidOptionError
 from storage.format.row.row_codec import Timestamp
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import ArrayType, DataField, MapType, RowType
+from storage.format.types.types import ArrayType, DataField, MapType, RowType, parse_type
 from tests.unit.storage.golden_tables import GoldenTable
 from tests.unit.storage.random_rows import (
     QUICK,

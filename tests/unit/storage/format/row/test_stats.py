@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from storage.errors import InvalidOptionError
-from storage.format.files.parquet.parquet import ColumnRange
+from storage.format.files.parquet import ColumnRange
 from storage.format.metadata.file_meta import EMPTY_STATS
 from storage.format.row.binary_row import decode_row
 from storage.format.row.stats import (
@@ -15,8 +15,7 @@ from storage.format.row.stats import (
     StatsAccumulator,
     StatsMode,
 )
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, parse_type
 from tests.golden.json_values import golden_type
 from tests.unit.storage.column_stats import collect
 from tests.unit.storage.golden_tables import GoldenTable

@@ -3,9 +3,15 @@ import pyarrow as pa
 import pytest
 
 from storage.errors import UnsupportedFeatureError
-from storage.format.types.arrow_types import arrow_schema, arrow_type, normalize, type_from_arrow
-from storage.format.types.type_text import parse_type, type_to_json
-from storage.format.types.types import DataField
+from storage.format.types.types import (
+    DataField,
+    arrow_schema,
+    arrow_type,
+    normalize,
+    parse_type,
+    type_from_arrow,
+    type_to_json,
+)
 
 
 @pytest.mark.parametrize(

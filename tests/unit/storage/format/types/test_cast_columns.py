@@ -11,11 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.cast_arrays import CastError
-from storage.format.types.cast_columns import can_cast, column_cast
-from storage.format.types.cast_texts import to_text
-from storage.format.types.type_text import parse_type
+from storage.format.types.casts import CastError, can_cast, column_cast, to_text
+from storage.format.types.types import arrow_type, parse_type
 
 D = decimal.Decimal
 UTC = datetime.UTC

@@ -9,8 +9,7 @@ import pytest
 
 from storage.errors import InvalidRequestError
 from storage.format.types.default_values import default_of, fill_defaults, fill_null, read_defaults
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import VALUE_KIND
+from storage.format.types.types import VALUE_KIND, parse_type
 from storage.lsm.write_rules import accept_rows
 from storage.options.options import TableOptions
 from tests.unit.storage.key_value_files import schema_of

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.format.types.java_numbers import java_double_text, java_float_text
+from storage.format.metadata.layout import java_double_text, java_float_text
 
 DOUBLES = """\
 17a0000000000000 6.8494042156512595E-195

@@ -3,14 +3,18 @@ import pytest
 from hypothesis import given, settings
 
 from storage.errors import InvalidRequestError, UnsupportedFeatureError
-from storage.format.types.type_text import (
+from storage.format.types.types import (
+    MAX_LENGTH,
+    ArrayType,
+    AtomicType,
+    DataField,
+    TypeRoot,
     field_from_json,
     field_to_json,
     parse_type,
     type_name,
     type_to_json,
 )
-from storage.format.types.types import MAX_LENGTH, ArrayType, AtomicType, DataField, TypeRoot
 from tests.unit.storage.random_rows import ATOMIC_TEXTS, NANOSECONDS, SEEDS, random_table
 
 

@@ -19,8 +19,8 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 from storage.format.metadata.schema import new_schema
-from storage.format.types.type_text import parse_type
-from storage.io.hdfs.hdfs import HdfsFileIO, cluster_of
+from storage.format.types.types import parse_type
+from storage.io.hdfs import HdfsFileIO, cluster_of
 from storage.io.resolve import resolve_file_io
 from tests.e2e.availability import had
 from tests.e2e.hdfs_cluster import hdfs_cluster

@@ -21,10 +21,10 @@ from storage.errors import (
     StorageUnavailableError,
     UnsupportedFeatureError,
 )
-from storage.io.object_store import object_store
-from storage.io.object_store.object_store import ObjectStoreFileIO, connect, store_error
-from storage.io.object_store.options import locate, redacted_options
-from storage.io.range_reader import TAIL_BYTES, RangeReader
+from storage.io import object_store
+from storage.io.file_io import TAIL_BYTES, RangeReader
+from storage.io.object_store import ObjectStoreFileIO, connect, store_error
+from storage.io.object_store_options import locate, redacted_options
 from storage.io.resolve import is_local, resolve_file_io
 from tests.unit.storage.file_io_contract import FileIOContract, fail_while_writing
 

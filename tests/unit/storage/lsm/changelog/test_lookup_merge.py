@@ -3,7 +3,7 @@ import pytest
 
 from storage.errors import InternalError, InvalidRequestError
 from storage.io.local import LocalFileIO
-from storage.lsm.changelog.unit_merge import Upgrade, upgrade_of
+from storage.lsm.changelog import Upgrade, upgrade_of
 from storage.lsm.compaction_policy import CompactUnit
 from storage.options.options import TableOptions
 from tests.faulty_io import Fault, FaultyFileIO

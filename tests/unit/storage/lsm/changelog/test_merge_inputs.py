@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND
-from storage.lsm.changelog.unit_merge import merge_inputs
+from storage.lsm.changelog import merge_inputs
 from storage.lsm.levels import Levels, sections
 from storage.lsm.merge import merge_runs
 from storage.lsm.merge_functions import merge_function_for

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage.lsm.changelog.row_changes import ChangeRule, equal_rows, row_changes
+from storage.lsm.changelog import ChangeRule, equal_rows, row_changes
 from storage.options.options import TableOptions
 
 SCHEMA = pa.schema(

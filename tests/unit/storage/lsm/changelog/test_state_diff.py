@@ -7,7 +7,7 @@ import pytest
 
 from storage.errors import CorruptDataError
 from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
-from storage.lsm.changelog.state_diff import later_images, side_by_side
+from storage.lsm.changelog import later_images, side_by_side
 
 _KINDS = {kind.short: kind.value for kind in RowKind}
 

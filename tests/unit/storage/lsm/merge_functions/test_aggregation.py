@@ -11,7 +11,7 @@ import pytest
 
 from storage.errors import InvalidOptionError, InvalidRequestError
 from storage.format.metadata.schema_changes import SetOption
-from storage.lsm.merge_functions.pick_row import FirstRow
+from storage.lsm.merge_functions.segments import FirstRow
 from storage.table.table import FileStoreTable
 from tests.changelog_kit import read_snapshot_changelog
 from tests.table_kit import make_table, reopened, rows_of, write

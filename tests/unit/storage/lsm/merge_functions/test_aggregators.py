@@ -15,9 +15,7 @@ from pyroaring import BitMap, BitMap64
 
 from storage.errors import CorruptDataError, InvalidOptionError, InvalidRequestError
 from storage.format.metadata.schema import TableSchema
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, arrow_type, parse_type
 from storage.lsm.merge_functions.aggregators import aggregator_for
 from storage.lsm.merge_functions.segments import Op, Segments
 

@@ -9,7 +9,7 @@ import pytest
 
 from storage.errors import InvalidOptionError, InvalidRequestError
 from storage.format.metadata.schema_changes import SetOption
-from storage.lsm.merge_functions.sequence_order import SequenceOrder, dense_ranks
+from storage.lsm.merge_functions.segments import SequenceOrder, dense_ranks
 from storage.table.scan.predicate import Compare, Op
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, rows_of, write

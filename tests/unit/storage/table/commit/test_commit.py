@@ -18,7 +18,7 @@ from storage.errors import (
 from storage.format.metadata.file_meta import CommitMessage, FileSource
 from storage.format.metadata.schema_changes import AddColumn, SetOption
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
 from storage.table.commit.live_files import live_files
 from storage.table.retention.expire import expire_snapshots

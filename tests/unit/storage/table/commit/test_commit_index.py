@@ -19,14 +19,14 @@ from storage.format.metadata.file_meta import (
 )
 from storage.format.metadata.snapshot import CommitKind
 from storage.io.local import LocalFileIO
-from storage.table.commit.index_files import (
+from storage.table.commit.live_files import (
     index_entries,
     index_files,
+    live_files,
     read_hash_index,
     write_deletion_vectors,
     write_hash_index,
 )
-from storage.table.commit.live_files import live_files
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table, violations
 from tests.table_kit import (

@@ -8,8 +8,8 @@ import pytest
 from storage.errors import CommitConflictError, FileConflictError, StorageUnavailableError
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.table.commit.commit import Attempt, CommitResult, run_until_committed
+from storage.table.commit.commit_changes import discarded_on
 from storage.table.table import FileStoreTable
-from storage.table.uncommitted import discarded_on
 from tests.table_kit import data_files, make_table, prepared, rows_of
 
 

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from storage.table.commit.index_files import index_entries
+from storage.table.commit.live_files import index_entries
 from storage.table.table import FileStoreTable
 from tests.table_kit import index_files_on_disk, reopened, rows_of, write
 from tests.table_kit import make_table as make

@@ -13,10 +13,10 @@ from storage.format.metadata.file_meta import (
     FileSource,
 )
 from storage.format.metadata.snapshot import CommitKind
-from storage.table.commit.index_files import index_entries
-from storage.table.compaction.append_picks import PackRules, pack_files, pick_all, pick_ordered
+from storage.table.commit.live_files import index_entries
 from storage.table.read.deletion_vectors import BucketVectors
 from storage.table.table import FileStoreTable
+from storage.table.write.bucket_writers import PackRules, pack_files, pick_all, pick_ordered
 from tests.table_kit import data_files, make_table, reopened, rows_of, write
 from tests.unit.storage.file_metas import file_meta
 

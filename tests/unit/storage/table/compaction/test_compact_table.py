@@ -19,10 +19,14 @@ from storage.clock import RandomIds, SeededIds
 from storage.errors import CorruptDataError, InvalidRequestError, LakewardError
 from storage.format.metadata.schema_changes import AddColumn
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
-from storage.table.compaction.compact_plan import CompactRequest, plan_compaction
-from storage.table.compaction.compact_table import CompactReport, compact_table
+from storage.table.compaction.compact_table import (
+    CompactReport,
+    CompactRequest,
+    compact_table,
+    plan_compaction,
+)
 from storage.testing.invariants import check_table
 from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.inline_executor import InlineExecutor
@@ -495,7 +499,7 @@ def test_killed_it_leaves_a_legal_table(tmp_path):
         "import sys\n"
         "from concurrent.futures import ThreadPoolExecutor\n"
         "from storage.table.table import FileStoreTable\n"
-        "from storage.table.compaction.compact_plan import CompactRequest\n"
+        "from storage.table.compaction.compact_table import CompactRequest\n"
         "from storage.table.compaction.compact_table import compact_table\n"
         "table = FileStoreTable.open(sys.argv[1])\n"
         "print('go', flush=True)\n"

@@ -11,10 +11,9 @@ from storage.errors import InvalidRequestError
 from storage.format.metadata.snapshot import CommitKind
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction import sort_table as sort_module
-from storage.table.compaction.compact_plan import CompactRequest
-from storage.table.compaction.sort_codes import SortCodes, SortOrder
-from storage.table.compaction.sort_table import sort_table
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.compaction.compact_table import CompactRequest
+from storage.table.compaction.sort_table import SortCodes, SortOrder, sort_table
+from storage.table.scan.predicate import parse_predicate
 from storage.testing.invariants import check_table
 from tests.table_kit import make_table, reopened, rows_of, write
 

@@ -12,7 +12,7 @@ import pytest
 
 from storage.errors import InvalidRequestError, LakewardError, StorageUnavailableError
 from storage.format.metadata.schema_changes import AddColumn, SetOption
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
 from storage.table.iceberg import iceberg_figures
 from storage.table.table import FileStoreTable

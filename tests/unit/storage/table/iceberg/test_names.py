@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import StorageUnavailableError
 from storage.format.metadata.schema_changes import RemoveOption
 from storage.io.local import LocalFileIO

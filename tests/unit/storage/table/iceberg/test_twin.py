@@ -12,7 +12,7 @@ import pytest
 
 from storage.errors import InvalidOptionError, UnsupportedFeatureError
 from storage.format.metadata.schema_changes import AddColumn, RemoveOption, SetOption, UpdateType
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
 from storage.table.table import FileStoreTable
 from tests.crash.deaths import forget_caches

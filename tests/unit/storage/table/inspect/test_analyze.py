@@ -10,7 +10,7 @@ import pytest
 from storage.errors import InvalidRequestError
 from storage.format.metadata.schema_changes import AddColumn
 from storage.format.metadata.snapshot import CommitKind
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.inspect.analyze import DistinctCount, analyze
 from storage.table.inspect.statistics import ColumnStatistics, read_statistics
 from storage.table.inspect.system.registry import system_table

@@ -9,7 +9,7 @@ import pytest
 from storage.errors import CorruptDataError, InvalidRequestError
 from storage.format.metadata.schema_changes import AddColumn
 from storage.format.metadata.snapshot import CommitKind
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.inspect.statistics import (
     ColumnStatistics,
     Statistics,

@@ -7,16 +7,17 @@ import pytest
 from storage.clock import ManualClock
 from storage.errors import InvalidOptionError
 from storage.options.options import TableOptions
-from storage.table.retention.auto_tags import (
-    TagPeriod,
-    TagSchedule,
-    create_automatic_tags,
-    create_batch_tag,
-    expire_tags,
-)
 from storage.table.retention.expire import expire_snapshots
 from storage.table.table import FileStoreTable
-from storage.table.tags import all_tags, create_tag
+from storage.table.tags import (
+    TagPeriod,
+    TagSchedule,
+    all_tags,
+    create_automatic_tags,
+    create_batch_tag,
+    create_tag,
+    expire_tags,
+)
 from storage.table.upkeep import TableUpkeep
 from storage.testing.invariants import check_table
 from tests.table_kit import make_table, prepared, reopened, rows_of

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What would expire is what expires."""
 
-from storage.table.retention.auto_tags import expire_tags, outlived_tags
 from storage.table.retention.consumers import expire_consumers, idle_consumers, write_consumer
 from storage.table.retention.expire import (
     Retention,
@@ -11,7 +10,7 @@ from storage.table.retention.expire import (
     expire_snapshots,
 )
 from storage.table.retention.expire_partitions import expirable_partitions, expire_partitions
-from storage.table.tags import create_tag
+from storage.table.tags import create_tag, expire_tags, outlived_tags
 from tests.table_kit import make_table, write
 
 DAY_MS = 86_400_000

@@ -8,11 +8,11 @@ import pathlib
 import msgspec
 
 from storage.io.local import LocalFileIO
-from storage.table.commit.index_files import index_entries
+from storage.table.commit.live_files import index_entries
 from storage.table.retention.expire import expire_snapshots
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
-from storage.table.write.rows.change_where import delete_where
+from storage.table.write.rows.row_changes import delete_where
 from storage.testing.invariants import check_table
 from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import (

@@ -21,11 +21,10 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
-from storage.table.compaction.compact_plan import CompactRequest
-from storage.table.compaction.compact_table import compact_table
+from storage.table.compaction.compact_table import CompactRequest, compact_table
 from storage.table.core import CatalogEnvironment
-from storage.table.inspect.system.files import partitions_table
-from storage.table.retention.mark_done import DoneTrigger
+from storage.table.inspect.system.registry import partitions_table
+from storage.table.retention.expire_partitions import DoneTrigger
 from storage.table.table import FileStoreTable
 from storage.table.upkeep import TableUpkeep
 from tests.inline_executor import InlineExecutor

@@ -9,12 +9,16 @@ from storage.errors import CorruptDataError, InvalidRequestError
 from storage.format.metadata.manifest_store import clear_manifest_cache
 from storage.io.local import LocalFileIO
 from storage.table.branches import create_branch
-from storage.table.retention.expire import expire_snapshots
-from storage.table.retention.orphans import DEFAULT_AGE_MS, OrphanFiles, remove_orphan_files
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.retention.expire import (
+    DEFAULT_AGE_MS,
+    OrphanFiles,
+    expire_snapshots,
+    remove_orphan_files,
+)
+from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag
-from storage.table.write.rows.change_where import delete_where
+from storage.table.write.rows.row_changes import delete_where
 from storage.testing.invariants import check_table
 from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import make_table, prepared, reopened, rows_of, write

@@ -11,7 +11,7 @@ import pytest
 from storage.errors import InternalError
 from storage.format.metadata.manifest_store import clear_manifest_cache
 from storage.io.local import LocalFileIO
-from storage.table.branches import create_branch
+from storage.table.branches import create_branch, rollback_to
 from storage.table.retention.expire import expire_snapshots
 from storage.table.retention.reachability import (
     Documents,
@@ -19,7 +19,6 @@ from storage.table.retention.reachability import (
     live_data_files,
     remove_unreachable,
 )
-from storage.table.retention.rollback import rollback_to
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag, delete_tag
 from storage.testing.invariants import check_table

@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
+from storage.table.branches import repair_hints
 from storage.table.retention.expire import expire_snapshots
-from storage.table.retention.repair import repair_hints
 from tests.table_kit import make_table, reopened, write
 
 

@@ -8,9 +8,8 @@ import pytest
 
 from storage.errors import InvalidRequestError, NotFoundError
 from storage.io.local import LocalFileIO
-from storage.table.branches import create_branch, fast_forward
+from storage.table.branches import create_branch, fast_forward, rollback_target, rollback_to
 from storage.table.retention.expire import expire_snapshots
-from storage.table.retention.rollback import rollback_target, rollback_to
 from storage.table.table import FileStoreTable
 from storage.table.tags import all_tags, create_tag, delete_tag
 from storage.testing.invariants import check_table

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from storage.errors import CorruptDataError, InvalidOptionError, InvalidRequestError
 from storage.format.files.row_selection import Except, Only
-from storage.format.index.builder import FileIndexSpec
-from storage.format.index.container import read_container
+from storage.format.index.builder import FileIndexSpec, read_container
 from storage.format.metadata.file_meta import DataFileMeta
 from storage.format.metadata.schema_changes import (
     AddColumn,
@@ -28,16 +27,25 @@ from storage.format.metadata.schema_changes import (
     UpdateType,
 )
 from storage.format.metadata.snapshot import CommitKind
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
 from storage.options.options import TableOptions
 from storage.table.commit.live_files import live_entries
-from storage.table.compaction import rewrite_index
-from storage.table.compaction.rewrite_index import next_index_name, rewrite_file_index
+from storage.table.compaction import rescale
+from storage.table.compaction.rescale import next_index_name, rewrite_file_index
 from storage.table.retention.expire import expire_snapshots
 from storage.table.scan.file_index import FileIndexFilter, index_source
-from storage.table.scan.predicate import Between, Compare, In, IsNull, Like, Not, Op, Predicate
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import (
+    Between,
+    Compare,
+    In,
+    IsNull,
+    Like,
+    Not,
+    Op,
+    Predicate,
+    parse_predicate,
+)
 from storage.table.table import FileStoreTable
 from tests.faulty_io import FaultyFileIO
 from tests.predicates import combined
@@ -579,7 +587,7 @@ def test_a_compaction_meanwhile_makes_it_start_over(
             write(plain, 3, full=True)
         return entries
 
-    monkeypatch.setattr(rewrite_index, "live_entries", listed)
+    monkeypatch.setattr(rescale, "live_entries", listed)
     result = rewrite_file_index(table)
     assert result is not None
     assert not result.compaction_dropped

@@ -22,12 +22,14 @@ from storage.table.scan.predicate import (
     Op,
     Or,
     Predicate,
+    Range,
     columns_of,
     conjuncts,
+    could_match,
     mask,
+    parse_predicate,
+    row_value,
 )
-from storage.table.scan.predicate_text import parse_predicate
-from storage.table.scan.prune import Range, could_match, row_value
 from tests.predicates import combined, compares
 
 TIME = datetime.datetime(2024, 5, 14, 12, 0, 0, 123456)  # noqa: DTZ001 - TIMESTAMP has no zone

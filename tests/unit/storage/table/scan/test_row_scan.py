@@ -12,7 +12,7 @@ import pytest
 from storage.errors import InvalidRequestError, NotFoundError
 from storage.table.branches import create_branch
 from storage.table.read.read import read_ahead
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag
 from tests.table_kit import make_table, write

@@ -10,11 +10,11 @@ import pytest
 from storage.errors import CorruptDataError
 from storage.format.metadata.schema_changes import SetOption
 from storage.io.local import LocalFileIO
-from storage.table.commit.index_files import index_entries
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.commit.live_files import index_entries
+from storage.table.scan.predicate import parse_predicate
 from storage.table.scan.scan import TableScan
 from storage.table.table import FileStoreTable
-from storage.table.write.rows.change_where import delete_where
+from storage.table.write.rows.row_changes import delete_where
 from tests.faulty_io import FaultyFileIO
 from tests.table_kit import make_table, reopened, rows_of, write
 from tests.unit.storage.golden_tables import GOLDEN

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from storage.format.metadata.file_meta import DataFileMeta, SimpleStats
 from storage.format.row.row_codec import encode_row
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.scan.predicate import Compare, In, Op, mask
-from storage.table.scan.scan_pruning import Pruning
+from storage.table.scan.scan import Pruning
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, reopened, write
 

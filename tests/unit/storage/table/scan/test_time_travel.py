@@ -16,7 +16,7 @@ from storage.errors import (
     NotFoundError,
 )
 from storage.format.metadata.schema_changes import AddColumn, RenameColumn, SetOption
-from storage.format.types.type_text import parse_type
+from storage.format.types.types import parse_type
 from storage.table.retention.expire import expire_snapshots
 from storage.table.scan.time_travel import TimeTravel, travel_of
 from storage.table.table import FileStoreTable

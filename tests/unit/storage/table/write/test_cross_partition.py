@@ -16,7 +16,7 @@ from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedF
 from storage.format.metadata.file_meta import EMPTY_ROW, IndexType
 from storage.format.types.types import RowKind
 from storage.options.options import TableOptions
-from storage.table.commit.index_files import index_files
+from storage.table.commit.live_files import index_files
 from storage.table.table import FileStoreTable
 from storage.table.write.cross_partition import CrossPartitionBuckets, MovedRow
 from storage.testing.invariants import check_table

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.format.metadata.file_meta import EMPTY_ROW, IndexType
 from storage.format.row.bucket import hash_rows
-from storage.format.types.type_text import parse_type
-from storage.table.commit.index_files import index_files, read_hash_index
+from storage.format.types.types import parse_type
+from storage.table.commit.live_files import index_files, read_hash_index
 from storage.table.table import FileStoreTable
 from storage.table.write.dynamic_bucket import AssignerShare, PartitionIndex, assigners_of
 from tests.table_kit import make_table, prepared, reopened, rows_batch, rows_of, write

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.format.row.key_hash import key_hashes
-from storage.format.types.type_text import parse_type
-from storage.table.write import key_index
-from storage.table.write.key_index import ABSENT, KeyIndex
+from storage.format.row.bucket import key_hashes
+from storage.format.types.types import parse_type
+from storage.table.write import cross_partition
+from storage.table.write.cross_partition import ABSENT, KeyIndex
 
 SEED = (1, 2)
 
@@ -71,7 +71,7 @@ def test_agrees_with_a_dictionary_on_disk_and_in_memory(
 def test_large_runs_are_merged_piece_by_piece(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_index, "_MERGED_ENTRIES", 100)
+    monkeypatch.setattr(cross_partition, "_MERGED_ENTRIES", 100)
     index = KeyIndex(tmp_path / "index", memory_entries=50)
     keys = pa.array(range(3_000), pa.int64())
     hashes = key_hashes([keys], [parse_type("BIGINT")], SEED)

@@ -14,11 +14,15 @@ from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import CommitKind
 from storage.io.local import LocalFileIO
 from storage.table.commit.live_files import live_entries
-from storage.table.compaction.compact_plan import CompactRequest, plan_compaction
-from storage.table.compaction.compact_table import CompactReport, compact_table
+from storage.table.compaction.compact_table import (
+    CompactReport,
+    CompactRequest,
+    compact_table,
+    plan_compaction,
+)
 from storage.table.compaction.rescale import rescale
 from storage.table.read.stored_rows import stored_rows
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.write.postpone import bucket_counts
 from storage.testing.invariants import check_table

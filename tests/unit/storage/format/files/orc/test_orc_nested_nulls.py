@@ -9,9 +9,7 @@ import pyarrow.orc
 import pytest
 
 from storage.format.files.orc.orc import OrcSink
-from storage.format.types.arrow_types import arrow_type
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, arrow_type, parse_type
 from tests.interop.generated_values import Chance, random_value
 
 TYPES = (

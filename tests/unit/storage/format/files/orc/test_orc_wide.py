@@ -9,11 +9,17 @@ from hypothesis import given
 
 from storage.errors import CorruptDataError, UnsupportedFeatureError
 from storage.format.files.orc import orc
+from storage.format.files.orc.orc import decode_unsigned
 from storage.format.files.orc.tail import read_tail
-from storage.format.files.orc.wide import decode_unsigned
 from storage.format.row.row_codec import Timestamp
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import ArrayType, AtomicType, DataField, MapType, RowType
+from storage.format.types.types import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    MapType,
+    RowType,
+    parse_type,
+)
 from tests.unit.storage.golden_tables import GoldenTable
 from tests.unit.storage.random_rows import (
     QUICK,

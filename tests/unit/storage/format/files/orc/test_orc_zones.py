@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from storage.errors import UnsupportedFeatureError
-from storage.format.files.orc.zones import (
+from storage.format.files.orc.tail import (
     OtherTail,
     Zone,
     instants_to_walls,

@@ -12,14 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap
 
-from storage.format.files.parquet import parquet as parquet_row_groups
-from storage.format.files.parquet.parquet import read_batches
+from storage.format.files import parquet as parquet_row_groups
+from storage.format.files.parquet import read_batches
 from storage.format.files.row_selection import Only
-from storage.format.types.arrow_types import type_from_arrow
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, type_from_arrow
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
-from storage.io.object_store.object_store import ObjectStoreFileIO
+from storage.io.object_store import ObjectStoreFileIO
 
 _ROWS, _GROUP, _COLUMNS = 40_000, 4_000, 8
 _GROUP_BYTES = _GROUP * 8

@@ -12,8 +12,7 @@ from pyroaring import BitMap64
 
 from storage.errors import CorruptDataError
 from storage.format.metadata.schema import TableSchema
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import DataField
+from storage.format.types.types import DataField, parse_type
 from storage.lsm.merge_functions.aggregators import aggregator_for
 from storage.lsm.merge_functions.aggregators.sketches import (
     decode_java,

@@ -9,8 +9,7 @@ import pytest
 from storage.clock import local_of_epoch_ms
 from storage.errors import NotFoundError, UnsupportedFeatureError
 from storage.format.metadata.schema_changes import AddColumn
-from storage.format.types.type_text import parse_type
-from storage.format.types.types import VALUE_KIND
+from storage.format.types.types import VALUE_KIND, parse_type
 from storage.table.branches import create_branch, drop_branch
 from storage.table.inspect.statistics import Statistics
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
@@ -22,9 +21,9 @@ from storage.table.inspect.system.row_tables import (
     refuse_streaming_read_optimized,
 )
 from storage.table.retention.consumers import write_consumer
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import parse_predicate
 from storage.table.tags import create_tag
-from storage.table.write.rows.change_where import delete_where
+from storage.table.write.rows.row_changes import delete_where
 from tests.table_kit import KINDS, make_table, rows_batch, write
 
 

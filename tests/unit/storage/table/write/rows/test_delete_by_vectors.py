@@ -16,13 +16,12 @@ from storage.format.metadata.schema_changes import SetOption
 from storage.format.metadata.snapshot import CommitKind
 from storage.io.local import LocalFileIO
 from storage.table.commit.commit import FileStoreCommit
-from storage.table.commit.index_files import index_entries
+from storage.table.commit.live_files import index_entries
 from storage.table.read.deletion_vectors import BucketVectors, deletion_files, load_vectors
 from storage.table.retention.expire import expire_snapshots
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
-from storage.table.write.rows.change_where import delete_where
-from storage.table.write.rows.row_changes import ChangeResult
+from storage.table.write.rows.row_changes import ChangeResult, delete_where
 from storage.testing.invariants import check_table
 from tests.faulty_io import Fault, FaultyFileIO
 from tests.table_kit import (

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from storage.errors import InvalidRequestError
-from storage.table.write.rows.fit_rows import fit_columns
+from storage.table.write.rows.row_changes import fit_columns
 
 TIME = datetime.datetime.fromisoformat("2024-07-01 12:00:00.123456")
 

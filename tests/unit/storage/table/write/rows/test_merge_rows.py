@@ -11,7 +11,7 @@ from storage.errors import InvalidRequestError, UnsupportedFeatureError
 from storage.format.types.types import RowKind
 from storage.table.commit.commit import FileStoreCommit
 from storage.table.table import FileStoreTable
-from storage.table.write.rows.merge_rows import MergeClause, When
+from storage.table.write.rows.row_changes import MergeClause, When
 from storage.testing.invariants import check_table
 from tests.table_kit import make_table, reopened, rows_of, write
 from tests.unit.storage.table.write.rows.test_change_where import COLUMNS, FORMS, SIX

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Changelog producers: what a flush or a compaction emits."""
