@@ -42,7 +42,6 @@ _PACKAGE = Path(__file__).parent
 _SOURCES = (
     Path(__file__),
     _PACKAGE / "cache.py",
-    _PACKAGE.parent / "decode" / "json" / "scanning.py",
     *(_PACKAGE.parent.joinpath(*name.split(".")[1:]).with_suffix(".py") for name in MODULES),
 )
 

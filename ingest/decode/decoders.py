@@ -6,6 +6,7 @@ worker process, like the decoder.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -42,6 +43,8 @@ DIALECTS: Mapping[str, type[Dialect]] = MappingProxyType(
 )
 """The formats in JSON, by the names that settings use."""
 
+_MAPPING_OF = functools.cache(TypeMapping.of)
+
 
 def decoder_of(settings: Settings, keys: PrimaryKeys, resolve: Resolver) -> FormatDecoder:
     """The decoder of a pipeline.
@@ -71,7 +74,7 @@ def dialect_options(settings: Settings, keys: PrimaryKeys) -> DialectOptions:
         facts |= dataclasses.asdict(settings.flat)
     elif settings.format not in (DEBEZIUM_JSON, DEBEZIUM_AVRO):
         facts = {"decimal_handling_mode": settings.debezium.decimal_handling_mode}
-    mapping = TypeMapping.of(settings.sink.type_mapping)
+    mapping = _MAPPING_OF(settings.sink.type_mapping)
     return DialectOptions(**facts, primary_keys=keys, type_mapping=mapping)
 
 

@@ -141,7 +141,7 @@ def describe_procedure(name: str) -> pa.Table:
 # python -m storage.sql.procedures --write    # or --check: fails when the page is out of date
 
 
-PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs/reference/procedures.md"
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/reference/procedures.md"
 
 _HEAD = """\
 # Procedures
