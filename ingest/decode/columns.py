@@ -420,6 +420,10 @@ class RowPlan:
         ]
         self.key_parts = tuple(self.getters[i] for i in self.key)
 
+    def has_values(self, row: Any) -> bool:
+        """Whether a row struct has a value in a column that is not of the key."""
+        return any(get(row) is not None for i, get in enumerate(self.getters) if i not in self.key)
+
     def _row_struct(self) -> type[msgspec.Struct]:
         members = [(f"f{i}", member_type(column), None) for i, column in enumerate(self.columns)]
         names = {f"f{i}": self._struct_name(column.member) for i, column in enumerate(self.columns)}

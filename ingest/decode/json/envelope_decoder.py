@@ -466,7 +466,8 @@ class _Decoding:
         odd.update(
             owners[index]
             for index, image in enumerate(images)
-            if image.op == "u" and self._is_odd_update(plan, image, rows[index])
+            if (image.op == "u" and self._is_odd_update(plan, image, rows[index]))
+            or (events[owners[index]].of_key and plan.has_values(rows[index]))
         )
         converted = convert_marked(plan, rows, self._placeholder)
         ops = "".join([image.op for image in images])

@@ -52,6 +52,11 @@ def test_key_columns_may_be_in_the_key_alone():
     assert classes(missing) == ["no_primary_key"] * 2
 
 
+def test_a_delete_has_the_key_alone_whatever_else_the_records_key_holds():
+    long_key = dumps({"region": "eu", "id": 1, "name": "Zoë"})
+    assert changes(decode(None, keys=[long_key]), "region", "id", "name") == [("-D", "eu", 1, None)]
+
+
 def test_what_a_record_was_counted_as():
     one = dialect_decoder("upsert-json", TABLE)
     assert one.key_is_row
