@@ -764,14 +764,14 @@ class Reading:
 _TEXTS = frozenset({str, type(None)})
 
 
-def _member_columns_text(value: str | int | bool) -> str:
+def _text_of(value: str | int | bool) -> str:
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
 TEXT = Reading(str)
 LOWER = Reading(str, str.lower)
 NUMBER = Reading(int)
-TOKEN = Reading(str | int | bool, _member_columns_text)
+TOKEN = Reading(str | int | bool, _text_of)
 """Text, or the text of a number or a boolean; exact at any length."""
 MOMENT = Reading(int)
 """Epoch milliseconds."""
@@ -894,7 +894,7 @@ class MemberReader:
         columns = [self._values(number, events, loose) for number in range(len(self._types))]
         for name, member in self._members:
             values, convert = columns[self._numbers[member.path]], member.reading.convert
-            if convert is _member_columns_text and set(map(type, values)) <= _TEXTS:
+            if convert is _text_of and set(map(type, values)) <= _TEXTS:
                 convert = None
             if convert is not None:
                 values = [None if value is None else convert(value) for value in values]

@@ -36,7 +36,8 @@ from storage.errors import (
     RetryableError,
 )
 
-_LOG = logging.getLogger("librdkafka")
+_CLIENT_LOG = logging.getLogger("librdkafka")
+_LOG = logging.getLogger(__name__)
 
 
 _REPEAT_S = 60.0
@@ -59,7 +60,7 @@ class _ClientLog:
         del form
         if not self._is_new(client, _VARYING.sub("", text), time.monotonic()):
             return
-        _LOG.log(
+        _CLIENT_LOG.log(
             min(level, logging.WARNING),
             "%s",
             text,
@@ -273,8 +274,6 @@ def data_loss(topic: str, partition: int, offset: int, low: int, high: int) -> D
 # is used.
 
 
-_NATIVE_MESSAGES_LOG = logging.getLogger(__name__)
-
 TESTED_VERSIONS = ("2.16.",)
 """Versions of confluent-kafka whose objects are tested to begin with the client's pointer."""
 
@@ -323,7 +322,7 @@ class _Library:
 def _library() -> _Library | None:
     """Librdkafka as confluent-kafka has loaded it; None where it cannot be used."""
     if not confluent_kafka.__version__.startswith(TESTED_VERSIONS):
-        _NATIVE_MESSAGES_LOG.info(
+        _LOG.info(
             "confluent-kafka %s was not tested with native consuming: using consume()",
             confluent_kafka.__version__,
             extra={"event": "native_consume_off"},
@@ -336,7 +335,7 @@ def _library() -> _Library | None:
     try:
         return _Library(libraries[0])
     except (OSError, AttributeError):
-        _NATIVE_MESSAGES_LOG.info("librdkafka was not loaded", exc_info=True)
+        _LOG.info("librdkafka was not loaded", exc_info=True)
         return None
 
 

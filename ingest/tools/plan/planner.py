@@ -75,9 +75,9 @@ def notices(plan_facts: PlanFacts) -> list[Notice]:
     """All of them, severe ones first, then by subject."""
     result = [
         *_pipeline(plan_facts),
-        *(notice for topic in plan_facts.topics for notice in _notices_topic(plan_facts, topic)),
-        *(notice for table in plan_facts.tables for notice in _notices_table(plan_facts, table)),
-        *_notices_bad(plan_facts),
+        *(notice for topic in plan_facts.topics for notice in _topic_notices(plan_facts, topic)),
+        *(notice for table in plan_facts.tables for notice in _table_notices(plan_facts, table)),
+        *_bad_record_notices(plan_facts),
         *_shards(plan_facts),
         *_names(plan_facts),
     ]
@@ -114,7 +114,7 @@ def _pipeline(plan_facts: PlanFacts) -> Iterator[Notice]:
         )
 
 
-def _notices_topic(plan_facts: PlanFacts, topic: TopicOutline) -> Iterator[Notice]:
+def _topic_notices(plan_facts: PlanFacts, topic: TopicOutline) -> Iterator[Notice]:
     policy = {part.strip() for part in topic.cleanup_policy.split(",")}
     if "compact" in policy:
         alone = policy == {"compact"}
@@ -177,7 +177,7 @@ def _of_topic(plan_facts: PlanFacts, topic: TopicOutline) -> bool:
     return any(kind.topic == topic.name for kind in plan_facts.bad)
 
 
-def _notices_table(plan_facts: PlanFacts, table: TableOutline) -> Iterator[Notice]:
+def _table_notices(plan_facts: PlanFacts, table: TableOutline) -> Iterator[Notice]:
     settings, name = plan_facts.settings, table.name
     problem = plan_facts.rehearsal.problems.get(name)
     refused = [
@@ -264,7 +264,7 @@ def _toast(settings: Settings, plan_facts: PlanFacts, table: TableOutline) -> It
     )
 
 
-def _notices_bad(plan_facts: PlanFacts) -> Iterator[Notice]:
+def _bad_record_notices(plan_facts: PlanFacts) -> Iterator[Notice]:
     for kind in plan_facts.bad:
         about = kind.table or kind.topic
         where = f"{kind.topic}, partition {kind.partition}, offset {kind.offset}"

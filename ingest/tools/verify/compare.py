@@ -153,7 +153,7 @@ def _list_hashes(column: pa.ListArray) -> Hashes:
     lengths = _lengths(column)
     places = _list_positions(lengths)
     mixed = combined_hashes([elements, wang_mix(places)], len(elements))
-    return combined_hashes([_hashes_sums(mixed, lengths), wang_mix(lengths)], len(column))
+    return combined_hashes([_element_sums(mixed, lengths), wang_mix(lengths)], len(column))
 
 
 def _map_hashes(column: pa.MapArray) -> Hashes:
@@ -164,7 +164,7 @@ def _map_hashes(column: pa.MapArray) -> Hashes:
     hashes = [column_hashes(flat.field(0)), column_hashes(flat.field(1))]
     lengths = _lengths(pairs)
     mixed = combined_hashes(hashes, len(flat))
-    return combined_hashes([_hashes_sums(mixed, lengths), wang_mix(lengths)], len(column))
+    return combined_hashes([_element_sums(mixed, lengths), wang_mix(lengths)], len(column))
 
 
 def _lengths(column: pa.ListArray) -> npt.NDArray[np.int64]:
@@ -177,7 +177,7 @@ def _list_positions(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.arange(int(lengths.sum()), dtype=np.int64) - np.repeat(starts, lengths)
 
 
-def _hashes_sums(elements: Hashes, lengths: npt.NDArray[np.int64]) -> Hashes:
+def _element_sums(elements: Hashes, lengths: npt.NDArray[np.int64]) -> Hashes:
     """The sum of the elements of every list, modulo 2^64."""
     bounds = np.concatenate(([0], np.cumsum(lengths)))
     running = np.concatenate((np.zeros(1, np.uint64), np.cumsum(elements, dtype=np.uint64)))

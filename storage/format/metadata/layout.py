@@ -104,7 +104,7 @@ def _other_digits(odd: int, top: int, width: int) -> tuple[str, int]:
         The digits, and how many of them are before the point.
     """
     place = _first_place(odd, top)
-    rest, unit, near, machine_bits = _java_numbers_fraction(odd, top, width, place)
+    rest, unit, near, machine_bits = _decimal_fraction(odd, top, width, place)
     digits: list[int] = []
     low = high = first = True
     while first or not (low or high):
@@ -132,7 +132,7 @@ def _first_place(odd: int, top: int) -> int:
     return math.floor((mantissa - 1.5) * 0.289529654 + 0.176091259 + top * 0.301029995663981)
 
 
-def _java_numbers_fraction(odd: int, top: int, width: int, place: int) -> tuple[int, int, int, int]:
+def _decimal_fraction(odd: int, top: int, width: int, place: int) -> tuple[int, int, int, int]:
     """The number over 10^place as a fraction, half a distance in its unit, and register size.
 
     Small fractions are worked on in registers of 32 or 64 bits, others without bounds (0).

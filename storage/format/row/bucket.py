@@ -361,14 +361,14 @@ def _lane(parts: Sequence[ColumnWords], count: int, lane: int, seed: int) -> npt
     words, _, sizes = placed_words(parts, count)
     state = np.full(count, seed, np.uint64)
     for word in words:
-        _key_hash_mix(state, np.atleast_1d(word), lane)
+        _mix_lane(state, np.atleast_1d(word), lane)
     for part in parts:
-        mix_tail(state, part.tail, functools.partial(_key_hash_mix, lane=lane))
+        mix_tail(state, part.tail, functools.partial(_mix_lane, lane=lane))
     state ^= sizes.astype(np.uint64)
     return mixed(state)
 
 
-def _key_hash_mix(state: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64], lane: int) -> None:
+def _mix_lane(state: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64], lane: int) -> None:
     """Take a word of each row into the state, in place; `words` of its shape or (1,)."""
     state ^= words * _ODD[lane]
     rotated = state << _TURN[lane]

@@ -91,7 +91,7 @@ def fit_columns(
     for column, field in zip(batch.columns, schema, strict=True):
         fitted = column
         if column.type != field.type:
-            fitted = _fit_rows_fitted(column, field, first_row, zone)
+            fitted = _fitted_column(column, field, first_row, zone)
         if fitted.null_count and not field.nullable:
             row = int(np.argmax(fitted.is_null().to_numpy(zero_copy_only=False)))
             raise InvalidRequestError(
@@ -104,9 +104,7 @@ def fit_columns(
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _fit_rows_fitted(
-    column: pa.Array, field: pa.Field, first_row: int, zone: str | None
-) -> pa.Array:
+def _fitted_column(column: pa.Array, field: pa.Field, first_row: int, zone: str | None) -> pa.Array:
     try:
         return _cast(column, field.type, zone)
     except _ERRORS as error:
@@ -654,10 +652,10 @@ def merge(
             for number in numbers:
                 part = joined.take(pa.array(remaining))
                 holds = _holds(clauses[number].condition, part)
-                yield _merge_rows_changes(part.filter(pa.array(holds)), number, assignments[number])
+                yield _merge_changes(part.filter(pa.array(holds)), number, assignments[number])
                 remaining = remaining[~holds]
             if when is When.MATCHED:
-                yield _merge_rows_changes(joined.take(pa.array(remaining)), None, {})
+                yield _merge_changes(joined.take(pa.array(remaining)), None, {})
 
     return change_rows(
         table,
@@ -772,7 +770,7 @@ def _as_column(values: pa.Array | pa.ChunkedArray | pa.Scalar, count: int) -> pa
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
-def _merge_rows_changes(
+def _merge_changes(
     rows: pa.Table, number: int | None, columns: Mapping[str, str | JoinedRows]
 ) -> pa.RecordBatch:
     count = rows.num_rows
