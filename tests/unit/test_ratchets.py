@@ -50,6 +50,8 @@ ALLOWED = {
     ("storage/lsm/key_order.py", "as_py"): 1,
     # rows of keys that only the row-wise tier of a rare function can fold (docs/adr/storage/0013)
     ("storage/lsm/merge_functions/aggregators/function.py", "to_pylist"): 1,
+    # the length of the longest text of a batch
+    ("storage/format/row/stats.py", "as_py"): 1,
     # one per distinct partition of a batch
     ("storage/table/write/rows_by_bucket.py", "as_py"): 1,
     # a whole column's verdict, and the one value that an error names
