@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ingest.config import settings as rule_settings
-from ingest.config import settings as setting_values
+from ingest.config import settings as settings_module
 from ingest.config.choices import FORMATS
 from ingest.config.setting import REDACTED, build, declared, docs, redacted
 from ingest.config.settings import (
@@ -61,7 +60,7 @@ def test_every_setting_says_what_it_means(cls):
 
 
 def test_defaults_of_attributes_are_those_of_the_reference():
-    for cls in vars(setting_values).values():
+    for cls in vars(settings_module).values():
         if isinstance(cls, type) and dataclasses.is_dataclass(cls):
             for field in dataclasses.fields(cls):
                 row = field.metadata.get("setting")
@@ -69,7 +68,7 @@ def test_defaults_of_attributes_are_those_of_the_reference():
                     made = field.default_factory() if isinstance(row.unset, dict) else field.default
                     assert made == row.kind.parse(row.default), row.key
     assert MetricsSettings().port == 9108
-    assert rule_settings.TableRule(match="a.b").toast is None
+    assert TableRule(match="a.b").toast is None
 
 
 def test_values_are_built_by_key():
