@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.bench.peers`: Lakeward and Flink + Paimon take turns over the same topic.
+"""`python -m tests.bench.peers`: Lakeward, Flink + Paimon, Spark + Paimon in turns over one topic.
 
-Every run's table is compared value by value with the model. Where Flink cannot be set up (Maven, a
-Java compiler), Lakeward runs alone and that is said. A figure is a median of rounds; ratios are
-taken round by round. The load of the machine is in the JSON: on a busy one trust CPU alone.
+Every run's table is compared value by value with the model. A peer that cannot be set up (Maven, a
+Java compiler, `make peers`) is left out, and that is said. A figure is a median of rounds; ratios
+are taken round by round. The load of the machine is in the JSON: on a busy one trust CPU alone.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from tests.bench import events, workload
 from tests.bench.daemon_runs import kafka_source, require_state, run_daemon
 from tests.bench.machine import facts
 from tests.bench.measure import Figure, compared
-from tests.bench.peers.flink import run_flink, set_up
+from tests.bench.peers import flink, spark
 from tests.bench.peers.measured import Measured, commit_times
 from tests.bench.report import print_part, write_json
 from tests.e2e.kafka_broker import local_broker
@@ -30,26 +30,43 @@ _OUT = Path(__file__).parents[1] / "out" / "peers.json"
 _SIZE = workload.Size(inserts=1_000_000, batches=30, changes=100_000)
 
 
+def whole_before(key: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """The event with a whole row in `before` if it is an update (replica identity full)."""
+    if b'"op":"u"' in value:
+        row = value[value.index(b'"after":') + 8 : value.index(b',"source":')]
+        value = value.replace(b'"before":null', b'"before":' + row, 1)
+    return key, value
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """How tables are written.
 
     Attributes:
         options: of the table.
-        largest: records of a batch of ours.
+        topic: of the events.
+        encode: events of the topic from those without `before`.
+        largest: records of a batch of ours, whose duration is then at most Flink's interval.
         interval_s: seconds between Flink's checkpoints.
-        goal: ratio of events per CPU second in the steady state.
+        goal: ratio to Flink of events per CPU second in the steady state.
+        with_spark: whether Spark runs, too, which takes a minute and a half.
     """
 
     options: dict[str, str]
+    topic: str = events.TOPIC
+    encode: events.Encoder | None = None
     largest: int = 1_000_000
     interval_s: int = 10
     goal: float = 3.0
+    with_spark: bool = False
 
 
 _SETTINGS = {
-    "write-only": Setting(options={"write-only": "true"}),
-    "compact": Setting(options={}, largest=250_000, interval_s=2, goal=2.5),
+    "write-only": Setting(options={"write-only": "true"}, with_spark=True),
+    "full-before": Setting(
+        options={"write-only": "true"}, topic="shop.public.whole", encode=whole_before
+    ),
+    "compact": Setting(options={}, largest=500_000, interval_s=2, goal=2.5),
     "lookup": Setting(options={"changelog-producer": "lookup"}),
 }
 
@@ -59,21 +76,26 @@ def main() -> int:
     given = _arguments()
     size = _SIZE.quick() if given.quick else _SIZE
     machine, parts = facts(), {}
-    try:
-        set_up()
-        peer = True
-    except ArtifactUnavailableError as error:
-        print(f"Flink is not set up, Lakeward runs alone: {error}", file=sys.stderr)
-        peer = False
+    peers = {}
+    for peer, prepare in {"Flink": flink.set_up, "Spark": spark.set_up}.items():
+        try:
+            prepare()
+            peers[peer] = _PEERS[peer]
+        except ArtifactUnavailableError as error:
+            print(f"{peer} is not set up: {error}", file=sys.stderr)
     with local_broker() as bootstrap, TemporaryDirectory(prefix="lakeward-peers-") as scratch:
-        events.fill_topic(bootstrap, workload.Orders(size))
-        for name in given.only or _SETTINGS:
+        names = given.only or list(_SETTINGS)
+        for topic, encode in {(_SETTINGS[name].topic, _SETTINGS[name].encode) for name in names}:
+            events.fill_topic(bootstrap, workload.Orders(size), topic, encode)
+        for name in names:
             load, began = os.getloadavg(), time.perf_counter()
-            ways = {"Lakeward": _ours(Path(scratch), bootstrap, size, _SETTINGS[name])}
-            if peer:
-                ways["Flink"] = _flink(Path(scratch), bootstrap, size, _SETTINGS[name])
+            setting = _SETTINGS[name]
+            ways = {"Lakeward": _ours(Path(scratch), bootstrap, size, setting)}
+            for peer, make in peers.items():
+                if peer != "Spark" or setting.with_spark:
+                    ways[peer] = make(Path(scratch), bootstrap, size, setting)
             runs = _in_turns(ways, 1 if given.quick else given.rounds)
-            figures = _figures(runs, _SETTINGS[name])
+            figures = _figures(runs, setting)
             seconds = time.perf_counter() - began
             print_part(name, figures, seconds)
             kept = {way: [dataclasses.asdict(run) for run in each] for way, each in runs.items()}
@@ -94,16 +116,17 @@ def _in_turns(ways: dict[str, Callable[[], Measured]], rounds: int) -> dict[str,
 
 def _figures(runs: dict[str, list[Measured]], setting: Setting) -> list[Figure]:
     figures = []
+    peers = [way for way in runs if way != "Lakeward"]
     for what in runs["Lakeward"][0].rates:
-        ours, theirs = (
-            [run.rates[what] for run in runs.get(way, ())] for way in ("Lakeward", "Flink")
-        )
-        goal = setting.goal if what == "steady, CPU" else 2.0
-        figures.append(
-            compared(what, ours, theirs, versus="Flink", unit="events/s", goal=goal)
-            if theirs
-            else Figure(name=what, value=statistics.median(ours), unit="events/s", samples=ours)
-        )
+        ours = [run.rates[what] for run in runs["Lakeward"]]
+        for peer in peers:
+            goal = setting.goal if peer == "Flink" else _SPARK_GOAL
+            goal = goal if what == "steady, CPU" else 2.0
+            theirs = [run.rates[what] for run in runs[peer]]
+            figures.append(compared(what, ours, theirs, versus=peer, unit="events/s", goal=goal))
+        if not peers:
+            value = statistics.median(ours)
+            figures.append(Figure(name=what, value=value, unit="events/s", samples=ours))
     for way, each in runs.items():
         for what, unit in (("first_commit_s", "s"), ("peak_mb", "MB")):
             values = [getattr(run, what) for run in each]
@@ -128,7 +151,10 @@ def _ours(
         options = {key.replace("-", "_"): value for key, value in setting.options.items()}
         largest = min(setting.largest, size.inserts)
         done, catalog = run_daemon(
-            scratch / "run", kafka_source(bootstrap), max_records=largest, **options
+            scratch / "run",
+            kafka_source(bootstrap, setting.topic),
+            max_records=largest,
+            **options,
         )
         require_state(catalog, expected)
         commits = commit_times(catalog)
@@ -153,10 +179,10 @@ def _flink(
     expected = events.expected(size)
 
     def run() -> Measured:
-        done, catalog = run_flink(
+        done, catalog = flink.run_flink(
             scratch / "run",
             bootstrap,
-            events.TOPIC,
+            setting.topic,
             first=size.inserts,
             interval_s=setting.interval_s,
             options=setting.options,
@@ -166,6 +192,31 @@ def _flink(
         return done
 
     return run
+
+
+def _spark(
+    scratch: Path, bootstrap: str, size: workload.Size, setting: Setting
+) -> Callable[[], Measured]:
+    expected = events.expected(size)
+
+    def run() -> Measured:
+        done, catalog = spark.run_spark(
+            scratch / "run",
+            bootstrap,
+            setting.topic,
+            largest=min(setting.largest, size.inserts),
+            events=size.inserts + size.batches * size.changes,
+            options=setting.options,
+        )
+        got = catalog.table(events.TABLE).to_arrow().select(workload.ARROW_SCHEMA.names)
+        workload.require_equal(got, expected, "Spark")
+        return done
+
+    return run
+
+
+_PEERS = {"Flink": _flink, "Spark": _spark}
+_SPARK_GOAL = 5.0
 
 
 def _arguments() -> argparse.Namespace:
