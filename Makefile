@@ -110,7 +110,7 @@ test-all: setup peers ## everything, long profiles included
 bench: setup $(PEERS)/.ready ## measure against the floor and against peers; prints ratios, writes JSON
 	$(BIN)/python -m tests.bench
 
-bench-peers: setup ## Lakeward and Flink + Paimon in turns over the same topic (an hour; Flink from Maven); JSON in tests/bench/out
+bench-peers: setup ## Lakeward, Flink + Paimon and Spark + Paimon in turns over the same topic (half an hour; from Maven); JSON in tests/bench/out
 	$(BIN)/python -m tests.bench.peers
 
 soak: setup ## SOAK="steady races", MINUTES each: half load, nothing may grow; and compaction, expiry, kills beside it; JSON in build/
