@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Canal, Maxwell, GoldenGate and DMS: their messages in JSON.
 
-One message has the rows of one statement: `data` has the full rows, `old` the previous values of
-updated columns. All values are text; bytes are text with one character per byte, and ENUM and SET
-values are the members' numbers. `mysqlType` describes the columns, else `sqlType`; without both,
-types come from the table, and new columns are STRING.
+A message of Canal has the rows of one statement: `data` has the full rows, `old` the previous
+values of updated columns. All values are text; bytes are text with one character per byte, and ENUM
+and SET values are the members' numbers. `mysqlType` describes the columns, else `sqlType`; without
+both, types come from the table, and new columns are STRING.
 
 Messages without rows are counted: DDL, the statements that Canal repeats before their rows (type
 QUERY), XA decisions, TiCDC's watermarks. Two kinds that should have rows but do not are bad

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tasks of a micro-batch: map side and reduce side.
 
-Runs inside the source's reader on executors, so raw bytes never cross into the JVM:
+The map side runs inside the source's reader on executors, so raw bytes never cross into the JVM:
 
 1. consume a range in batches of a few thousand records (`ingest.source`);
 2. decode column-wise into change batches per target table (`ingest.decode`);

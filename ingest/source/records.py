@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of a source, ranges of its offsets, positions in its log.
 
-Owns `RawBatch` only. Knows nothing of Debezium, tables or Spark. Headers and timestamps are needed
-for quarantined rows alone, so they stay where the client library keeps them and are read row
-by row (reading the timestamp of every message costs more than reading its value: 105 ns to 14 ns).
+Knows nothing of tables or Spark. Headers and timestamps are needed for quarantined rows alone, so
+they stay where the client library keeps them and are read row by row (reading the timestamp of
+every message costs more than reading its value: 105 ns to 14 ns).
 """
 
 import dataclasses
