@@ -333,6 +333,8 @@ class AvroSink:
         InvalidOptionError: unknown compression.
     """
 
+    footer = ()
+
     def __init__(
         self,
         output: Any,

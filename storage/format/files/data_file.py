@@ -807,7 +807,7 @@ class _OpenFile:
         try:
             self._sink.close()
             size = self._sink.size
-            facts = self._facts.result(getattr(self._sink, "footer", ()))
+            facts = self._facts.result(self._sink.footer)
             if self._index is not None:
                 embedded, beside = self._place_index(self._index.finish())
         except BaseException:

@@ -23,6 +23,7 @@ from storage.format.files.parquet import CODECS as PARQUET_CODECS
 from storage.format.files.parquet import ParquetSink, RowGroupFilter
 from storage.format.files.parquet import read_batches as read_parquet
 from storage.format.files.row_selection import RowSelection
+from storage.format.row.stats import Footer
 from storage.format.types.types import DataField
 from storage.io.file_io import FileIO
 from storage.options.options import option_value
@@ -41,6 +42,10 @@ class RowSink(Protocol):
     @property
     def size(self) -> int:
         """Bytes written so far; after `close` the exact file size."""
+
+    @property
+    def footer(self) -> Footer:
+        """After `close` the ranges that the footer holds; empty where bounds are not from it."""
 
     def write(self, columns: Sequence[pa.Array]) -> None:
         """Write one row group, stripe or run of blocks.

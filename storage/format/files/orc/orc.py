@@ -584,6 +584,8 @@ class OrcSink:
         options: `file.block-size`, and those that begin with `orc.` and that the library supports.
     """
 
+    footer = ()
+
     def __init__(
         self,
         output: Any,
