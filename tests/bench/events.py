@@ -70,6 +70,14 @@ def _events(rows: pa.Table, number: int) -> list[tuple[int, bytes, bytes]]:
     return events
 
 
+def whole_before(key: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """The event with a whole row in `before` if it is an update (replica identity full)."""
+    if b'"op":"u"' in value:
+        row = value[value.index(b'"after":') + 8 : value.index(b',"source":')]
+        value = value.replace(b'"before":null', b'"before":' + row, 1)
+    return key, value
+
+
 def fill_topic(
     bootstrap: str, orders: workload.Orders, topic: str = TOPIC, encode: Encoder | None = None
 ) -> dict[str, Any]:

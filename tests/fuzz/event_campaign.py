@@ -257,10 +257,10 @@ class EventCampaign:
         ends, others = fast.places(), slow.places()
         places = [at for at in range(len(records)) if ends.get(at) != others.get(at)]
         for at in places[:2]:
-            told = f"fast {ends.get(at)} {fast.why.get(at)}\n"
-            told += f"  slow {others.get(at)} {slow.why.get(at)}"
+            difference = f"fast {ends.get(at)} {fast.why.get(at)}\n"
+            difference += f"  slow {others.get(at)} {slow.why.get(at)}"
             self._fault(
-                number, plan, topic, records[at], f"the paths differ:\n  {told}", self._differ
+                number, plan, topic, records[at], f"the paths differ:\n  {difference}", self._differ
             )
         if not places:
             what = f"counts {fast.counts} and {slow.counts}, deltas {fast.deltas ^ slow.deltas}"

@@ -8,6 +8,7 @@ are taken round by round. The load of the machine is in the JSON: on a busy one 
 
 import argparse
 import dataclasses
+import functools
 import os
 import statistics
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from storage.catalog.catalog import FileSystemCatalog
 from tests.bench import events, workload
 from tests.bench.daemon_runs import kafka_source, require_state, run_daemon
 from tests.bench.machine import facts
@@ -28,14 +30,6 @@ from tests.interop.artifacts import ArtifactUnavailableError
 
 _OUT = Path(__file__).parents[1] / "out" / "peers.json"
 _SIZE = workload.Size(inserts=1_000_000, batches=30, changes=100_000)
-
-
-def whole_before(key: bytes, value: bytes) -> tuple[bytes, bytes]:
-    """The event with a whole row in `before` if it is an update (replica identity full)."""
-    if b'"op":"u"' in value:
-        row = value[value.index(b'"after":') + 8 : value.index(b',"source":')]
-        value = value.replace(b'"before":null', b'"before":' + row, 1)
-    return key, value
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +58,7 @@ class Setting:
 _SETTINGS = {
     "write-only": Setting(options={"write-only": "true"}, with_spark=True),
     "full-before": Setting(
-        options={"write-only": "true"}, topic="shop.public.whole", encode=whole_before
+        options={"write-only": "true"}, topic="shop.public.whole", encode=events.whole_before
     ),
     "compact": Setting(options={}, largest=500_000, interval_s=2, goal=2.5),
     "lookup": Setting(options={"changelog-producer": "lookup"}),
@@ -176,40 +170,43 @@ def _ours(
 def _flink(
     scratch: Path, bootstrap: str, size: workload.Size, setting: Setting
 ) -> Callable[[], Measured]:
-    expected = events.expected(size)
-
-    def run() -> Measured:
-        done, catalog = flink.run_flink(
-            scratch / "run",
-            bootstrap,
-            setting.topic,
-            first=size.inserts,
-            interval_s=setting.interval_s,
-            options=setting.options,
-        )
-        got = catalog.table(events.TABLE).to_arrow().select(workload.ARROW_SCHEMA.names)
-        workload.require_equal(got, expected, "Flink")
-        return done
-
-    return run
+    start = functools.partial(
+        flink.run_flink,
+        scratch / "run",
+        bootstrap,
+        setting.topic,
+        first=size.inserts,
+        interval_s=setting.interval_s,
+        options=setting.options,
+    )
+    return _compared("Flink", size, start)
 
 
 def _spark(
     scratch: Path, bootstrap: str, size: workload.Size, setting: Setting
 ) -> Callable[[], Measured]:
+    start = functools.partial(
+        spark.run_spark,
+        scratch / "run",
+        bootstrap,
+        setting.topic,
+        largest=min(setting.largest, size.inserts),
+        events=size.inserts + size.batches * size.changes,
+        options=setting.options,
+    )
+    return _compared("Spark", size, start)
+
+
+def _compared(
+    peer: str, size: workload.Size, start: Callable[[], tuple[Measured, FileSystemCatalog]]
+) -> Callable[[], Measured]:
+    """A run whose table is compared with the model."""
     expected = events.expected(size)
 
     def run() -> Measured:
-        done, catalog = spark.run_spark(
-            scratch / "run",
-            bootstrap,
-            setting.topic,
-            largest=min(setting.largest, size.inserts),
-            events=size.inserts + size.batches * size.changes,
-            options=setting.options,
-        )
+        done, catalog = start()
         got = catalog.table(events.TABLE).to_arrow().select(workload.ARROW_SCHEMA.names)
-        workload.require_equal(got, expected, "Spark")
+        workload.require_equal(got, expected, peer)
         return done
 
     return run

@@ -22,7 +22,7 @@ from tests.interop.artifacts import CORE, ArtifactUnavailableError, jar
 
 _HERE = Path(__file__).parent
 _HOME = Path(__file__).resolve().parents[3] / ".cache" / "flink"
-_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _HEAP = "4g"
 _TIMEOUT_S = 900.0
 _OPENED = (
@@ -59,11 +59,11 @@ def set_up() -> Path:
     sources = [str(path) for path in sorted((_HERE / "java").rglob("*.java"))]
     with tempfile.TemporaryDirectory() as scratch:
         shutil.copy(_HERE / "pom.xml", scratch)
-        _tool(
-            ["mvn", "-q", "-B", _COPY, f"-DoutputDirectory={lib}", "-DincludeScope=runtime"],
+        run_tool(
+            ["mvn", "-q", "-B", COPY, f"-DoutputDirectory={lib}", "-DincludeScope=runtime"],
             scratch,
         )
-        _tool(["javac", "-nowarn", "-d", str(classes), "-cp", f"{lib}/*", *sources], scratch)
+        run_tool(["javac", "-nowarn", "-d", str(classes), "-cp", f"{lib}/*", *sources], scratch)
     services = classes / "META-INF" / "services"
     services.mkdir(parents=True, exist_ok=True)
     factory = "org.apache.flink.metrics.reporter.MetricReporterFactory"
@@ -72,7 +72,12 @@ def set_up() -> Path:
     return _HOME
 
 
-def _tool(command: list[str], folder: str) -> None:
+def run_tool(command: list[str], folder: str) -> None:
+    """Run a tool of the set-up.
+
+    Raises:
+        ArtifactUnavailableError: it failed.
+    """
     try:
         subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=900)
     except (OSError, subprocess.SubprocessError) as error:

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from storage.catalog.catalog import FileSystemCatalog
 from tests.bench.measure import look, usage_of
+from tests.bench.peers.flink import COPY, run_tool
 from tests.bench.peers.measured import Measured, commit_times
 from tests.interop.artifacts import SPARK, ArtifactUnavailableError, jar
 
 _ROOT = Path(__file__).resolve().parents[3]
 _PYTHON = _ROOT / ".venv-spark-peer" / "bin" / "python"
 _JARS = _ROOT / ".cache" / "spark-kafka"
-_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _KAFKA = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>peer</groupId><artifactId>peer-spark</artifactId><version>1</version><dependencies>
 <dependency><groupId>org.apache.spark</groupId><artifactId>spark-sql-kafka-0-10_2.12</artifactId>
@@ -46,11 +46,7 @@ def set_up() -> None:
         return
     with tempfile.TemporaryDirectory(dir=_JARS.parent) as scratch:
         Path(scratch, "pom.xml").write_text(_KAFKA)
-        command = ["mvn", "-q", "-B", _COPY, f"-DoutputDirectory={scratch}/lib"]
-        try:
-            subprocess.run(command, cwd=scratch, check=True, capture_output=True, timeout=600)
-        except (OSError, subprocess.SubprocessError) as error:
-            raise ArtifactUnavailableError(f"Spark's Kafka source: {error}") from error
+        run_tool(["mvn", "-q", "-B", COPY, f"-DoutputDirectory={scratch}/lib"], scratch)
         Path(scratch, "lib").rename(_JARS)
 
 
