@@ -32,6 +32,7 @@ from storage.sql.pushdown import (
 )
 from storage.sql.relations import SystemTable, columns_of, is_view, rows_of
 from storage.table.scan.predicate import Predicate
+from storage.table.scan.row_scan import COUNTS, EngineScan
 
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
@@ -462,9 +463,14 @@ def _replacement(
         predicate = filter_of(scope, name, schema, siblings, inherited_conditions)
     key = f"relation_{next(numbers)}"
     try:
-        plan.relations[key] = rows_of(relation, columns, predicate, all_rows=_aggregates(scope))
+        rows = rows_of(relation, columns, predicate, all_rows=_aggregates(scope))
     except LakewardError as error:
         raise locate(error, source) from error
+    plain = not any(source.args.get(key) for key in ("joins", "sample", "pivots", "laterals"))
+    if columns == [] and plain and isinstance(rows, EngineScan) and _only_counts(scope.expression):
+        rows.count()
+        _add_counts(scope.expression)
+    plan.relations[key] = rows
     plan.scans.append((source.sql(dialect=Lakeward), columns, predicate))
     return exp.Table(
         this=exp.to_identifier(key, quoted=True),
@@ -474,6 +480,23 @@ def _replacement(
         pivots=source.args.get("pivots"),
         laterals=source.args.get("laterals"),
     )
+
+
+def _only_counts(select: exp.Expr) -> bool:
+    """Whether a SELECT has nothing but `COUNT(*)` of its one table."""
+    clauses = {key for key, value in select.args.items() if value}
+    if not isinstance(select, exp.Select) or not clauses <= {"expressions", "from_", "limit"}:
+        return False
+    counts = [column.unalias() for column in select.expressions]
+    return all(isinstance(each, exp.Count) and isinstance(each.this, exp.Star) for each in counts)
+
+
+def _add_counts(select: exp.Expr) -> None:
+    """The sums of numbers of rows in place of `COUNT(*)`."""
+    for count in list(select.find_all(exp.Count)):
+        column = exp.column(COUNTS.names[0], quoted=True)
+        total = exp.func("coalesce", exp.Sum(this=column), exp.Literal.number(0))
+        count.replace(exp.cast(total, exp.DType.BIGINT))
 
 
 def _aggregates(scope: Scope) -> bool:

@@ -38,7 +38,8 @@ from tests.soak.memory import MemorySamples
 MIX = Mix(insert=0.01, update=0.98, delete=0.01, key_change=0.0)
 ROWS = 20_000
 BACKLOG = 200_000
-TRIGGER_S = 1.0
+TRIGGER_MS = 100
+"""A batch follows the other without a pause, as long as there are records."""
 EVERY_S = 2.0
 MOST_PER_S = 25_000
 """More would make the load's own process the one that is measured."""
@@ -52,20 +53,22 @@ PROPERTIES = {
 RETENTION = {"retention.bytes": "67108864", "segment.bytes": "16777216"}
 SHOWN = (
     "source_lag_records",
-    "table_freshness_seconds",
+    "table_source_timestamp_seconds",
     "table_files",
     "table_sorted_runs_max",
 )
 """What every look must find: a figure that is missing is not 0."""
 
 SLOPE_GOAL = 1.0
-FRESH_GOAL_S = TRIGGER_S + 2.0
+FRESH_GOAL_S = 2.0
 
 
 @dataclasses.dataclass(kw_only=True)
 class Steady:
     """What was seen; `failures` is empty when all is well. Times in seconds, memory in MiB.
 
+    Freshness is the age of the newest visible change of the table that is furthest behind, at each
+    look; the delay is from the oldest change of a batch to its commit, as shares of all commits.
     Memory is resident memory of driver, Java machine and workers together; mapped files, and pages
     that processes share, count in each of them.
     """
@@ -81,6 +84,8 @@ class Steady:
     most_by_quarter: dict[str, list[int]] = dataclasses.field(default_factory=dict)
     lag_records: dict[str, float] = dataclasses.field(default_factory=dict)
     freshness_s: dict[str, float] = dataclasses.field(default_factory=dict)
+    commits: int = 0
+    commit_delay_s: dict[str, float] = dataclasses.field(default_factory=dict)
     files: dict[str, float] = dataclasses.field(default_factory=dict)
     runs: dict[str, float] = dataclasses.field(default_factory=dict)
     failures: list[str] = dataclasses.field(default_factory=list)
@@ -109,7 +114,7 @@ class SteadyLoad(threading.Thread):
 
     def run(self) -> None:
         began, first = time.monotonic(), self._stream.produced
-        while not self._stopping.wait(0.1):
+        while not self._stopping.wait(0.05):
             due = int((time.monotonic() - began) * self._per_s) - self._stream.produced + first
             if due > 0:
                 self._stream.shop.at(int(time.time() * 1000))
@@ -143,7 +148,7 @@ def run_steady(directory: Path, *, minutes: float, seed: int = 1) -> Steady:
             directory,
             bootstrap,
             PATTERN,
-            interval=f"{TRIGGER_S:g}s",
+            interval=f"{TRIGGER_MS}ms",
             max_records=200_000,
             table_properties=PROPERTIES,
         )
@@ -156,7 +161,7 @@ def run_steady(directory: Path, *, minutes: float, seed: int = 1) -> Steady:
             load = SteadyLoad(stream, result.load_per_s)
             load.start()
             memory = MemorySamples(daemon.process.pid)
-            samples = _watch(daemon, port, minutes * 60, memory)
+            samples = _watch(daemon, port, minutes * 60, memory, result)
             result.most_by_quarter = memory.quarters()
             load.stop()
             result.carried_per_s = (stream.produced - before) / (minutes * 60)
@@ -253,11 +258,28 @@ def _capacity(daemon: DaemonProcess, stream: ShopStream, port: int) -> float:
     return BACKLOG / (time.monotonic() - began)
 
 
-def _watch(daemon: DaemonProcess, port: int, seconds: float, memory: MemorySamples) -> list[Sample]:
+def _commits(port: int) -> dict[str, float]:
+    """Commits of tables by the most that their oldest change had waited [s]."""
+    commits: dict[str, float] = {}
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        for line in answer.read().decode().splitlines():
+            if line.startswith("lakeward_table_commit_delay_seconds_bucket"):
+                most = line.partition('le="')[2].partition('"')[0]
+                commits[most] = commits.get(most, 0.0) + float(line.rpartition(" ")[2])
+    return commits
+
+
+def _watch(
+    daemon: DaemonProcess, port: int, seconds: float, memory: MemorySamples, result: Steady
+) -> list[Sample]:
+    warm_up_s = _warm_up(seconds / 60)
+    before: dict[str, float] = {}
     began = time.monotonic()
     samples: list[Sample] = []
     while (at := time.monotonic() - began) < seconds and daemon.alive:
         memory.take()
+        if not before and at >= warm_up_s:
+            before = _commits(port)
         values = _metrics(port)
         if all(values.get(name) for name in SHOWN):
             resident = sum(memory.taken[-1].values())  # with mapped files, as a pod's limit has it
@@ -266,18 +288,27 @@ def _watch(daemon: DaemonProcess, port: int, seconds: float, memory: MemorySampl
                     at=at,
                     memory_mb=resident,
                     lag=sum(values["source_lag_records"]),
-                    freshness_s=max(values["table_freshness_seconds"]),
+                    freshness_s=time.time() - min(values["table_source_timestamp_seconds"]),
                     files=sum(values["table_files"]),
                     runs=max(values["table_sorted_runs_max"]),
                 )
             )
         time.sleep(EVERY_S)
+    if daemon.alive:
+        new = {most: count - before.get(most, 0.0) for most, count in _commits(port).items()}
+        result.commits = int(new["+Inf"])
+        result.commit_delay_s = {most: count / new["+Inf"] for most, count in new.items()}
     return samples
 
 
+def _warm_up(minutes: float) -> float:
+    """A fifth of the time, at most five minutes [s]."""
+    return min(300.0, minutes * 12)
+
+
 def judge(result: Steady, samples: list[Sample]) -> None:
-    """After the warm-up: a fifth of the time, at most five minutes."""
-    result.warm_up_s = min(300.0, result.minutes * 12)
+    """Add the figures after the warm-up, and what is not as it must be."""
+    result.warm_up_s = _warm_up(result.minutes)
     warm = [one for one in samples if one.at >= result.warm_up_s]
     result.samples = len(warm)
     looks = (result.minutes * 60 - result.warm_up_s) / EVERY_S

@@ -183,9 +183,9 @@ class LookupStore:
             }
             self._used_paths.clear()
 
-    def counters(self) -> LookupCounters:
-        """What happened so far."""
-        on_disk = sum(copy.size for copy in self._copies_on_disk())
+    def counters(self, *, measure_disk: bool = True) -> LookupCounters:
+        """What happened so far; without `bytes_on_disk` where the disk is not measured."""
+        on_disk = sum(copy.size for copy in self._copies_on_disk()) if measure_disk else 0
         return dataclasses.replace(self._counts, bytes_on_disk=on_disk)
 
     # --- finding and building ---------------------------------------------------------------

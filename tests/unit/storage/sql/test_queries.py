@@ -88,6 +88,40 @@ def test_only_columns_of_the_query_are_read(session) -> None:
     assert scans(session, "SELECT t FROM t")[0][0] == ["k", "v", "n"]
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("SELECT count(*) AS c FROM t", [{"c": 12}]),
+        ("SELECT count(*), count(*) AS c FROM t", [{"count(*)": 12, "c": 12}]),
+        ("SELECT count(*) AS c FROM t LIMIT 0", []),
+        ("SELECT count(*) AS c FROM (SELECT count(*) FROM t) x", [{"c": 1}]),
+        ("SELECT count(*) + (SELECT count(*) FROM t) AS c FROM t", [{"c": 24}]),
+        ("SELECT (SELECT count(*) FROM t) AS c", [{"c": 12}]),
+        ("SELECT count(*) AS c FROM t x, t y", [{"c": 144}]),
+        ("SELECT count(*) AS c FROM t WHERE 1 = 0", [{"c": 0}]),
+        ("SELECT count(*) AS c FROM t HAVING count(*) > 12", []),
+        ("SELECT count(*) AS c FROM t GROUP BY 1 + 1", [{"c": 12}]),
+        ("SELECT count(*) FILTER (WHERE false) AS c FROM t", [{"c": 0}]),
+        ("SELECT count(*) OVER () AS c FROM t LIMIT 2", [{"c": 12}, {"c": 12}]),
+        ("SELECT 7 AS c FROM t LIMIT 2", [{"c": 7}, {"c": 7}]),
+        ("SELECT count(1) AS c FROM t", [{"c": 12}]),
+        ("SELECT count(*) AS c FROM t TABLESAMPLE (0 PERCENT)", [{"c": 0}]),
+        ("SELECT count(*) AS c FROM t UNION ALL SELECT count(*) FROM t", [{"c": 12}, {"c": 12}]),
+        ("SELECT count(*) AS c FROM t EXCEPT SELECT 12", []),
+    ],
+)
+def test_rows_are_counted_without_columns(session, text: str, rows: list[dict[str, int]]) -> None:
+    found = session.last_rows(text)
+    assert found.to_pylist() == rows
+    assert set(found.schema.types) <= {pa.int64(), pa.int32()}
+
+
+def test_the_rows_of_an_empty_table_are_none(tmp_path: pathlib.Path) -> None:
+    catalog = FileSystemCatalog(str(tmp_path), LocalFileIO(durable=False))
+    catalog.sql("CREATE DATABASE d; CREATE TABLE d.t (k INT)")
+    assert catalog.sql("SELECT count(*) AS c FROM d.t").to_pylist() == [{"c": 0}]
+
+
 def test_outer_joins_push_only_what_refuses_nulls(session) -> None:
     join = "SELECT a.k FROM t a LEFT JOIN t b ON a.k = b.k WHERE"
     assert [one for _, one in scans(session, f"{join} b.v IS NULL")] == [None, None]
