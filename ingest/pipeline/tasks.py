@@ -72,7 +72,7 @@ from ingest.pipeline.exchange import (
 from ingest.pipeline.truncates import deletes_of
 from ingest.schema.new_tables import quarantine_rows
 from ingest.schema.routing import event_time, highest_ms
-from ingest.source.open import open_range
+from ingest.source.open import open_ranges
 from ingest.source.records import SOURCE, RawBatch, SourceRange
 from ingest.state.ownership import TABLE_FAULTS, lost_file
 from ingest.state.stream_state import Warehouse, table_of
@@ -116,8 +116,8 @@ def map_task(
     use_before = TaskUse.now()
     with ChunkFile(plan.chunk_folder) as file:
         side = MapSide(decoding_of(options["pipeline"]), plan, file)
-        for piece in ranges:
-            yield from side.read(piece, open_range(piece, source))
+        for piece, batches in open_ranges(ranges, source):
+            yield from side.read(piece, batches)
     side.note_positions()
     side.report.use = use_before.until_now()
     yield encode_report(side.report)

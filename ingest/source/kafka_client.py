@@ -13,7 +13,8 @@ import re
 import time
 import weakref
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -555,6 +556,8 @@ election or a broker restart takes, far below anything an operator would wait fo
 _BATCH_RECORDS = 5000
 _BATCH_BYTES = 4 << 20
 _FIRST_BATCH_RECORDS = 500
+_NEAR_END_RECORDS = _BATCH_RECORDS
+"""Of a range; earlier a second consumer would wait with a full queue, which costs CPU time."""
 
 # `Consumer.consume` waits this long for a full batch even when the end of the log was reported
 # [s]; this is the cost of detecting the end of a range after its last record.
@@ -565,10 +568,11 @@ _CLOCK = SystemClock()
 
 
 class _PooledConsumer:
-    """A consumer and the last error that it reported outside of any record."""
+    """A consumer, the last error that it reported outside of any record, and sizes by topic."""
 
     def __init__(self, settings: KafkaSourceSettings) -> None:
         self.complaint = ""
+        self.batch_records: dict[str, int] = {}
         config = {**consumer_config(settings), "error_cb": self._complain}
         self.client = Consumer(config, logger=CLIENT_LOG)
 
@@ -580,12 +584,15 @@ _IDLE: dict[str, list[_PooledConsumer]] = {}
 
 
 def consume(
-    piece: SourceRange, settings: KafkaSourceSettings, *, stall_s: float = STALL_S
-) -> Iterator[RawBatch]:
-    """Read the records of `piece` in offset order.
+    pieces: Iterable[SourceRange], settings: KafkaSourceSettings, *, stall_s: float = STALL_S
+) -> Iterator[tuple[SourceRange, Iterator[RawBatch]]]:
+    """Read ranges, the records of each in offset order; read one before taking the next.
+
+    Near the end of a range a second consumer begins to fetch the next one, so that the caller does
+    not wait for the broker once per range: of small ranges that took as long as decoding them.
 
     Args:
-        piece: what to read.
+        pieces: what to read.
         settings: how to reach the brokers.
         stall_s: give up after this long without progress [s].
 
@@ -598,27 +605,22 @@ def consume(
         RetryableError: no progress for `stall_s`.
         InvalidRequestError: access denied, or the client refuses its properties.
     """
-    key = settings.to_json()
-    idle = _IDLE.setdefault(key, [])
+    remaining = deque(pieces)
+    opened: list[_RangeReader] = []
+
+    def fetch_ahead() -> None:
+        if remaining and len(opened) < 2:
+            opened.append(_RangeReader(remaining.popleft(), settings, stall_s))
+
     try:
-        pooled = idle.pop() if idle else _PooledConsumer(settings)
-    except KafkaException as error:
-        raise broker_error(error, topic=piece.topic, partition=piece.partition) from error
-    reader = _RangeReader(pooled, piece, settings, stall_s)
-    finished = False
-    try:
-        yield from reader.read()
-        finished = True
-    except KafkaException as error:
-        raise broker_error(error, topic=piece.topic, partition=piece.partition) from error
+        while opened or remaining:
+            if not opened:
+                fetch_ahead()
+            yield opened[0].piece, opened[0].batches(fetch_ahead)
+            del opened[0]
     finally:
-        if reader.queue is not None:
-            reader.queue.close()
-        if finished:
-            pooled.client.unassign()  # else it keeps prefetching
-            idle.append(pooled)
-        else:
-            pooled.client.close()
+        for reader in opened:
+            reader.close()
 
 
 class _RangeReader:
@@ -627,29 +629,60 @@ class _RangeReader:
     Invariant: every record of the range below `position` was yielded or is counted as skipped.
     """
 
-    def __init__(
-        self,
-        pooled: _PooledConsumer,
-        piece: SourceRange,
-        settings: KafkaSourceSettings,
-        stall_s: float,
-    ) -> None:
-        self.pooled = pooled
-        self.client = pooled.client
+    def __init__(self, piece: SourceRange, settings: KafkaSourceSettings, stall_s: float) -> None:
         self.piece = piece
         self.settings = settings
         self.stall_s = stall_s
-        self.queue = open_queue(self.client, piece.topic, piece.partition)
         self.position = piece.start
         self.skipped = 0
         self.log_end: int | None = None
-
-    def read(self) -> Iterator[RawBatch]:
-        """See `consume`."""
-        topic, partition, end = self.piece.topic, self.piece.partition, self.piece.end
-        batch_records = _FIRST_BATCH_RECORDS
+        self._closed = False
+        self._idle = _IDLE.setdefault(settings.to_json(), [])
+        try:
+            self.pooled = self._idle.pop() if self._idle else _PooledConsumer(settings)
+        except KafkaException as error:
+            raise broker_error(error, topic=piece.topic, partition=piece.partition) from error
+        self.client = self.pooled.client
+        self.queue = open_queue(self.client, piece.topic, piece.partition)
         self.pooled.complaint = ""
-        self._assign()
+        try:
+            self._assign()
+        except KafkaException as error:
+            self.close()
+            raise broker_error(error, topic=piece.topic, partition=piece.partition) from error
+
+    def batches(self, near_end: Callable[[], None]) -> Iterator[RawBatch]:
+        """See `consume`; calls `near_end` before the last records are returned."""
+        finished = False
+        try:
+            for raw in self._read():
+                if self.piece.end - self.position <= _NEAR_END_RECORDS:
+                    near_end()
+                yield raw
+            finished = True
+        except KafkaException as error:
+            raise broker_error(
+                error, topic=self.piece.topic, partition=self.piece.partition
+            ) from error
+        finally:
+            self.close(reuse=finished)
+
+    def close(self, *, reuse: bool = False) -> None:
+        """Release the consumer: for the next range, or because this one was not read to its end."""
+        if self._closed:
+            return
+        self._closed = True
+        if self.queue is not None:
+            self.queue.close()
+        if reuse:
+            self.client.unassign()  # else it keeps prefetching
+            self._idle.append(self.pooled)
+        else:
+            self.client.close()
+
+    def _read(self) -> Iterator[RawBatch]:
+        topic, partition, end = self.piece.topic, self.piece.partition, self.piece.end
+        batch_records = self.pooled.batch_records.get(topic, _FIRST_BATCH_RECORDS)
         deadline = _CLOCK.monotonic_s() + self.stall_s
         while self.position < end:
             before = self.position
@@ -675,6 +708,7 @@ class _RangeReader:
                         skipped=self._take_skipped(),
                     )
                     batch_records = _next_batch_records(raw)
+                    self.pooled.batch_records[topic] = batch_records
                     yield raw
             for error, offset in block.events:
                 self._handle(error, offset)

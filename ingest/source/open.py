@@ -10,7 +10,7 @@ offsets as values.
 import contextlib
 import dataclasses
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -114,16 +114,18 @@ def _source_of(
     return FileSource(settings, clock or SystemClock())
 
 
-def open_range(piece: SourceRange, source: SourceSettings) -> Iterator[RawBatch]:
-    """Read exactly the records of one range, in offset order; the same on every call.
+def open_ranges(
+    pieces: Iterable[SourceRange], source: SourceSettings
+) -> Iterator[tuple[SourceRange, Iterator[RawBatch]]]:
+    """Each range with exactly its records, in offset order; read one before taking the next.
 
     Raises:
-        DataLossError: records of the range are missing (and, for Kafka, `fail_on_data_loss` is on).
+        DataLossError: records of a range are missing (and, for Kafka, `fail_on_data_loss` is on).
         RetryableError: the source did not answer in time; the task can be tried again.
     """
     if isinstance(source, KafkaSourceSettings):
-        return consume(piece, source)
-    return read_range(piece, source)
+        return consume(pieces, source)
+    return ((piece, read_range(piece, source)) for piece in pieces)
 
 
 def initial_offsets(settings: SourceSettings, recovered: Mapping[str, Any] | None) -> OffsetJson:
@@ -314,8 +316,8 @@ class TopicTail:
             if end == self._position:
                 return
             for pieces in self._source.plan(self._position, end):
-                for piece in pieces:
-                    yield from open_range(piece, self._settings)
+                for _, batches in open_ranges(pieces, self._settings):
+                    yield from batches
             self._position = end
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ingest.pipeline.exchange import CHUNK_ARROW_SCHEMA
 from ingest.pipeline.spark_source import LakewardCdcReader, LakewardCdcSource
-from ingest.source.open import open_range
+from ingest.source.open import open_ranges
 
 
 class StubSource(LakewardCdcSource):
@@ -26,8 +26,8 @@ class StubSource(LakewardCdcSource):
 
 class StubReader(LakewardCdcReader):
     def read(self, partition) -> Iterator[pa.RecordBatch]:
-        for piece in partition.ranges:
-            for batch in open_range(piece, self._planning().settings):
+        for piece, batches in open_ranges(partition.ranges, self._planning().settings):
+            for batch in batches:
                 values = [value.decode() for value in batch.values]
                 row = {
                     "kind": 0,

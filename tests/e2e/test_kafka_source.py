@@ -21,9 +21,8 @@ from ingest.config.source_settings import KafkaSourceSettings
 from ingest.observe.observe import OffsetMirror
 from ingest.source import kafka_client
 from ingest.source.kafka import REGRESSION_GRACE_S, KafkaSource, TopicIdentities
-from ingest.source.kafka_client import consume
-from ingest.source.open import LagProbe, initial_offsets, open_range
-from ingest.source.records import SourceRange, offsets_from_json, offsets_to_json
+from ingest.source.open import LagProbe, initial_offsets, open_ranges
+from ingest.source.records import RawBatch, SourceRange, offsets_from_json, offsets_to_json
 from storage.clock import ManualClock
 from storage.errors import DataLossError, InvalidOptionError, RetryableError
 from tests.unit.ingest.walking import compiled_scan
@@ -110,11 +109,16 @@ def advance(source: KafkaSource, clock: ManualClock, start: dict, **limits) -> d
     return offsets_from_json(offsets_to_json(source.latest(start, **limits)))
 
 
+def consume(piece: SourceRange, settings: KafkaSourceSettings, **more) -> Iterator[RawBatch]:
+    for _, batches in kafka_client.consume([piece], settings, **more):
+        yield from batches
+
+
 def read(source: KafkaSource, start: dict, end: dict) -> list[tuple[str, int, int, bytes | None]]:
     rows = []
     for task in source.plan(start, end):
-        for piece in task:
-            for batch in open_range(piece, source._settings):
+        for _, batches in open_ranges(task, source._settings):
+            for batch in batches:
                 rows += [
                     (batch.topic, batch.partition, offset, value)
                     for offset, value in zip(batch.offsets, batch.values, strict=True)
@@ -585,11 +589,38 @@ def test_consumers_are_reused_between_ranges_and_dropped_when_a_reader_stops(clu
     list(consume(SourceRange(topic, 0, 5, 15), settings))
     assert kafka_client._IDLE[key] == [first]
     one, two = (consume(SourceRange(topic, 0, 0, 2000), settings) for _ in range(2))
-    assert next(one).offsets[0] == next(two).offsets[0] == 0  # side by side
-    assert sum(map(len, one)) == 2000 - 500
+    first_batch = next(one)
+    assert first_batch.offsets[0] == next(two).offsets[0] == 0  # side by side
+    assert len(first_batch) + sum(map(len, one)) == 2000
     two.close()
     assert kafka_client._IDLE[key] == [first]
     assert json.loads(key)["properties"] == {"client.id": "reuse"}
+
+
+def test_the_next_range_is_fetched_near_the_end_of_one(cluster):
+    topic = cluster.topic(3)
+    for number in range(3):
+        cluster.produce(topic, range(20_000), partition=number)
+    settings = cluster.settings(topic, properties={"client.id": "ahead"})
+    pool = kafka_client._IDLE.setdefault(settings.to_json(), [])
+    pieces = [SourceRange(topic, 0, 0, 20_000), *(SourceRange(topic, n, 5, 9) for n in (1, 2, 0))]
+    read = []
+    for piece, batches in kafka_client.consume(pieces, settings):
+        offsets = [offset for batch in batches for offset in batch.offsets]
+        read.append((piece.partition, offsets[0], offsets[-1] + 1, len(offsets)))
+    assert read == [(0, 0, 20_000, 20_000), (1, 5, 9, 4), (2, 5, 9, 4), (0, 5, 9, 4)]
+    assert len(pool) == 2
+    ranges = kafka_client.consume(pieces, settings)
+    next(next(ranges)[1])
+    assert len(pool) == 1  # far from the end
+    ranges.close()
+    ranges = kafka_client.consume(pieces[1:], settings)
+    batches = next(ranges)[1]
+    next(batches)
+    assert len(pool) == 0  # both are at work, and neither is left open
+    batches.close()
+    ranges.close()
+    assert pool == []
 
 
 def test_offsets_are_shown_as_those_of_a_group(cluster):

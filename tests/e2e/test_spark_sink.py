@@ -86,7 +86,7 @@ def test_tasks_write_tables_whose_buckets_are_found_later(spark, tmp_path, optio
 def test_what_cannot_be_written_is_named_and_leaves_nothing(spark, tmp_path):
     moving = make_table(tmp_path / "moving", partitions=("v",), options={"bucket": "-1"})
     frame = spark.range(100).selectExpr("id as k", "'x' as v").repartition(3)
-    with pytest.raises(Exception, match=r"one writer.*coalesce\(1\)"):
+    with pytest.raises(Exception, match=r"single writer.*coalesce\(1\)"):
         save(frame, moving)
     assert data_files(moving) == set()
     save(frame.coalesce(1), moving)

@@ -48,7 +48,7 @@ from ingest.pipeline.exchange import BatchPlan, Chunk, ChunkFile, Unwritable
 from ingest.pipeline.quarantine import Choice, read_quarantine
 from ingest.pipeline.tasks import chunks, reduced, split_or_blame
 from ingest.schema.new_tables import NEW, REPLAYED
-from ingest.source.open import open_range, open_source
+from ingest.source.open import open_ranges, open_source
 from ingest.source.records import (
     NO_TIMESTAMP,
     OffsetMap,
@@ -182,9 +182,9 @@ def source_records(
         RetryableError: it did not answer.
     """
     settings = dataclasses.replace(settings, fail_on_data_loss=True)
-    for piece in _split_range(settings, topic, partition, start, end):
+    for _, batches in open_ranges(_split_range(settings, topic, partition, start, end), settings):
         try:
-            yield from open_range(piece, settings)
+            yield from batches
         except DataLossError as error:
             raise DataLossError(
                 "the source no longer has all records since a quarantined one",

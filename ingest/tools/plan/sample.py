@@ -40,7 +40,7 @@ from ingest.source.file_lines import (
 )
 from ingest.source.kafka import KafkaSource
 from ingest.source.kafka_client import admin_config, broker_error
-from ingest.source.open import open_range
+from ingest.source.open import open_ranges
 from ingest.source.records import RawBatch, SourceRange
 from ingest.state.stream_state import Warehouse, catalog_of
 from ingest.state.table_registry import TableRegistry
@@ -241,10 +241,8 @@ def _file_range(
 
 def _read(settings: SourceSettings, ranges: Iterator[SourceRange]) -> Iterator[RawBatch]:
     lenient = dataclasses.replace(settings, fail_on_data_loss=False)
-    for piece in ranges:
-        for batch in open_range(piece, lenient):
-            if len(batch):
-                yield batch
+    for _, batches in open_ranges(ranges, lenient):
+        yield from filter(len, batches)
 
 
 def _record_bytes(batches: Sequence[RawBatch]) -> float:

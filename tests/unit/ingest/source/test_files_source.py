@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ingest.config.source_settings import FileSourceSettings
 from ingest.source.file_lines import POSITION_BITS, last_complete_end, read_range, topic_of
 from ingest.source.files import FileSource
-from ingest.source.open import LagProbe, open_range
+from ingest.source.open import LagProbe, open_ranges
 from ingest.source.records import (
     SourceRange,
     initial_from_stored,
@@ -50,9 +50,9 @@ def read(source: FileSource, start: dict, end: dict) -> dict[str, list[tuple[int
     """Rows by topic, checked to come with strictly increasing offsets inside their range."""
     rows: dict[str, list[tuple[int, bytes | None]]] = {}
     for task in source.plan(start, end):
-        for piece in task:
+        for piece, batches in open_ranges(task, source._settings):
             last = piece.start - 1
-            for batch in open_range(piece, source._settings):
+            for batch in batches:
                 assert 0 < len(batch) <= 5000
                 assert batch.offsets[0] > last
                 last = batch.offsets[-1]

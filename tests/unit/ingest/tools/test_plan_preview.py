@@ -381,7 +381,9 @@ def cluster(monkeypatch):
         yield RawBatch(piece.topic, piece.partition, offsets, keys, values)
 
     monkeypatch.setattr(KafkaSource, "watermarks", lambda self: marks)
-    monkeypatch.setattr(sample, "open_range", read)
+    monkeypatch.setattr(
+        sample, "open_ranges", lambda pieces, kafka: ((one, read(one, kafka)) for one in pieces)
+    )
     return pieces
 
 
