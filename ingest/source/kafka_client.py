@@ -5,6 +5,7 @@ Owns the client properties exact ranges rest on and the defaults chosen for thro
 `source.properties` come on top unchanged (SASL, SSL, tuning). Holds no connection.
 """
 
+import contextlib
 import ctypes
 import dataclasses
 import functools
@@ -623,6 +624,14 @@ def consume(
             reader.close()
 
 
+@contextlib.contextmanager
+def _broker_errors(piece: SourceRange) -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        raise broker_error(error, topic=piece.topic, partition=piece.partition) from error
+
+
 class _RangeReader:
     """Reads one range once.
 
@@ -638,32 +647,23 @@ class _RangeReader:
         self.log_end: int | None = None
         self._closed = False
         self._idle = _IDLE.setdefault(settings.to_json(), [])
-        try:
+        with _broker_errors(piece):
             self.pooled = self._idle.pop() if self._idle else _PooledConsumer(settings)
-        except KafkaException as error:
-            raise broker_error(error, topic=piece.topic, partition=piece.partition) from error
-        self.client = self.pooled.client
-        self.queue = open_queue(self.client, piece.topic, piece.partition)
-        self.pooled.complaint = ""
-        try:
+            self.pooled.complaint = ""
+            self.client = self.pooled.client
+            self.queue = open_queue(self.client, piece.topic, piece.partition)
             self._assign()
-        except KafkaException as error:
-            self.close()
-            raise broker_error(error, topic=piece.topic, partition=piece.partition) from error
 
     def batches(self, near_end: Callable[[], None]) -> Iterator[RawBatch]:
         """See `consume`; calls `near_end` before the last records are returned."""
         finished = False
         try:
-            for raw in self._read():
-                if self.piece.end - self.position <= _NEAR_END_RECORDS:
-                    near_end()
-                yield raw
+            with _broker_errors(self.piece):
+                for raw in self._read():
+                    if self.piece.end - self.position <= _NEAR_END_RECORDS:
+                        near_end()
+                    yield raw
             finished = True
-        except KafkaException as error:
-            raise broker_error(
-                error, topic=self.piece.topic, partition=self.piece.partition
-            ) from error
         finally:
             self.close(reuse=finished)
 
@@ -790,9 +790,5 @@ def _poll_messages(client: Consumer, max_messages: int) -> MessageBlock:
         keys=[message.key() for message in messages],
         values=[message.value() for message in messages],
         messages=messages,
-        events=[
-            (error, message.offset())
-            for message in polled
-            if (error := message.error()) is not None
-        ],
+        events=[(error, each.offset()) for each in polled if (error := each.error()) is not None],
     )

@@ -717,7 +717,7 @@ def streams_of(snapshot: Snapshot | None) -> list[str]:
 
 def note_rollback(
     table: FileStoreTable,
-    newest: Snapshot,
+    newest: Snapshot | None,
     target: str,
     more: Mapping[str, Iterable[str]] = MappingProxyType({}),
 ) -> FileStoreTable:
@@ -725,14 +725,15 @@ def note_rollback(
 
     Args:
         table: at the branch that streams write.
-        newest: its newest snapshot.
+        newest: its newest snapshot; None: it has none.
         target: what it is rolled back to, for people.
         more: further topics by stream, which the snapshot does not have.
 
     Returns:
         The table with the note.
     """
-    streams = {name: set(stored_offsets(newest, name) or ()) for name in streams_of(newest)}
+    own = {name: newest and stored_offsets(newest, name) for name in streams_of(newest)}
+    streams = {name: set(offsets or ()) for name, offsets in own.items()}
     earlier = _note_of(table.schema.options).streams  # of a rollback that is not recovered yet
     for name, topics in (*earlier.items(), *more.items()):
         streams.setdefault(name, set()).update(topics)
@@ -801,8 +802,10 @@ def require_history(
         FencedError: it has other offsets.
     """
     stored = None if latest is None else stored_offsets(latest, stream)
+    if latest is None and len(known_offsets) > 1:  # dropped and created again
+        stored = {}
     # engines that do not carry properties from snapshot to snapshot may have made the newest one
-    if latest is None or stored is None or stored in known_offsets:
+    if stored is None or stored in known_offsets:
         return
     if not _is_lower(stored, known_offsets[0]):
         raise FencedError(
@@ -811,10 +814,11 @@ def require_history(
             hint="two daemons run one stream: stop one of them",
             table=name,
         )
-    note_rollback(table.latest(), latest, f"snapshot {latest.id}", {stream: known_offsets[0]})
+    to = f"snapshot {latest.id}" if latest else "an empty table"
+    note_rollback(table.latest(), latest, to, {stream: known_offsets[0]})
     raise FencedError(
         "the table was rolled back since the stream wrote it",
-        detail=f"it has {stored}",
+        detail=f"it has {stored or 'no snapshot: was it dropped and created again?'}",
         hint=_HINT,
         table=name,
     )

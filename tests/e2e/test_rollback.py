@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables that are taken back, or get other buckets, under a pipeline: it misses nothing."""
 
+import dataclasses
+
 import pytest
 
 from ingest.cli import main as cli
@@ -51,13 +53,25 @@ def test_what_a_rollback_took_is_read_again_exactly_once(kafka_broker, spark, tm
     stream.assert_tables_equal(tmp_path)
 
 
-def test_a_rollback_beside_a_daemon_ends_it(kafka_broker, spark, tmp_path):
+def _roll_back(directory):
+    assert on_table(directory, "rollback", "sums", "--snapshot", 1, "--writers-stopped") == 0
+
+
+def _create_again(directory):
+    catalog = FileSystemCatalog(str(directory / "warehouse"))
+    schema = catalog.table("shop.sums").schema
+    catalog.drop_table("shop.sums")
+    catalog.create_table("shop.sums", dataclasses.replace(schema, id=0))
+
+
+@pytest.mark.parametrize("take_back", [_roll_back, _create_again])
+def test_a_rollback_beside_a_daemon_ends_it(kafka_broker, spark, tmp_path, take_back):
     stream = MixedStream(kafka_broker, seed=16)
     config = config_of(tmp_path, kafka_broker)
     stream.changes(1_000)
     with DaemonProcess(config) as daemon:
         wait_until(daemon, lambda: rows_of(tmp_path, "sums") == stream.rows["sums"], "the start")
-        assert on_table(tmp_path, "rollback", "sums", "--snapshot", 1, "--writers-stopped") == 0
+        take_back(tmp_path)
         stream.changes(500)
         assert daemon.wait(120) == 75, daemon.log_tail()
         assert "rolled back" in daemon.log_path.read_text()

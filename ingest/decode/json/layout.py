@@ -465,7 +465,6 @@ class _EventParts:
                 self.ops = _D if is_other else _C | _R | _U
         if row is None:
             raise _NoLayoutError
-        self._row_name = row.name
         self.array = row if anatomy.is_array else None
         self.row = _first_of_array(text, row) if anatomy.is_array else row
         if text[self.row.start] != ord("{"):

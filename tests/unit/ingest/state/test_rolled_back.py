@@ -85,6 +85,17 @@ def test_a_commit_beside_a_rollback_ends_the_daemon(table):
     assert rolled_back_topics(options, "shop") == {"db.t": ("t",)}, "nobody goes on after a restart"
 
 
+def test_a_commit_to_a_table_that_was_created_again_ends_the_daemon(tmp_path):
+    """Its rows are read again; the topics are those of the stream's last commit."""
+    table = make_table(tmp_path)
+    known = [{"t": {"0": 30}}, {"t": {"0": 40}}]
+    with pytest.raises(FencedError, match=r"rolled back.*dropped and created again"):
+        require_history(None, table, "db.t", "shop", known)
+    assert rolled_back_topics({"db.t": reopened(table).schema.options}, "shop") == {"db.t": ("t",)}
+    with pytest.raises(InvalidRequestError, match="rolled back to an empty table"):
+        require_not_rolled_back({"db.t": reopened(table).schema.options}, "shop")
+
+
 def test_a_second_daemon_ends_the_first(table):
     known = [{"t": {"0": 20}}, {"t": {"0": 25}}]
     with pytest.raises(FencedError, match="another process"):
