@@ -42,7 +42,7 @@ from storage.io.counting import STORE_CALLS, CallFigures
 from storage.lsm.lookup.store import LookupCounters, process_store
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark.sql.conf import RuntimeConfig
 
 PLAN_PROPERTY = "lakeward.plan"
 
@@ -261,21 +261,20 @@ def ipc_batch(payload: pa.Buffer | bytes) -> pa.RecordBatch:
 
 
 @contextlib.contextmanager
-def chunk_folder(context: "SparkContext", turn: int) -> Iterator[str]:
+def chunk_folder(conf: "RuntimeConfig", turn: int) -> Iterator[str]:
     """Create the directory for the chunk files of one run of a batch, and remove it with them.
 
     Args:
-        context: of the session; only in local mode are all tasks on this machine.
+        conf: of the session; only in local mode are all tasks on this machine.
         turn: any number; several local directories take turns by it.
 
     Yields:
         Its path below Spark's local directory; "" where chunks must travel in rows: with executors
         on other machines, or if Spark encrypts its files.
     """
-    conf = context.getConf()
-    places = os.environ.get("SPARK_LOCAL_DIRS") or conf.get("spark.local.dir") or ""
-    encrypted = str(conf.get("spark.io.encryption.enabled")).lower() == "true"
-    if not (context.master == "local" or context.master.startswith("local[")) or encrypted:
+    places = os.environ.get("SPARK_LOCAL_DIRS") or conf.get("spark.local.dir", None) or ""
+    encrypted = str(conf.get("spark.io.encryption.enabled", None)).lower() == "true"
+    if encrypted or str(conf.get("spark.master", "")).partition("[")[0] != "local":
         yield ""
         return
     roots = [place.strip() for place in places.split(",") if place.strip()]

@@ -24,6 +24,7 @@ skips them. No consumed record is buffered across batches.
 
 import contextlib
 import dataclasses
+import functools
 import pickle
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -282,6 +283,7 @@ class MicroBatchSink:
         self._unfinished = Unfinished() if unfinished is None else unfinished
         self._weights: dict[str, float] = {}
         self._buckets = 0
+        self._slot = functools.lru_cache(1)(self._slot_of)  # made by twenty calls of the JVM
         self._keys = KeyTracker()
         self._busy = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=16, thread_name_prefix="commit")
@@ -408,15 +410,12 @@ class MicroBatchSink:
         )
 
     def _run(self, frame: DataFrame, plan: BatchPlan) -> JobOutcome:
-        context = frame.sparkSession.sparkContext
-        with chunk_folder(context, plan.batch_id) as folder:
+        session = frame.sparkSession
+        with chunk_folder(session.conf, plan.batch_id) as folder:
             plan = dataclasses.replace(plan, chunk_folder=folder)
-            context.setLocalProperty(PLAN_PROPERTY, plan.to_property())
-            rows = (
-                self._distributed(frame, plan)
-                .mapInArrow(reducer(self._book.warehouse), RESULT_SPARK_SCHEMA)
-                .collect()
-            )
+            session.sparkContext.setLocalProperty(PLAN_PROPERTY, plan.to_property())
+            chunks = self._distributed(frame, plan)
+            rows = chunks.mapInArrow(reducer(self._book.warehouse), RESULT_SPARK_SCHEMA).collect()
         reports: list[RangeReport] = []
         results: list[BucketResult] = []
         for kind, payload in rows:
@@ -439,16 +438,17 @@ class MicroBatchSink:
         )
         if records <= MIN_TASK_RECORDS and self._buckets <= 2 * self._slots:
             return frame.coalesce(1)
-        return frame.repartitionById(self._slots, self._slot())
+        weights = sorted((-weight, name) for name, weight in self._weights.items())
+        # one literal: each takes two calls of the JVM. No name of a table has a slash.
+        heavy = "/".join(name for _, name in weights[:_PLANNED_TABLES])
+        return frame.repartitionById(self._slots, self._slot(heavy))
 
-    def _slot(self) -> Column:
+    def _slot_of(self, heavy: str) -> Column:
         """Return the reduce task of a chunk; neighbouring buckets and heavy tables are spread.
 
         64-bit sums, because Spark refuses to let a 32-bit one overflow.
         """
-        heavy = sorted(self._weights, key=lambda name: (-self._weights[name], name))
-        # one literal: each takes two calls of the JVM. No name of a table has a slash.
-        names = F.split(F.lit("/".join(heavy[:_PLANNED_TABLES])), "/")
+        names = F.split(F.lit(heavy), "/")
         position = F.array_position(names, F.col("owner"))
         base = F.when(position > 0, position).otherwise(F.hash("owner").cast("bigint"))
         slot = base + F.hash("partition") + F.col("bucket")

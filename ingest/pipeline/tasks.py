@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
+from pyspark.sql.types import StructType
 
 from ingest.config.settings import WRITE_ONLY
 from ingest.config.source_settings import SourceSettings
@@ -786,7 +787,7 @@ class _Older:
 #    commits; files of a failed attempt are never referenced (names are unique per writer).
 
 
-RESULT_SPARK_SCHEMA = "kind int, payload binary"
+RESULT_SPARK_SCHEMA = StructType().add("kind", "integer").add("payload", "binary")
 _TASK = "reduce"
 """Commit user of task writers; not used, because the driver commits."""
 

@@ -2,7 +2,6 @@
 import os
 import pathlib
 import pickle
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -87,16 +86,15 @@ def test_attempts_of_a_task_do_not_share_a_file(tmp_path):
     assert sent == [one, two]
 
 
-def _context(master: str, **conf: str) -> SimpleNamespace:
-    named = {name.replace("_", "."): value for name, value in conf.items()}
-    return SimpleNamespace(master=master, getConf=lambda: named)
+def _conf(master: str, **conf: str) -> dict[str, str]:
+    return {"spark.master": master, **{key.replace("_", "."): conf[key] for key in conf}}
 
 
 def test_the_folder_of_a_run_ends_with_it(tmp_path):
-    context = _context("local[2,4]", spark_local_dir=str(tmp_path))
+    conf = _conf("local[2,4]", spark_local_dir=str(tmp_path))
 
     def fail() -> None:
-        with chunk_folder(context, 3) as folder:  # type: ignore[arg-type]
+        with chunk_folder(conf, 3) as folder:  # type: ignore[arg-type]
             assert pathlib.Path(folder).parent == tmp_path
             with ChunkFile(folder) as file:
                 file.put(pa.record_batch({"id": np.arange(50_000)}))
@@ -113,9 +111,9 @@ def test_local_directories_take_turns(tmp_path, monkeypatch):
     places = [tmp_path / "a", tmp_path / "b"]
     for place in places:
         place.mkdir()
-    context = _context("local", spark_local_dir=",".join(map(str, places)))
+    conf = _conf("local", spark_local_dir=",".join(map(str, places)))
     for turn in range(4):
-        with chunk_folder(context, turn) as folder:  # type: ignore[arg-type]
+        with chunk_folder(conf, turn) as folder:  # type: ignore[arg-type]
             assert os.path.dirname(folder) == str(places[turn % 2])
 
 
@@ -130,8 +128,8 @@ def test_local_directories_take_turns(tmp_path, monkeypatch):
     ],
 )
 def test_tasks_elsewhere_and_encryption_keep_rows_in_chunks(tmp_path, master, conf):
-    context = _context(master, spark_local_dir=str(tmp_path), **conf)
-    with chunk_folder(context, 1) as folder:  # type: ignore[arg-type]
+    conf = _conf(master, spark_local_dir=str(tmp_path), **conf)
+    with chunk_folder(conf, 1) as folder:  # type: ignore[arg-type]
         assert folder == ""
     assert not list(tmp_path.iterdir())
 
