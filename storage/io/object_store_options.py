@@ -31,7 +31,7 @@ _SECRET = re.compile(
 _PUBLIC = ("kms-key-id", "catalog-key", "lock-key-max-length")
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=password=)[^&\s]+", re.IGNORECASE)
 """User and password of a URL; a password among the parameters of one."""
-_REDACTED = "********"
+REDACTED = "********"
 
 _S3_PREFIXES = ("fs.s3a.", "s3a.", "s3.")
 
@@ -195,7 +195,7 @@ def _value(name: str, value: str, parse: Callable[[str], Any]) -> Any:
 def redacted_options(options: Mapping[str, str]) -> dict[str, str]:
     """Options safe to log: values that may be secret are masked."""
     return {
-        name: _REDACTED
+        name: REDACTED
         if _SECRET.search(name) and not name.endswith(_PUBLIC)
         else redacted_text(value)
         for name, value in options.items()
@@ -204,4 +204,4 @@ def redacted_options(options: Mapping[str, str]) -> dict[str, str]:
 
 def redacted_text(text: str) -> str:
     """A text, such as an address, with credentials in URLs masked."""
-    return _IN_URL.sub(_REDACTED, text)
+    return _IN_URL.sub(REDACTED, text)

@@ -320,7 +320,7 @@ def _schema_changes(session: "SqlSession", node: nodes.AlterTable) -> list[Schem
             item for item in changes if isinstance(item, DropColumn) and item.name[0] in names
         ]
     options = dict(node.args.get("options") or ())
-    check_options({key: "" for key in options if key != "comment"}, node)
+    check_options({key: options[key] for key in options if key != "comment"}, node)
     for key, value in options.items():
         changes.append(UpdateTableComment(value) if key == "comment" else SetOption(key, value))
     for key in node.args.get("reset") or ():

@@ -27,6 +27,7 @@ from storage.format.types.types import (
     RowType,
     TypeRoot,
 )
+from storage.io.object_store_options import REDACTED
 from storage.options.options import TABLE_OPTIONS, find_option
 from storage.sql.errors import locate, refuse, suggestion
 from storage.sql.nodes import table_options
@@ -265,15 +266,18 @@ def is_of_tables(key: str) -> bool:
 def check_options(
     options: Mapping[str, str], node: exp.Expr | None = None, *, dynamic: bool = False
 ) -> None:
-    """Refuse keys that are no table options.
+    """Refuse keys that are no table options, and values that SHOW had hidden.
 
     A table keeps keys that are not known, as Paimon's tables do for other engines; but not those
     that are likely a misspelt option. In a hint a key without effect has no purpose.
 
     Raises:
-        InvalidOptionError: there is no such option; suggests one.
+        InvalidOptionError: there is no such option; suggests one. Or the value is hidden.
     """
-    for key in options:
+    for key, value in options.items():
+        if value == REDACTED:
+            hint = "SHOW does not tell secrets: write the true value"
+            raise locate(InvalidOptionError("a hidden value", hint=hint, option=key), node)
         if find_option(key) is not None or key.startswith((*_PREFIXES, *OF_JOBS)):
             continue
         keys = [row.key for row in TABLE_OPTIONS]

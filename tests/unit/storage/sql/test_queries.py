@@ -11,7 +11,7 @@ import pytest
 
 from storage.catalog.catalog import Catalog, FileSystemCatalog
 from storage.catalog.view import View
-from storage.errors import NotFoundError
+from storage.errors import InvalidOptionError, NotFoundError
 from storage.format.metadata.schema_changes import SetOption
 from storage.format.types.types import DataField, parse_type
 from storage.io.local import LocalFileIO
@@ -315,6 +315,13 @@ def test_secrets_among_options_are_not_shown(session) -> None:
         shown = str(session.last_rows(text).to_pylist())
         assert "hunter2" not in shown
         assert "secret" in shown
+    created = session.last_rows("SHOW CREATE TABLE t").column(0)[0].as_py()
+    for text in (
+        created.replace("`t`", "`u`"),
+        "ALTER TABLE t SET ('fs.s3a.secret.key' = '********')",
+    ):
+        with pytest.raises(InvalidOptionError, match="write the true value"):
+            list(session.execute(text))
 
 
 def test_a_key_opens_one_file(tmp_path: pathlib.Path, session) -> None:
