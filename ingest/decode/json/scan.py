@@ -10,6 +10,8 @@ lone surrogate, white space where the layout has none) leaves the event to anoth
 read beyond an event's end except words of 8 bytes, for which buffers end with `PADDING`.
 """
 
+import string
+
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
@@ -731,17 +733,11 @@ def copy_texts(data, rows, begins, ends, flags, offsets, out):
     return to
 
 
-@_leaf_inline
-def _six_bits(byte):
-    if 65 <= byte <= 90:
-        return np.int64(byte) - 65
-    if 97 <= byte <= 122:
-        return np.int64(byte) - 71
-    if _ZERO <= byte <= _NINE:
-        return np.int64(byte) + 4
-    if byte == 43:
-        return np.int64(62)
-    return np.int64(63) if byte == 47 else np.int64(-1)
+_SIX_BITS = np.full(256, 64, np.int64)
+"""Values of base64's letters; 64 of other bytes."""
+
+for _value, _letter in enumerate(string.ascii_letters.swapcase() + string.digits + "+/"):
+    _SIX_BITS[ord(_letter)] = _value
 
 
 @_leaf_inline
@@ -752,19 +748,19 @@ def _put_base64(data, at, end, out, to):
     pads = 0
     while pads < 2 and end - pads > at and data[end - pads - 1] == 61:
         pads += 1
-    bits, number = 0, np.int64(0)
-    for k in range(at, end - pads):
-        six = _six_bits(data[k])
-        if six < 0:
-            return -1
-        number = (number << 6) | six
-        bits += 6
-        if bits >= 8:
-            bits -= 8
-            out[to] = (number >> bits) & 255
-            number &= (1 << bits) - 1
-            to += 1
-    return -1 if number else to
+    letters, number = np.int64(0), np.int64(0)
+    while at < end:
+        missing = pads if at + 4 == end else 0
+        third = _SIX_BITS[data[at + 2]] if missing < 2 else 0
+        fourth = _SIX_BITS[data[at + 3]] if missing < 1 else 0
+        number = _SIX_BITS[data[at]] << 18 | _SIX_BITS[data[at + 1]] << 12 | third << 6 | fourth
+        letters |= _SIX_BITS[data[at]] | _SIX_BITS[data[at + 1]] | third | fourth
+        for k in range(3):
+            out[to + k] = (number >> 8 * (2 - k)) & 255
+        to += 3 - missing
+        at += 4
+    # bits behind the last byte are 0
+    return -1 if letters & 64 or number & ((1 << 8 * pads) - 1) else to
 
 
 @cached(types.int64(_BYTES, types.int64, _OFFSETS, _OFFSETS, _OFFSETS, _OUT))

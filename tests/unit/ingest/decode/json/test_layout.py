@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Walked events: what is taken, what is left to other paths, and that the rows are the same."""
 
+import base64
+import binascii
+import itertools
 import json
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ingest.decode.events import Target, Toast
 from ingest.decode.json import envelope_decoder, layout
+from ingest.source.records import PADDING
 from tests.unit.ingest.agreeing_paths import rows_of
 from tests.unit.ingest.debezium_events import (
     batch,
@@ -234,3 +241,23 @@ def test_without_compiled_functions_nothing_is_walked(monkeypatch):
     one = decoder(TABLE)
     plain = message("c", None, PLAIN)
     assert [one.decode(batch(plain, plain)).walked for _ in range(3)] == [0, 0, 0]
+
+
+@given(st.lists(st.binary(max_size=12) | st.text("ABab09+/=-", max_size=12), max_size=5))
+def test_base64_is_decoded_as_python_does(parts):
+    """Only texts that an encoder writes: with padding, and without bits behind the last byte."""
+    texts = [base64.b64encode(one) if isinstance(one, bytes) else one.encode() for one in parts]
+    ends = np.cumsum([0, *map(len, texts)]).astype(np.int32)
+    data = np.frombuffer(b"".join(texts) + bytes(PADDING), np.uint8)
+    offsets, out = np.empty(len(texts) + 1, np.int32), np.empty(len(data) + PADDING, np.uint8)
+    size = compiled_scan().copy_base64(data, len(texts), ends[:-1], ends[1:], offsets, out)
+    found = [bytes(out[one:end]) for one, end in itertools.pairwise(offsets)] if size >= 0 else None
+    assert found == _decoded(texts)
+
+
+def _decoded(texts):
+    try:
+        decoded = [base64.b64decode(text, validate=True) for text in texts]
+    except binascii.Error:
+        return None
+    return decoded if [*map(base64.b64encode, decoded)] == texts else None
