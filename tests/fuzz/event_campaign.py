@@ -276,7 +276,7 @@ class EventCampaign:
         return any(
             not table.equals(slow.rows[name])
             and not _comparable(table).equals(_comparable(slow.rows[name]))
-            and _plain(table) != _plain(slow.rows[name])
+            and repr(_plain(table)) != repr(_plain(slow.rows[name]))  # NaN equals NaN
             for name, table in fast.rows.items()
         )
 

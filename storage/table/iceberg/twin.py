@@ -580,6 +580,12 @@ class IcebergTwin:
             "properties": self._form(self._table.schema)[2],
             "snapshots": [*snapshots, *branches.values()],
             "snapshot-log": [log for log in document["snapshot-log"] if log["snapshot-id"] in ids],
+            "metadata-log": [
+                # not of versions that a rollback took: Iceberg refuses times that go back
+                entry
+                for entry in document.get("metadata-log", ())
+                if _version_number(entry["metadata-file"]) < base["snapshot-id"]
+            ],
             "refs": {
                 **{
                     name: {"snapshot-id": head["snapshot-id"], "type": "branch"}
@@ -782,6 +788,11 @@ def _versions(file_io: FileIO, directory: str) -> dict[int, str]:
         for status in file_io.list(directory)
         if (match := _VERSION.fullmatch(status.name))
     }
+
+
+def _version_number(path: str) -> int:
+    match = _VERSION.fullmatch(path.rpartition("/")[2])
+    return int(match[1]) if match else 0
 
 
 def _read(table: TableCore, path: str) -> _Document | None:

@@ -4,6 +4,7 @@
 import datetime as dt
 import decimal
 import itertools
+import json
 import pathlib
 import struct
 from typing import Any
@@ -287,6 +288,7 @@ def test_a_rollback_takes_later_versions_away(tmp_path):
     table = make(tmp_path, VECTORS)
     fill(table, 2)
     target, expected = table.latest_snapshot().id, rows_of(table)
+    table.clock.advance(200_000)
     fill(table, 2, first=3)
     table.rollback_to(target)
     assert newest(table.layout.root).name == f"v{target}.metadata.json"
@@ -294,6 +296,28 @@ def test_a_rollback_takes_later_versions_away(tmp_path):
     table = reopened(table)
     fill(table, 2, first=7)
     assert seen(table) == rows_of(table)
+
+
+def test_the_log_of_versions_forgets_those_that_a_rollback_took(tmp_path):
+    """Iceberg's library for Java refuses logs whose times go back by more than a minute."""
+    table = make(tmp_path, {**VECTORS, "metadata.iceberg.previous-versions-max": "9"})
+    fill(table, 2)
+    target = table.latest_snapshot().id
+    for key in (3, 4, 5):
+        table.clock.advance(200_000)
+        fill(table, 1, first=key)
+    table.rollback_to(target)
+    table = reopened(table)
+    for key in (7, 8, 9):
+        table.clock.advance(10_000)
+        fill(table, 1, first=key)
+        path = newest(table.layout.root)
+        log = json.loads(path.read_text())["metadata-log"]
+        times = [entry["timestamp-ms"] for entry in log]
+        assert times == sorted(times)
+        names = [pathlib.Path(entry["metadata-file"]).name for entry in log] + [path.name]
+        numbers = [int(name.partition(".")[0].removeprefix("v")) for name in names]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
 def test_orphan_removal_leaves_the_metadata(tmp_path):
