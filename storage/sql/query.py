@@ -32,7 +32,7 @@ from storage.sql.pushdown import (
 )
 from storage.sql.relations import SystemTable, columns_of, is_view, rows_of
 from storage.table.scan.predicate import Predicate
-from storage.table.scan.row_scan import COUNTS, EngineScan
+from storage.table.scan.row_scan import EngineScan
 
 if TYPE_CHECKING:
     from storage.sql.session import SqlSession
@@ -466,12 +466,12 @@ def _replacement(
         rows = rows_of(relation, columns, predicate, all_rows=_aggregates(scope))
     except LakewardError as error:
         raise locate(error, source) from error
-    plain = not any(source.args.get(key) for key in ("joins", "sample", "pivots", "laterals"))
-    if columns == [] and plain and isinstance(rows, EngineScan) and _only_counts(scope.expression):
-        rows.count()
-        _add_counts(scope.expression)
     plan.relations[key] = rows
     plan.scans.append((source.sql(dialect=Lakeward), columns, predicate))
+    counts = columns == [] and _only_counts(scope.expression, source)
+    if counts and isinstance(rows, EngineScan) and (count := rows.row_count) is not None:
+        del plan.relations[key]
+        return _counted(scope.expression, count, alias)
     return exp.Table(
         this=exp.to_identifier(key, quoted=True),
         alias=alias.copy(),
@@ -482,21 +482,23 @@ def _replacement(
     )
 
 
-def _only_counts(select: exp.Expr) -> bool:
+def _only_counts(select: exp.Expr, source: exp.Table) -> bool:
     """Whether a SELECT has nothing but `COUNT(*)` of its one table."""
     clauses = {key for key, value in select.args.items() if value}
-    if not isinstance(select, exp.Select) or not clauses <= {"expressions", "from_", "limit"}:
+    plain = not any(source.args.get(key) for key in ("joins", "sample", "pivots", "laterals"))
+    if not (
+        isinstance(select, exp.Select) and plain and clauses <= {"expressions", "from_", "limit"}
+    ):
         return False
     counts = [column.unalias() for column in select.expressions]
     return all(isinstance(each, exp.Count) and isinstance(each.this, exp.Star) for each in counts)
 
 
-def _add_counts(select: exp.Expr) -> None:
-    """The sums of numbers of rows in place of `COUNT(*)`."""
-    for count in list(select.find_all(exp.Count)):
-        column = exp.column(COUNTS.names[0], quoted=True)
-        total = exp.func("coalesce", exp.Sum(this=column), exp.Literal.number(0))
-        count.replace(exp.cast(total, exp.DType.BIGINT))
+def _counted(select: exp.Expr, count: int, alias: exp.TableAlias) -> exp.Expr:
+    """One row in place of the table, and its number of rows in place of `COUNT(*)`."""
+    for node in list(select.find_all(exp.Count)):
+        node.replace(exp.cast(exp.Literal.number(count), exp.DType.BIGINT))
+    return exp.select("1").subquery(alias=alias.copy(), copy=False)
 
 
 def _aggregates(scope: Scope) -> bool:

@@ -262,9 +262,6 @@ def _check_alike(schema: TableSchema, other: TableSchema) -> None:
 ROWS = pa.schema([("_LAKEWARD_ROWS", pa.null())])
 """Schema of a scan without columns: rows without values."""
 
-COUNTS = pa.schema([("_LAKEWARD_ROWS", pa.int64())])
-"""Schema of a scan without columns after `count`: numbers of rows, whose sum is that of all."""
-
 _TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _WORTH_A_LOOK = 100_000
 """Rows from which it pays to check in a file whether its strings are dictionary-encoded."""
@@ -295,7 +292,6 @@ class EngineScan(RowScan):
         super().__init__(table, columns, predicate)
         self.files: tuple[str, ...] = ()
         self._snapshot_id = 0
-        self._counts = False
         self._planned = self.plan()
         partition_keys = {*table.schema.partition_keys} - read_defaults(table.schema).keys()
         self._of_partitions = set(self._columns) <= partition_keys
@@ -315,14 +311,15 @@ class EngineScan(RowScan):
 
     @property
     def schema(self) -> pa.Schema:
-        """Selected columns in order, strings maybe as dictionaries; else ROWS, or COUNTS."""
-        if self._columns:
-            return self._reader().schema
-        return COUNTS if self._counts else ROWS
+        """Selected columns in the given order, strings maybe as dictionaries; without any, ROWS."""
+        return self._reader().schema if self._columns else ROWS
 
-    def count(self) -> None:
-        """Make a scan without columns return numbers of rows in place of the rows."""
-        self._counts = not self._columns
+    @property
+    def row_count(self) -> int | None:
+        """The number of rows, where manifests tell it."""
+        counts = [each.live_row_count for each in self._planned or () if isinstance(each, Split)]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(self._planned or ()) else None
 
     def read(
         self, split: Split | ChangeSplit, predicate: Predicate | None = None
@@ -339,8 +336,7 @@ class EngineScan(RowScan):
         counts = [count] if count is not None else (b.num_rows for b in self._rows(split))
         for rows in counts:
             if rows:
-                values = pa.array([rows], pa.int64()) if self._counts else pa.nulls(rows)
-                yield pa.RecordBatch.from_arrays([values], schema=self.schema)
+                yield pa.RecordBatch.from_arrays([pa.nulls(rows)], schema=ROWS)
 
     def _partition_rows(self, partition: bytes, count: int) -> Iterator[pa.RecordBatch]:
         """As many rows with the values of a partition."""
