@@ -44,11 +44,12 @@ def test_broker_restarts(stage, broker):
 
 
 def test_broker_is_down_for_a_minute(stage, broker):
-    on = stage(pipeline={"trigger": {"interval": "500ms", "max.records": 20_000}})
+    on = stage(pipeline={"trigger": {"interval": "500ms", "max.records": 3_000}})
     on.produce(1_000, snapshot=300)
     on.start()
     on.caught_up()
-    on.produce(100_000)  # several batches: records wait when the broker is killed
+    on.produce(150_000)  # many batches: records wait, and that is known, when the broker is killed
+    on.lag_is_seen()
     on.batch_begins()
     with on.fault():
         broker.kill()
