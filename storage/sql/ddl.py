@@ -37,7 +37,7 @@ from storage.sql import nodes
 from storage.sql.dialect import parse_query
 from storage.sql.errors import locate, refuse, suggestion
 from storage.sql.nodes import ColumnDefinition
-from storage.sql.relations import SYSTEM_DATABASE, check_options
+from storage.sql.relations import SYSTEM_DATABASE, check_options, refuse_hidden
 from storage.table.inspect.analyze import analyze as analyze_table
 from storage.table.materialized_table import MaterializedTable
 from storage.table.table import FileStoreTable
@@ -52,6 +52,7 @@ _KINDS = ("paimon", "lakeward")
 def create_catalog(session: "SqlSession", node: nodes.CreateCatalog) -> None:
     """CREATE CATALOG: open it in this session."""
     name, options = node.this.name, dict(node.args["options"])
+    refuse_hidden(options, node)
     if name in session.catalogs:
         if not node.args["exists"]:
             refuse("the catalog exists already", node, catalog=name)
@@ -76,6 +77,7 @@ def drop_catalog(session: "SqlSession", node: nodes.DropCatalog) -> None:
 def create_database(session: "SqlSession", node: nodes.CreateDatabase) -> None:
     """CREATE DATABASE."""
     properties = dict(node.args["options"] or {})
+    refuse_hidden(properties, node)
     if node.args["comment"] is not None:
         properties["comment"] = node.args["comment"]
     session.catalog_of(node.this).create_database(
@@ -85,7 +87,9 @@ def create_database(session: "SqlSession", node: nodes.CreateDatabase) -> None:
 
 def alter_database(session: "SqlSession", node: nodes.AlterDatabase) -> None:
     """ALTER DATABASE … SET."""
-    session.catalog_of(node.this).alter_database(node.this.db, dict(node.args["options"]))
+    options = dict(node.args["options"])
+    refuse_hidden(options, node)
+    session.catalog_of(node.this).alter_database(node.this.db, options)
 
 
 def drop_database(session: "SqlSession", node: nodes.DropDatabase) -> None:

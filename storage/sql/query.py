@@ -466,12 +466,11 @@ def _replacement(
         rows = rows_of(relation, columns, predicate, all_rows=_aggregates(scope))
     except LakewardError as error:
         raise locate(error, source) from error
-    plan.relations[key] = rows
     plan.scans.append((source.sql(dialect=Lakeward), columns, predicate))
     counts = columns == [] and _only_counts(scope.expression, source)
     if counts and isinstance(rows, EngineScan) and (count := rows.row_count) is not None:
-        del plan.relations[key]
         return _counted(scope.expression, count, alias)
+    plan.relations[key] = rows
     return exp.Table(
         this=exp.to_identifier(key, quoted=True),
         alias=alias.copy(),

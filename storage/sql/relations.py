@@ -263,21 +263,31 @@ def is_of_tables(key: str) -> bool:
     return find_option(key) is not None or not key.startswith(OF_JOBS)
 
 
+def refuse_hidden(options: Mapping[str, str], node: exp.Expr | None) -> None:
+    """Refuse values that SHOW wrote in place of secrets, whole or in addresses.
+
+    Raises:
+        InvalidOptionError: there is one.
+    """
+    for key, value in options.items():
+        if REDACTED in value:
+            hint = "SHOW does not tell secrets: write the true value"
+            raise locate(InvalidOptionError("a hidden value", hint=hint, option=key), node)
+
+
 def check_options(
     options: Mapping[str, str], node: exp.Expr | None = None, *, dynamic: bool = False
 ) -> None:
-    """Refuse keys that are no table options, and values that SHOW had hidden.
+    """Refuse keys that are no table options, and hidden values.
 
     A table keeps keys that are not known, as Paimon's tables do for other engines; but not those
     that are likely a misspelt option. In a hint a key without effect has no purpose.
 
     Raises:
-        InvalidOptionError: there is no such option; suggests one. Or the value is hidden.
+        InvalidOptionError: there is no such option; suggests one. Or as of `refuse_hidden`.
     """
-    for key, value in options.items():
-        if value == REDACTED:
-            hint = "SHOW does not tell secrets: write the true value"
-            raise locate(InvalidOptionError("a hidden value", hint=hint, option=key), node)
+    refuse_hidden(options, node)
+    for key in options:
         if find_option(key) is not None or key.startswith((*_PREFIXES, *OF_JOBS)):
             continue
         keys = [row.key for row in TABLE_OPTIONS]

@@ -319,6 +319,8 @@ def test_secrets_among_options_are_not_shown(session) -> None:
     for text in (
         created.replace("`t`", "`u`"),
         "ALTER TABLE t SET ('fs.s3a.secret.key' = '********')",
+        "CREATE DATABASE e WITH DBPROPERTIES ('secret' = '********')",
+        "CREATE CATALOG c WITH ('metastore' = 'jdbc', 'uri' = 'postgresql://me:********@h/c')",
     ):
         with pytest.raises(InvalidOptionError, match="write the true value"):
             list(session.execute(text))
