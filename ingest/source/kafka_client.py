@@ -598,8 +598,8 @@ def consume(
         stall_s: give up after this long without progress [s].
 
     Yields:
-        Batches of 1 to 5000 records; an empty one only to report `skipped` offsets at the end.
-        Headers and timestamps of a batch can be read until the next one is requested.
+        Each range with its batches of 1 to 5000 records; an empty one only reports `skipped`
+        offsets. Headers and timestamps of a batch can be read until the next one is requested.
 
     Raises:
         DataLossError: offsets of the range no longer exist and `fail_on_data_loss` is on.
@@ -612,6 +612,7 @@ def consume(
     def fetch_ahead() -> None:
         if remaining and len(opened) < 2:
             opened.append(_RangeReader(remaining.popleft(), settings, stall_s))
+            opened[-1].start()
 
     try:
         while opened or remaining:
@@ -652,6 +653,10 @@ class _RangeReader:
             self.pooled.complaint = ""
             self.client = self.pooled.client
             self.queue = open_queue(self.client, piece.topic, piece.partition)
+
+    def start(self) -> None:
+        """Begin to fetch."""
+        with _broker_errors(self.piece):
             self._assign()
 
     def batches(self, near_end: Callable[[], None]) -> Iterator[RawBatch]:

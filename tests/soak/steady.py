@@ -201,15 +201,19 @@ def _forget(bootstrap: str, topics: list[str]) -> None:
         future.result(30)
 
 
+def _page(port: int) -> list[str]:
+    """Lines of the metrics' page; none while nothing answers."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            return str(answer.read().decode()).splitlines()
+    except OSError:
+        return []
+
+
 def _metrics(port: int) -> dict[str, list[float]]:
     """Values by name, of all labels; empty while nothing answers."""
     found: dict[str, list[float]] = {}
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            text = answer.read().decode()
-    except OSError:
-        return found
-    for line in text.splitlines():
+    for line in _page(port):
         if not line.startswith("#"):
             name, _, value = line.rpartition(" ")
             if HEARTBEAT_TOPIC in name:
@@ -261,11 +265,10 @@ def _capacity(daemon: DaemonProcess, stream: ShopStream, port: int) -> float:
 def _commits(port: int) -> dict[str, float]:
     """Commits of tables by the most that their oldest change had waited [s]."""
     commits: dict[str, float] = {}
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        for line in answer.read().decode().splitlines():
-            if line.startswith("lakeward_table_commit_delay_seconds_bucket"):
-                most = line.partition('le="')[2].partition('"')[0]
-                commits[most] = commits.get(most, 0.0) + float(line.rpartition(" ")[2])
+    for line in _page(port):
+        if line.startswith("lakeward_table_commit_delay_seconds_bucket"):
+            most = line.partition('le="')[2].partition('"')[0]
+            commits[most] = commits.get(most, 0.0) + float(line.rpartition(" ")[2])
     return commits
 
 
@@ -294,8 +297,8 @@ def _watch(
                 )
             )
         time.sleep(EVERY_S)
-    if daemon.alive:
-        new = {most: count - before.get(most, 0.0) for most, count in _commits(port).items()}
+    new = {most: count - before.get(most, 0.0) for most, count in _commits(port).items()}
+    if new.get("+Inf"):
         result.commits = int(new["+Inf"])
         result.commit_delay_s = {most: count / new["+Inf"] for most, count in new.items()}
     return samples
