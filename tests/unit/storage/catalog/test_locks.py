@@ -5,6 +5,7 @@ import multiprocessing
 import pathlib
 import pickle
 import sqlite3
+import threading
 
 import pytest
 
@@ -41,9 +42,10 @@ def schema():
     return new_schema([("k", INT), ("v", INT)], primary_keys=["k"], options={"bucket": "1"})
 
 
-def _commit(folder: str, number: int) -> None:
+def _commit(folder: str, number: int, together: threading.Barrier) -> None:
     catalog = opened(folder)
     table = catalog.create_table("db.t", schema(), ignore_if_exists=True)
+    together.wait(120)  # a process that started late would race with nobody
     for one in range(COMMITS):
         key = number * 100 + one
         write(table, one + 1, [("+I", key, one)], user=f"u{number}", compaction=False)
@@ -54,7 +56,10 @@ def test_processes_that_race_through_the_lock_lose_nothing(tmp_path):
     folder = str(tmp_path)
     opened(folder).create_database("db")
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_commit, args=(folder, n)) for n in range(WRITERS)]
+    together = context.Barrier(WRITERS)
+    processes = [
+        context.Process(target=_commit, args=(folder, n, together)) for n in range(WRITERS)
+    ]
     for process in processes:
         process.start()
     for process in processes:
