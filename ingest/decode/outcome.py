@@ -343,7 +343,7 @@ def bad_record(raw: RawBatch, at: int, error_class: str, error: str, target: str
         offset=raw.offsets[at],
         timestamp_ms=raw.timestamp_ms(at),
         key=raw.keys[at],
-        value=raw.values[at],
+        value=raw.value(at),
         headers=tuple(raw.headers(at)),
         error_class=error_class,
         error=error,
@@ -609,9 +609,9 @@ class KeyMoves:
         if old is None:
             return None
         before = at - 1
-        if before >= 0 and self._raw.values[before] is None:
+        if before >= 0 and self._raw.value(before) is None:
             before -= 1  # the tombstone of the delete
-        if before < 0 or self._raw.values[before] is None or not self._is_delete(before):
+        if before < 0 or self._raw.value(before) is None or not self._is_delete(before):
             raise _unknown("the delete of the old key is not the record right before")
         if self._header(before, _NEW) != _parsed(self._json_key(at)):
             raise _unknown("the delete before it is of another change")

@@ -114,6 +114,10 @@ class Payloads(Sequence[bytes | None]):
         return None if size < 0 else self.buffer.data[start : start + size]
 
 
+_CHEAPER_AS_LIST = 8
+"""A value out of the buffer by its index costs about so many times what it costs in a list."""
+
+
 class RawBatch:
     """Consecutive records of one (topic, partition), in offset order.
 
@@ -181,6 +185,16 @@ class RawBatch:
             self._values = [] if self._payloads is None else self._payloads.to_list()
         return self._values
 
+    def values_for(self, count: int) -> "list[bytes | None] | Payloads":
+        """The values to be indexed `count` times: a list of all only where that is cheaper."""
+        if self._values is None and _CHEAPER_AS_LIST * count < len(self):
+            return self.payloads
+        return self.values
+
+    def value(self, at: int) -> bytes | None:
+        """One value."""
+        return self.values_for(1)[at]
+
     @property
     def payloads(self) -> Payloads:
         """See class."""
@@ -195,15 +209,20 @@ class RawBatch:
             return self._payloads.nbytes
         return sum(map(len, filter(None, self._values or ())))
 
-    def with_value(self, start: int, end: int) -> Sequence[int]:
-        """Indices of the rows from `start` to `end` whose value is not null, ascending."""
+    def with_value(self, start: int, end: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Indices of the rows from `start` to `end` whose value is not null, and of the others.
+
+        Both ascending.
+        """
         if self._payloads is None:
             values = self.values[start:end]
-            if None not in values:
-                return range(start, end)
-            return [start + at for at, value in enumerate(values) if value is not None]
-        filled = self._payloads.sizes[start:end] >= 0
-        return range(start, end) if filled.all() else (np.flatnonzero(filled) + start).tolist()
+            nulls = [start + at for at, value in enumerate(values) if value is None]
+        else:
+            nulls = (np.flatnonzero(self._payloads.sizes[start:end] < 0) + start).tolist()
+        if not nulls:
+            return range(start, end), nulls
+        filled = np.delete(np.arange(start, end), np.array(nulls) - start)
+        return filled.tolist(), nulls
 
     def __len__(self) -> int:
         return len(self.offsets)

@@ -22,6 +22,7 @@ from storage.format.metadata.file_meta import (
     DataIncrement,
     FileSource,
 )
+from storage.io.local import durable_together
 from storage.lsm.bucket import BucketContext
 from storage.lsm.changelog import Merged, Merging, upgrade_of
 from storage.lsm.compaction_policy import CompactionPolicy, CompactUnit, pick
@@ -378,6 +379,7 @@ class MergeTreeWriter:
             return self._compact_fully()
         return self._compact_while_due(force_level_0=self._context.options.needs_lookup)
 
+    @durable_together()
     def prepare_commit(self, identifier: int | None = None) -> CommitMessage:
         """Flush, compact until the stop trigger is kept, and hand over what changed.
 

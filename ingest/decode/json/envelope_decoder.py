@@ -180,7 +180,7 @@ class EnvelopeDecoder:
 
     def truncated(self, raw: RawBatch, at: int) -> SourceTable | None:
         """The table of a record counted as `op.t`; None for any other record."""
-        value = raw.values[at]
+        value = raw.value(at)
         try:
             return None if value is None else self._dialect.truncated(value)
         except EventRefusedError:
@@ -269,8 +269,7 @@ class _Decoding:
     def _chunk(self, start: int, end: int) -> None:
         positions: Sequence[int] = range(start, end)
         if self._scan is not None and self._decoder.known_layouts(self._raw.topic):
-            filled = self._raw.with_value(start, end)
-            nulls = () if len(filled) == len(positions) else {*positions} - {*filled}
+            filled, nulls = self._raw.with_value(start, end)
             positions = sorted([*self._walk(filled), *nulls])
         for at in range(0, len(positions), _CHUNK):
             self._events(positions[at : at + _CHUNK])
@@ -337,7 +336,7 @@ class _Decoding:
         types, of_key = b"", False
         places: list[int] = []
         events: list[Event] = []
-        keys, values = raw.keys, raw.values
+        keys, values = raw.keys, raw.values_for(len(positions))
         for at in positions:
             try:
                 event = read(raw.topic, keys[at], values[at])
@@ -379,7 +378,7 @@ class _Decoding:
             return
         layouts = self._decoder.layouts(self._raw.topic, shape, plan)
         odd_indices = set(odd)
-        values = self._raw.values
+        values = self._raw.values_for(len(places))
         samples = [at for index, at in enumerate(places) if index not in odd_indices]
         samples = [at for at in samples if values[at] is not None]
         layouts.learn(values, samples, functools.partial(self._dialect.prefix, self._raw.topic))
@@ -444,7 +443,7 @@ class _Decoding:
 
     def _is_mistaken(self, shape: Shape, at: int) -> bool:
         """Refuse a record that does not fit the table's columns if it is not a row at all."""
-        why = self._dialect.mistaken(self._raw.values[at])
+        why = self._dialect.mistaken(self._raw.value(at))
         if why:
             self._outcome.refuse(at, EventRefusedError("envelope", why), shape.target_name)
         return bool(why)

@@ -736,7 +736,7 @@ def _check_image(image: bytes, what: str) -> None:
 def _deletes(raw: RawBatch, at: int) -> bool:
     """Whether an event deletes a row."""
     try:
-        return _OP.decode(split_message(raw.values[at] or b"").payload).op.lower() == "d"
+        return _OP.decode(split_message(raw.value(at) or b"").payload).op.lower() == "d"
     except PARSE_ERRORS:
         return False
 

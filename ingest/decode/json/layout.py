@@ -240,7 +240,7 @@ class Layouts:
 
     def learn(
         self,
-        values: Sequence[bytes | None],
+        values: Sequence[bytes | None] | Payloads,
         rows: Sequence[int],
         prefix_of: Callable[[bytes], bytes],
     ) -> None:

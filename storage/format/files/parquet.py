@@ -550,6 +550,10 @@ class ParquetSink:
         names: list[str] = []
         if not self._dictionaries:
             return names
+        rows = len(sample[0]) if sample else 0
+        spread = None
+        if rows > _SAMPLE_ROWS:
+            spread = pa.array(np.linspace(0, rows - 1, _SAMPLE_ROWS).astype(np.int64))
         for i, field in enumerate(self._schema):
             if pa.types.is_nested(field.type):
                 names += [path for path, _ in _leaves(field.name, field.type)]
@@ -557,21 +561,19 @@ class ParquetSink:
                 sample
                 and field.name not in self._plain
                 and not pa.types.is_boolean(field.type)
-                and _repeats(sample[i])
+                and _repeats(sample[i], spread)
             ):
                 names.append(field.name)
         return names
 
 
-def _repeats(column: pa.Array) -> bool:
-    """Whether a dictionary would pay: few distinct values in an evenly spread sample."""
-    rows = len(column)
-    if rows > _SAMPLE_ROWS:
-        spread = np.linspace(0, rows - 1, _SAMPLE_ROWS).astype(np.int64)
-        column = column.take(pa.array(spread))
-    most = max(1, len(column) * _DICTIONARY_SHARE)
-    part = column.slice(0, int(most) + _SAMPLE_ROWS // 32)  # enough where hardly a value repeats
-    return len(part.unique()) <= most and len(column.unique()) <= most
+def _repeats(column: pa.Array, spread: pa.Array | None) -> bool:
+    """Whether a dictionary would pay: few distinct values in the sample at `spread`, None = all."""
+    most = max(1, min(len(column), _SAMPLE_ROWS) * _DICTIONARY_SHARE)
+    # the first rows are enough where hardly a value repeats
+    if len(column.slice(0, int(most) + _SAMPLE_ROWS // 32).unique()) > most:
+        return False
+    return len((column if spread is None else column.take(spread)).unique()) <= most
 
 
 def _leaves(path: str, type_: pa.DataType) -> list[tuple[str, pa.DataType]]:

@@ -198,7 +198,8 @@ class _ColumnStats:
         known = [bounds for bounds in self.bounds if bounds is not None]
         if len(known) < len(self.bounds) or not any(map(len, known)):
             return None, None
-        low, high = to_row_values(_bounds(pa.concat_arrays(known)), self.type)
+        bounds = known[0] if len(known) == 1 else _bounds(pa.concat_arrays(known))
+        low, high = to_row_values(bounds, self.type)
         if self.mode.length and isinstance(low, str | bytes):
             low, high = low[: self.mode.length], _cut_up(high, self.mode.length)
             return (None, None) if high is None else (low, high)

@@ -40,6 +40,7 @@ from storage.format.metadata.file_meta import FileKind, IndexManifestEntry, Mani
 from storage.format.metadata.manifest import ManifestFileMeta, combine, fold, merge_entries, removal
 from storage.format.metadata.manifest_store import ManifestStore
 from storage.format.metadata.snapshot import CommitKind, Snapshot
+from storage.io.local import durable_together
 from storage.table.commit.commit_changes import Changes, CommitHistory, CommitRecord
 from storage.table.commit.conflict import check_conflicts, check_delta, check_vectors
 from storage.table.commit.live_files import (
@@ -485,11 +486,12 @@ class Publisher:
             elif latest is not None and latest.schema_id > self._table.schema.id:
                 _check_buckets(self._table, latest, entries)
             index = self._index(changes, latest, entries)
-            if attempt.delta is None or changes.removes is not None:
-                attempt.delta = self._write_delta(attempt, entries, changes)
-            snapshot = self._prepare(
-                attempt, attempt.delta, changes, request, latest, first=first, index=index
-            )
+            with durable_together():
+                if attempt.delta is None or changes.removes is not None:
+                    attempt.delta = self._write_delta(attempt, entries, changes)
+                snapshot = self._prepare(
+                    attempt, attempt.delta, changes, request, latest, first=first, index=index
+                )
         except (FileNotFoundError, NotFoundError) as error:
             if not self._moved_on(latest):
                 raise CorruptDataError(

@@ -19,6 +19,7 @@ from storage.format.metadata.file_meta import CommitMessage, IndexType, Manifest
 from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.format.types.types import VALUE_KIND, RowKind
+from storage.io.local import durable_together
 from storage.lsm.write_rules import has_period, merges_everything, merges_level_0, without_ignored
 from storage.options.options import TableOptions, require_writable
 from storage.table.bucket_mode import BucketMode, bucket_mode, require_buckets
@@ -189,6 +190,7 @@ class TableWrite:
                 compacted = writer.compact(full=full) or compacted
         return compacted
 
+    @durable_together()
     def prepare_commit(
         self, identifier: int | None = None, *, periodic: bool = True
     ) -> list[CommitMessage]:

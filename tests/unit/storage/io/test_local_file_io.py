@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The local store: atomic publishing, durability of what it promises, errors by meaning."""
 
+import contextlib
 import errno
 import multiprocessing
 import os
@@ -10,7 +11,7 @@ import pytest
 
 from storage.errors import InvalidRequestError, StorageUnavailableError, UnsupportedFeatureError
 from storage.io.file_io import FileIO
-from storage.io.local import LocalFileIO
+from storage.io.local import LocalFileIO, durable_together
 from storage.io.resolve import resolve_file_io
 from tests.unit.storage.file_io_contract import FileIOContract, winners_by_round
 
@@ -113,6 +114,69 @@ def test_every_published_byte_and_name_is_synced(tmp_path, monkeypatch):
     synced.clear()
     LocalFileIO(durable=False).write_bytes(f"{tmp_path}/c/d", b"x")
     assert synced == []
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Paths in the order in which they were synced."""
+    paths = []
+    monkeypatch.setattr(os, "fsync", lambda fd: paths.append(os.readlink(f"/proc/self/fd/{fd}")))
+    return paths
+
+
+def test_small_files_are_synced_together_before_the_block_ends(store, tmp_path, synced):
+    with durable_together():
+        store.write_bytes(f"{tmp_path}/a", b"x")
+        with durable_together(), store.open_output(f"{tmp_path}/b") as sink:
+            sink.write(b"x")
+        assert synced == []
+    assert sorted(synced) == [str(tmp_path), f"{tmp_path}/a", f"{tmp_path}/b"]
+    synced.clear()
+    store.write_bytes(f"{tmp_path}/c", b"x")
+    assert synced == [f"{tmp_path}/c", str(tmp_path)]
+
+
+@pytest.mark.parametrize("publish", ["put_if_absent", "overwrite_bytes"])
+def test_what_is_published_in_a_block_comes_after_what_it_may_name(
+    publish, store, tmp_path, synced
+):
+    with durable_together():
+        store.write_bytes(f"{tmp_path}/named", b"x")
+        getattr(store, publish)(f"{tmp_path}/p", b"named")
+        temporary = next(at for at, path in enumerate(synced) if ".tmp" in path)
+        assert f"{tmp_path}/named" in synced[:temporary]
+        synced.clear()
+    assert synced == []
+
+
+def test_a_large_file_is_synced_at_once(store, tmp_path, synced):
+    with durable_together():
+        store.write_bytes(f"{tmp_path}/large", bytes((4 << 20) + 1))
+        assert synced == [f"{tmp_path}/large", str(tmp_path)]
+        with store.open_output(f"{tmp_path}/other") as sink:
+            sink.write(bytes((4 << 20) + 1))
+        assert synced[2:] == [f"{tmp_path}/other", str(tmp_path)]
+
+
+def test_a_block_that_fails_syncs_too_and_a_removed_file_is_left_out(store, tmp_path, synced):
+    with contextlib.suppress(ZeroDivisionError), durable_together():
+        store.write_bytes(f"{tmp_path}/kept", b"x")
+        store.write_bytes(f"{tmp_path}/removed", b"x")
+        store.delete(f"{tmp_path}/removed")
+        raise ZeroDivisionError
+    assert sorted(synced) == [str(tmp_path), f"{tmp_path}/kept"]
+
+
+def test_a_sync_that_fails_at_the_end_is_an_unavailable_store(store, tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageUnavailableError, match="free some space"), durable_together():
+        store.write_bytes(f"{tmp_path}/f", b"1")
+    monkeypatch.undo()
+    with durable_together():
+        store.write_bytes(f"{tmp_path}/g", b"1")  # nothing of the failed block is left over
 
 
 def test_passing_faults_become_storage_unavailable(store, tmp_path, monkeypatch):

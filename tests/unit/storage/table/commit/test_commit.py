@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import dataclasses
 import functools
+import os
 import pathlib
 import threading
 from collections.abc import Callable
@@ -65,6 +66,35 @@ class Hooked(LocalFileIO):
 def others_commit(table: FileStoreTable, key: int, identifier: int = 1) -> None:
     """Another writer appends a row."""
     write(reopened(table), identifier, [("+I", key, "other")], user=f"other-{key}")
+
+
+@pytest.mark.parametrize("compacts", [True, False])
+def test_all_that_a_snapshot_names_is_synced_before_it_appears(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, compacts: bool
+) -> None:
+    options = {"changelog-producer": "lookup"} if compacts else {"write-only": "true"}
+    table = make_table(tmp_path, file_io=LocalFileIO(), options=options)
+    synced: set[str] = set()
+    lacking: list[set[str]] = []
+    sync, link = os.fsync, os.link
+
+    def syncing(descriptor: int) -> None:
+        sync(descriptor)
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    def linking(source: str, target: str) -> None:
+        if "/snapshot/" in target:
+            root = pathlib.Path(table.layout.root)
+            written = {str(p) for part in ("bucket-0", "manifest") for p in (root / part).iterdir()}
+            written |= {str(root / "bucket-0"), str(root / "manifest"), source}
+            lacking.append(written - synced)
+        link(source, target)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(os, "link", linking)
+    for identifier in (1, 2):
+        write(table, identifier, [("+I", 1, f"value {identifier}")])
+    assert lacking == [set()] * (4 if compacts else 2)
 
 
 def test_an_append_makes_one_snapshot(tmp_path: pathlib.Path) -> None:
