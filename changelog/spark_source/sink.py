@@ -105,6 +105,7 @@ class RowSink:
             overwrite=self._overwrite,
             skip_sequence_numbers=task * _TASK_NUMBERS
             + (STATEMENT_NUMBERS if self._table.schema.primary_keys else 0),
+            threads=1,
         ) as writer:
             for batch in batches:
                 if batch.num_rows:

@@ -970,7 +970,7 @@ def _writer(table: FileStoreTable, chunk: Chunk) -> MergeTreeWriter | TableWrite
         return writer
     skipped = STATEMENT_NUMBERS if table.schema.primary_keys else 0
     share = share_of(table, chunk.bucket)
-    return TableWrite(table, _TASK, share=share, skip_sequence_numbers=skipped)
+    return TableWrite(table, _TASK, share=share, skip_sequence_numbers=skipped, threads=1)
 
 
 def _count_kinds(batch: pa.RecordBatch, rows: Counter[str]) -> None:

@@ -6,6 +6,7 @@ The streaming pipeline does the same over many processes, with `bucket_writer`.
 """
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -65,6 +66,10 @@ STATEMENT_NUMBERS = 1 << 28
 while it writes: its rows, committed later, count as newer. They last 1000 years at one batch/s."""
 
 
+_ROWS_OF_A_THREAD = 16_384
+"""Fewer rows are sooner finished than threads are started."""
+
+
 class TableWrite:
     """Takes rows, gives the commit messages of all buckets it touched.
 
@@ -90,6 +95,8 @@ class TableWrite:
             write the same buckets for one commit, only without compaction.
         batch: whether the rows are those of a batch job. On a postponed table they go to real
             buckets then, unless `postpone.batch-write-fixed-bucket` = false.
+        threads: how many buckets `prepare_commit` finishes side by side at most; None: one for
+            each core. 1 where many such objects share the cores.
 
     Raises:
         UnsupportedFeatureError: an option or the kind of table cannot be written.
@@ -106,8 +113,11 @@ class TableWrite:
         index_directory: pathlib.Path | None = None,
         skip_sequence_numbers: int = 0,
         batch: bool = False,
+        threads: int | None = None,
     ) -> None:
         require_writable(table.options)
+        self._threads = threads or os.cpu_count() or 1
+        self._rows = 0
         self._skipped_numbers = skip_sequence_numbers
         self.commit_user = commit_user
         self._table = table
@@ -154,6 +164,7 @@ class TableWrite:
         batch = without_ignored(batch, self._table.schema, self._table.options)
         if batch.num_rows == 0:
             return
+        self._rows += batch.num_rows
         for partition, bucket, part in self._placement.place(batch):
             self._writer(partition, bucket).write(part)
 
@@ -214,9 +225,7 @@ class TableWrite:
         self._open_due(identifier)
         messages, self._merged = self._merged, []
         with discarded_on(self._table, messages):
-            messages.extend(
-                self._writers[where].prepare_commit(identifier) for where in sorted(self._writers)
-            )
+            self._finish_writers(identifier, messages)
             result = without_changelog(self._table, messages) if self._overwrite else messages
             result = _with_indexes(result, self._placement.finish())
             if self._stages:
@@ -263,6 +272,21 @@ class TableWrite:
             self._begin()
             for where in due:
                 self._writer(*where)
+
+    def _finish_writers(self, identifier: int | None, messages: list[CommitMessage]) -> None:
+        """Append the messages of all buckets, in their order; after an error those that exist."""
+        writers = [self._writers[where] for where in sorted(self._writers)]
+        threads = min(self._threads, len(writers), self._rows // _ROWS_OF_A_THREAD)
+        self._rows = 0
+        if threads < 2:
+            messages.extend(writer.prepare_commit(identifier) for writer in writers)
+            return
+        with ThreadPoolExecutor(threads, "bucket") as pool:
+            futures = [pool.submit(writer.prepare_commit, identifier) for writer in writers]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        messages.extend(future.result() for future in futures if future.exception() is None)
+        if errors:
+            raise errors[0]
 
     def _begin(self) -> None:
         if self._started:
@@ -561,7 +585,9 @@ def _of_share(
     table: TableCore, staged: Sequence[CommitMessage], share: AssignerShare, *, overwrite: bool
 ) -> list[CommitMessage]:
     """The messages of one assigner: of the staged rows with its keys."""
-    with TableWrite(table, "staged", compaction=False, overwrite=overwrite, share=share) as writer:
+    with TableWrite(
+        table, "staged", compaction=False, overwrite=overwrite, share=share, threads=1
+    ) as writer:
         for message in staged:
             context = bucket_context(table, message.partition, POSTPONE_BUCKET)
             for batch in read_postponed(context, message.data.new_files):
