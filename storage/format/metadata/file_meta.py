@@ -148,7 +148,7 @@ class FileSource(enum.IntEnum):
     COMPACT = 1
 
 
-class SimpleStats(msgspec.Struct, frozen=True, rename=avro_name):
+class SimpleStats(msgspec.Struct, frozen=True, gc=False, rename=avro_name):
     """Column statistics of a file or of the partitions in a manifest.
 
     Attributes:
@@ -164,7 +164,7 @@ class SimpleStats(msgspec.Struct, frozen=True, rename=avro_name):
 EMPTY_STATS = SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
 
 
-class DataFileMeta(msgspec.Struct, frozen=True, kw_only=True, rename=avro_name):
+class DataFileMeta(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename=avro_name):
     """One data or changelog file. Field by field the `_FILE` record of FORMAT.md §4.4.
 
     Keys are framed BinaryRows of the trimmed primary key (`EMPTY_ROW` on append tables). Identity
@@ -199,7 +199,7 @@ class DataFileMeta(msgspec.Struct, frozen=True, kw_only=True, rename=avro_name):
         return msgspec.structs.replace(self, level=level)
 
 
-class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True, rename=avro_name):
+class ManifestEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename=avro_name):
     """A file added to or removed from a bucket.
 
     Attributes:

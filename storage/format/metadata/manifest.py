@@ -36,7 +36,7 @@ from storage.format.metadata.file_meta import (
 _VERSION = 2
 
 
-class ManifestFileMeta(msgspec.Struct, frozen=True, kw_only=True, rename=avro_name):
+class ManifestFileMeta(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename=avro_name):
     """One manifest as its manifest list describes it (FORMAT.md §4.3).
 
     Attributes:
