@@ -185,7 +185,7 @@ class RawBatch:
             self._values = [] if self._payloads is None else self._payloads.to_list()
         return self._values
 
-    def values_for(self, count: int) -> "list[bytes | None] | Payloads":
+    def values_for(self, count: int) -> Sequence[bytes | None]:
         """The values to be indexed `count` times: a list of all only where that is cheaper."""
         if self._values is None and _CHEAPER_AS_LIST * count < len(self):
             return self.payloads

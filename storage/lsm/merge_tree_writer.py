@@ -379,7 +379,6 @@ class MergeTreeWriter:
             return self._compact_fully()
         return self._compact_while_due(force_level_0=self._context.options.needs_lookup)
 
-    @durable_together()
     def prepare_commit(self, identifier: int | None = None) -> CommitMessage:
         """Flush, compact until the stop trigger is kept, and hand over what changed.
 
@@ -391,6 +390,23 @@ class MergeTreeWriter:
             The bucket's part of the commit; both increments are empty when nothing was written.
             A file in `compact.compact_before` may be one of `data.new_files`.
         """
+        self._finish_files(identifier)
+        message = CommitMessage(
+            partition=self._context.partition,
+            bucket=self._context.bucket,
+            total_buckets=self._context.options.bucket,
+            data=DataIncrement(
+                new_files=tuple(self._new_files), changelog_files=tuple(self._new_changelog)
+            ),
+            compact=self._compact_increment(),
+        )
+        self._new_files, self._new_changelog = [], []
+        self._changes, self._in_memory = _CompactChanges(), {}
+        return message
+
+    @durable_together()
+    def _finish_files(self, identifier: int | None) -> None:
+        """Write what a commit needs; until it is durable the files are this writer's."""
         options = self._context.options
         self.flush()
         if self._compacts and merges_everything(options, identifier):
@@ -406,18 +422,6 @@ class MergeTreeWriter:
                         stop_trigger=self._policy.stop_trigger,
                     )
                 self._carry_out(unit)
-        message = CommitMessage(
-            partition=self._context.partition,
-            bucket=self._context.bucket,
-            total_buckets=options.bucket,
-            data=DataIncrement(
-                new_files=tuple(self._new_files), changelog_files=tuple(self._new_changelog)
-            ),
-            compact=self._compact_increment(),
-        )
-        self._new_files, self._new_changelog = [], []
-        self._changes, self._in_memory = _CompactChanges(), {}
-        return message
 
     def close(self) -> None:
         """Drop the buffer and remove files that were not handed over. May be called twice."""

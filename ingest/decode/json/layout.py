@@ -240,7 +240,7 @@ class Layouts:
 
     def learn(
         self,
-        values: Sequence[bytes | None] | Payloads,
+        values: Sequence[bytes | None],
         rows: Sequence[int],
         prefix_of: Callable[[bytes], bytes],
     ) -> None:

@@ -6,9 +6,10 @@ The streaming pipeline does the same over many processes, with `bucket_writer`.
 """
 
 import dataclasses
+import functools
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -201,7 +202,6 @@ class TableWrite:
                 compacted = writer.compact(full=full) or compacted
         return compacted
 
-    @durable_together()
     def prepare_commit(
         self, identifier: int | None = None, *, periodic: bool = True
     ) -> list[CommitMessage]:
@@ -224,7 +224,7 @@ class TableWrite:
             identifier = self._next_identifier()
         self._open_due(identifier)
         messages, self._merged = self._merged, []
-        with discarded_on(self._table, messages):
+        with discarded_on(self._table, messages), durable_together():
             self._finish_writers(identifier, messages)
             result = without_changelog(self._table, messages) if self._overwrite else messages
             result = _with_indexes(result, self._placement.finish())
@@ -280,13 +280,10 @@ class TableWrite:
         self._rows = 0
         if threads < 2:
             messages.extend(writer.prepare_commit(identifier) for writer in writers)
-            return
-        with ThreadPoolExecutor(threads, "bucket") as pool:
-            futures = [pool.submit(writer.prepare_commit, identifier) for writer in writers]
-        errors = [error for future in futures if (error := future.exception()) is not None]
-        messages.extend(future.result() for future in futures if future.exception() is None)
-        if errors:
-            raise errors[0]
+        else:
+            _side_by_side(
+                lambda each: [each.prepare_commit(identifier)], writers, threads, messages
+            )
 
     def _begin(self) -> None:
         if self._started:
@@ -565,18 +562,37 @@ def place_staged(
     return placed
 
 
+_Item = TypeVar("_Item")
+
+
+def _side_by_side(
+    work: Callable[[_Item], Iterable[CommitMessage]],
+    items: Sequence[_Item],
+    threads: int,
+    messages: list[CommitMessage],
+) -> None:
+    """Append the messages of all items, in their order; after an error, of those without one."""
+    with ThreadPoolExecutor(threads, "bucket") as pool:
+        futures = [pool.submit(work, item) for item in items]
+    failure: BaseException | None = None
+    for future in futures:
+        error = future.exception()
+        failure = failure or error
+        if error is None:
+            messages += future.result()
+    if failure is not None:
+        raise failure
+
+
 def _assigned(
     table: TableCore, staged: Sequence[CommitMessage], *, overwrite: bool
 ) -> list[CommitMessage]:
     """Messages of buckets that the indexes of partitions assign, with one thread per share."""
     shares = AssignerShare.all_of(table.options)
     messages: list[CommitMessage] = []
-    with discarded_on(table, messages), ThreadPoolExecutor(len(shares), "assigner") as pool:
-        futures = [
-            pool.submit(_of_share, table, staged, share, overwrite=overwrite) for share in shares
-        ]
-        for future in futures:
-            messages += future.result()
+    assign = functools.partial(_of_share, table, staged, overwrite=overwrite)
+    with discarded_on(table, messages):
+        _side_by_side(assign, shares, len(shares), messages)
     delete_uncommitted(table, staged)
     return messages
 

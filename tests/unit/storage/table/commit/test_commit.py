@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import dataclasses
+import errno
 import functools
 import os
 import pathlib
@@ -16,7 +17,7 @@ from storage.errors import (
     InvalidRequestError,
     StorageUnavailableError,
 )
-from storage.format.metadata.file_meta import CommitMessage, FileSource
+from storage.format.metadata.file_meta import EMPTY_ROW, CommitMessage, FileSource
 from storage.format.metadata.schema_changes import AddColumn, SetOption
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.format.types.types import parse_type
@@ -95,6 +96,26 @@ def test_all_that_a_snapshot_names_is_synced_before_it_appears(
     for identifier in (1, 2):
         write(table, identifier, [("+I", 1, f"value {identifier}")])
     assert lacking == [set()] * (4 if compacts else 2)
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_files_that_cannot_be_synced_do_not_stay(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, single: bool
+) -> None:
+    table = make_table(tmp_path, file_io=LocalFileIO(), options={"changelog-producer": "lookup"})
+    sync = os.fsync
+
+    def failing(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".parquet"):
+            raise OSError(errno.ENOSPC, "no space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with table.bucket_writer(EMPTY_ROW, 0, None) if single else table.new_write("user") as writer:
+        writer.write(rows_batch(table, [("+I", 1, "a")]))
+        with pytest.raises(StorageUnavailableError, match="free some space"):
+            writer.prepare_commit(1)
+    assert list(tmp_path.rglob("*.parquet")) == []
 
 
 def test_an_append_makes_one_snapshot(tmp_path: pathlib.Path) -> None:
