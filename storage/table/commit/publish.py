@@ -486,12 +486,11 @@ class Publisher:
             elif latest is not None and latest.schema_id > self._table.schema.id:
                 _check_buckets(self._table, latest, entries)
             index = self._index(changes, latest, entries)
-            with durable_together():
-                if attempt.delta is None or changes.removes is not None:
-                    attempt.delta = self._write_delta(attempt, entries, changes)
-                snapshot = self._prepare(
-                    attempt, attempt.delta, changes, request, latest, first=first, index=index
-                )
+            if attempt.delta is None or changes.removes is not None:
+                attempt.delta = self._write_delta(attempt, entries, changes)
+            snapshot = self._prepare(
+                attempt, attempt.delta, changes, request, latest, first=first, index=index
+            )
         except (FileNotFoundError, NotFoundError) as error:
             if not self._moved_on(latest):
                 raise CorruptDataError(
@@ -558,10 +557,14 @@ class Publisher:
 
         return live
 
+    @durable_together()
     def _write_delta(
         self, attempt: _Attempt, entries: tuple[ManifestEntry, ...], changes: Changes
     ) -> _Delta:
-        """Write the manifests of the changes; every attempt reuses them unless overwriting."""
+        """Write the manifests of the changes; every attempt reuses them unless overwriting.
+
+        Durable at return: what could not be synced is written again, never named.
+        """
         store = self._table.manifests
         target = self._table.options.manifest_target_size
         if attempt.delta is not None:
@@ -590,6 +593,7 @@ class Publisher:
             else None,
         )
 
+    @durable_together()
     def _prepare(
         self,
         attempt: _Attempt,

@@ -70,31 +70,41 @@ def others_commit(table: FileStoreTable, key: int, identifier: int = 1) -> None:
 
 
 @pytest.mark.parametrize("compacts", [True, False])
+@pytest.mark.parametrize("fails", ["", "/manifest-", "/manifest-list-"])
 def test_all_that_a_snapshot_names_is_synced_before_it_appears(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, compacts: bool
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, compacts: bool, fails: str
 ) -> None:
     options = {"changelog-producer": "lookup"} if compacts else {"write-only": "true"}
     table = make_table(tmp_path, file_io=LocalFileIO(), options=options)
     synced: set[str] = set()
+    failed: list[str] = []
     lacking: list[set[str]] = []
     sync, link = os.fsync, os.link
 
     def syncing(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if fails and fails in path and not failed:
+            failed.append(path)  # the disk reports a lost write once: later syncs prove nothing
+            raise OSError(errno.EIO, "input/output error")
         sync(descriptor)
-        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.add(path)
 
     def linking(source: str, target: str) -> None:
         if "/snapshot/" in target:
             root = pathlib.Path(table.layout.root)
             written = {str(p) for part in ("bucket-0", "manifest") for p in (root / part).iterdir()}
             written |= {str(root / "bucket-0"), str(root / "manifest"), source}
-            lacking.append(written - synced)
+            lacking.append(written - (synced - {*failed}))
         link(source, target)
 
     monkeypatch.setattr(os, "fsync", syncing)
     monkeypatch.setattr(os, "link", linking)
     for identifier in (1, 2):
         write(table, identifier, [("+I", 1, f"value {identifier}")])
+    assert bool(failed) == bool(fails)
+    if fails:  # no snapshot names what a failed attempt left behind
+        named = set.union(*named_files(table))
+        lacking = [{path for path in paths if os.path.basename(path) in named} for paths in lacking]
     assert lacking == [set()] * (4 if compacts else 2)
 
 
