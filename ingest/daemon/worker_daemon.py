@@ -10,9 +10,9 @@ Spark starts one for its workers as `python -m ingest.daemon.worker_daemon WORKE
 * imports what the tasks need, so that a forked worker has it already, compiled functions
   included; pandas, too, which pyarrow imports for the first array that it makes of a numpy array
   (0.26 s of CPU for each worker);
-* freezes these objects out of the garbage collector, which pyspark runs in full after every task
-  (37 ms each with these imports; the workers' CPU per million events fell by a sixth), and lets it
-  run rarely within a task, whose objects have no cycles (0.5 s of CPU per million events);
+* freezes these objects out of the garbage collector, and lets it run rarely within a task, whose
+  objects have no cycles (0.5 s of CPU per million events);
+* collects what is new after every task where pyspark collects everything (`TaskGarbage`);
 * keeps memory that a batch has freed for the next one (`keep_memory`).
 
 Nothing may be written to standard output here: the JVM reads the port from it.
@@ -36,6 +36,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -52,6 +53,9 @@ _KEPT_BYTES = 128 << 20
 
 _LARGE_BYTES = 32 << 20
 """Larger blocks are mapped, and given back when freed; glibc accepts no more [bytes]."""
+
+_ALL_EVERY_S = 60.0
+"""Between two collections of all garbage of a worker [s]."""
 
 _ARENAS = 2
 """Heaps; with one for each thread, as is the default, each keeps memory that no other uses."""
@@ -172,7 +176,6 @@ def _prepare() -> None:
     for module in (
         "ingest.pipeline.stream_planner",
         "ingest.pipeline.tasks",
-        "ingest.pipeline.tasks",
         "pandas",
         "pyspark.worker",
     ):
@@ -183,13 +186,35 @@ def _prepare() -> None:
     gc.set_threshold(200_000, 10, 10)
 
 
+class TaskGarbage:
+    """Collects after each task what came since the task before; now and then everything.
+
+    What workers keep from batch to batch, as the metadata of files, is looked at by each full
+    collection: 10 ms after three minutes, before the worker can take its next task, 0.2 ms for
+    what is new.
+    """
+
+    def __init__(self) -> None:
+        self._all_s = time.monotonic()
+
+    def collect(self) -> None:
+        """Called by `pyspark.daemon` in a worker, whenever a task has ended."""
+        if time.monotonic() - self._all_s < _ALL_EVERY_S:
+            gc.collect(1)
+            return
+        gc.collect()
+        self._all_s = time.monotonic()
+
+
 def main() -> None:
     """Prepare, then be `pyspark.daemon`, or fork what is requested."""
     if sys.argv[1:2] == ["--serve"]:
         _serve(sys.argv[2])
         return
     _prepare()
-    runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)
+    daemon = importlib.import_module("pyspark.daemon")
+    daemon.gc = TaskGarbage()  # type: ignore[attr-defined]
+    daemon.manager()
 
 
 if __name__ == "__main__":

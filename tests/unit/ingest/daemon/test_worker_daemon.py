@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Worker processes keep their memory, and are forked from a process prepared beside Spark."""
 
+import gc
+import inspect
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
+import pyspark.daemon
 import pytest
 
 from ingest.daemon import worker_daemon
-from ingest.daemon.worker_daemon import start_prepared
+from ingest.daemon.worker_daemon import TaskGarbage, start_prepared
 from tests.e2e.daemon_process import eventually
 
 BATCHES = """
@@ -50,6 +55,41 @@ def test_later_batches_work_in_the_memory_of_earlier_ones():
     given_back, kept = page_faults(kept=False), page_faults(kept=True)
     assert min(given_back[2:]) > 1000
     assert sum(kept[2:]) < sum(given_back[2:]) / 3
+
+
+class _Cycle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def _full_collections() -> int:
+    return gc.get_stats()[2]["collections"]
+
+
+def test_a_task_leaves_no_garbage_and_what_outlives_tasks_is_seldom_looked_at(monkeypatch):
+    now_s = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now_s)
+    garbage = TaskGarbage()
+    kept = _Cycle()
+    garbage.collect()
+    before = _full_collections()
+    task = weakref.ref(_Cycle())
+    garbage.collect()
+    assert task() is None
+
+    outlived = weakref.ref(kept)
+    garbage.collect()
+    del kept
+    now_s += 59.0
+    garbage.collect()
+    assert (outlived() is None, _full_collections()) == (False, before)
+    now_s += 1.0
+    garbage.collect()
+    assert (outlived() is None, _full_collections()) == (True, before + 1)
+
+
+def test_spark_asks_its_collector_for_nothing_else():
+    assert re.findall(r"\bgc\.(\w+)", inspect.getsource(pyspark.daemon)) == ["collect"]
 
 
 ASKED = """
