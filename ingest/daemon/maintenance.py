@@ -264,7 +264,7 @@ class BackgroundCompaction:
         if not table.options.needs_lookup:
             yield
             return
-        before = process_store().counters(measure_disk=False)
+        before = process_store().counters()
         try:
             yield
         finally:

@@ -821,7 +821,7 @@ def _reduce_task(
         if result is not None:
             yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
         if counters_before is None and _looks_up(warehouse, plan, bucket[0]):
-            counters_before = process_store().counters(measure_disk=False)
+            counters_before = process_store().counters()
         result = reduced(warehouse, plan, bucket[0], by_bucket.pop(bucket))
     if counters_before is not None and result is not None:
         result = dataclasses.replace(result, lookup=LookupUse.since(counters_before))

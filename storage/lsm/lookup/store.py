@@ -95,7 +95,8 @@ class LookupCounters:
         built_bytes: their size [bytes].
         built_seconds: time that took [s].
         evicted_files: copies removed for lack of space or use.
-        bytes_on_disk: size of all copies of the directory, of all processes [bytes].
+        bytes_on_disk: size of all copies of the directory: of all processes at the last sweep, of
+            this one since then [bytes].
     """
 
     hits: int = 0
@@ -169,8 +170,9 @@ class LookupStore:
 
         Runs automatically about once a minute while copies are in use.
         """
-        now_ns = self._now_ns()
-        self._remove([copy for copy in self._copies_on_disk() if copy.stays_until_ns < now_ns])
+        now_ns, copies = self._now_ns(), self._copies_on_disk()
+        self._counts.bytes_on_disk = sum(copy.size for copy in copies)
+        self._remove([copy for copy in copies if copy.stays_until_ns < now_ns])
         for folder in self._folders():
             for path in _entries(folder, _BUILDING):
                 _remove_abandoned(path)
@@ -183,10 +185,9 @@ class LookupStore:
             }
             self._used_paths.clear()
 
-    def counters(self, *, measure_disk: bool = True) -> LookupCounters:
-        """What happened so far; without `bytes_on_disk` where the disk is not measured."""
-        on_disk = sum(copy.size for copy in self._copies_on_disk()) if measure_disk else 0
-        return dataclasses.replace(self._counts, bytes_on_disk=on_disk)
+    def counters(self) -> LookupCounters:
+        """What happened so far."""
+        return dataclasses.replace(self._counts)
 
     # --- finding and building ---------------------------------------------------------------
 
@@ -220,10 +221,11 @@ class LookupStore:
 
         They stay on disk. A copy that is being searched stays mapped until that is done.
         """
-        if limits.max_mapped is None:
+        most = limits.max_mapped
+        if most is None or sum(copy.size for copy in self._open.values()) <= most:
             return
         mapped = [path for path in self._open if path.parent == latest.parent]
-        surplus = sum(self._open[path].size for path in mapped) - limits.max_mapped
+        surplus = sum(self._open[path].size for path in mapped) - most
         for path in mapped[:-1]:
             if surplus <= 0:
                 return
@@ -255,6 +257,7 @@ class LookupStore:
             unfinished.rename(path)
             self._counts.built_files += 1
             self._counts.built_bytes += size
+            self._counts.bytes_on_disk += size
             self._counts.built_seconds += self._clock.monotonic_s() - start
             copy = self._open_existing(path, source, limits)
         if copy is None:
@@ -325,6 +328,7 @@ class LookupStore:
             with contextlib.suppress(FileNotFoundError):  # another process removed it
                 copy.path.unlink()
                 self._counts.evicted_files += 1
+                self._counts.bytes_on_disk -= copy.size
             self._forget(copy.path)
 
     def _copies_on_disk(self, folder: pathlib.Path | None = None) -> list[_CopyOnDisk]:

@@ -66,6 +66,7 @@ def test_a_copy_serves_all_lookups_and_the_next_process(bucket):
     second = bucket.store()
     bucket.look_up(second)
     assert (second.counters().misses, second.counters().hits) == (0, 4)
+    assert second.counters().bytes_on_disk == counters.bytes_on_disk
 
 
 def test_copies_are_for_their_owner_only(bucket):
@@ -207,6 +208,7 @@ def test_copies_without_use_go(bucket):
     bucket.clock.advance(700_000)
     another.sweep()
     assert bucket.copies() == []
+    assert another.counters().bytes_on_disk == 0
     assert list((bucket.directory / "copies").iterdir()) == []
 
 
