@@ -72,6 +72,7 @@ class RowKind(enum.IntEnum):
 class TypeRoot(enum.Enum):
     """Families of atomic types; the value is the word in the type text."""
 
+    __hash__ = object.__hash__  # members are compared by identity, and are keys in every batch
     CHAR = "CHAR"
     VARCHAR = "VARCHAR"
     BOOLEAN = "BOOLEAN"

@@ -227,8 +227,8 @@ class CopySource:
             meta.creation_time_ms,
             meta.value_stats,
             meta.write_cols,
-            self.file_schema.fields,
-            self.read_schema.fields,
+            _columns_text(self.file_schema),
+            _columns_text(self.read_schema),
             self.read_schema.trimmed_primary_keys,
         )
         return hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()
@@ -237,6 +237,11 @@ class CopySource:
     def name(self) -> str:
         """Name of the copy: the data file's, the schema's id, the identity."""
         return f"{self.meta.file_name}.{self.read_schema.id}.{self.identity}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _columns_text(schema: TableSchema) -> str:
+    return repr(schema.fields)
 
 
 @functools.cache
