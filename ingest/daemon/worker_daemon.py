@@ -213,7 +213,7 @@ def main() -> None:
         return
     _prepare()
     daemon = importlib.import_module("pyspark.daemon")
-    daemon.gc = TaskGarbage()  # type: ignore[attr-defined]
+    vars(daemon)["gc"] = TaskGarbage()
     daemon.manager()
 
 
