@@ -88,6 +88,16 @@ def test_a_task_leaves_no_garbage_and_what_outlives_tasks_is_seldom_looked_at(mo
     assert (outlived() is None, _full_collections()) == (True, before + 1)
 
 
+def test_the_workers_of_spark_are_given_it(monkeypatch):
+    given = []
+    monkeypatch.setattr(pyspark.daemon, "gc", gc)
+    monkeypatch.setattr(pyspark.daemon, "manager", lambda: given.append(pyspark.daemon.gc))
+    monkeypatch.setattr(worker_daemon, "_prepare", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["worker_daemon", "pyspark.worker"])
+    worker_daemon.main()
+    assert [type(each) for each in given] == [TaskGarbage]
+
+
 def test_spark_asks_its_collector_for_nothing_else():
     assert re.findall(r"\bgc\.(\w+)", inspect.getsource(pyspark.daemon)) == ["collect"]
 
