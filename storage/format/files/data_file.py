@@ -209,7 +209,7 @@ SYSTEM_FIELDS = (
     ),
 )
 
-_RETRACTS = np.array([kind.retracts for kind in sorted(RowKind)])
+_RETRACTING = tuple(kind.value for kind in RowKind if kind.retracts)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,7 +362,7 @@ class _KeyValueFacts:
         sequences = columns[0].to_numpy()
         kinds = columns[1].to_numpy()
         self._sequences.append((int(sequences.min()), int(sequences.max())))
-        self._deletes += int(np.count_nonzero(_RETRACTS[kinds]))
+        self._deletes += sum(int(np.count_nonzero(kinds == kind)) for kind in _RETRACTING)
         if self._rows == 0:
             self._min_key = self._layout.key_of(batch, 0)
         self._last = batch.slice(batch.num_rows - 1)

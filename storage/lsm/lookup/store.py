@@ -187,7 +187,8 @@ class LookupStore:
 
     def counters(self) -> LookupCounters:
         """What happened so far."""
-        return dataclasses.replace(self._counts)
+        # copies that others built since the sweep may have been removed here
+        return dataclasses.replace(self._counts, bytes_on_disk=max(0, self._counts.bytes_on_disk))
 
     # --- finding and building ---------------------------------------------------------------
 

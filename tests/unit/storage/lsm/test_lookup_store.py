@@ -157,6 +157,15 @@ def test_a_bound_concerns_the_copies_of_its_table_only(bucket, tmp_path_factory)
     assert len(bucket.copies()) == 5
 
 
+def test_removed_copies_of_others_do_not_make_the_space_negative(bucket):
+    copies = bucket.store()
+    bucket.look_up(copies, [0])
+    bucket.look_up(bucket.store(), [50, 100])  # by another process
+    bucket.look_up(copies, [150], limits=CopyLimits(max_bytes=1))
+    assert copies.counters().evicted_files == 3
+    assert copies.counters().bytes_on_disk == 0
+
+
 def test_mapped_copies_are_bounded(bucket):
     copies = bucket.store()
     bucket.look_up(copies)
