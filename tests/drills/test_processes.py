@@ -13,7 +13,7 @@ from tests.drills.daemon_parts import executors, java_processes
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.full]
 
-LONG = {"trigger": {"interval": "500ms", "max.records": 40_000}}
+LONG = {"trigger": {"interval": "500ms", "max.records": 120_000}}
 
 
 def test_driver_is_killed(stage):
@@ -87,7 +87,7 @@ def test_stopped_during_a_long_batch(stage):
     on.start()
     on.caught_up()
     on.terminate()
-    on.produce(30_000)
+    on.produce(90_000)
     on.start()
     on.batch_begins()
     time.sleep(1.0)
