@@ -369,7 +369,7 @@ class RowPlan:
         key: indices of the primary key's columns.
         key_names: members of the primary key's columns.
         index: columns by their members' names.
-        column_names: names of the columns and of their members: these are not new in an event.
+        folded_names: of the columns and of their members: these need not be new in an event.
         null_only: names beyond the columns that appear with null values only.
         case_matches: (table, member, column) of columns whose members are spelt differently.
         decode_row: a row image to its struct.
@@ -397,7 +397,7 @@ class RowPlan:
             for column in columns
         )
         self.index = {column.member: i for i, column in enumerate(columns)}
-        self.column_names = frozenset({*self.index, *(column.name for column in columns)})
+        self.folded_names = frozenset(map(folded, {*self.index, *(c.name for c in columns)}))
         self.key_names = tuple(key_names)
         self.key = tuple(self.index[name] for name in key_names)
         self.null_only = tuple(name for name in dict.fromkeys(null_only) if name not in self.index)

@@ -34,10 +34,11 @@ from ingest.decode.events import (
 )
 from ingest.decode.json.single_event import Tokens
 from ingest.decode.types.conversions import Placeholder
-from ingest.decode.types.exact_numbers import number_type, wider_number
+from ingest.decode.types.exact_numbers import is_exact_double, number_type, wider_number
 from ingest.decode.types.reference import decode_value
 from ingest.decode.types.semantic_types import (
     BOOLEAN,
+    DOUBLE,
     STRING,
     UNSIGNED_BIGINT,
     Codec,
@@ -387,8 +388,9 @@ class Shape:
             if member in index or token == NULL or member in self._ignored:
                 continue
             name = self._known_as(member, tokens if row is None else row)
-            type_ = self._new_type(token)
             known_type = self._missing.get(name)
+            fits = known_type == DOUBLE and is_exact_double(token)
+            type_ = DOUBLE if fits else self._new_type(token)
             wider = type_ if known_type is None else guessed_union(known_type, type_)
             if wider not in (None, known_type):
                 self._missing[name] = wider

@@ -34,6 +34,7 @@ from ingest.decode.columns import (
     RequestedOrigins,
     RowPlan,
     decode_all,
+    folded,
     is_value,
     metadata_column,
 )
@@ -417,11 +418,13 @@ class _Decoding:
             if self._is_mistaken(shape, at):
                 return
             if shape.block is None:
-                for image in event.images:
-                    tokens = _tokens(_new_row(image))
+                rows = [_tokens(_new_row(image)) for image in event.images]
+                for tokens in rows:
                     shape.learn_columns(shape.key_of(tokens) if event.of_key else tokens)
-                if self._dialect.key_is_row:
-                    shape.learn_columns(shape.key_of(key_tokens(event.key)))
+                if self._dialect.key_is_row:  # types of what the row has are not those of the key
+                    given = {n for tokens in rows for n, token in tokens.items() if token != NULL}
+                    key = shape.key_of(key_tokens(event.key))
+                    shape.learn_columns({n: v for n, v in key.items() if n not in given})
             elif shape.has_open_types:
                 for image in event.images:
                     shape.learn_widths(_tokens(_new_row(image)))
@@ -691,7 +694,7 @@ def _recognises(plan: RowPlan | None, event: Event, table_plan: RowPlan | None =
     Args:
         plan: learned from earlier events.
         event: the event.
-        known_plan: columns of the table; the event must have a value for some other column.
+        table_plan: the table's; rows must have keys, and a value for what it has in no spelling.
     """
     if plan is None or _unrecognised(plan, [event]):
         return False
@@ -700,10 +703,12 @@ def _recognises(plan: RowPlan | None, event: Event, table_plan: RowPlan | None =
     new = [
         get
         for column, get in zip(plan.columns, plan.getters, strict=True)
-        if column.member not in table_plan.column_names
+        if folded(column.member) not in table_plan.folded_names
     ]
-    texts = [_new_row(image) for image in event.images]
-    return any(is_value(get(row)) for row in decode_all(plan.decode_row, texts)[0] for get in new)
+    rows, _ = decode_all(plan.decode_row, [_new_row(image) for image in event.images])
+    if event.of_key or not all(is_value(get(row)) for row in rows for get in plan.key_parts):
+        return False
+    return any(is_value(get(row)) for row in rows for get in new)
 
 
 def _unrecognised(plan: RowPlan, events: Sequence[Event]) -> list[int]:
