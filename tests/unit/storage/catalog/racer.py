@@ -38,9 +38,11 @@ def race(warehouse: str, options: dict[str, str], number: int) -> None:
     catalog.create_database("db", ignore_if_exists=True)
     catalog.create_table("db.t", schema, ignore_if_exists=True)
     table = catalog.table("db.t")
+    # the other process may have added columns before this one looks at the table
+    added = [None] * (len(table.schema.fields) - len(schema.fields))
     for commit in range(COMMITS):
-        key = 1000 * number + commit
-        write(table, commit + 1, [("+I", key, number)], user=f"racer-{number}", compaction=False)
+        row = ("+I", 1000 * number + commit, number, *added)
+        write(table, commit + 1, [row], user=f"racer-{number}", compaction=False)
     for column in range(COLUMNS):
         catalog.alter_table("db.t", [AddColumn(f"c{number}_{column}", INT)])
         own = f"db.own_{number}_{column}"
