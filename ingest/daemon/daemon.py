@@ -36,7 +36,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -161,12 +161,7 @@ class DaemonSignals:
         else:
             self._writer.send(bytes([_REQUESTED]))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._thread is None:
             return
         signal.set_wakeup_fd(self._wakeup)

@@ -9,11 +9,11 @@ import dataclasses
 import hashlib
 import logging
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -134,6 +134,8 @@ _LOG = logging.getLogger(__name__)
 
 INTERVAL_S = 15.0
 """Collection interval [s]."""
+
+_STEP = re.compile(r"(\w+)=(-?\d+)")  # of a Java map as text
 
 
 class RuntimeWatch:
@@ -281,13 +283,16 @@ class RuntimeWatch:
         query = self._query
         if query is None:
             return
-        for progress in query.recentProgress:
-            at = (progress["runId"], progress["timestamp"])
-            if at[0] == self._last_progress[0] and at[1] <= self._last_progress[1]:
-                continue
-            self._last_progress = at
-            for step, spent_ms in progress["durationMs"].items():
-                self._into.add("query_step_seconds_total", max(0, spent_ms) / 1000, step)
+        seen, newest = self._last_progress, None
+        # of each only what is asked: as JSON it names every partition of the source three times
+        for progress in reversed(query._jsq.recentProgress()):
+            at = (progress.runId().toString(), progress.timestamp())
+            if at[0] == seen[0] and at[1] <= seen[1]:
+                break
+            newest = newest or at
+            for step, spent_ms in _STEP.findall(progress.durationMs().toString()):
+                self._into.add("query_step_seconds_total", max(0, int(spent_ms)) / 1000, step)
+        self._last_progress = newest or seen
 
     def _raise_to(self, name: str, value: float, *labels: str) -> None:
         """Raise a counter to a total that is counted elsewhere."""
@@ -503,12 +508,7 @@ class Observer:
         self._show_settings()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._changed.set()
         if self._poller is not None:

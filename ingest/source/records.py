@@ -7,7 +7,6 @@ every message costs more than reading its value: 105 ns to 14 ns).
 """
 
 import dataclasses
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, overload
@@ -344,16 +343,6 @@ class SourceRange:
 def normalize(offsets: Mapping[str, Any]) -> OffsetJson:
     """The same offsets with topics and their members sorted as text."""
     return {topic: dict(sorted(offsets[topic].items())) for topic in sorted(offsets)}
-
-
-def offsets_to_json(offsets: Mapping[str, Any]) -> str:
-    """Canonical JSON text; equal offsets give equal text."""
-    return json.dumps(offsets, sort_keys=True, separators=(",", ":"))
-
-
-def offsets_from_json(text: str | bytes) -> OffsetJson:
-    """Inverse of `offsets_to_json`, normalized."""
-    return normalize(json.loads(text))
 
 
 def resume_token(end: Mapping[str, Any]) -> OffsetMap:

@@ -276,6 +276,7 @@ class Ownership:
         self._ttl_s = ttl_s
         self.folder = owner_folder(warehouse, stream)
         self._last: OwnerRecord | None = None
+        self._last_data = b""  # of `_last`, where this process encoded it
         self._lowest = 1
         self._lock = threading.Lock()
 
@@ -389,15 +390,25 @@ class Ownership:
             last = self._own_record()
             while True:
                 record = dataclasses.replace(make(last), number=last.number + 1)
-                if self._io.put_if_absent(_path(self.folder, record.number), encoded(record)):
-                    if not _same_record(self._read(last.number), last):
+                data = encoded(record)
+                if self._io.put_if_absent(_path(self.folder, record.number), data):
+                    if not self._stands(last):
                         self._io.delete(_path(self.folder, record.number))
                         raise self._fenced_error()
-                    self._last = record
+                    self._last, self._last_data = record, data
                     return
                 last = self._successor(last)
                 if _same_record(last, record):
                     return
+
+    def _stands(self, last: OwnerRecord) -> bool:
+        """Whether our last record is still there; a record names every partition of the source."""
+        try:
+            if self._io.read_bytes(_path(self.folder, last.number)) == self._last_data:
+                return True
+        except FileNotFoundError:
+            return False
+        return _same_record(self._read(last.number), last)
 
     def _successor(self, last: OwnerRecord) -> OwnerRecord:
         """The record after our last, if it is ours too."""

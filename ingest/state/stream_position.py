@@ -17,6 +17,7 @@ therefore rewound tables have separate floors for bad records.
 """
 
 import dataclasses
+import functools
 import logging
 import shutil
 import threading
@@ -233,6 +234,8 @@ class StreamPosition:
         self._ownership = ownership
         self._state: CheckpointState | None = None
         self._floors_lock = threading.Lock()
+        # Spark never changes the record of a planned batch; each is asked for several times
+        self._planned = functools.lru_cache(4)(read_offset_log)
 
     def use_settings(self, settings: Settings) -> None:
         """Use other settings of the same stream and checkpoint."""
@@ -344,10 +347,10 @@ class StreamPosition:
 
     def bounds(self, batch_id: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Source offsets at which a planned batch begins and ends, in the source's own form."""
-        end = read_offset_log(self.directory, batch_id)
+        end = self._planned(self.directory, batch_id)
         if end is None:
             raise InternalError("a running batch is not in Spark's offset log", batch=batch_id)
-        return read_offset_log(self.directory, batch_id - 1) or self.state.initial, end
+        return self._planned(self.directory, batch_id - 1) or self.state.initial, end
 
     def note(self, identifier: int, batch_id: int, tables: tuple[str, ...]) -> None:
         """Write durably which batch is about to be committed."""

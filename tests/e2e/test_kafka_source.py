@@ -22,7 +22,7 @@ from ingest.observe.observe import OffsetMirror
 from ingest.source import kafka_client
 from ingest.source.kafka import REGRESSION_GRACE_S, KafkaSource, TopicIdentities
 from ingest.source.open import LagProbe, initial_offsets, open_ranges
-from ingest.source.records import RawBatch, SourceRange, offsets_from_json, offsets_to_json
+from ingest.source.records import RawBatch, SourceRange, normalize
 from storage.clock import ManualClock
 from storage.errors import DataLossError, InvalidOptionError, RetryableError
 from tests.unit.ingest.walking import compiled_scan
@@ -106,7 +106,7 @@ def source_of(
 def advance(source: KafkaSource, clock: ManualClock, start: dict, **limits) -> dict:
     """The next batch's end, asked of the broker anew, and through its text as in Spark."""
     clock.advance(300)
-    return offsets_from_json(offsets_to_json(source.latest(start, **limits)))
+    return normalize(json.loads(json.dumps(source.latest(start, **limits))))
 
 
 def consume(piece: SourceRange, settings: KafkaSourceSettings, **more) -> Iterator[RawBatch]:

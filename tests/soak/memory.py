@@ -5,14 +5,15 @@ import re
 from pathlib import Path
 
 _SESSION = 3  # of what follows the name in /proc/<pid>/stat
-_RESIDENT = re.compile(r"^Rss(Anon|File):\s+(\d+) kB$", re.MULTILINE)
+_PROPORTIONAL = re.compile(r"^Pss_(Anon|File):\s+(\d+) kB$", re.MULTILINE)
 
 
 class MemorySamples:
-    """Resident memory [MB] of a daemon's own process, its Java machine and its workers.
+    """Memory [MB] of a daemon's own process, its Java machine and its workers.
 
-    Pages of mapped files, as the local copies for lookups are, count by themselves: the system
-    takes them back when it needs them.
+    A page that processes share, as forked workers do, is divided among them (`Pss`): the sum is
+    what a pod's limit counts. Pages of mapped files, as the local copies for lookups are, count by
+    themselves: the system takes them back when it needs them.
 
     Args:
         leader: process that leads the session.
@@ -32,7 +33,8 @@ class MemorySamples:
                 name, rest = stat.split("(", 1)[1].rsplit(")", 1)
                 if int(rest.split()[_SESSION]) != self._leader:
                     continue
-                resident = dict(_RESIDENT.findall((path / "status").read_text(errors="replace")))
+                rollup = (path / "smaps_rollup").read_text(errors="replace")
+                resident = dict(_PROPORTIONAL.findall(rollup))
             except OSError:
                 continue
             own = int(path.name) == self._leader

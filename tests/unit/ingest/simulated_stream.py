@@ -108,6 +108,8 @@ class SimulatedSink(MicroBatchSink):
         for topic, parts in end.items():
             for partition, last in parts.items():
                 first = start.get(topic, {}).get(partition)
+                if first is not None and first > last:  # as Kafka's: the partition begins again
+                    first = 0
                 if first is None or first == last:
                     continue
                 size = -(-(last - first) // self.pieces)

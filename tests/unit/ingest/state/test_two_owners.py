@@ -230,7 +230,7 @@ def test_a_daemon_that_sleeps_anywhere_is_overthrown(tmp_path, monkeypatch, shar
 
     daemons = play(make(tmp_path, monkeypatch), monkeypatch, plan, shared=shared)
     assert daemons["new"].ended is None
-    if at in range(20, 86):  # it owned the stream, and had more to commit
+    if at in range(20, 80):  # it owned the stream, and had more to commit
         assert isinstance(daemons["old"].ended, FencedError)
 
 
