@@ -12,6 +12,7 @@ import os
 import re
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -284,14 +285,17 @@ class RuntimeWatch:
         if query is None:
             return
         seen, newest = self._last_progress, None
+        spent: Counter[str] = Counter()
         # of each only what is asked: as JSON it names every partition of the source three times
         for progress in reversed(query._jsq.recentProgress()):
             at = (progress.runId().toString(), progress.timestamp())
             if at[0] == seen[0] and at[1] <= seen[1]:
                 break
             newest = newest or at
-            for step, spent_ms in _STEP.findall(progress.durationMs().toString()):
-                self._into.add("query_step_seconds_total", max(0, int(spent_ms)) / 1000, step)
+            for step, ms in _STEP.findall(progress.durationMs().toString()):
+                spent[step] += max(0, int(ms))
+        for step, ms in spent.items():
+            self._into.add("query_step_seconds_total", ms / 1000, step)
         self._last_progress = newest or seen
 
     def _raise_to(self, name: str, value: float, *labels: str) -> None:

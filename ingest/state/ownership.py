@@ -276,7 +276,6 @@ class Ownership:
         self._ttl_s = ttl_s
         self.folder = owner_folder(warehouse, stream)
         self._last: OwnerRecord | None = None
-        self._last_data = b""  # of `_last`, where this process encoded it
         self._lowest = 1
         self._lock = threading.Lock()
 
@@ -318,7 +317,7 @@ class Ownership:
         )
         with self._lock:
             created = self._io.put_if_absent(_path(self.folder, record.number), encoded(record))
-            if not created and not _same_record(self._read(record.number), record):
+            if not created and not self._is_stored(record):
                 raise self._fenced_error()
             numbers = _numbers(self._io, self.folder)
             if max(numbers, default=0) != record.number:
@@ -390,25 +389,23 @@ class Ownership:
             last = self._own_record()
             while True:
                 record = dataclasses.replace(make(last), number=last.number + 1)
-                data = encoded(record)
-                if self._io.put_if_absent(_path(self.folder, record.number), data):
-                    if not self._stands(last):
+                if self._io.put_if_absent(_path(self.folder, record.number), encoded(record)):
+                    if not self._is_stored(last):
                         self._io.delete(_path(self.folder, record.number))
                         raise self._fenced_error()
-                    self._last, self._last_data = record, data
+                    self._last = record
                     return
                 last = self._successor(last)
                 if _same_record(last, record):
                     return
 
-    def _stands(self, last: OwnerRecord) -> bool:
-        """Whether our last record is still there; a record names every partition of the source."""
+    def _is_stored(self, record: OwnerRecord) -> bool:
+        """Whether our record is in its place, by its bytes: it may have thousands of offsets."""
         try:
-            if self._io.read_bytes(_path(self.folder, last.number)) == self._last_data:
-                return True
+            data = self._io.read_bytes(_path(self.folder, record.number))
         except FileNotFoundError:
             return False
-        return _same_record(self._read(last.number), last)
+        return data == encoded(record) or _same_record(self._read(record.number), record)
 
     def _successor(self, last: OwnerRecord) -> OwnerRecord:
         """The record after our last, if it is ours too."""

@@ -234,7 +234,7 @@ class StreamPosition:
         self._ownership = ownership
         self._state: CheckpointState | None = None
         self._floors_lock = threading.Lock()
-        # Spark never changes the record of a planned batch; each is asked for several times
+        # until `_use`: Spark never changes the record of a planned batch, asked for several times
         self._planned = functools.lru_cache(4)(read_offset_log)
 
     def use_settings(self, settings: Settings) -> None:
@@ -333,6 +333,7 @@ class StreamPosition:
 
     def _use(self, state: CheckpointState) -> None:
         self._state = state
+        self._planned.cache_clear()
         self._book.floors, self._book.bad_floors = state.floors, state.bad_floors
         for path in spark_files(self.checkpoint, but=self.directory):
             if path.is_dir():

@@ -8,9 +8,9 @@ import pytest
 
 from ingest.cli import main as cli
 from ingest.state import stream_position
-from ingest.state.stream_state import require_not_rolled_back
+from ingest.state.stream_state import read_offset_log, require_not_rolled_back
 from storage.errors import InvalidRequestError
-from tests.unit.ingest.simulated_stream import SimulatedStream
+from tests.unit.ingest.simulated_stream import SimulatedStream, event
 from tests.unit.ingest.state.test_parking_histories import Model
 
 
@@ -166,3 +166,19 @@ def test_a_death_in_the_middle_keeps_daemons_off_until_it_is_repeated(
     stream.drain()
     for table, rows in model.rows.items():
         assert stream.rows(table) == rows, table
+
+
+def test_a_batch_planned_anew_has_the_bounds_of_the_new_plan(stream):
+    """A position that starts over in the same place does not remember what was planned there."""
+    stream.topics.add("a", 0, *event("x", 1, 1))
+    stream.drain()
+    position = stream.position
+    number = stream.sink.last_batch_id
+    planned = position.directory / "offsets" / str(number)
+    before = position.bounds(number)
+    position.start_from(position.state)
+
+    planned.write_bytes(planned.read_bytes().replace(b":1", b":7"))
+
+    assert position.bounds(number) != before
+    assert position.bounds(number)[1] == read_offset_log(position.directory, number)
