@@ -151,16 +151,13 @@ def _root(field: DataField) -> TypeRoot | None:
 
 
 def _seconds(times: pa.Array) -> npt.NDArray[np.int64]:
-    if pa.types.is_timestamp(times.type):
+    is_timestamp = pa.types.is_timestamp(times.type)
+    if is_timestamp:
         times = times.cast(pa.timestamp("ms", times.type.tz), safe=False)
-        millis: npt.NDArray[np.int64] = (
-            times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        )
-        return millis // 1000
     values: npt.NDArray[np.int64] = (
         times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     )
-    return np.where(values >= _MILLIS_FROM, values // 1000, values)
+    return np.where(is_timestamp | (values >= _MILLIS_FROM), values // 1000, values)
 
 
 _BATCH_ROWS = (1_024, 131_072)

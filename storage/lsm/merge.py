@@ -120,9 +120,18 @@ def merge_rows(
     Returns:
         One KeyValueBatch, strictly ascending by key; may be empty, may share memory with a batch.
     """
-    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-    groups = in_merge_order(batch, sort_and_group(batch, key_names), function.sequence)
-    return reduced(batch, groups, function, key_names).batch(drop_retractions=drop_retractions)
+    picks = len(batches) > 1 and isinstance(function, RowPicker)
+    if picks:
+        # the other columns are gathered from the batches: to join them costs as much again
+        fields = () if function.sequence is None else function.sequence.fields
+        names = {*key_names, *fields, SEQUENCE_NUMBER, VALUE_KIND} & {*batches[0].schema.names}
+        rows = pa.concat_batches([batch.select(sorted(names)) for batch in batches])
+    else:
+        rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    groups = in_merge_order(rows, sort_and_group(rows, key_names), function.sequence)
+    outcome = reduced(rows, groups, function, key_names)
+    sources = batches if picks else [outcome.rows]
+    return _gather(sources, outcome.live(drop_retractions=drop_retractions))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -139,6 +148,10 @@ class Outcome:
 
     def batch(self, *, drop_retractions: bool = False) -> pa.RecordBatch:
         """The results, strictly ascending by key."""
+        return _gather([self.rows], self.live(drop_retractions=drop_retractions))
+
+    def live(self, *, drop_retractions: bool = False) -> np.ndarray:
+        """int64 numbers of the rows that are results, in key order."""
         rows = self.at
         if (rows < 0).any():
             rows = rows[rows >= 0]
@@ -146,7 +159,7 @@ class Outcome:
             mask = ~retractions(numbers_in(self.rows, VALUE_KIND)[rows])
             if not mask.all():
                 rows = rows[mask]
-        return _gather(self.rows, rows)
+        return rows
 
 
 def reduced(
@@ -162,7 +175,7 @@ def reduced(
     """
     order, starts = groups.order, groups.starts
     if not isinstance(function, RowPicker):
-        rows_in_order = batch if order is None else _gather(batch, order)
+        rows_in_order = batch if order is None else _gather([batch], order)
         merged = function.reduce(rows_in_order, starts)
         return Outcome(merged, np.arange(merged.num_rows, dtype=np.int64))
     kinds = numbers_in(batch, VALUE_KIND)
@@ -176,12 +189,17 @@ def reduced(
     return Outcome(batch, of_key)
 
 
-def _gather(batch: pa.RecordBatch, rows: np.ndarray) -> pa.RecordBatch:
-    """The given rows, as a slice when they are contiguous."""
+def _gather(batches: Sequence[pa.RecordBatch], rows: np.ndarray) -> pa.RecordBatch:
+    """The given rows of batches that follow one another, as a slice when they are contiguous."""
     count = len(rows)
-    if count and int(rows[-1]) - int(rows[0]) == count - 1 and bool((np.diff(rows) == 1).all()):
-        return batch.slice(int(rows[0]), count)
-    return batch.take(pa.array(rows))
+    if not count:
+        return batches[0].slice(0, 0)
+    if int(rows[-1]) - int(rows[0]) == count - 1 and bool((np.diff(rows) == 1).all()):
+        whole = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        return whole.slice(int(rows[0]), count)
+    if len(batches) == 1:
+        return batches[0].take(pa.array(rows))
+    return pa.Table.from_batches(batches).take(pa.array(rows)).combine_chunks().to_batches()[0]
 
 
 def _complete_rows(cursors: Sequence["_Cursor"]) -> list[pa.RecordBatch]:
@@ -267,12 +285,13 @@ def in_merge_order(
     sequence fields; only keys for which they do not are sorted again.
 
     Args:
-        batch: KeyValueBatch with the sequence fields.
+        batch: KeyValueBatch with the sequence fields; without sequence numbers where the caller
+            knows that rows arrive in order.
         groups: its rows ordered by key, or some of them.
         sequence: user-defined order; None = arrival.
     """
     rows = batch.num_rows if groups.order is None else len(groups.order)
-    if len(groups.starts) == rows:
+    if len(groups.starts) == rows or SEQUENCE_NUMBER not in batch.schema.names:
         return groups
     if sequence is None:
         numbers = numbers_in(batch, SEQUENCE_NUMBER)[... if groups.order is None else groups.order]

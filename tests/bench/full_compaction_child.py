@@ -7,7 +7,6 @@ writes level-0 files whose keys overlap everywhere; step `compact` with `options
 
 import json
 import pickle
-import resource
 import sys
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ import pyarrow as pa
 
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from tests.bench import workload
-from tests.bench.measure import cpu_s
+from tests.bench.measure import cpu_s, peak_mb
 from tests.bench.merge import bucket_context
 
 _FILES = "files.pickle"
@@ -52,7 +51,7 @@ def compact(folder: Path, options: dict[str, str]) -> dict[str, Any]:
             "wall_s": time.perf_counter() - started,
             "cpu_s": cpu_s() - cpu,
             "rows": rows,
-            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak_mb": peak_mb(),
         }
 
 

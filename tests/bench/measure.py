@@ -73,6 +73,12 @@ class Sample:
     result: Any = None
 
 
+def peak_mb() -> float:
+    """Greatest resident memory of this process [MB]; `ru_maxrss` would count its parent's, too."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
 def cpu_s() -> float:
     """CPU seconds of this process with its threads, and of children it has waited for."""
     own = resource.getrusage(resource.RUSAGE_SELF)

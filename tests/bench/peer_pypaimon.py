@@ -19,6 +19,12 @@ import pyarrow.parquet as pq
 from pypaimon import CatalogFactory, Schema
 
 
+def peak_mb() -> float:
+    """Greatest resident memory of this process [MB]."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
 def cpu_s():
     own = resource.getrusage(resource.RUSAGE_SELF)
     return own.ru_utime + own.ru_stime
@@ -94,7 +100,7 @@ def main(config):
         rows=state.num_rows,
         disk_mb=sum(path.stat().st_size for path in files) / 1e6,
         files=len(files),
-        peak_rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        peak_rss_mb=peak_mb(),
     )
     pq.write_table(state.drop_columns(["op"]), work / "final.parquet")
     print(json.dumps(result))

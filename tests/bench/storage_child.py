@@ -7,7 +7,6 @@ Same steps and same keys of the result as `peer_pypaimon`, which measures others
 
 import json
 import os
-import resource
 import sys
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ import pyarrow.parquet as pq
 from storage.catalog.catalog import FileSystemCatalog
 from storage.testing.invariants import check_table
 from tests.bench import workload
-from tests.bench.measure import cpu_s
+from tests.bench.measure import cpu_s, peak_mb
 
 
 def run(data: Path, work: Path, options: dict[str, str], reads: int) -> dict[str, Any]:
@@ -72,7 +71,7 @@ def run(data: Path, work: Path, options: dict[str, str], reads: int) -> dict[str
         "wrong": workload.differences(state, expected),
         "disk_mb": sum(path.stat().st_size for path in files) / 1e6,
         "files": len(files),
-        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_rss_mb": peak_mb(),
     }
     return result
 

@@ -310,13 +310,7 @@ class DataIncrement:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (
-            self.new_files
-            or self.deleted_files
-            or self.changelog_files
-            or self.new_index_files
-            or self.deleted_index_files
-        )
+        return self == DataIncrement()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,13 +326,7 @@ class CompactIncrement:
     @property
     def empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (
-            self.compact_before
-            or self.compact_after
-            or self.changelog_files
-            or self.new_index_files
-            or self.deleted_index_files
-        )
+        return self == CompactIncrement()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

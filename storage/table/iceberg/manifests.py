@@ -65,13 +65,14 @@ def _field(name: str, type_: Any, field_id: int, *, optional: bool = False) -> d
     return {"name": name, "type": ["null", type_], "default": None, "field-id": field_id}
 
 
+def _record(name: str, fields: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": fields}
+
+
 def _int_map(name: str, values: str, field_id: int, key_id: int, value_id: int) -> dict[str, Any]:
     """A map from column ids, which Avro holds as an array of pairs."""
-    pair = {
-        "type": "record",
-        "name": f"k{key_id}_v{value_id}",
-        "fields": [_field("key", "int", key_id), _field("value", values, value_id)],
-    }
+    members = [_field("key", "int", key_id), _field("value", values, value_id)]
+    pair = _record(f"k{key_id}_v{value_id}", members)
     return _field(
         name, {"type": "array", "items": pair, "logicalType": "map"}, field_id, optional=True
     )
@@ -84,73 +85,61 @@ def _file_schema(partition: list[dict[str, Any]], version: int) -> dict[str, Any
         _field("content_offset", "long", 144, optional=True),
         _field("content_size_in_bytes", "long", 145, optional=True),
     ]
-    return {
-        "type": "record",
-        "name": "r2",
-        "fields": [
-            _field("content", "int", 134),
-            _field("file_path", "string", 100),
-            _field("file_format", "string", 101),
-            _field("partition", {"type": "record", "name": "r102", "fields": partition}, 102),
-            _field("record_count", "long", 103),
-            _field("file_size_in_bytes", "long", 104),
-            _int_map("value_counts", "long", 109, 119, 120),
-            _int_map("null_value_counts", "long", 110, 121, 122),
-            _int_map("lower_bounds", "bytes", 125, 126, 127),
-            _int_map("upper_bounds", "bytes", 128, 129, 130),
-            _field("sort_order_id", "int", 140, optional=True),
-            *(in_v3 if version >= 3 else ()),
-        ],
-    }
+    fields = [
+        _field("content", "int", 134),
+        _field("file_path", "string", 100),
+        _field("file_format", "string", 101),
+        _field("partition", _record("r102", partition), 102),
+        _field("record_count", "long", 103),
+        _field("file_size_in_bytes", "long", 104),
+        _int_map("value_counts", "long", 109, 119, 120),
+        _int_map("null_value_counts", "long", 110, 121, 122),
+        _int_map("lower_bounds", "bytes", 125, 126, 127),
+        _int_map("upper_bounds", "bytes", 128, 129, 130),
+        _field("sort_order_id", "int", 140, optional=True),
+        *(in_v3 if version >= 3 else ()),
+    ]
+    return _record("r2", fields)
 
 
 def _entry_schema(file: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "record",
-        "name": "manifest_entry",
-        "fields": [
-            _field("status", "int", 0),
-            _field("snapshot_id", "long", 1, optional=True),
-            _field("sequence_number", "long", 3, optional=True),
-            _field("file_sequence_number", "long", 4, optional=True),
-            _field("data_file", file, 2),
-        ],
-    }
+    fields = [
+        _field("status", "int", 0),
+        _field("snapshot_id", "long", 1, optional=True),
+        _field("sequence_number", "long", 3, optional=True),
+        _field("file_sequence_number", "long", 4, optional=True),
+        _field("data_file", file, 2),
+    ]
+    return _record("manifest_entry", fields)
 
 
 def _list_schema(version: int) -> dict[str, Any]:
-    summary = {
-        "type": "record",
-        "name": "r508",
-        "fields": [
-            _field("contains_null", "boolean", 509),
-            _field("contains_nan", "boolean", 518, optional=True),
-            _field("lower_bound", "bytes", 510, optional=True),
-            _field("upper_bound", "bytes", 511, optional=True),
-        ],
-    }
+    fields = [
+        _field("contains_null", "boolean", 509),
+        _field("contains_nan", "boolean", 518, optional=True),
+        _field("lower_bound", "bytes", 510, optional=True),
+        _field("upper_bound", "bytes", 511, optional=True),
+    ]
+    summary = _record("r508", fields)
     partitions = {"type": "array", "items": summary, "element-id": 508}
-    return {
-        "type": "record",
-        "name": "manifest_file",
-        "fields": [
-            _field("manifest_path", "string", 500),
-            _field("manifest_length", "long", 501),
-            _field("partition_spec_id", "int", 502),
-            _field("content", "int", 517),
-            _field("sequence_number", "long", 515),
-            _field("min_sequence_number", "long", 516),
-            _field("added_snapshot_id", "long", 503),
-            _field("added_files_count", "int", 504),
-            _field("existing_files_count", "int", 505),
-            _field("deleted_files_count", "int", 506),
-            _field("added_rows_count", "long", 512),
-            _field("existing_rows_count", "long", 513),
-            _field("deleted_rows_count", "long", 514),
-            _field("partitions", partitions, 507, optional=True),
-            *([_field("first_row_id", "long", 520, optional=True)] if version >= 3 else ()),
-        ],
-    }
+    fields = [
+        _field("manifest_path", "string", 500),
+        _field("manifest_length", "long", 501),
+        _field("partition_spec_id", "int", 502),
+        _field("content", "int", 517),
+        _field("sequence_number", "long", 515),
+        _field("min_sequence_number", "long", 516),
+        _field("added_snapshot_id", "long", 503),
+        _field("added_files_count", "int", 504),
+        _field("existing_files_count", "int", 505),
+        _field("deleted_files_count", "int", 506),
+        _field("added_rows_count", "long", 512),
+        _field("existing_rows_count", "long", 513),
+        _field("deleted_rows_count", "long", 514),
+        _field("partitions", partitions, 507, optional=True),
+        *([_field("first_row_id", "long", 520, optional=True)] if version >= 3 else ()),
+    ]
+    return _record("manifest_file", fields)
 
 
 class ManifestFormat:
@@ -268,7 +257,7 @@ def _parsed_entry(partition: str, version: int) -> tuple[Any, str]:
     """Schema of a partition tuple given as JSON, and, as text, of entries."""
     fields = json.loads(partition)
     text = json.dumps(_entry_schema(_file_schema(fields, version)))
-    return fastavro.parse_schema({"type": "record", "name": "r102", "fields": fields}), text
+    return fastavro.parse_schema(_record("r102", fields)), text
 
 
 @functools.cache

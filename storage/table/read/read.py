@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.format.files.data_file import read_key_values, read_rows
+from storage.format.files.data_file import SYSTEM_FIELDS, read_rows
 from storage.format.files.file_columns import keeps_values
 from storage.format.files.file_formats import format_of
 from storage.format.files.parquet import ColumnRange, RowGroupFilter, readable_in_place
@@ -38,8 +38,10 @@ from storage.format.types.types import (
     SEQUENCE_NUMBER,
     VALUE_KIND,
     AtomicType,
+    DataField,
     RowKind,
     TypeRoot,
+    arrow_field,
     arrow_type,
 )
 from storage.lsm.changelog import later_images, merge_inputs, side_by_side
@@ -87,11 +89,6 @@ _WITH_ROW_GROUP_RANGES = frozenset(
 """Types whose row group statistics have the form of decoded rows."""
 
 _TEXTS = pa.dictionary(pa.int32(), pa.string())
-
-_SYSTEM_FIELDS = {
-    VALUE_KIND: pa.field(VALUE_KIND, pa.int8(), nullable=False),
-    SEQUENCE_NUMBER: pa.field(SEQUENCE_NUMBER, pa.int64(), nullable=False),
-}
 
 _Selections = Mapping[str, RowSelection]
 """Rows that deletion vectors leave, by data file name; files without a vector are not in it."""
@@ -145,6 +142,7 @@ class TableRead:
         self._columns = tuple(schema.field_names if columns is None else columns)
         self._retractions = retractions
         self._numbered = sequence_numbers and bool(schema.primary_keys)
+        self._by_arrival = False
         self._kinds: tuple[str, ...] = ()
         if kinds or sequence_numbers or retractions:
             self._kinds = (VALUE_KIND, SEQUENCE_NUMBER) if self._numbered else (VALUE_KIND,)
@@ -168,6 +166,7 @@ class TableRead:
         merge_columns = raw_columns
         if schema.primary_keys:
             keeps_one = table.options.merge_engine in ("deduplicate", "first-row")
+            self._by_arrival = keeps_one and not (table.options.sequence_field or self._numbered)
             needed |= set(schema.trimmed_primary_keys) | set(table.options.sequence_field)
             merge_columns = tuple(
                 name for name in schema.field_names if name in needed or not keeps_one
@@ -180,7 +179,7 @@ class TableRead:
     def schema(self) -> pa.Schema:
         """Arrow schema of the batches."""
         whole = self._table.schema.arrow_schema
-        system = [_SYSTEM_FIELDS[name] for name in self._kinds]
+        system = [arrow_field(f) for f in reversed(SYSTEM_FIELDS) if f.name in self._kinds]
         fields = [whole.field(name) for name in self._columns]
         fields = [f.with_type(_TEXTS) if f.name in self._dictionaries else f for f in fields]
         return pa.schema([*system, *fields])
@@ -371,11 +370,13 @@ class TableRead:
         table = self._table
         share = MERGE_WINDOW_BYTES // len(section)
         keys = table.schema.trimmed_primary_keys
+        by_arrival = push is self._merge_push and self._by_arrival and _follow(section)
+        system = SYSTEM_FIELDS[1:] if by_arrival else SYSTEM_FIELDS  # without sequence numbers
 
         def read(run: SortedRun) -> Iterator[pa.RecordBatch]:
             for file in run.files:
                 selection = selections.get(file.file_name)
-                for batch in self._read_key_values(split, file, push, share, selection):
+                for batch in self._read_key_values(split, file, push, share, selection, system):
                     for part in key_conditions:
                         batch = batch.filter(mask(part, batch))
                     yield batch
@@ -416,13 +417,14 @@ class TableRead:
         push: _PushDown,
         batch_bytes: int | None,
         selection: RowSelection | None,
+        system: Sequence[DataField] = SYSTEM_FIELDS,
     ) -> Iterator[pa.RecordBatch]:
         least, rows = _BATCH_ROWS
         if batch_bytes is not None:
             share = len(push.columns) / max(1, len(self._table.schema.fields))
             row_bytes = max(1, file.file_size * _UNPACKED * share / max(1, file.row_count))
             rows = min(rows, max(least, int(batch_bytes / row_bytes)))
-        return read_key_values(
+        return read_rows(
             self._table.file_io,
             self._path(split, file),
             file,
@@ -432,6 +434,7 @@ class TableRead:
             batch_rows=rows,
             keep_row_group=self._row_groups(file, push.conditions),
             selection=selection,
+            system=system,
         )
 
     def _row_groups(self, file: DataFileMeta, parts: Sequence[Predicate]) -> RowGroupFilter | None:
@@ -452,6 +455,13 @@ class TableRead:
             return all(could_match(part, ranges, self._types) for part in parts)
 
         return keep
+
+
+def _follow(runs: Section) -> bool:
+    """Whether all sequence numbers of a run are above those of the runs before it."""
+    least = [min(file.min_sequence_number for file in run.files) for run in runs]
+    most = [max(file.max_sequence_number for file in run.files) for run in runs]
+    return all(last < first for last, first in zip(most[:-1], least[1:], strict=True))
 
 
 def additions(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -58,6 +58,22 @@ def test_newest_version_wins_and_deleted_rows_are_gone(tmp_path: pathlib.Path) -
     assert rows_of(table) == [(1, "A"), (2, "again"), (3, "C")]
 
 
+def test_rows_of_two_writers_at_once_are_ordered_by_their_numbers(tmp_path: pathlib.Path) -> None:
+    table = make_table(tmp_path)
+    write(table, 1, [("+I", 7, "old")], compaction=False)
+    longer = prepared(table, [("+I", 2, "first"), ("+I", 1, "b"), ("+I", 3, "c")], compaction=False)
+    shorter = prepared(table, [("+I", 9, "d"), ("+I", 2, "second")], compaction=False)
+    table.new_commit("a").commit(shorter, 1)
+    table.new_commit("b").commit(longer, 1)
+    ends = [
+        (file.min_sequence_number, file.max_sequence_number)
+        for split in table.new_scan().plan().splits
+        for file in split.files
+    ]
+    assert sorted(ends) == [(0, 0), (1, 2), (1, 3)]
+    assert rows_of(table) == [(1, "b"), (2, "second"), (3, "c"), (7, "old"), (9, "d")]
+
+
 def test_time_travel_shows_the_rows_and_schema_of_then(tmp_path: pathlib.Path) -> None:
     table = make_table(tmp_path)
     write(table, 1, [("+I", 1, "a")])
