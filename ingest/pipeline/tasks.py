@@ -79,6 +79,7 @@ from ingest.state.ownership import TABLE_FAULTS, lost_file
 from ingest.state.stream_state import Warehouse, table_of
 from storage.errors import InternalError
 from storage.format.types.types import VALUE_KIND, RowKind
+from storage.io.local import durable_together
 from storage.lsm.key_order import sort_and_group
 from storage.lsm.lookup.store import LookupCounters, process_store
 from storage.lsm.merge_functions.segments import SequenceOrder, dense_ranks
@@ -815,19 +816,18 @@ def _reduce_task(
         return
     plan = BatchPlan.from_property(text)
     use_before = TaskUse.now()
-    result: BucketResult | None = None
+    results: list[BucketResult] = []
     counters_before: LookupCounters | None = None
-    for bucket in sorted(by_bucket):
-        if result is not None:
-            yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
-        if counters_before is None and _looks_up(warehouse, plan, bucket[0]):
-            counters_before = process_store().counters()
-        result = reduced(warehouse, plan, bucket[0], by_bucket.pop(bucket))
-    if counters_before is not None and result is not None:
-        result = dataclasses.replace(result, lookup=LookupUse.since(counters_before))
-    if result is not None:
-        result = dataclasses.replace(result, use=use_before.until_now())
-    yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
+    with durable_together():  # one wait for the disk, not one for each bucket
+        for bucket in sorted(by_bucket):
+            if counters_before is None and _looks_up(warehouse, plan, bucket[0]):
+                counters_before = process_store().counters()
+            results.append(reduced(warehouse, plan, bucket[0], by_bucket.pop(bucket)))
+    if counters_before is not None:
+        results[-1] = dataclasses.replace(results[-1], lookup=LookupUse.since(counters_before))
+    results[-1] = dataclasses.replace(results[-1], use=use_before.until_now())
+    for result in results:
+        yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
 
 
 def reduced(

@@ -44,7 +44,7 @@ EVERY_S = 2.0
 MOST_PER_S = 25_000
 """More would make the load's own process the one that is measured."""
 PROPERTIES = {
-    "bucket": "2",
+    "bucket": "1",
     "changelog-producer": "lookup",
     "snapshot.num-retained.min": "5",
     "snapshot.num-retained.max": "30",

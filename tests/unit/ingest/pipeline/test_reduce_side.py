@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reduce side of a batch over every merge engine and changelog producer with fixed buckets."""
 
+import dataclasses
+import os
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from ingest.decode.events import OFFSET_COLUMN
-from ingest.pipeline.exchange import BatchPlan, Chunk, ChunkKind, ipc_bytes
-from ingest.pipeline.tasks import reduce_chunks
+from ingest.pipeline import tasks
+from ingest.pipeline.exchange import BatchPlan, Chunk, ChunkKind, encode_chunk, ipc_bytes
+from ingest.pipeline.tasks import reduce_chunks, reducer
 from ingest.state.stream_state import Warehouse
 from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import FileConflictError
@@ -94,6 +98,27 @@ def test_rows_and_changelog(tmp_path, monkeypatch, engine, producer):
         replay = replayed(table)
         assert replay.wrong == []
         assert replay.rows == EXPECTED[engine]
+
+
+def test_a_task_gives_no_result_before_all_its_files_are_durable(tmp_path, monkeypatch):
+    table = table_with(tmp_path / "warehouse", {"bucket": "2", "changelog-producer": "input"})
+    plan = BatchPlan(batch_id=1, identifier=1, tables={"db.t": table.schema.id})
+    context = SimpleNamespace(getLocalProperty=lambda _: plan.to_property())
+    monkeypatch.setattr(tasks.TaskContext, "get", lambda: context)
+    synced = set()
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+    )
+    buckets = (chunk(table, [("+I", 1, 1)]), chunk(table, [("+I", 2, 2)]))
+    sent = [
+        encode_chunk(dataclasses.replace(one, bucket=bucket)) for bucket, one in enumerate(buckets)
+    ]
+    results = reducer(Warehouse(str(tmp_path / "warehouse")))(iter(sent))
+    next(results)
+    files = {str(path) for path in tmp_path.rglob("bucket-*/*")}
+    assert len(files) == 4  # data and changelog
+    assert files <= synced
+    assert len(list(results)) == 1
 
 
 def test_deletion_vectors_are_written_by_the_batch(tmp_path):
