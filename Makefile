@@ -13,8 +13,8 @@ HELM_TOOLS := .venv-helm
 JAVA_PEER := .cache/paimon/.core
 PYTEST_ARGS ?=
 # one process starts with the tests that need a broker, another with those that need a Spark session,
-# and the third keeps the cores busy while these wait: docs/adr/tests/0003
-JOBS ?= 3
+# and the others keep the cores busy while these wait: docs/adr/tests/0003 and 0008
+JOBS ?= 4
 MINUTES ?= 5
 N ?= 100000
 SOAK ?= steady races

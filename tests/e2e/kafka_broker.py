@@ -127,8 +127,8 @@ def run_tool(command: list[str], cwd: Path) -> None:
 
 
 @contextlib.contextmanager
-def jvm_broker(port: int | None = None) -> Iterator[str]:
-    """A single KRaft node of our own, at this port or a free one."""
+def jvm_broker(port: int | None = None, *, short: bool = False) -> Iterator[str]:
+    """A single KRaft node of our own, at this port or a free one; `short` as `local_broker`."""
     if shutil.which("java") is None:
         raise PartUnavailableError("no java on the path")
     classpath = f"{kafka_jars()}/*"
@@ -139,10 +139,12 @@ def jvm_broker(port: int | None = None) -> Iterator[str]:
         properties.write_text(
             PROPERTIES.format(port=port, controller=free_port(), logs=root / "logs")
         )
-        java = ["java", "-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-cp", classpath]
+        rest = ["-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-cp", classpath]
+        quick = ["java", "-XX:TieredStopAtLevel=1", *rest]
+        java = quick if short else ["java", *rest]
         cluster = uuid.uuid4().hex[:22]
         form = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
-        run_tool([java[0], "-XX:TieredStopAtLevel=1", *java[1:], *form], root)
+        run_tool([*quick, *form], root)
         with (root / "broker.log").open("wb") as log:
             process = subprocess.Popen(
                 [*java, "kafka.Kafka", str(properties)], cwd=root, stdout=log, stderr=log
@@ -194,8 +196,11 @@ def docker_broker() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def local_broker() -> Iterator[str]:
+def local_broker(*, short: bool = False) -> Iterator[str]:
     """Bootstrap address of a broker that lives as long as the context.
+
+    Args:
+        short: it has little to do, so its JVM does not compile for speed.
 
     Raises:
         PartUnavailableError: none can be had.
@@ -205,12 +210,12 @@ def local_broker() -> Iterator[str]:
         wait_until_ready(given, 10)
         yield given
         return
-    with docker_broker() if docker_answers() else jvm_broker() as bootstrap:
+    with docker_broker() if docker_answers() else jvm_broker(short=short) as bootstrap:
         yield bootstrap
 
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[str]:
     """Bootstrap address of a real broker; skips with the reason where none can be had."""
-    with had(local_broker(), "Kafka broker") as bootstrap:
+    with had(local_broker(short=True), "Kafka broker") as bootstrap:
         yield bootstrap

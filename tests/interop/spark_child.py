@@ -34,7 +34,9 @@ def session(settings: dict[str, Any]) -> Any:
     options = {
         "spark.master": "local[1]",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": (
+            "-Duser.timezone=UTC -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        ),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
