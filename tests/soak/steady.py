@@ -44,6 +44,7 @@ TRIGGER_MS = 100
 """A batch follows the other without a pause, as long as there are records."""
 EVERY_S = 2.0
 _AFTER_THE_DAEMON = 5
+"""Niceness of the thread that makes the load."""
 MOST_PER_S = 25_000
 """More would make the load's own process the one that is measured."""
 PROPERTIES = {
@@ -72,8 +73,8 @@ class Steady:
 
     Freshness is the age of the newest visible change of the table that is furthest behind, at each
     look; the delay is from the oldest change of a batch to its commit, as shares of all commits.
-    Memory is resident memory of driver, Java machine and workers together; mapped files, and pages
-    that processes share, count in each of them.
+    Memory is that of driver, Java machine and workers together, with mapped files; a page that
+    processes share is divided among them (`MemorySamples`).
     """
 
     minutes: float

@@ -114,13 +114,13 @@ def _entry_schema(file: dict[str, Any]) -> dict[str, Any]:
 
 
 def _list_schema(version: int) -> dict[str, Any]:
-    fields = [
+    bounds = [
         _field("contains_null", "boolean", 509),
         _field("contains_nan", "boolean", 518, optional=True),
         _field("lower_bound", "bytes", 510, optional=True),
         _field("upper_bound", "bytes", 511, optional=True),
     ]
-    summary = _record("r508", fields)
+    summary = _record("r508", bounds)
     partitions = {"type": "array", "items": summary, "element-id": 508}
     fields = [
         _field("manifest_path", "string", 500),

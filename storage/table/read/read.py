@@ -458,7 +458,7 @@ class TableRead:
 
 
 def _follow(runs: Section) -> bool:
-    """Whether all sequence numbers of a run are above those of the runs before it."""
+    """Whether sequence numbers rise from run to run, so that arrival is the order of a key."""
     least = [min(file.min_sequence_number for file in run.files) for run in runs]
     most = [max(file.max_sequence_number for file in run.files) for run in runs]
     return all(last < first for last, first in zip(most[:-1], least[1:], strict=True))

@@ -590,6 +590,10 @@ def changes_of(name, rule):
     return [change for change in changes if rule is None or not change.same]
 
 
+def long_form(*combinations):
+    return [pytest.param(*one, marks=pytest.mark.full) for one in combinations]
+
+
 @pytest.mark.parametrize(
     ("name", "mode", "rule"),
     [
@@ -599,13 +603,10 @@ def changes_of(name, rule):
         *itertools.product(("block",), ("ignore",), ("new_column", "quarantine_table", "fail")),
         ("avro", "lenient", "new_column"),
         ("canal", "lenient", "string"),
-        *(
-            pytest.param(*combination, marks=pytest.mark.full)
-            for combination in (
-                ("avro", "lenient", "string"),
-                ("avro", "try_evolve", None),
-                ("canal", "lenient", "new_column"),
-            )
+        *long_form(
+            ("avro", "lenient", "string"),
+            ("avro", "try_evolve", None),
+            ("canal", "lenient", "new_column"),
         ),
     ],
 )
@@ -625,14 +626,11 @@ GUESSED = [("DOUBLE", "DECIMAL(24, 4)"), ("BIGINT", "DOUBLE")]
         ("avro", "lenient", "string", [0]),
         ("canal", "lenient", "new_column", [0]),
         ("bare", "lenient", "new_column", [0, 1, 2, 3, 4, 5, 6]),
-        *(
-            pytest.param(*combination, marks=pytest.mark.full)
-            for combination in (
-                ("block", "ignore", None, [0]),
-                ("block", "lenient", "new_column", [0]),
-                ("bare", "lenient", "string", [0]),
-                ("block", "lenient", "string", [0, 1, 2, 3, 4, 5, 6]),
-            )
+        *long_form(
+            ("block", "ignore", None, [0]),
+            ("block", "lenient", "new_column", [0]),
+            ("bare", "lenient", "string", [0]),
+            ("block", "lenient", "string", [0, 1, 2, 3, 4, 5, 6]),
         ),
     ],
 )
