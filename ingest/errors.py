@@ -77,6 +77,10 @@ class ExitCode(enum.IntEnum):
         return _MEANINGS[self]
 
 
+SAME_STOP_S = 0.25
+"""A stop signal so soon after the first is no second one: `timeout` sends it to a process and to
+its group [s]."""
+
 _MEANINGS = {
     ExitCode.OK: "clean exit, after a requested stop too",
     ExitCode.UNEXPECTED: "unexpected: a bug, or Spark failed; `status --check`: not healthy",

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -28,7 +29,7 @@ from ingest.cli.commands import (
     refuse,
 )
 from ingest.config.setting import duration
-from ingest.errors import ExitCode
+from ingest.errors import SAME_STOP_S, ExitCode
 from ingest.logs import configure_logging
 from ingest.observe.text_table import aligned, json_line
 from storage.clock import Clock, SystemClock
@@ -380,6 +381,7 @@ class StopSignal:
     def __init__(self, what: str) -> None:
         self.event = threading.Event()
         self._subject = what
+        self._since_s = 0.0
         self._previous_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> "StopSignal":
@@ -395,6 +397,9 @@ class StopSignal:
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         if self.event.is_set():
-            os._exit(int(ExitCode.RETRY))
+            if time.monotonic() - self._since_s >= SAME_STOP_S:
+                os._exit(int(ExitCode.RETRY))
+            return
+        self._since_s = time.monotonic()
         self.event.set()
         sys.stderr.write(f"stopping when {self._subject} done; a second signal stops at once\n")

@@ -56,7 +56,7 @@ from ingest.daemon.spark_start import (
     require_jvm,
     start_query,
 )
-from ingest.errors import ExitCode, GivenUpError, exit_code_of, kind_of
+from ingest.errors import SAME_STOP_S, ExitCode, GivenUpError, exit_code_of, kind_of
 from ingest.logs import set_levels
 from ingest.observe.observe import Observer, SettingsLines
 from ingest.pipeline.batch_report import BatchReport, Unfinished
@@ -131,7 +131,7 @@ class DaemonSignals:
         self._writer.setblocking(False)
         self._wakeup = -1
         self._stopping_since_s: float | None = None
-        self._signalled = False
+        self._signalled_s: float | None = None
         self._given_up = False
 
     def __enter__(self) -> "DaemonSignals":
@@ -215,12 +215,17 @@ class DaemonSignals:
             self._reload()
         elif number == _REQUESTED:
             self._drain("request")
-        elif number in _STOPPING and self._signalled:
+        elif number in _STOPPING:
+            self._stop_signalled(number)
+
+    def _stop_signalled(self, number: int) -> None:
+        now_s = time.monotonic()
+        if self._signalled_s is None:
+            self._signalled_s = now_s
+            self._drain(signal.Signals(number).name)
+        elif now_s - self._signalled_s >= SAME_STOP_S:
             _LOG.warning("second signal: stopping now", extra={"event": "abort"})
             self._end(int(ExitCode.RETRY))
-        elif number in _STOPPING:
-            self._signalled = True
-            self._drain(signal.Signals(number).name)
 
     def _drain(self, reason: str) -> None:
         if self._stopping_since_s is None:

@@ -178,7 +178,9 @@ def _start_jvm(properties: Mapping[str, str], *, is_local: bool) -> None:
         # on a cluster the directory is not ours, and Spark may send its home to executors
         with _spark_home(jvm_properties) if is_local else contextlib.nullcontext():
             conf = SparkConf().setAll(list(jvm_properties.items()))
-            gateway = launch_gateway(conf, {"stdout": log.fileno, "stderr": log.fileno})
+            # a signal to the daemon's group, as `timeout` sends it, is the daemon's alone
+            process = {"stdout": log.fileno, "stderr": log.fileno, "process_group": 0}
+            gateway = launch_gateway(conf, process)
     except BaseException:
         log.handed_over()
         log.join(_OUTPUT_TIMEOUT_S)

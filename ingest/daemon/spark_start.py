@@ -185,7 +185,8 @@ def require_jvm(spark: SparkSession, failure: BaseException) -> None:
         raise SparkGoneError(
             "Spark's process has ended",
             detail=str(failure).split("\n", maxsplit=1)[0],
-            hint="usually the kernel killed it for lack of memory: see its log or the pod's",
+            hint="the kernel kills it for lack of memory (see its log or the pod's); a stop signal"
+            " must reach the daemon alone (systemd: KillMode=mixed)",
         ) from failure
 
 

@@ -129,7 +129,8 @@ def start_prepared(directory: Path, conf: Mapping[str, str]) -> str:
         if name.startswith(_ENVIRONMENT):
             environment[name.removeprefix(_ENVIRONMENT)] = value
     command = [sys.executable, "-u", "-m", __name__, "--serve", address]
-    _PREPARED.append(subprocess.Popen(command, stdin=subprocess.PIPE, env=environment))
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, process_group=0)
+    _PREPARED.append(process)
     return str(program)
 
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drills with two daemons of one stream: one works, and no batch of the other is ever seen."""
 
-import os
 import signal
 import time
 
 import pytest
 
 from ingest.errors import ExitCode
+from tests.sessions import signal_session
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.full]
 
@@ -40,12 +40,12 @@ def test_paused_daemon_wakes_up_after_a_take_over(stage, tmp_path):
     on.produce(3_000)
     on.batch_begins()
     with on.fault():
-        os.killpg(first.process.pid, signal.SIGSTOP)
+        signal_session(first.process.pid, signal.SIGSTOP)
         other = on.start_other("other", checkpoint=str(tmp_path / "other"))
         on.becomes(other)
         on.produce(2_000)
         on.caught_up()
-        os.killpg(first.process.pid, signal.SIGCONT)
+        signal_session(first.process.pid, signal.SIGCONT)
         on.produce(2_000)
         on.evidence.exits.append(first.wait(120))
         assert other.alive

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configurations of pipelines, and the real daemon in a process of its own, to be killed."""
 
-import contextlib
 import json
 import os
 import re
@@ -17,6 +16,7 @@ import yaml
 
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
+from tests.sessions import signal_session
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -125,14 +125,13 @@ class DaemonProcess:
 
     def kill_group(self) -> None:
         """SIGKILL of the process and everything it started, as a container runtime does."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        signal_session(self.process.pid, signal.SIGKILL)
         self.process.wait(timeout=30)
         self._log.close()
 
     def terminate(self, timeout: float = 120.0) -> int:
-        """SIGTERM; the exit code after draining."""
-        self.process.terminate()
+        """SIGTERM to its process group, as `timeout` sends it; the exit code after draining."""
+        os.killpg(self.process.pid, signal.SIGTERM)
         return self.wait(timeout)
 
     def wait(self, timeout: float) -> int:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SIGKILL of the running daemon, also inside commit and compaction, and a lost checkpoint."""
 
+import os
 import random
 import shutil
 import threading
@@ -28,6 +29,7 @@ from tests.e2e.shop_stream import (
     open_tables,
     quarantined,
 )
+from tests.sessions import session_processes
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -159,6 +161,11 @@ def test_sigterm_finishes_the_batch_and_exits_clean_without_a_warning(
             what=daemon.log_tail(),
         )
         assert daemon.alive, daemon.log_tail()
+        leader = daemon.process.pid
+        processes = [pid for pid, _ in session_processes(leader)]
+        assert len(processes) > 2, "Java and workers"
+        # what is sent to the group, as `timeout` does, reaches the daemon alone
+        assert [pid for pid in processes if os.getpgid(pid) == leader] == [leader]
         assert daemon.terminate() == 0, daemon.log_tail()
     lines = daemon.log_lines()
     assert [line for line in lines if line["level"] not in {"debug", "info"}] == []

@@ -4,7 +4,8 @@
 import re
 from pathlib import Path
 
-_SESSION = 3  # of what follows the name in /proc/<pid>/stat
+from tests.sessions import session_processes
+
 _PROPORTIONAL = re.compile(r"^Pss_(Anon|File):\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -27,17 +28,13 @@ class MemorySamples:
         """Look once; processes that end meanwhile do not count."""
         parts = ("driver", "java", "workers")
         kilobytes = dict.fromkeys([*parts, *(f"{part} mapped" for part in parts)], 0)
-        for path in Path("/proc").glob("[0-9]*"):
+        for pid, name in session_processes(self._leader):
             try:
-                stat = (path / "stat").read_text(errors="replace")
-                name, rest = stat.split("(", 1)[1].rsplit(")", 1)
-                if int(rest.split()[_SESSION]) != self._leader:
-                    continue
-                rollup = (path / "smaps_rollup").read_text(errors="replace")
-                resident = dict(_PROPORTIONAL.findall(rollup))
+                rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(errors="replace")
             except OSError:
                 continue
-            own = int(path.name) == self._leader
+            resident = dict(_PROPORTIONAL.findall(rollup))
+            own = pid == self._leader
             part = "driver" if own else "java" if name == "java" else "workers"
             kilobytes[part] += int(resident.get("Anon", 0))
             kilobytes[f"{part} mapped"] += int(resident.get("File", 0))

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from ingest.daemon.daemon import DaemonSignals
+from ingest.errors import SAME_STOP_S
 
 PROGRAM = """
 import logging, sys, time, hashlib, threading
@@ -76,6 +77,9 @@ def test_the_second_signal_ends_at_once_also_a_deaf_process(process):
     child = process("deaf")
     child.send_signal(signal.SIGTERM)
     assert child.stdout.readline() == "stop\n"
+    child.send_signal(signal.SIGTERM)  # of the same stop
+    time.sleep(2 * SAME_STOP_S)
+    assert child.poll() is None
     child.send_signal(signal.SIGTERM)
     assert child.wait(10) == 75
 
@@ -132,8 +136,9 @@ def test_a_stop_that_was_asked_for_otherwise_is_no_signal_that_a_second_one_coul
         for _ in range(3):
             signals.stop()
         signal.raise_signal(signal.SIGTERM)  # the platform ends the pod that drains
-        _until(lambda: signals._signalled)
+        _until(lambda: signals._signalled_s is not None)
         assert (stopped, ended) == ([1], [])
+        time.sleep(SAME_STOP_S)
         signal.raise_signal(signal.SIGTERM)
         _until(lambda: ended)
         assert (stopped, ended) == ([1], [75])
@@ -154,7 +159,8 @@ def test_a_stop_that_meets_a_full_disk_leaves_the_second_signal_heard():
     )
     with signals:
         signal.raise_signal(signal.SIGTERM)
-        _until(lambda: signals._signalled)
+        _until(lambda: signals._signalled_s is not None)
+        time.sleep(SAME_STOP_S)
         signal.raise_signal(signal.SIGTERM)
         _until(lambda: ended)
     assert ended == [75]
