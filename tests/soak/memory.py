@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of the processes of one session, sampled while they work."""
 
+import os
 import re
 from pathlib import Path
 
@@ -30,9 +31,12 @@ class MemorySamples:
         kilobytes = dict.fromkeys([*parts, *(f"{part} mapped" for part in parts)], 0)
         for pid, name in session_processes(self._leader):
             try:
+                program = os.readlink(f"/proc/{pid}/exe")
                 rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(errors="replace")
             except OSError:
                 continue
+            if name != "java" and program.endswith("/java"):
+                continue  # a command that Java starts, until then in Java's own memory (vfork(2))
             resident = dict(_PROPORTIONAL.findall(rollup))
             own = pid == self._leader
             part = "driver" if own else "java" if name == "java" else "workers"
