@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from ingest.cli.main import main
-from ingest.errors import ExitCode
+from ingest.errors import SAME_STOP_S, ExitCode
 
 
 def usage_error(capsys, *words):
@@ -135,3 +135,20 @@ def test_a_closed_pipe_is_no_error(tmp_path, unbuffered):
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_one_stop_that_is_signalled_twice_at_once_lets_the_work_end_and_a_second_one_does_not():
+    program = f"""
+import signal, time
+from ingest.cli.parameters import StopSignal
+with StopSignal("the work is") as stop:
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)  # as `timeout` does, to a process and to its group
+    assert stop.event.is_set()
+    print("working", flush=True)
+    time.sleep({2 * SAME_STOP_S})
+    signal.raise_signal(signal.SIGTERM)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (ExitCode.RETRY, "working\n"), done.stderr
+    assert done.stderr.count("a second signal stops at once") == 1
