@@ -301,7 +301,7 @@ def worker_pool(parallelism: int) -> Executor:
 
     They are not forked from this process, whose Arrow threads would not survive a fork, but from an
     idle server process that has imported the program; they start on demand. A worker exits as soon
-    as its parent process has ended for any reason; stop signals are the parent's.
+    as its parent process has ended for any reason, and ignores Ctrl-C: the parent handles signals.
     """
     if parallelism <= 1:
         return ThreadPoolExecutor(1, thread_name_prefix="compact")
@@ -310,8 +310,7 @@ def worker_pool(parallelism: int) -> Executor:
 
 
 def _begin() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)  # the buckets are the parallelism
     parent = multiprocessing.parent_process()
     if parent is not None:
