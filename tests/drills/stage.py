@@ -484,7 +484,7 @@ class Stage:
         """Leave nothing running."""
         self.watch.close()
         if self.daemon is not None and self.daemon.alive:
-            self.daemon.kill_group()
+            self.daemon.kill_all()
 
 
 def _busy(sample: Sample) -> bool:

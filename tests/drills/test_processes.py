@@ -25,11 +25,11 @@ def test_driver_is_killed(stage):
     on.start()
     on.caught_up()
     with on.producing(each=60, every_s=0.5), on.fault():
-        for whole_group in (True, False):
+        for everything in (True, False):
             on.batch_begins()
             time.sleep(chance.random())
-            if whole_group:
-                on.running.kill_group()
+            if everything:
+                on.running.kill_all()
             else:
                 on.running.kill()
             on.start()

@@ -123,7 +123,7 @@ class DaemonProcess:
         self.process.wait(timeout=30)
         self._log.close()
 
-    def kill_group(self) -> None:
+    def kill_all(self) -> None:
         """SIGKILL of the process and everything it started, as a container runtime does."""
         signal_session(self.process.pid, signal.SIGKILL)
         self.process.wait(timeout=30)
@@ -139,7 +139,7 @@ class DaemonProcess:
         try:
             code = self.process.wait(timeout=timeout)
         except subprocess.TimeoutExpired:
-            self.kill_group()
+            self.kill_all()
             raise
         self._log.close()
         return code
@@ -167,7 +167,7 @@ class DaemonProcess:
 
     def __exit__(self, *_: object) -> None:
         if self.alive:
-            self.kill_group()
+            self.kill_all()
 
 
 def drain(config: Path, spark, **overrides) -> None:

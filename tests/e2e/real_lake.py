@@ -75,7 +75,7 @@ def fenced(cursor: Any, config: Path, daemon: DaemonProcess, number: int) -> Non
 def finished(source: Source, config: Path, daemon: DaemonProcess) -> dict[str, Any]:
     """The lake after everything that the connector told."""
     assert daemon.alive, daemon.log_tail()
-    daemon.kill_group()
+    daemon.kill_all()
     source.wait_until_quiet()
     run_once(config, timeout=600)
     return lake_without_bad(config.parent / "warehouse")

@@ -137,7 +137,7 @@ def test_a_daemon_is_told_over_http_and_killed_while_it_is_paused(tmp_path, told
         assert lake.get("/healthz")[0] == 200
         assert lake.get("/readyz")[0] == 503
         assert 'lakeward_state{state="paused"} 1.0' in lake.get("/metrics")[1]
-        daemon.kill_group()
+        daemon.kill_all()
     with DaemonProcess(lake.config) as daemon:
         wait(daemon, lambda: lake.status().get("state") == "paused", "the pause of before")
         time.sleep(1.5)

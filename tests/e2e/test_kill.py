@@ -118,7 +118,7 @@ def test_killed_daemon_loses_nothing_and_repeats_nothing(kafka_broker, spark, tm
                 if number % 2:
                     daemon.kill()
                 else:
-                    daemon.kill_group()
+                    daemon.kill_all()
             if number == kills // 2:
                 shutil.rmtree(tmp_path / "checkpoint")
     finally:

@@ -155,7 +155,7 @@ def test_a_paused_table_is_resumed_and_killed_while_it_catches_up(
         wait_until(
             daemon, lambda: rows_of(tmp_path, "orders") != before, "the first batch of the rest"
         )
-        daemon.kill_group()
+        daemon.kill_all()
     assert tables_of(capsys, config)["shop.orders"]["state"] == "behind"
 
     stream.changes(500)

@@ -193,7 +193,7 @@ def test_chaos_is_kept_and_replayed_after_a_fix(
         stream.calm = False
         for _ in range(kills):
             stream.changes(count // (kills + 1))
-            daemon.kill_group()
+            daemon.kill_all()
             daemon = DaemonProcess(config)
         stream.changes(count // (kills + 1))
         eventually(lambda: level(stream.now), timeout=240, interval=0.5, what="right rows")
@@ -234,7 +234,7 @@ def test_chaos_is_kept_and_replayed_after_a_fix(
         assert daemon.terminate() == 0, daemon.log_tail()
     finally:
         if daemon.alive:
-            daemon.kill_group()
+            daemon.kill_all()
     places, cut = stream.copies()
     assert places >= set(stream.bad)
     assert cut >= sum(len(value) > LARGE for value in stream.bad.values())

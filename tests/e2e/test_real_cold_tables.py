@@ -64,7 +64,7 @@ def test_cold_tables_wait_as_long_as_they_may_and_no_longer(
             before = snapshots(warehouse, cold)
             source.changes.run(cursor, 100)
             wait_until_equal(connection, hot, config, daemon, "the hot tables again")
-            daemon.kill_group()
+            daemon.kill_all()
             source.changes.run(cursor, 100)
             with DaemonProcess(config) as daemon:
                 began = time.monotonic()

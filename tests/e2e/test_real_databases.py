@@ -319,7 +319,7 @@ def live_through(
         wait_for_fence(config.parent, daemon, scale.rounds)
     finally:
         if daemon.alive:
-            daemon.kill_group()
+            daemon.kill_all()
     fenced = time.monotonic()
     events = source.wait_until_quiet()
     run_once(config, timeout=900)
@@ -355,7 +355,7 @@ def disturb(
         )
         time.sleep(random.Random(number).choice(scale.pauses))
         assert daemon.alive, daemon.log_tail()
-        daemon.kill_group()
+        daemon.kill_all()
         return DaemonProcess(config)
     return daemon
 

@@ -130,11 +130,11 @@ def test_fifteen_statements_while_rows_flow(kafka_broker, connect_worker, mariad
                 for table in ("goods", *(("places",) if number >= 7 else ())):
                     writer.write(table, 60)
                 if number in (4, 9):
-                    daemon.kill_group()
+                    daemon.kill_all()
                     daemon = DaemonProcess(path)
         finally:
             if daemon.alive:
-                daemon.kill_group()
+                daemon.kill_all()
         wait_until_quiet(kafka_broker, prefix, connect_worker)
         run_once(path, timeout=900)
         for table in ("goods", "places"):

@@ -60,7 +60,7 @@ def test_tables_are_emptied_where_the_source_truncates_them(
             changes.run(cursor, 30)
             fenced(cursor, config, daemon, 3)
             wait_until_equal(connection, changes.tables, config, daemon, "rows before and after")
-            daemon.kill_group()
+            daemon.kill_all()
         with connection.cursor() as cursor:
             changes.run(cursor, 20)
             changes.truncate(cursor, both, "goods", "parts")
@@ -77,7 +77,7 @@ def test_tables_are_emptied_where_the_source_truncates_them(
                 )
                 time.sleep(6)  # about when the batch with both truncates is written
                 assert daemon.alive, daemon.log_tail()
-                daemon.kill_group()
+                daemon.kill_all()
             with DaemonProcess(config) as daemon:
                 fenced(cursor, config, daemon, 4)
                 lake = finished(source, config, daemon)
