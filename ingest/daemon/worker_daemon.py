@@ -204,6 +204,9 @@ class TaskGarbage:
             gc.collect(1)
             return
         gc.collect()
+        # what lies free between blocks in use is kept otherwise, and there is more with every hour
+        with contextlib.suppress(AttributeError, OSError):
+            ctypes.CDLL(None).malloc_trim(_KEPT_BYTES)
         self._all_s = time.monotonic()
 
 

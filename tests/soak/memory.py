@@ -3,6 +3,7 @@
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.sessions import session_processes
@@ -44,10 +45,13 @@ class MemorySamples:
             kilobytes[f"{part} mapped"] += int(resident.get("File", 0))
         self.taken.append({part: size // 1024 for part, size in kilobytes.items()})
 
-    def quarters(self) -> dict[str, list[int]]:
-        """The largest sample of each quarter of the time, per part [MB]."""
+    def by_part(self, count: int, figure: Callable[[list[int]], float]) -> dict[str, list[int]]:
+        """A figure of the samples of each of so many parts of the time [MB]."""
         if not self.taken:
             return {}
-        size = -(-len(self.taken) // 4)
+        size = -(-len(self.taken) // count)
         parts = [self.taken[at : at + size] for at in range(0, len(self.taken), size)]
-        return {name: [max(one[name] for one in part) for part in parts] for name in self.taken[0]}
+        return {
+            name: [round(figure([one[name] for one in part])) for part in parts]
+            for name in self.taken[0]
+        }

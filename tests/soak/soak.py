@@ -241,7 +241,7 @@ def run_soak(directory: Path, *, minutes: float, seed: int = 1, per_file: int = 
         memory = MemorySamples(daemon.process.pid)
         upkeep = Upkeep(directory, result)
         _soak(daemon, jobs, rng, minutes, memory, upkeep)
-        result.memory_mb = memory.quarters()
+        result.memory_mb = memory.by_part(4, max)
         load.stop()
         result.metrics = _metrics(daemon)
         if not daemon.alive:

@@ -86,6 +86,7 @@ class Steady:
     warm_up_s: float = 0.0
     memory: dict[str, float] = dataclasses.field(default_factory=dict)
     most_by_quarter: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+    median_by_twelfth: dict[str, list[int]] = dataclasses.field(default_factory=dict)
     lag_records: dict[str, float] = dataclasses.field(default_factory=dict)
     freshness_s: dict[str, float] = dataclasses.field(default_factory=dict)
     commits: int = 0
@@ -167,7 +168,8 @@ def run_steady(directory: Path, *, minutes: float, seed: int = 1) -> Steady:
             load.start()
             memory = MemorySamples(daemon.process.pid)
             samples = _watch(daemon, port, minutes * 60, memory, result)
-            result.most_by_quarter = memory.quarters()
+            result.most_by_quarter = memory.by_part(4, max)
+            result.median_by_twelfth = memory.by_part(12, statistics.median)
             load.stop()
             result.carried_per_s = (stream.produced - before) / (minutes * 60)
             if daemon.alive:

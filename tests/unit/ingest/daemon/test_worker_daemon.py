@@ -57,6 +57,38 @@ def test_later_batches_work_in_the_memory_of_earlier_ones():
     assert sum(kept[2:]) < sum(given_back[2:]) / 3
 
 
+FREED_BETWEEN = """
+import time
+from ingest.daemon.worker_daemon import TaskGarbage, keep_memory
+keep_memory()
+import numpy as np
+
+def resident_mb():
+    with open("/proc/self/statm") as pages:
+        return int(pages.read().split()[1]) * 4096 >> 20
+
+garbage = TaskGarbage()
+before = resident_mb()
+blocks = [np.ones(1 << 17) for _ in range(100)]
+kept = blocks[::10] + blocks[-1:]
+del blocks
+garbage.collect()
+freed = resident_mb() - before
+now_s = time.monotonic()
+time.monotonic = lambda: now_s + 60.0
+garbage.collect()
+print(freed, resident_mb() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries decide alone")
+def test_memory_between_blocks_in_use_is_given_back_now_and_then():
+    done = subprocess.run([sys.executable, "-c", FREED_BETWEEN], capture_output=True, check=True)
+    freed, given_back = map(int, done.stdout.split())
+    assert freed > 90
+    assert given_back < 30
+
+
 class _Cycle:
     def __init__(self) -> None:
         self.itself = self
