@@ -2,21 +2,30 @@
 """What a micro-batch costs that has little or nothing to do, and whether memory grows with them.
 
 Real daemon, real broker. An empty batch is one tombstone: it is read, planned, decoded and recorded
-like any other, and changes no table. (Spark runs no batch at all when nothing has arrived.)
+like any other, and changes no table. (Spark runs no batch at all when nothing has arrived.) An idle
+daemon has carried everything, and looks for more.
 """
 
+import re
 import statistics
+import time
 from pathlib import Path
 
 from tests.bench import events, workload
 from tests.bench.daemon_runs import Run, kafka_source, run_daemon
-from tests.bench.measure import Figure
+from tests.bench.measure import Figure, look
+from tests.e2e.daemon_process import DaemonProcess, kafka_config
 from tests.e2e.kafka_broker import local_broker
 
 _SMALL = 1_000
 _GROWTH_GOAL = 0.5
 """Of all Python processes together [MB per batch]; chosen, not derived. Only the 60 batches of the
 full run can tell: ten batches gave 0.5 and 1.8 on a busy machine."""
+_CPU_GOAL = 0.3
+"""Of all processes [s]."""
+_IDLE_GOAL = 2.0
+_SETTLED_S = 30.0
+"""From the start of a daemon until it is idle."""
 _EMPTY_TOPIC = "shop.public.nothing"
 
 
@@ -33,8 +42,11 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
             raise RuntimeError(f"{rows} rows instead of {size.rows}")
         source = kafka_source(bootstrap, _EMPTY_TOPIC)
         empty, _ = run_daemon(scratch / "empty", source, max_records=1)
+        idle = _idle(scratch / "idle", bootstrap, seconds=10 if quick else 60)
     return [
         _interval("batch of 1,000 events", small),
+        _cpu("batch of 1,000 events: CPU of all processes", small),
+        idle,
         _interval("empty batch", empty),
         _phase("batch of 1,000 events: the Spark job", small, "job"),
         _phase("batch of 1,000 events: the commit", small, "commit"),
@@ -67,6 +79,46 @@ def _interval(name: str, run: Run) -> Figure:
         lower=True,
         note=f"end to end of {len(samples)} batches; slowest {max(samples):.0f} ms",
     )
+
+
+def _cpu(name: str, run: Run) -> Figure:
+    later = run.batches[len(run.batches) // 2 :]
+    used = sum(later[-1]["cpu_s"].values()) - sum(later[0]["cpu_s"].values())
+    return Figure(
+        name=name,
+        value=used / (len(later) - 1),
+        unit="CPU s",
+        lower=True,
+        goal=_CPU_GOAL,
+        note=f"mean of the last {len(later) - 1} batches",
+    )
+
+
+def _idle(directory: Path, bootstrap: str, *, seconds: float) -> Figure:
+    """CPU of all processes of a daemon that has carried everything [% of a core]."""
+    directory.mkdir()
+    config = kafka_config(directory, bootstrap, re.escape(events.TOPIC), max_records=200_000)
+    with DaemonProcess(config) as daemon:
+        time.sleep(_SETTLED_S)
+        before = _used_s(daemon)
+        time.sleep(seconds)
+        used = _used_s(daemon) - before
+        if not daemon.alive:
+            raise RuntimeError(f"the daemon ended:\n{daemon.log_tail()}")
+        if (code := daemon.terminate()) != 0:
+            raise RuntimeError(f"the daemon ended with {code}:\n{daemon.log_tail()}")
+    return Figure(
+        name="idle daemon, share of a core",
+        value=100 * used / seconds,
+        unit="%",
+        lower=True,
+        goal=_IDLE_GOAL,
+        note=f"over {seconds:.0f} s, trigger 500 ms",
+    )
+
+
+def _used_s(daemon: DaemonProcess) -> float:
+    return sum(look(daemon.process.pid, exact=False)[1].values())
 
 
 def _phase(name: str, run: Run, phase: str) -> Figure:
