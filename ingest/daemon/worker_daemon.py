@@ -13,7 +13,7 @@ Spark starts one for its workers as `python -m ingest.daemon.worker_daemon WORKE
 * freezes these objects out of the garbage collector, and lets it run rarely within a task, whose
   objects have no cycles (0.5 s of CPU per million events);
 * collects what is new after every task where pyspark collects everything (`TaskGarbage`);
-* keeps memory that a batch has freed for the next one (`keep_memory`).
+* keeps memory for the next batch (`keep_memory`), except between blocks (`give_back_memory`).
 
 Nothing may be written to standard output here: the JVM reads the port from it.
 
@@ -70,10 +70,9 @@ def _drop_archives() -> None:
 def keep_memory() -> None:
     """Let allocators keep what is freed, within bounds, for as long as the process lives.
 
-    Every batch needs about the same memory again. When it was given back, the kernel clears each
-    page again: up to a quarter of the CPU of merging and writing. Arrow takes from the C library,
-    too, so that what numpy freed serves Arrow and the other way round; it reads the variable when
-    it is loaded. A C library without `mallopt` does as it pleases.
+    Every batch needs about the same memory again, and the kernel clears each page of what was given
+    back: up to a quarter of the CPU of merging and writing. Arrow takes from the C library as numpy
+    does, so that they share; it reads the variable when loaded. Not every C library has `mallopt`.
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     with contextlib.suppress(AttributeError, OSError):
@@ -81,6 +80,12 @@ def keep_memory() -> None:
         mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
         mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
         mallopt(_ARENA_MAX, _ARENAS)
+
+
+def give_back_memory() -> None:
+    """Give back what lies free between blocks in use; there is more of it with every hour."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(_KEPT_BYTES)
 
 
 _PROGRAM = """#!/bin/sh
@@ -204,9 +209,7 @@ class TaskGarbage:
             gc.collect(1)
             return
         gc.collect()
-        # what lies free between blocks in use is kept otherwise, and there is more with every hour
-        with contextlib.suppress(AttributeError, OSError):
-            ctypes.CDLL(None).malloc_trim(_KEPT_BYTES)
+        give_back_memory()
         self._all_s = time.monotonic()
 
 
