@@ -271,7 +271,8 @@ def test_a_daemon_that_sleeps_through_a_rollback_adds_nothing(tmp_path, monkeypa
     daemons = play(stream, monkeypatch, plan, shared=True, newcomer=Rollback)
     assert daemons["new"].ended is None
     assert daemons["new"].taken_back
-    # it owned the stream, and had more to commit; from the 78th on all three snapshots may have
-    # been there before the rollback, as the threads that commit happen to run
+    # It owned the stream, and had more to commit. From the 78th on all three snapshots may have
+    # been there before the rollback, as the threads that commit happen to run; the batch planned
+    # afterwards has no records, as the shared checkpoint is empty.
     if at in range(10, 78):
         assert isinstance(daemons["old"].ended, FencedError)
