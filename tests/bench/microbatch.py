@@ -11,6 +11,7 @@ import statistics
 import time
 from pathlib import Path
 
+from storage.catalog.catalog import FileSystemCatalog
 from tests.bench import events, workload
 from tests.bench.daemon_runs import Run, kafka_source, run_daemon
 from tests.bench.measure import Figure, look
@@ -37,12 +38,10 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
         events.fill_topic(bootstrap, workload.Orders(size))
         events.fill_tombstones(bootstrap, _EMPTY_TOPIC, count)
         small, catalog = run_daemon(scratch / "small", kafka_source(bootstrap), max_records=_SMALL)
-        rows = catalog.table(events.TABLE).to_arrow(columns=["id"]).num_rows
-        if rows != size.rows:
-            raise RuntimeError(f"{rows} rows instead of {size.rows}")
+        _require_rows(catalog, size.rows)
         source = kafka_source(bootstrap, _EMPTY_TOPIC)
         empty, _ = run_daemon(scratch / "empty", source, max_records=1)
-        idle = _idle(scratch / "idle", bootstrap, seconds=10 if quick else 60)
+        idle = _idle(scratch / "idle", bootstrap, size.rows, seconds=10 if quick else 60)
     return [
         _interval("batch of 1,000 events", small),
         _cpu("batch of 1,000 events: CPU of all processes", small),
@@ -81,25 +80,31 @@ def _interval(name: str, run: Run) -> Figure:
     )
 
 
+def _require_rows(catalog: FileSystemCatalog, wanted: int) -> None:
+    rows = catalog.table(events.TABLE).to_arrow(columns=["id"]).num_rows
+    if rows != wanted:
+        raise RuntimeError(f"{rows} rows instead of {wanted}")
+
+
 def _cpu(name: str, run: Run) -> Figure:
-    later = run.batches[len(run.batches) // 2 :]
-    used = sum(later[-1]["cpu_s"].values()) - sum(later[0]["cpu_s"].values())
+    warm = len(run.batches) - 1
     return Figure(
         name=name,
-        value=used / (len(later) - 1),
+        value=sum(run.warm_cpu_s.values()) / warm,
         unit="CPU s",
         lower=True,
         goal=_CPU_GOAL,
-        note=f"mean of the last {len(later) - 1} batches",
+        note=f"mean of {warm} batches",
     )
 
 
-def _idle(directory: Path, bootstrap: str, *, seconds: float) -> Figure:
+def _idle(directory: Path, bootstrap: str, rows: int, *, seconds: float) -> Figure:
     """CPU of all processes of a daemon that has carried everything [% of a core]."""
     directory.mkdir()
     config = kafka_config(directory, bootstrap, re.escape(events.TOPIC), max_records=200_000)
     with DaemonProcess(config) as daemon:
         time.sleep(_SETTLED_S)
+        _require_rows(FileSystemCatalog(str(directory / "warehouse")), rows)
         before = _used_s(daemon)
         time.sleep(seconds)
         used = _used_s(daemon) - before
