@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +38,7 @@ _LOG = logging.getLogger(__name__)
 
 _ORPHANED = 75
 """Exit code of a worker without a parent."""
+_OF_GROUPS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,16 +303,27 @@ def worker_pool(parallelism: int) -> Executor:
 
     They are not forked from this process, whose Arrow threads would not survive a fork, but from an
     idle server process that has imported the program; they start on demand. A worker exits as soon
-    as its parent process has ended for any reason, and ignores Ctrl-C: the parent handles signals.
+    as its parent process has ended for any reason. Signals to the process group, such as those of
+    Ctrl-C and `timeout`, reach neither workers nor server: the parent handles them.
     """
     if parallelism <= 1:
         return ThreadPoolExecutor(1, thread_name_prefix="compact")
+    resource_tracker.ensure_running()  # starting it unblocks signals
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_GROUPS)  # inherited until `_begin`
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     context = multiprocessing.get_context("forkserver")
     return ProcessPoolExecutor(parallelism, mp_context=context, initializer=_begin)
 
 
 def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.setpgid(0, 0)
+    for number in _OF_GROUPS:
+        signal.signal(number, signal.SIG_IGN)  # discards one that is pending
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the pool ends workers with it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_GROUPS)
     pa.set_cpu_count(1)  # the buckets are the parallelism
     parent = multiprocessing.parent_process()
     if parent is not None:

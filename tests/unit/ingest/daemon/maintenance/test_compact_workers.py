@@ -56,3 +56,38 @@ def test_workers_end_with_a_killed_starter(tmp_path):
     while any(alive(pid) for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(alive(pid) for pid in workers)
+
+
+GROUP_SCRIPT = """
+import os, signal, time
+from ingest.daemon.compact_runs import worker_pool
+
+if __name__ == "__main__":
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    with worker_pool(2) as pool:
+        pool.submit(os.getpid).result()
+        both = [pool.submit(time.sleep, 1) for _ in range(2)]
+        print("sleeping", flush=True)
+        for task in both:
+            task.result()
+        print(pool.submit(sum, [1, 2]).result())
+"""
+
+
+def test_a_signal_to_the_group_leaves_workers_to_their_starter(tmp_path):
+    """`timeout` sends SIGTERM to the group, a terminal SIGINT: buckets in work are finished."""
+    script = tmp_path / "start.py"
+    script.write_text(GROUP_SCRIPT)
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as starter:
+        assert starter.stdout.readline() == "sleeping\n"
+        os.killpg(starter.pid, signal.SIGTERM)
+        os.killpg(starter.pid, signal.SIGINT)
+        assert starter.stdout.read() == "3\n"
+    assert starter.returncode == 0
