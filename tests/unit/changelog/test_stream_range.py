@@ -12,7 +12,7 @@ from storage.errors import DataLossError, InvalidOptionError, InvalidRequestErro
 from storage.table.read.read import TableRead
 from storage.table.retention.consumers import all_consumers
 from storage.table.retention.expire import expire_snapshots
-from tests.table_kit import make_table, reopened, write
+from tests.table_kit import make_table, prepared, reopened, write
 from tests.unit.changelog.rows import change_rows
 
 LOOKUP = {"bucket": "2", "changelog-producer": "lookup"}
@@ -127,9 +127,7 @@ def test_what_comes_after_the_end_is_not_taken_in(tmp_path):
 def test_a_watermark_ends_the_stream_and_a_delay_holds_it_back(tmp_path):
     table = make_table(tmp_path)
     for number in (1, 2, 3):
-        with table.new_write("w") as writer:
-            writer.write(pa.record_batch({"k": [number], "v": ["x"]}))
-            messages = writer.prepare_commit()
+        messages = prepared(table, [("+I", number, "x")])
         table.new_commit("w").commit(messages, number, watermark=number * 10)
     options = {"scan.snapshot-id": "1", "scan.bounded.watermark": "20"}
     assert StreamRange(table.with_options(options)).advance(START).next_id == 3

@@ -2,8 +2,10 @@
 """When each alert fires and when it does not: series, a minute each, and the minute of the look."""
 
 import dataclasses
+import re
 
 _HERE = {"namespace": "n", "job": "lakeward", "instance": "i"}
+_LOOK = re.compile(r"(\w+) (fires|is silent) at minute (\d+)(?:: (.+))?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,415 +17,224 @@ class Case:
     why: str
 
 
-def case(alert: str, fires: bool, minute: int, why: str, **series: str) -> Case:
-    """Names of series in Python's spelling: `name__label_value__label_value`."""
-    return Case(f"Lakeward{alert}", fires, minute, dict(map(_series, series.items())), why)
+def _cases(text: str) -> tuple[Case, ...]:
+    """A case begins with an alert and a minute; its series follow, with their values."""
+    found: list[Case] = []
+    for line in text.strip().splitlines():
+        if line.startswith(" "):
+            name, values = line.strip().split(" ", 1)
+            found[-1].series[_placed(name)] = values
+            continue
+        look = _LOOK.fullmatch(line)
+        assert look is not None, line
+        alert, does, minute, why = look.groups("")
+        found.append(Case(f"Lakeward{alert}", does == "fires", int(minute), {}, why))
+    return tuple(found)
 
 
-def _series(item: tuple[str, str]) -> tuple[str, str]:
-    name, *pairs = item[0].split("__")
-    labels = dict(_HERE)
-    for pair in pairs:
-        label, _, value = pair.partition("_")
-        labels[label] = value.replace("DOT", ".")
+def _placed(series: str) -> str:
+    """A series with the labels of our job, unless it has its own."""
+    name, _, own = series.partition("{")
+    labels = _HERE | dict(re.findall(r'(\w+)="([^"]*)"', own))
     text = ",".join(f'{label}="{value}"' for label, value in labels.items())
-    outside = name.startswith(("up", "container", "kube"))
-    full = name if outside else f"lakeward_{name}"
-    return f"{full}{{{text}}}", item[1]
+    return f"{name}{{{text}}}"
 
 
-T = "__topic_t__partition_0"
-
-CASES = (
-    case("Down", True, 18, "the scrape fails", up="1x10 0x20"),
-    case("Down", True, 8, "there is no target at all"),
-    case("Down", False, 13, "the scrape has failed for three minutes", up="1x10 0x20"),
-    case("Down", False, 18, "all is well", up="1x30"),
-    case(
-        "Down",
-        True,
-        18,
-        "no node takes the pod, another pipeline runs",
-        up="1x30",
-        kube_pod_status_phase__phase_Pending__pod_p="1x30",
-        kube_pod_container_resource_limits__container_lakeward__resource_memory__pod_p="1x30",
-    ),
-    case(
-        "Down",
-        False,
-        18,
-        "another program's pod waits",
-        up="1x30",
-        kube_pod_status_phase__phase_Pending__pod_p="1x30",
-        kube_pod_container_resource_limits__container_other__resource_memory__pod_p="1x30",
-    ),
-    case(
-        "Down",
-        False,
-        18,
-        "the pod has run since",
-        up="1x30",
-        kube_pod_status_phase__phase_Pending__pod_p="1x8 0x22",
-        kube_pod_container_resource_limits__container_lakeward__resource_memory__pod_p="1x30",
-    ),
-    case("CrashLooping", True, 10, "three starts", start_timestamp_seconds="0 1 2 3x20"),
-    case("CrashLooping", False, 10, "two starts", start_timestamp_seconds="0 1 2x20"),
-    case("CrashLooping", False, 50, "long ago", start_timestamp_seconds="0 1 2 3x60"),
-    case(
-        "CrashLooping",
-        True,
-        20,
-        "the pod restarts",
-        kube_pod_container_status_restarts_total__container_lakeward__pod_p="0 2 4 6x30",
-    ),
-    case(
-        "NoCommit",
-        True,
-        20,
-        "no batch, records wait",
-        last_success_timestamp_seconds="0x30",
-        source_lag_seconds__topic_t="1000x30",
-    ),
-    case(
-        "NoCommit",
-        False,
-        20,
-        "no batch, nothing waits",
-        last_success_timestamp_seconds="0x30",
-        source_lag_seconds__topic_t="0x30",
-    ),
-    case(
-        "NoCommit",
-        False,
-        20,
-        "batches, records wait",
-        last_success_timestamp_seconds="0+60x30",
-        source_lag_seconds__topic_t="1000x30",
-    ),
-    case(
-        "NoCommit",
-        False,
-        20,
-        "somebody paused it",
-        last_success_timestamp_seconds="0x30",
-        source_lag_seconds__topic_t="1000x30",
-        state__state_paused="1x30",
-    ),
-    case(
-        "NoCommit",
-        True,
-        20,
-        "no batch of this pipeline; another one works, a third is paused",
-        last_success_timestamp_seconds="0x30",
-        source_lag_seconds__topic_t="1000x30",
-        last_success_timestamp_seconds__job_lakeward2="0+60x30",
-        source_lag_seconds__topic_t__job_lakeward2="0x30",
-        state__state_paused__job_lakeward3="1x30",
-    ),
-    case("Paused", True, 65, "", state__state_paused="1x90"),
-    case("Paused", False, 45, "not for long", state__state_paused="1x90"),
-    case(
-        "BatchStuck", True, 35, "", batch_start_timestamp_seconds="0x60", batch_in_progress="1x60"
-    ),
-    case(
-        "BatchStuck",
-        False,
-        35,
-        "it has ended",
-        batch_start_timestamp_seconds="0x60",
-        batch_in_progress="0x60",
-    ),
-    case("Outage", True, 15, "", outage="1x30"),
-    case("Outage", False, 15, "back after five minutes", outage="1x5 0x30"),
-    case("QueryFailing", True, 20, "", query_failures_total="0+1x30"),
-    case("QueryFailing", False, 40, "one failure", query_failures_total="0x30 1x30"),
-    case("Freshness", True, 15, "", table_freshness_seconds__table_a="400x30"),
-    case("Freshness", False, 15, "", table_freshness_seconds__table_a="200x30"),
-    case(
-        "Freshness",
-        False,
-        15,
-        "level again after five minutes",
-        table_freshness_seconds__table_a="400x5 0x30",
-    ),
-    case("LagGrowing", True, 65, "", **{f"source_lag_records{T}": "10000+100x90"}),
-    case("LagGrowing", False, 65, "it shrinks", **{f"source_lag_records{T}": "90000-100x90"}),
-    case("LagGrowing", False, 65, "it is small", **{f"source_lag_records{T}": "0+10x90"}),
-    case(
-        "SourcePollFailing",
-        True,
-        15,
-        "",
-        source_offsets_poll_timestamp_seconds="0x30",
-        state__state_running="1x30",
-    ),
-    case(
-        "SourcePollFailing",
-        False,
-        15,
-        "",
-        source_offsets_poll_timestamp_seconds="0+60x30",
-        state__state_running="1x30",
-    ),
-    case(
-        "RetentionRisk",
-        True,
-        10,
-        "",
-        **{f"source_retention_headroom_ratio{T}": "0.1x20", f"source_lag_records{T}": "5x20"},
-    ),
-    case(
-        "RetentionRisk",
-        False,
-        10,
-        "nothing waits",
-        **{f"source_retention_headroom_ratio{T}": "0.1x20", f"source_lag_records{T}": "0x20"},
-    ),
-    case("DataLoss", True, 12, "more", **{f"source_skipped_offsets_total{T}": "3x10 7x20"}),
-    case("DataLoss", True, 12, "the first", **{f"source_skipped_offsets_total{T}": "_x10 7x20"}),
-    case("DataLoss", False, 40, "long ago", **{f"source_skipped_offsets_total{T}": "3x10 7x50"}),
-    case("TableParked", True, 5, "", table_state__table_a__state_parked="1x10"),
-    case("TableParked", False, 5, "", table_state__table_a__state_parked="0x10"),
-    case(
-        "DeadLetters",
-        True,
-        30,
-        "",
-        dlq_records_total__topic_t__reason_json="0+1x40",
-        source_records_total__topic_t="0+100x40",
-    ),
-    case(
-        "DeadLetters",
-        False,
-        30,
-        "one in ten thousand",
-        dlq_records_total__topic_t__reason_json="0+1x40",
-        source_records_total__topic_t="0+10000x40",
-    ),
-    case(
-        "UnforeseenRecord",
-        True,
-        12,
-        "the first",
-        dlq_records_total__topic_t__reason_internal="_x10 1x60",
-    ),
-    case(
-        "UnforeseenRecord",
-        True,
-        12,
-        "one more",
-        dlq_records_total__topic_t__reason_internal="1x10 2x60",
-    ),
-    case(
-        "UnforeseenRecord",
-        False,
-        12,
-        "foreseen",
-        dlq_records_total__topic_t__reason_json="_x10 1x60",
-    ),
-    case(
-        "UnforeseenRecord",
-        False,
-        90,
-        "long ago",
-        dlq_records_total__topic_t__reason_internal="_x10 1x120",
-    ),
-    case(
-        "SchemaRefused",
-        True,
-        12,
-        "the first",
-        schema_changes_total__table_a__change_x__decision_refused="_x10 1x60",
-    ),
-    case(
-        "SchemaRefused",
-        True,
-        12,
-        "one more",
-        schema_changes_total__table_a__change_x__decision_parked="1x10 2x60",
-    ),
-    case(
-        "SchemaRefused",
-        False,
-        12,
-        "made",
-        schema_changes_total__table_a__change_x__decision_applied="_x10 1x60",
-    ),
-    case("CommitConflicts", True, 20, "", commit_retries_total__reason_x="0+3x30"),
-    case("CommitConflicts", False, 20, "", commit_retries_total__reason_x="0+1x30"),
-    case(
-        "CommitConflicts",
-        True,
-        20,
-        "compactions",
-        commit_retries_total__reason_x="0x30",
-        commits_total__table_a__kind_compact__outcome_conflict="0+3x30",
-    ),
-    case(
-        "TwoDaemons",
-        True,
-        5,
-        "",
-        config_info__pipeline_p__hash_a__instance_i="1x10",
-        config_info__pipeline_p__hash_a__instance_j="1x10",
-        state__state_running__instance_i="1x10",
-        state__state_running__instance_j="1x10",
-    ),
-    case(
-        "TwoDaemons",
-        False,
-        5,
-        "the second waits",
-        config_info__pipeline_p__hash_a__instance_i="1x10",
-        config_info__pipeline_p__hash_a__instance_j="1x10",
-        state__state_running__instance_i="1x10",
-        state__state_running__instance_j="0x10",
-    ),
-    case(
-        "CompactionBehind",
-        True,
-        40,
-        "",
-        table_sorted_runs_max__table_a="7x60",
-        table_sorted_runs_stop_trigger__table_a="8x60",
-    ),
-    case(
-        "CompactionBehind",
-        False,
-        40,
-        "",
-        table_sorted_runs_max__table_a="5x60",
-        table_sorted_runs_stop_trigger__table_a="8x60",
-    ),
-    case(
-        "IcebergBehind",
-        True,
-        20,
-        "",
-        iceberg_behind_snapshots__table_a="0x2 3x30",
-    ),
-    case(
-        "IcebergBehind",
-        False,
-        20,
-        "caught up in time",
-        iceberg_behind_snapshots__table_a="3x9 0x30",
-    ),
-    case(
-        "CompactionFailing",
-        True,
-        30,
-        "",
-        compactions_total__table_a__kind_minor__outcome_error="0+1x60",
-    ),
-    case(
-        "CompactionFailing",
-        False,
-        30,
-        "",
-        compactions_total__table_a__kind_minor__outcome_dropped="0+1x60",
-    ),
-    case(
-        "StoreErrors",
-        True,
-        30,
-        "",
-        store_requests_total__op_put__outcome_error="0+5x40",
-        store_requests_total__op_put__outcome_ok="0+95x40",
-    ),
-    case(
-        "StoreErrors",
-        False,
-        30,
-        "answers are no errors",
-        store_requests_total__op_put__outcome_exists="0+5x40",
-        store_requests_total__op_put__outcome_ok="0+95x40",
-    ),
-    case(
-        "DiskFilling",
-        True,
-        60,
-        "by its pace",
-        disk_free_bytes__path_tmp="1000-5x180",
-        disk_size_bytes__path_tmp="2000x180",
-    ),
-    case(
-        "DiskFilling",
-        True,
-        60,
-        "nearly full",
-        disk_free_bytes__path_tmp="40x180",
-        disk_size_bytes__path_tmp="1000x180",
-    ),
-    case(
-        "DiskFilling",
-        False,
-        60,
-        "",
-        disk_free_bytes__path_tmp="500x180",
-        disk_size_bytes__path_tmp="1000x180",
-    ),
-    case(
-        "MemoryNearLimit",
-        True,
-        20,
-        "",
-        container_memory_working_set_bytes__container_lakeward__pod_p="95x30",
-        kube_pod_container_resource_limits__container_lakeward__pod_p__resource_memory="100x30",
-    ),
-    case(
-        "MemoryNearLimit",
-        False,
-        20,
-        "",
-        container_memory_working_set_bytes__container_lakeward__pod_p="80x30",
-        kube_pod_container_resource_limits__container_lakeward__pod_p__resource_memory="100x30",
-    ),
-    case(
-        "HeapFull", True, 35, "", jvm_memory_bytes__area_heap="95x60", jvm_heap_limit_bytes="100x60"
-    ),
-    case(
-        "HeapFull",
-        False,
-        35,
-        "it is collected",
-        jvm_memory_bytes__area_heap="95 50 95 50 95 50 95 50x60",
-        jvm_heap_limit_bytes="100x60",
-    ),
-    case("ExecutorsLost", True, 8, "", executors__state_dead="0 1 2 4x20"),
-    case("ExecutorsLost", False, 8, "", executors__state_dead="0 1x20"),
-    case("ClockSkew", True, 15, "", source_clock_skew_seconds="10x30"),
-    case("ClockSkew", False, 15, "", source_clock_skew_seconds="2x30"),
-    case(
-        "DelayBudgetFast",
-        True,
-        70,
-        "",
-        table_commit_delay_seconds_bucket__table_a__le_60DOT0="0+50x90",
-        table_commit_delay_seconds_count__table_a="0+100x90",
-    ),
-    case(
-        "DelayBudgetFast",
-        False,
-        70,
-        "one in a hundred",
-        table_commit_delay_seconds_bucket__table_a__le_60DOT0="0+99x90",
-        table_commit_delay_seconds_count__table_a="0+100x90",
-    ),
-    case(
-        "DelayBudgetSlow",
-        True,
-        85,
-        "",
-        table_commit_delay_seconds_bucket__table_a__le_60DOT0="0+90x90",
-        table_commit_delay_seconds_count__table_a="0+100x90",
-    ),
-    case(
-        "DelayBudgetSlow",
-        False,
-        85,
-        "one in a hundred",
-        table_commit_delay_seconds_bucket__table_a__le_60DOT0="0+99x90",
-        table_commit_delay_seconds_count__table_a="0+100x90",
-    ),
-)
+CASES = _cases("""
+Down fires at minute 18: the scrape fails
+    up 1x10 0x20
+Down fires at minute 8: there is no target at all
+Down is silent at minute 13: the scrape has failed for three minutes
+    up 1x10 0x20
+Down is silent at minute 18: all is well
+    up 1x30
+Down fires at minute 18: no node takes the pod, another pipeline runs
+    up 1x30
+    kube_pod_status_phase{phase="Pending",pod="p"} 1x30
+    kube_pod_container_resource_limits{container="lakeward",resource="memory",pod="p"} 1x30
+Down is silent at minute 18: another program's pod waits
+    up 1x30
+    kube_pod_status_phase{phase="Pending",pod="p"} 1x30
+    kube_pod_container_resource_limits{container="other",resource="memory",pod="p"} 1x30
+Down is silent at minute 18: the pod has run since
+    up 1x30
+    kube_pod_status_phase{phase="Pending",pod="p"} 1x8 0x22
+    kube_pod_container_resource_limits{container="lakeward",resource="memory",pod="p"} 1x30
+CrashLooping fires at minute 10: three starts
+    lakeward_start_timestamp_seconds 0 1 2 3x20
+CrashLooping is silent at minute 10: two starts
+    lakeward_start_timestamp_seconds 0 1 2x20
+CrashLooping is silent at minute 50: long ago
+    lakeward_start_timestamp_seconds 0 1 2 3x60
+CrashLooping fires at minute 20: the pod restarts
+    kube_pod_container_status_restarts_total{container="lakeward",pod="p"} 0 2 4 6x30
+NoCommit fires at minute 20: no batch, records wait
+    lakeward_last_success_timestamp_seconds 0x30
+    lakeward_source_lag_seconds{topic="t"} 1000x30
+NoCommit is silent at minute 20: no batch, nothing waits
+    lakeward_last_success_timestamp_seconds 0x30
+    lakeward_source_lag_seconds{topic="t"} 0x30
+NoCommit is silent at minute 20: batches, records wait
+    lakeward_last_success_timestamp_seconds 0+60x30
+    lakeward_source_lag_seconds{topic="t"} 1000x30
+NoCommit is silent at minute 20: somebody paused it
+    lakeward_last_success_timestamp_seconds 0x30
+    lakeward_source_lag_seconds{topic="t"} 1000x30
+    lakeward_state{state="paused"} 1x30
+NoCommit fires at minute 20: no batch of this pipeline; another one works, a third is paused
+    lakeward_last_success_timestamp_seconds 0x30
+    lakeward_source_lag_seconds{topic="t"} 1000x30
+    lakeward_last_success_timestamp_seconds{job="lakeward2"} 0+60x30
+    lakeward_source_lag_seconds{topic="t",job="lakeward2"} 0x30
+    lakeward_state{state="paused",job="lakeward3"} 1x30
+Paused fires at minute 65
+    lakeward_state{state="paused"} 1x90
+Paused is silent at minute 45: not for long
+    lakeward_state{state="paused"} 1x90
+BatchStuck fires at minute 35
+    lakeward_batch_start_timestamp_seconds 0x60
+    lakeward_batch_in_progress 1x60
+BatchStuck is silent at minute 35: it has ended
+    lakeward_batch_start_timestamp_seconds 0x60
+    lakeward_batch_in_progress 0x60
+Outage fires at minute 15
+    lakeward_outage 1x30
+Outage is silent at minute 15: back after five minutes
+    lakeward_outage 1x5 0x30
+QueryFailing fires at minute 20
+    lakeward_query_failures_total 0+1x30
+QueryFailing is silent at minute 40: one failure
+    lakeward_query_failures_total 0x30 1x30
+Freshness fires at minute 15
+    lakeward_table_freshness_seconds{table="a"} 400x30
+Freshness is silent at minute 15
+    lakeward_table_freshness_seconds{table="a"} 200x30
+Freshness is silent at minute 15: level again after five minutes
+    lakeward_table_freshness_seconds{table="a"} 400x5 0x30
+LagGrowing fires at minute 65
+    lakeward_source_lag_records{topic="t",partition="0"} 10000+100x90
+LagGrowing is silent at minute 65: it shrinks
+    lakeward_source_lag_records{topic="t",partition="0"} 90000-100x90
+LagGrowing is silent at minute 65: it is small
+    lakeward_source_lag_records{topic="t",partition="0"} 0+10x90
+SourcePollFailing fires at minute 15
+    lakeward_source_offsets_poll_timestamp_seconds 0x30
+    lakeward_state{state="running"} 1x30
+SourcePollFailing is silent at minute 15
+    lakeward_source_offsets_poll_timestamp_seconds 0+60x30
+    lakeward_state{state="running"} 1x30
+RetentionRisk fires at minute 10
+    lakeward_source_retention_headroom_ratio{topic="t",partition="0"} 0.1x20
+    lakeward_source_lag_records{topic="t",partition="0"} 5x20
+RetentionRisk is silent at minute 10: nothing waits
+    lakeward_source_retention_headroom_ratio{topic="t",partition="0"} 0.1x20
+    lakeward_source_lag_records{topic="t",partition="0"} 0x20
+DataLoss fires at minute 12: more
+    lakeward_source_skipped_offsets_total{topic="t",partition="0"} 3x10 7x20
+DataLoss fires at minute 12: the first
+    lakeward_source_skipped_offsets_total{topic="t",partition="0"} _x10 7x20
+DataLoss is silent at minute 40: long ago
+    lakeward_source_skipped_offsets_total{topic="t",partition="0"} 3x10 7x50
+TableParked fires at minute 5
+    lakeward_table_state{table="a",state="parked"} 1x10
+TableParked is silent at minute 5
+    lakeward_table_state{table="a",state="parked"} 0x10
+DeadLetters fires at minute 30
+    lakeward_dlq_records_total{topic="t",reason="json"} 0+1x40
+    lakeward_source_records_total{topic="t"} 0+100x40
+DeadLetters is silent at minute 30: one in ten thousand
+    lakeward_dlq_records_total{topic="t",reason="json"} 0+1x40
+    lakeward_source_records_total{topic="t"} 0+10000x40
+UnforeseenRecord fires at minute 12: the first
+    lakeward_dlq_records_total{topic="t",reason="internal"} _x10 1x60
+UnforeseenRecord fires at minute 12: one more
+    lakeward_dlq_records_total{topic="t",reason="internal"} 1x10 2x60
+UnforeseenRecord is silent at minute 12: foreseen
+    lakeward_dlq_records_total{topic="t",reason="json"} _x10 1x60
+UnforeseenRecord is silent at minute 90: long ago
+    lakeward_dlq_records_total{topic="t",reason="internal"} _x10 1x120
+SchemaRefused fires at minute 12: the first
+    lakeward_schema_changes_total{table="a",change="x",decision="refused"} _x10 1x60
+SchemaRefused fires at minute 12: one more
+    lakeward_schema_changes_total{table="a",change="x",decision="parked"} 1x10 2x60
+SchemaRefused is silent at minute 12: made
+    lakeward_schema_changes_total{table="a",change="x",decision="applied"} _x10 1x60
+CommitConflicts fires at minute 20
+    lakeward_commit_retries_total{reason="x"} 0+3x30
+CommitConflicts is silent at minute 20
+    lakeward_commit_retries_total{reason="x"} 0+1x30
+CommitConflicts fires at minute 20: compactions
+    lakeward_commit_retries_total{reason="x"} 0x30
+    lakeward_commits_total{table="a",kind="compact",outcome="conflict"} 0+3x30
+TwoDaemons fires at minute 5
+    lakeward_config_info{pipeline="p",hash="a",instance="i"} 1x10
+    lakeward_config_info{pipeline="p",hash="a",instance="j"} 1x10
+    lakeward_state{state="running",instance="i"} 1x10
+    lakeward_state{state="running",instance="j"} 1x10
+TwoDaemons is silent at minute 5: the second waits
+    lakeward_config_info{pipeline="p",hash="a",instance="i"} 1x10
+    lakeward_config_info{pipeline="p",hash="a",instance="j"} 1x10
+    lakeward_state{state="running",instance="i"} 1x10
+    lakeward_state{state="running",instance="j"} 0x10
+CompactionBehind fires at minute 40
+    lakeward_table_sorted_runs_max{table="a"} 7x60
+    lakeward_table_sorted_runs_stop_trigger{table="a"} 8x60
+CompactionBehind is silent at minute 40
+    lakeward_table_sorted_runs_max{table="a"} 5x60
+    lakeward_table_sorted_runs_stop_trigger{table="a"} 8x60
+IcebergBehind fires at minute 20
+    lakeward_iceberg_behind_snapshots{table="a"} 0x2 3x30
+IcebergBehind is silent at minute 20: caught up in time
+    lakeward_iceberg_behind_snapshots{table="a"} 3x9 0x30
+CompactionFailing fires at minute 30
+    lakeward_compactions_total{table="a",kind="minor",outcome="error"} 0+1x60
+CompactionFailing is silent at minute 30
+    lakeward_compactions_total{table="a",kind="minor",outcome="dropped"} 0+1x60
+StoreErrors fires at minute 30
+    lakeward_store_requests_total{op="put",outcome="error"} 0+5x40
+    lakeward_store_requests_total{op="put",outcome="ok"} 0+95x40
+StoreErrors is silent at minute 30: answers are no errors
+    lakeward_store_requests_total{op="put",outcome="exists"} 0+5x40
+    lakeward_store_requests_total{op="put",outcome="ok"} 0+95x40
+DiskFilling fires at minute 60: by its pace
+    lakeward_disk_free_bytes{path="tmp"} 1000-5x180
+    lakeward_disk_size_bytes{path="tmp"} 2000x180
+DiskFilling fires at minute 60: nearly full
+    lakeward_disk_free_bytes{path="tmp"} 40x180
+    lakeward_disk_size_bytes{path="tmp"} 1000x180
+DiskFilling is silent at minute 60
+    lakeward_disk_free_bytes{path="tmp"} 500x180
+    lakeward_disk_size_bytes{path="tmp"} 1000x180
+MemoryNearLimit fires at minute 20
+    container_memory_working_set_bytes{container="lakeward",pod="p"} 95x30
+    kube_pod_container_resource_limits{container="lakeward",pod="p",resource="memory"} 100x30
+MemoryNearLimit is silent at minute 20
+    container_memory_working_set_bytes{container="lakeward",pod="p"} 80x30
+    kube_pod_container_resource_limits{container="lakeward",pod="p",resource="memory"} 100x30
+HeapFull fires at minute 35
+    lakeward_jvm_memory_bytes{area="heap"} 95x60
+    lakeward_jvm_heap_limit_bytes 100x60
+HeapFull is silent at minute 35: it is collected
+    lakeward_jvm_memory_bytes{area="heap"} 95 50 95 50 95 50 95 50x60
+    lakeward_jvm_heap_limit_bytes 100x60
+ExecutorsLost fires at minute 8
+    lakeward_executors{state="dead"} 0 1 2 4x20
+ExecutorsLost is silent at minute 8
+    lakeward_executors{state="dead"} 0 1x20
+ClockSkew fires at minute 15
+    lakeward_source_clock_skew_seconds 10x30
+ClockSkew is silent at minute 15
+    lakeward_source_clock_skew_seconds 2x30
+DelayBudgetFast fires at minute 70
+    lakeward_table_commit_delay_seconds_bucket{table="a",le="60.0"} 0+50x90
+    lakeward_table_commit_delay_seconds_count{table="a"} 0+100x90
+DelayBudgetFast is silent at minute 70: one in a hundred
+    lakeward_table_commit_delay_seconds_bucket{table="a",le="60.0"} 0+99x90
+    lakeward_table_commit_delay_seconds_count{table="a"} 0+100x90
+DelayBudgetSlow fires at minute 85
+    lakeward_table_commit_delay_seconds_bucket{table="a",le="60.0"} 0+90x90
+    lakeward_table_commit_delay_seconds_count{table="a"} 0+100x90
+DelayBudgetSlow is silent at minute 85: one in a hundred
+    lakeward_table_commit_delay_seconds_bucket{table="a",le="60.0"} 0+99x90
+    lakeward_table_commit_delay_seconds_count{table="a"} 0+100x90
+""")

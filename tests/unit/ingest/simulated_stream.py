@@ -310,12 +310,16 @@ class SimulatedStream:
         shutil.rmtree(self.directory / "checkpoint", ignore_errors=True)
         self.open()
 
-    def drain(self):
-        """Work until nothing is left to read, with nobody parked."""
-        self.fuse.left, self.faults = None, set()
-        self.resume(*self.book.parking.parked())
+    def work(self):
+        """Work until nothing is left to read."""
         while self.batch():
             pass
+
+    def drain(self):
+        """The same, with nobody parked."""
+        self.fuse.left, self.faults = None, set()
+        self.resume(*self.book.parking.parked())
+        self.work()
         self.position.release_passed_floors()
 
     # --- what is in the tables

@@ -150,7 +150,6 @@ def test_nothing_chosen_is_a_wrong_command_line(capsys, warehouse):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("shop.orders", "--full", "--minor"),
         ("shop.orders", "--partition", "a"),
         ("shop.orders", "--watch", "5"),
         ("shop.orders", "--parallelism", "0"),

@@ -24,124 +24,105 @@ REGISTRY = (
     "  format: debezium-avro\n"
 )
 
-MISTAKES = {
+ADDED = {
     # unknown keys
-    "unknown-key": KAFKA + REST + "pipeline.triger:\n  interval: 5s\n",
+    "unknown-key": "pipeline.triger:\n  interval: 5s\n",
+    "unknown-section": "metric:\n  port: 1\n",
+    "unknown-key-of-a-rule": "tables:\n  - match: shop.*\n    primary.keys: [id]\n",
+    "unknown-key-of-a-route": "route:\n  - source: shop.a\n    sink-table: ods.a\n",
+    "unknown-table-option": "sink.table.properties:\n  buckets: 4\n",
+    "key-of-a-later-version": "transform:\n  - {source-table: shop.x, filter: 'id > 1'}\n",
+    # wrong values
+    "wrong-number": "metrics:\n  port: many\n",
+    "wrong-choice": "log: {level: loud}\n",
+    "removed-choice": "source.on.resnapshot: sweep\n",
+    "removed-choice-of-a-rule": "tables:\n  - {match: 'shop.*', on.resnapshot: sweep}\n",
+    "wrong-format": "source.format: debezium-jsn\n",
+    "wrong-map": "spark.conf: fast\n",
+    "wrong-list-of-rules": "tables:\n  match: shop.*\n",
+    "wrong-bucket": "tables:\n  - {match: 'shop.*', bucket: 0}\n",
+    "wrong-type-mapping": "sink.type.mapping: [time-to-txt]\n",
+    "wrong-filter": "tables:\n  - match: shop.a\n    filter: 'qty <>'\n",
+    "wrong-mask": "tables:\n  - match: shop.a\n    mask: {email: sha265}\n",
+    "wrong-schema-change": "sink.include.schema.changes: [add.colum]\n",
+    "key-given-twice": "pipeline: {name: other}\n",
+    "variable-not-set": "source.properties:\n  sasl.password: '${SHOP_PASS}'\n",
+    "file-not-there": "source.properties:\n  sasl.password: '${file:/none/of/this}'\n",
+    # combinations
+    "colliding-shards": (
+        "route:\n  - source-table: shop.orders_[0-9]+.orders\n    sink-table: ods.orders\n"
+    ),
+    "colliding-shards-out-of-the-key": (
+        "route:\n  - source-table: shop.orders_[0-9]+.orders\n"
+        "    sink-table: ods.orders\n    shard:\n      column: _shard\n"
+        "      in.primary.key: false\n"
+    ),
+    "shard-value-that-never-varies": (
+        "route:\n  - source-table: shop.orders_[0-9]+.orders\n"
+        "    sink-table: ods.orders\n    shard: {column: _shard, value: one}\n"
+    ),
+    "route-to-a-group-that-is-not-there": (
+        "route:\n  - {source-table: 'shop.a', sink-table: 'ods.$1'}\n"
+    ),
+    "route-into-a-table-of-our-own": (
+        "route:\n  - {source-table: 'shop.a', sink-table: Lakeward._quarantine}\n"
+    ),
+    "route-to-a-name-that-is-forbidden": (
+        "route:\n  - {source-table: 'shop.a', sink-table: 'ods.SYS$AUDIT'}\n"
+    ),
+    "quarantine-in-the-history": "bad.records.table: lakeward._schema_history\n",
+    "wrong-database": "sink.default.database: sys\n",
+    "order-of-the-source-without-positions": "source.format: canal-json\nsource.ordering: source\n",
+    "order-of-the-source-and-sequence-field": (
+        "source.ordering: source\nsink.table.properties: {sequence.field: updated_at}\n"
+    ),
+    "contrary-type-mapping": "sink.type.mapping: [time-to-string, time-to-bigint]\n",
+    "moving-partitions-with-fixed-buckets": (
+        "tables:\n  - match: shop.a\n    primary.key: [id]\n"
+        "    partition.by: [day]\n    bucket: 4\n"
+    ),
+    "startup-mode-without-timestamp": "source.scan.startup.mode: timestamp\n",
+    "client-property-that-is-ours": "source.properties: {enable.auto.commit: true}\n",
+    "client-property-of-java": (
+        "source.properties: {ssl.truststore.location: /etc/kafka/trust.jks}\n"
+    ),
+    "client-property-that-is-misspelt": "source.properties: {sasl.usernam: shop}\n",
+    "rule-without-a-database": "tables:\n  - {match: orders, mask: {email: redact}}\n",
+    "rule-as-a-regular-expression": "tables:\n  - {match: 'shop\\.orders.*', bucket: 4}\n",
+    "startup-timestamp-in-seconds": (
+        "source.scan.startup: {mode: timestamp, timestamp: 1704067200}\n"
+    ),
+    "unwritable-table-option": (
+        "tables:\n  - match: shop.a\n    table.properties: {data-file.external-paths: x}\n"
+    ),
+}
+"""Mistakes that are added to a configuration without any."""
+
+MISTAKES = {name: KAFKA + REST + added for name, added in ADDED.items()} | {
+    # unknown keys
     "unknown-nested-key": (
         KAFKA + "sink: {warehouse: lake}\npipeline:\n  name: shop\n  trigger:\n    intervall: 5s\n"
     ),
-    "unknown-section": KAFKA + REST + "metric:\n  port: 1\n",
-    "unknown-key-of-a-rule": (
-        KAFKA + REST + "tables:\n  - match: shop.*\n    primary.keys: [id]\n"
-    ),
-    "unknown-key-of-a-route": (
-        KAFKA + REST + "route:\n  - source: shop.a\n    sink-table: ods.a\n"
-    ),
-    "unknown-table-option": KAFKA + REST + "sink.table.properties:\n  buckets: 4\n",
     "unknown-store-option": (
         KAFKA + "pipeline: {name: shop, checkpoint: c}\nsink:\n  warehouse: s3://lake/w\n"
         "  options:\n    s3.enpoint: http://minio:9000\n"
     ),
-    "key-of-a-later-version": KAFKA
-    + REST
-    + "transform:\n  - {source-table: shop.x, filter: 'id > 1'}\n",
     # wrong values
     "wrong-duration": (
         KAFKA + "sink: {warehouse: lake}\npipeline:\n  name: shop\n  trigger.interval: 30\n"
     ),
-    "wrong-number": KAFKA + REST + "metrics:\n  port: many\n",
-    "wrong-choice": KAFKA + REST + "log: {level: loud}\n",
-    "removed-choice": KAFKA + REST + "source.on.resnapshot: sweep\n",
-    "removed-choice-of-a-rule": (
-        KAFKA + REST + "tables:\n  - {match: 'shop.*', on.resnapshot: sweep}\n"
-    ),
     "wrong-boolean": FILES + REST + "source.fail.on.data.loss: perhaps\n",
-    "wrong-format": KAFKA + REST + "source.format: debezium-jsn\n",
-    "wrong-map": KAFKA + REST + "spark.conf: fast\n",
-    "wrong-list-of-rules": KAFKA + REST + "tables:\n  match: shop.*\n",
-    "wrong-bucket": KAFKA + REST + "tables:\n  - {match: 'shop.*', bucket: 0}\n",
     "wrong-pattern": FILES + REST + "source.topics.pattern: 'shop(.*'\n",
-    "wrong-type-mapping": KAFKA + REST + "sink.type.mapping: [time-to-txt]\n",
-    "wrong-filter": KAFKA + REST + "tables:\n  - match: shop.a\n    filter: 'qty <>'\n",
-    "wrong-mask": KAFKA + REST + "tables:\n  - match: shop.a\n    mask: {email: sha265}\n",
-    "wrong-schema-change": KAFKA + REST + "sink.include.schema.changes: [add.colum]\n",
     "not-yaml": KAFKA + "pipeline: {name: shop\n",
-    "key-given-twice": KAFKA + REST + "pipeline: {name: other}\n",
-    "variable-not-set": KAFKA + REST + "source.properties:\n  sasl.password: '${SHOP_PASS}'\n",
-    "file-not-there": (
-        KAFKA + REST + "source.properties:\n  sasl.password: '${file:/none/of/this}'\n"
-    ),
     # missing
     "missing-required": KAFKA + "sink: {type: paimon}\n",
     "missing-brokers": "source: {type: kafka, topics: [a]}\n" + REST,
     "missing-topics": "source: {type: kafka, bootstrap.servers: 'kafka:9092'}\n" + REST,
     "missing-registry": REGISTRY + REST,
     # combinations
-    "colliding-shards": (
-        KAFKA + REST + "route:\n  - source-table: shop.orders_[0-9]+.orders\n"
-        "    sink-table: ods.orders\n"
-    ),
-    "colliding-shards-out-of-the-key": (
-        KAFKA + REST + "route:\n  - source-table: shop.orders_[0-9]+.orders\n"
-        "    sink-table: ods.orders\n    shard:\n      column: _shard\n"
-        "      in.primary.key: false\n"
-    ),
-    "shard-value-that-never-varies": (
-        KAFKA + REST + "route:\n  - source-table: shop.orders_[0-9]+.orders\n"
-        "    sink-table: ods.orders\n    shard: {column: _shard, value: one}\n"
-    ),
-    "route-to-a-group-that-is-not-there": (
-        KAFKA + REST + "route:\n  - {source-table: 'shop.a', sink-table: 'ods.$1'}\n"
-    ),
-    "route-into-a-table-of-our-own": (
-        KAFKA + REST + "route:\n  - {source-table: 'shop.a', sink-table: Lakeward._quarantine}\n"
-    ),
-    "route-to-a-name-that-is-forbidden": (
-        KAFKA + REST + "route:\n  - {source-table: 'shop.a', sink-table: 'ods.SYS$AUDIT'}\n"
-    ),
-    "quarantine-in-the-history": (KAFKA + REST + "bad.records.table: lakeward._schema_history\n"),
-    "wrong-database": KAFKA + REST + "sink.default.database: sys\n",
     "settings-of-the-other-source": (FILES + REST + "source.bootstrap.servers: kafka:9092\n"),
-    "order-of-the-source-without-positions": (
-        KAFKA + REST + "source.format: canal-json\nsource.ordering: source\n"
-    ),
-    "order-of-the-source-and-sequence-field": (
-        KAFKA + REST + "source.ordering: source\n"
-        "sink.table.properties: {sequence.field: updated_at}\n"
-    ),
-    "contrary-type-mapping": (
-        KAFKA + REST + "sink.type.mapping: [time-to-string, time-to-bigint]\n"
-    ),
-    "moving-partitions-with-fixed-buckets": (
-        KAFKA + REST + "tables:\n  - match: shop.a\n    primary.key: [id]\n"
-        "    partition.by: [day]\n    bucket: 4\n"
-    ),
-    "startup-mode-without-timestamp": KAFKA + REST + "source.scan.startup.mode: timestamp\n",
     "checkpoint-in-a-store": KAFKA + "sink: {warehouse: lake}\npipeline:\n  name: shop\n"
     "  checkpoint: s3://lake/state\n",
-    "client-property-that-is-ours": (
-        KAFKA + REST + "source.properties: {enable.auto.commit: true}\n"
-    ),
-    "client-property-of-java": (
-        KAFKA + REST + "source.properties: {ssl.truststore.location: /etc/kafka/trust.jks}\n"
-    ),
-    "client-property-that-is-misspelt": (
-        KAFKA + REST + "source.properties: {sasl.usernam: shop}\n"
-    ),
-    "rule-without-a-database": (
-        KAFKA + REST + "tables:\n  - {match: orders, mask: {email: redact}}\n"
-    ),
-    "rule-as-a-regular-expression": (
-        KAFKA + REST + "tables:\n  - {match: 'shop\\.orders.*', bucket: 4}\n"
-    ),
-    "startup-timestamp-in-seconds": (
-        KAFKA + REST + "source.scan.startup: {mode: timestamp, timestamp: 1704067200}\n"
-    ),
-    "unwritable-table-option": (
-        KAFKA
-        + REST
-        + "tables:\n  - match: shop.a\n    table.properties: {data-file.external-paths: x}\n"
-    ),
     # several
     "several-at-once": (
         KAFKA + "sink: {warehouse: lake, tipe: paimon}\npipeline:\n  name: ../shop\n"

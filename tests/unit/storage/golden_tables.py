@@ -3,10 +3,12 @@
 
 import dataclasses
 import pathlib
+import shutil
 
 from storage.format.metadata.file_meta import FileKind, ManifestEntry
 from storage.format.metadata.manifest import decode_entries
 from storage.format.metadata.schema import TableSchema
+from storage.table.table import FileStoreTable
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "data" / "public"
 CASES = sorted(path.parent.name for path in GOLDEN.glob("*/table"))
@@ -27,6 +29,13 @@ class GoldenTable:
         files = (self.root / "schema").glob("schema-*")
         read = [TableSchema.from_json(path.read_bytes()) for path in files]
         return {schema.id: schema for schema in read}
+
+    def copied_to(self, root: pathlib.Path) -> FileStoreTable:
+        """A copy that may be written to."""
+        shutil.copytree(self.root, root)
+        for path in (root, *root.rglob("*")):
+            path.chmod(0o755)
+        return FileStoreTable.open(str(root))
 
     def manifests(self) -> list[pathlib.Path]:
         """Data manifests; neither lists nor index manifests."""

@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import json
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -145,9 +146,9 @@ def test_requests_under_way_are_finished(tmp_path):
 
 
 def test_a_port_in_use_and_a_bad_certificate_are_named(tmp_path):
-    with serving(tmp_path) as (port, _, _):
-        command = [sys.executable, "-m", "ingest.cli.main", "catalog", "serve"]
-        command += ["--warehouse", str(tmp_path), "--port", str(port)]
+    command = [sys.executable, "-m", "ingest.cli.main", "catalog", "serve"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command += ["--warehouse", str(tmp_path), "--port", str(taken.getsockname()[1])]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert "the address cannot be bound" in done.stderr
     (tmp_path / "bad.pem").write_text("nothing")

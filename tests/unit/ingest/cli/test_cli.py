@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import csv
-import decimal
 import io
 import json
 import logging
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -14,7 +14,8 @@ from ingest.errors import AccessDeniedError, ExitCode
 from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import FencedError
 from storage.format.metadata.schema import new_schema
-from storage.format.types.types import VALUE_KIND, RowKind, parse_type
+from storage.format.types.types import parse_type
+from tests.table_kit import write
 
 
 @pytest.fixture(autouse=True)
@@ -148,31 +149,6 @@ def test_version_names_what_it_runs_on(capsys):
     assert {"lakeward", "python", "pyspark", "paimon format"} <= set(versions)
 
 
-ROWS = pa.schema(
-    [
-        pa.field("id", pa.int64()),
-        pa.field("name", pa.string()),
-        pa.field("price", pa.decimal128(10, 2)),
-    ]
-)
-
-
-def write(table, identifier, kinds, ids, names, prices):
-    batch = pa.RecordBatch.from_arrays(
-        [
-            pa.array(ids, pa.int64()),
-            pa.array(names, pa.string()),
-            pa.array([None if p is None else decimal.Decimal(p) for p in prices], ROWS[2].type),
-            pa.array([int(kind) for kind in kinds], pa.int8()),
-        ],
-        names=[*ROWS.names, VALUE_KIND],
-    )
-    writer = table.new_write("tests")
-    writer.write(batch)
-    table.new_commit("tests").commit(writer.prepare_commit(), identifier)
-    writer.close()
-
-
 @pytest.fixture
 def warehouse(tmp_path):
     catalog = FileSystemCatalog(str(tmp_path / "warehouse"))
@@ -190,10 +166,11 @@ def warehouse(tmp_path):
     )
     catalog.create_table("shop.items", schema)
     catalog.create_table("shop.empty", schema)
-    insert, update, delete = RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE
+    kettle, lamp = ("+I", 1, "kettle", Decimal("1.50")), ("+I", 2, "lamp, big", Decimal(20))
     table = catalog.table("shop.items")
-    write(table, 0, [insert] * 3, [1, 2, 3], ["kettle", "lamp, big", None], ["1.50", "20", None])
-    write(table, 1, [update, delete], [2, 3], ["lamp", None], ["21", None])
+    write(table, 0, [kettle, lamp, ("+I", 3, None, None)], user="tests")
+    changed = [("+U", 2, "lamp", Decimal(21)), ("-D", 3, None, None)]
+    write(table, 1, changed, user="tests")
     return str(tmp_path / "warehouse")
 
 

@@ -71,6 +71,7 @@ def test_options_that_exclude_or_need_each_other(capsys, words, named):
         (("status", "--url", "x", "--max-freshness", "soon"), "such as"),
         (("pause", "-c", "x", "d.t", "--timeout", "long"), "seconds"),
         (("quarantine", "ls", "-c", "x", "--state", "old"), "replayed"),
+        (("expire", "--warehouse", "w", "d.t", "--only", "rows"), "expected some of"),
     ],
 )
 def test_a_wrong_value_says_what_is_wanted(capsys, words, wish):

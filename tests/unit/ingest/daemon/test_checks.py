@@ -101,16 +101,16 @@ def test_options_that_cannot_be_written_fail_offline(settings):
     assert found.exit_code == ExitCode.CONFIG
 
 
-def of_a_silent_broker(directory, properties="{}"):
+def of_a_silent_broker(directory, source="", **overrides):
     """Settings of a Kafka source where nobody listens."""
     path = directory / "kafka.yaml"
     path.write_text(
         "source: {type: kafka, topics: [a], bootstrap.servers: '127.0.0.1:1', "
-        f"properties: {properties}}}\n"
+        f"{source}}}\n"
         f"sink: {{warehouse: {directory}}}\npipeline: {{name: shop}}\n"
         "metrics: {enabled: false}\n"
     )
-    return load_settings(path, environ={})
+    return load_settings(path, overrides, environ={})
 
 
 def test_silent_broker_is_unavailable(tmp_path, monkeypatch):
@@ -122,23 +122,21 @@ def test_silent_broker_is_unavailable(tmp_path, monkeypatch):
 
 
 def test_unknown_client_property_is_a_configuration_error(tmp_path):
-    chosen = of_a_silent_broker(tmp_path, properties="{no.such.property: x}")
+    chosen = of_a_silent_broker(tmp_path, "properties: {no.such.property: x}")
     found = by_name(configuration.online(chosen))["source"]
     assert not found.ok
     assert found.exit_code == ExitCode.CONFIG
     assert "no.such.property" in found.finding
 
 
+AVRO = "format: debezium-avro"
+
+
 def registry_finding(tmp_path, monkeypatch, url, **more):
     monkeypatch.setattr(configuration, "_BROKER_TIMEOUT_S", 0.1)
-    path = tmp_path / "kafka.yaml"
-    path.write_text(
-        "source: {type: kafka, topics: [a], bootstrap.servers: '127.0.0.1:1', "
-        "format: debezium-avro}\n"
-        f"sink: {{warehouse: {tmp_path}}}\npipeline: {{name: shop}}\nmetrics: {{enabled: false}}\n"
-    )
     given = {f"source.schema.registry.{key.replace('_', '.')}": more[key] for key in more}
-    settings = load_settings(path, {"source.schema.registry.url": url, **given}, environ={})
+    given["source.schema.registry.url"] = url
+    settings = of_a_silent_broker(tmp_path, AVRO, **given)
     return by_name(configuration.online(settings))["schema registry"]
 
 
@@ -179,16 +177,10 @@ def test_certificates_of_the_registry_are_read(tmp_path, monkeypatch):
 
 
 def test_reload_takes_other_credentials_only_when_they_work(tmp_path):
-    path = tmp_path / "kafka.yaml"
-    path.write_text(
-        "source: {type: kafka, topics: [a], bootstrap.servers: '127.0.0.1:1', "
-        "format: debezium-avro}\n"
-        f"sink: {{warehouse: {tmp_path}}}\npipeline: {{name: shop}}\n"
-    )
     with stub_registry() as stub:
         url = {"source.schema.registry.url": stub.url}
         token = "source.schema.registry.bearer.token"
-        old, new = (load_settings(path, {**url, token: word}, environ={}) for word in "ab")
+        old, new = (of_a_silent_broker(tmp_path, AVRO, **url, **{token: word}) for word in "ab")
         assert (changed_sections(old, new), fixed_changes(old, new, {})) == (["avro"], [])
         stub.authorization = "Bearer b"
         would_start(old, new)

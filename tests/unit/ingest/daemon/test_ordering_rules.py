@@ -56,13 +56,8 @@ def test_what_cannot_be_ordered_is_refused_before_the_first_event(tmp_path, sect
 
 
 def table(**options):
-    kinds = [
-        ("_seq_epoch", "BIGINT"),
-        ("_seq_1", "BIGINT"),
-        ("_seq_2", "BIGINT"),
-        ("_seq_3", "BIGINT"),
-    ]
-    columns = [("id", "BIGINT"), ("day", "DATE"), *kinds]
+    positions = [(f"_seq_{name}", "BIGINT") for name in ("epoch", 1, 2, 3)]
+    columns = [("id", "BIGINT"), ("day", "DATE"), *positions]
     partitions = ("day",) if options.pop("moves", False) else ()
     return new_schema(
         [(name, parse_type(text)) for name, text in columns],

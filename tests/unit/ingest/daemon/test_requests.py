@@ -75,6 +75,28 @@ def serve(handler, *, stopped=True):
     return handler.serve(lambda progress: progress, stopped=stopped)
 
 
+def settings_of(tmp_path, **more):
+    path = tmp_path / "shop.yaml"
+    path.write_text(
+        f"source: {{type: files, path: {tmp_path}}}\n"
+        f"sink: {{warehouse: {tmp_path / 'lake'}}}\n"
+        "pipeline: {name: shop}\nmetrics: {enabled: false}\n"
+    )
+    return load_settings(path, more)
+
+
+class AnsweringClock(ManualClock):
+    """A daemon works whenever the command sleeps."""
+
+    def __init__(self, work):
+        super().__init__(1_700_000_000_000)
+        self.work = work
+
+    def sleep(self, seconds):
+        self.work(self)
+        super().sleep(seconds)
+
+
 def test_a_request_is_handled_and_answered_once(files, clock):
     handler = handler_of(files, clock)
     request = files.ask("say", {"word": "ho"}, now_ms=clock.now_ms())
@@ -114,22 +136,11 @@ def test_a_failure_is_answered_with_its_hint_and_the_stream_goes_on(files, clock
         ("deny", AccessDeniedError, ExitCode.ACCESS),
     ],
 )
-def test_a_command_ends_as_if_it_had_happened_here(tmp_path, clock, kind, error, code):
-    path = tmp_path / "shop.yaml"
-    path.write_text(
-        f"source: {{type: files, path: {tmp_path}}}\nsink: {{warehouse: {tmp_path / 'lake'}}}\n"
-        "pipeline: {name: shop}\nmetrics: {enabled: false}\n"
-    )
-    settings = load_settings(path)
+def test_a_command_ends_as_if_it_had_happened_here(tmp_path, kind, error, code):
+    settings = settings_of(tmp_path)
     files = request_files(settings)
-
-    class Daemon(type(clock)):
-        """Serves while the command sleeps."""
-
-        def sleep(self, seconds):
-            serve(handler_of(files, self))
-
-    options = RequestOptions(say=lambda text: None, clock=Daemon(clock.now_ms()))
+    served = AnsweringClock(lambda clock: serve(handler_of(files, clock)))
+    options = RequestOptions(say=lambda text: None, clock=served)
     with pytest.raises(LakewardError) as caught:
         request_and_wait(settings, kind, {}, options)
     assert type(caught.value) is error
@@ -199,36 +210,12 @@ def test_answers_go_after_a_week(files, clock, tmp_path):
     assert files.answer(request.id) is None
 
 
-def settings_of(tmp_path, **more):
-    path = tmp_path / "shop.yaml"
-    path.write_text(
-        f"source: {{type: files, path: {tmp_path}}}\n"
-        f"sink: {{warehouse: {tmp_path / 'lake'}}}\n"
-        "pipeline: {name: shop}\nmetrics: {enabled: false}\n"
-    )
-    return load_settings(path, more)
-
-
-class AnsweringClock(ManualClock):
-    """A daemon works whenever the command sleeps."""
-
-    def __init__(self, work):
-        super().__init__(1_700_000_000_000)
-        self.work = work
-
-    def sleep(self, seconds):
-        self.work(self)
-        super().sleep(seconds)
-
-
 def test_a_command_waits_for_the_answer_and_tells_progress(tmp_path):
     settings = settings_of(tmp_path)
     files, heard = request_files(settings), []
 
-    def work(clock):
-        serve(RequestHandler(files, clock, TEST_KINDS))
-
-    options = RequestOptions(clock=AnsweringClock(work), say=heard.append)
+    served = AnsweringClock(lambda clock: serve(handler_of(files, clock)))
+    options = RequestOptions(clock=served, say=heard.append)
     answer = request_and_wait(settings, "say", {"word": "ho"}, options)
     assert answer.text == "said ho"
     assert "will be handled when one runs or starts" in heard[0]

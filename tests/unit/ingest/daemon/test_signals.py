@@ -123,16 +123,20 @@ assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
 
 
-def test_a_stop_that_was_asked_for_otherwise_is_no_signal_that_a_second_one_could_follow():
-    stopped, ended = [], []
-    signals = DaemonSignals(
-        stop=lambda: stopped.append(1),
+def signals_of(stop, ended):
+    """Signals of this process; what would end it is noted."""
+    return DaemonSignals(
+        stop=stop,
         overdue=lambda: None,
         reload=lambda: None,
         grace_s=lambda: 30.0,
         end=ended.append,
     )
-    with signals:
+
+
+def test_a_stop_that_was_asked_for_otherwise_is_no_signal_that_a_second_one_could_follow():
+    stopped, ended = [], []
+    with signals_of(lambda: stopped.append(1), ended) as signals:
         for _ in range(3):
             signals.stop()
         signal.raise_signal(signal.SIGTERM)  # the platform ends the pod that drains
@@ -150,14 +154,7 @@ def test_a_stop_that_meets_a_full_disk_leaves_the_second_signal_heard():
     def stop():
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    signals = DaemonSignals(
-        stop=stop,
-        overdue=lambda: None,
-        reload=lambda: None,
-        grace_s=lambda: 30.0,
-        end=ended.append,
-    )
-    with signals:
+    with signals_of(stop, ended) as signals:
         signal.raise_signal(signal.SIGTERM)
         _until(lambda: signals._signalled_s is not None)
         time.sleep(SAME_STOP_S)

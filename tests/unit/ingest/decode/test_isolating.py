@@ -101,8 +101,21 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def at_steps(errors):
+    """Every error and every step; each error at each step in the long form alone."""
+    return [
+        pytest.param(
+            step,
+            error,
+            marks=() if number % len(STEPS) == at else pytest.mark.full,
+            id=f"{step}-{type(error).__name__}",
+        )
+        for number, error in enumerate(errors)
+        for at, step in enumerate(STEPS)
+    ]
+
+
+@pytest.mark.parametrize(("step", "error"), at_steps(ERRORS))
 def test_the_record_alone_is_quarantined_with_the_traceback(step, error, tmp_path, monkeypatch):
     stream = Stream(tmp_path)
     stream.run(event(0, "first"), event(0, "first", "others"))
@@ -139,17 +152,17 @@ def test_the_record_stays_in_quarantine_when_the_batch_runs_again_for_other_tabl
     assert [row["error_class"] for row in stream.bad().values()] == ["internal"]
 
 
-@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(
-    "error",
-    [
-        OSError(5, "Input/output error"),
-        RetryableError("the registry does not answer"),
-        StorageUnavailableError("the store is away"),
-        AccessDeniedError("no"),
-        DiskFullError("full"),
-    ],
-    ids=lambda error: type(error).__name__,
+    ("step", "error"),
+    at_steps(
+        [
+            OSError(5, "Input/output error"),
+            RetryableError("the registry does not answer"),
+            StorageUnavailableError("the store is away"),
+            AccessDeniedError("no"),
+            DiskFullError("full"),
+        ]
+    ),
 )
 def test_errors_of_what_a_task_works_with_fail_the_batch(step, error, tmp_path, monkeypatch):
     stream = Stream(tmp_path)

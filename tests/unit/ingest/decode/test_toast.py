@@ -35,6 +35,7 @@ FORMS = [
     ({"type": "ARRAY", "element": "STRING"}, [PLACEHOLDER]),
     ({"type": "ARRAY", "element": "BYTES"}, ["X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="]),
     ({"type": "ARRAY", "element": "INT"}, CODES),
+    ({"type": "ARRAY", "element": "DATE"}, CODES),
     ({"type": "ARRAY", "element": "STRING"}, ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]),
 ]
 
@@ -74,8 +75,14 @@ def test_policies_of_one_table(type_text, form):
     result = decoder_with(typed(type_text), Toast.NULL).decode(batch(value))
     (row,) = rows(result)
     assert (row["v"], UNAVAILABLE_COLUMN in row) == (None, False)
-    result = decoder_with(typed(type_text), Toast.FAIL).decode(batch(value))
+    null = message("u", None, {"id": 2, "n": 2, "v": None})
+    gone = message("d", {"id": 3, "n": 3, "v": form})
+    result = decoder_with(typed(type_text), Toast.FAIL).decode(batch(null, value, gone))
     assert classes(result) == ["unavailable_value"]
+    assert [(row["kind"], row["id"], row["v"]) for row in rows(result)] == [
+        ("+U", 2, None),
+        ("-D", 3, None),
+    ]
 
 
 @pytest.mark.parametrize("op", ["c", "r"])

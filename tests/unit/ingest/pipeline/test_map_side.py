@@ -36,11 +36,11 @@ def catalog(tmp_path):
     return catalog
 
 
-def make_table(catalog, **options):
+def make_table(catalog, partitions=(), **options):
     schema = new_schema(
         [("id", BIGINT), ("name", STRING)],
         primary_keys=("id",),
-        partition_keys=(),
+        partition_keys=partitions,
         options={"bucket": "1", **options},
         now_ms=0,
     )
@@ -227,14 +227,7 @@ def test_an_index_finds_buckets_and_keeps_to_them(catalog, settings, producer):
 
 
 def test_a_key_moves_between_partitions_with_its_row(catalog, settings):
-    schema = new_schema(
-        [("id", BIGINT), ("name", STRING)],
-        primary_keys=("id",),
-        partition_keys=("name",),
-        options={"bucket": "-1"},
-        now_ms=0,
-    )
-    table = catalog.create_table("shop.items", schema)
+    table = make_table(catalog, ("name",), bucket="-1")
     for number, events in enumerate(
         ([event("c", 1, "a"), event("c", 2, "b")], [event("u", 1, "b"), event("u", 2, "c")])
     ):

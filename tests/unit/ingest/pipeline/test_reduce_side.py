@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reduce side of a batch over every merge engine and changelog producer with fixed buckets."""
 
+import contextlib
 import dataclasses
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -14,16 +15,13 @@ from ingest.pipeline import tasks
 from ingest.pipeline.exchange import BatchPlan, Chunk, ChunkKind, encode_chunk, ipc_bytes
 from ingest.pipeline.tasks import reduce_chunks, reducer
 from ingest.state.stream_state import Warehouse
-from storage.catalog.catalog import FileSystemCatalog
 from storage.errors import FileConflictError
-from storage.format.metadata.schema import new_schema
 from storage.format.metadata.snapshot import CommitKind
 from storage.format.row.binary_row import encode_row
-from storage.format.types.types import parse_type
 from storage.table.compaction.compact_table import CompactRequest, compact_table
 from storage.testing.invariants import check_table
 from tests.soak.replay import replayed, rows_by_key
-from tests.table_kit import rows_batch
+from tests.table_kit import make_table, rows_batch
 from tests.unit.ingest import emptied_tables
 from tests.unit.ingest.emptied_tables import KINDS, make_tables
 from tests.unit.ingest.simulated_stream import SimulatedStream, event
@@ -52,16 +50,7 @@ def combinations():
 
 
 def table_with(directory, options):
-    catalog = FileSystemCatalog(str(directory))
-    schema = new_schema(
-        [("k", parse_type("BIGINT")), ("v", parse_type("BIGINT"))],
-        primary_keys=("k",),
-        partition_keys=(),
-        options={"bucket": "1", **options},
-        now_ms=0,
-    )
-    catalog.create_database("db")
-    return catalog.create_table("db.t", schema)
+    return make_table(directory, columns=(("k", "BIGINT"), ("v", "BIGINT")), options=options)
 
 
 def chunk(table, rows, first_offset=0):
@@ -150,6 +139,20 @@ def test_a_bucket_says_how_long_it_took_and_how_many_runs_it_has(tmp_path):
     assert table.snapshots.read(done.append_snapshot_id).commit_kind is CommitKind.APPEND
 
 
+@contextlib.contextmanager
+def committed_meanwhile(stream, statement):
+    """A statement that is committed while a batch is written."""
+    commit_all = stream.sink._commit_all
+
+    def commit(*arguments):
+        statement()
+        return commit_all(*arguments)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(stream.sink, "_commit_all", commit)
+        yield
+
+
 STATEMENTS = {
     "update": lambda table: table.update_where({"n": 7}, "id < 8", "sql"),
     "delete": lambda table: table.delete_where("id < 8", "sql"),
@@ -173,14 +176,7 @@ def test_a_batch_counts_as_later_than_a_statement_that_was_committed_while_it_wa
     batch((0, 0))  # offsets begin
     for start in (0, 6):
         batch(*((key, key) for key in range(start, start + 6)))
-    commit_all = stream.sink._commit_all
-
-    def commit(*arguments):
-        STATEMENTS[statement](stream.catalog.table(table))
-        return commit_all(*arguments)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(stream.sink, "_commit_all", commit)
+    with committed_meanwhile(stream, lambda: STATEMENTS[statement](stream.catalog.table(table))):
         batch((0, 100), (5, 0, "d"), (9, 900), (20, 1))
     rows = {key: 7 for key in range(8) if statement == "update"}
     rows |= {0: 100, 8: 8, 9: 900, 10: 10, 11: 11, 20: 1}
@@ -202,18 +198,10 @@ def test_a_delete_is_not_compacted_away_beside_an_older_row_that_was_committed_m
     stream = SimulatedStream(tmp_path, monkeypatch)
     make_tables(stream, ["busy"])
     stream.topics.add("a", 0, *event("busy", 1, 1))
-    while stream.batch():
-        pass
-    commit_all = stream.sink._commit_all
-
-    def commit(*arguments):
-        writer = stream.catalog.table("shop.busy").with_options({"write-only": "true"})
-        writer.update_where({"n": 7}, "id = 1", "sql")
-        return commit_all(*arguments)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(stream.sink, "_commit_all", commit)
-        stream.topics.add("a", 0, *event("busy", 1, 0, "d"))
+    stream.work()
+    stream.topics.add("a", 0, *event("busy", 1, 0, "d"))
+    writer = stream.catalog.table("shop.busy").with_options({"write-only": "true"})
+    with committed_meanwhile(stream, lambda: writer.update_where({"n": 7}, "id = 1", "sql")):
         stream.batch()
     assert stream.rows("shop.busy") == {}
     stream.topics.add("a", 0, *event("busy", 2, 2))
@@ -228,23 +216,17 @@ def test_a_statement_beside_a_batch_makes_the_batch_of_moving_keys_run_again(tmp
     make_tables(stream, ["moving"])
     for key in range(6):
         stream.topics.add("a", 0, *event("moving", key, key))
-    while stream.batch():
-        pass
-    commit_all = stream.sink._commit_all
-
-    def commit(*arguments):
-        stream.catalog.table("shop.moving").update_where({"n": 7}, "id < 6", "sql")
-        return commit_all(*arguments)
-
+    stream.work()
+    table = stream.catalog.table("shop.moving")
     stream.topics.add("a", 0, *event("moving", 5, 0, "d"))
     stream.topics.add("a", 0, *event("moving", 0, 100))
-    with monkeypatch.context() as patched:
-        patched.setattr(stream.sink, "_commit_all", commit)
-        with pytest.raises(FileConflictError, match="one job at a time"):
-            stream.batch()
+    with (
+        committed_meanwhile(stream, lambda: table.update_where({"n": 7}, "id < 6", "sql")),
+        pytest.raises(FileConflictError, match="one job at a time"),
+    ):
+        stream.batch()
     stream.open()
-    while stream.batch():
-        pass
+    stream.work()
     found = stream.catalog.table("shop.moving").to_arrow().to_pylist()
     assert sorted((row["id"], row["n"]) for row in found) == [
         (0, 100),

@@ -8,10 +8,7 @@ import pytest
 
 from ingest.decode.events import HELD_ONLY, MOVED, UNAVAILABLE_COLUMN
 from ingest.pipeline.tasks import restored
-from storage.catalog.catalog import FileSystemCatalog
-from storage.format.metadata.schema import new_schema
-from storage.format.types.types import parse_type
-from tests.table_kit import rows_batch
+from tests.table_kit import make_table, rows_batch, write
 
 COLUMNS = [("k", "BIGINT"), ("n", "INT"), ("text", "STRING"), ("blob", "BYTES")]
 TEXT, BLOB = 2, 3
@@ -19,21 +16,7 @@ PARTITION = b"\x00\x00\x00\x00" + bytes(8)
 
 
 def table_with(directory, **options):
-    catalog = FileSystemCatalog(str(directory))
-    catalog.create_database("db")
-    schema = new_schema(
-        [(name, parse_type(text)) for name, text in COLUMNS],
-        primary_keys=("k",),
-        options={"bucket": "1", **options},
-        now_ms=0,
-    )
-    return catalog.create_table("db.t", schema)
-
-
-def store(table, rows, identifier, **how):
-    with table.new_write("me", **how) as writer:
-        writer.write(rows_batch(table, rows))
-        table.new_commit("me").commit(writer.prepare_commit(), identifier)
+    return make_table(directory, columns=COLUMNS, options=options)
 
 
 def marked(table, rows, marks):
@@ -75,9 +58,9 @@ def test_rows_without_missing_values_pass_as_they_are(tmp_path):
 @pytest.mark.parametrize("bucket", [0, None])
 def test_values_come_from_the_stored_row(tmp_path, options, bucket):
     table = table_with(tmp_path, **options)
-    store(table, [("+I", k, 1, f"old {k}", b"old") for k in range(1, 50)], 0)
-    store(table, [("+U", 3, 2, "newer 3", b"newer")], 1, compaction=False)
-    store(table, [("-D", 5, 3, None, None)], 2)
+    write(table, 0, [("+I", k, 1, f"old {k}", b"old") for k in range(1, 50)])
+    write(table, 1, [("+U", 3, 2, "newer 3", b"newer")], compaction=False)
+    write(table, 2, [("-D", 5, 3, None, None)])
     rows = [("+U", 2, 9, None, None), ("+U", 3, 9, None, b"x"), ("+U", 7, 9, "y", None)]
     batch = marked(table, rows, [[TEXT, BLOB], [TEXT], None])
 
@@ -93,7 +76,7 @@ def test_values_come_from_the_stored_row(tmp_path, options, bucket):
 
 def test_values_come_from_earlier_rows_of_the_batch_first(tmp_path):
     table = table_with(tmp_path)
-    store(table, [("+I", 1, 1, "stored", b"stored")], 0)
+    write(table, 0, [("+I", 1, 1, "stored", b"stored")])
     batches = [
         marked(table, [("+U", 1, 2, "sent", None), ("+I", 2, 1, "two", b"2")], [[BLOB], None]),
         marked(table, [("+U", 1, 3, None, None)], [[TEXT, BLOB]]),
@@ -131,7 +114,7 @@ def kept(found):
 
 def test_a_moved_row_takes_the_stored_row_of_its_old_key(tmp_path):
     table = table_with(tmp_path)
-    store(table, [("+I", 1, 1, "stored", b"stored"), ("+I", 2, 1, "other", b"other")], 0)
+    write(table, 0, [("+I", 1, 1, "stored", b"stored"), ("+I", 2, 1, "other", b"other")])
     rows = [("-D", 1, None, None, None), ("-D", 1, None, None, None), ("+I", 9, 5, "?", "?")]
     found = restored(moved(table, rows), table, partition_of(table), 0)
     assert kept(found) == [(1, None, None, None, 3), (9, 5, "stored", b"stored", 0)]
@@ -141,7 +124,7 @@ def test_a_moved_row_takes_the_stored_row_of_its_old_key(tmp_path):
 def test_a_moved_row_takes_the_newest_row_of_its_old_key(tmp_path):
     """Changes of the old key earlier in the batch count, later ones of a new row do not."""
     table = table_with(tmp_path)
-    store(table, [("+I", 1, 1, "stored", b"stored")], 0)
+    write(table, 0, [("+I", 1, 1, "stored", b"stored")])
     batches = moved(
         table,
         [("+U", 1, 2, "newer", "?")],
@@ -162,7 +145,7 @@ def test_a_moved_row_takes_the_newest_row_of_its_old_key(tmp_path):
 
 def test_a_row_moves_twice_and_back(tmp_path):
     table = table_with(tmp_path)
-    store(table, [("+I", 1, 1, "stored", b"stored")], 0)
+    write(table, 0, [("+I", 1, 1, "stored", b"stored")])
     rows = [
         *(("-D", 1, None, None, None), ("-D", 1, None, None, None), ("+I", 5, 2, "?", "?")),
         *(("+U", 5, 3, "?", b"set"), ("-D", 5, None, None, None), ("-D", 5, None, None, None)),
@@ -188,7 +171,7 @@ def test_a_moved_row_whose_old_row_nobody_has_is_counted(tmp_path):
 def test_restoring_again_gives_the_same(tmp_path):
     """A task that is repeated, before the batch is committed."""
     table = table_with(tmp_path)
-    store(table, [("+I", 1, 1, "stored", b"stored")], 0)
+    write(table, 0, [("+I", 1, 1, "stored", b"stored")])
     rows = [("-D", 1, None, None, None), ("+I", 9, 5, "?", "?")]
     batches = moved(table, rows)
     first, second = (restored(batches, table, partition_of(table), 0) for _ in range(2))
@@ -199,14 +182,14 @@ def test_values_that_nobody_has_are_counted(tmp_path):
     table = table_with(tmp_path)
     batch = marked(table, [("+U", 1, 2, None, None)], [[TEXT]])
     assert restored([batch], table, PARTITION, 0).lost == 1
-    store(table, [("+I", 2, 1, "x", b"x")], 0)
+    write(table, 0, [("+I", 2, 1, "x", b"x")])
     found = restored([batch], table, partition_of(table), 0)
     assert (values(found), found.values, found.lost) == ([(1, 2, None, None, 2)], 0, 1)
 
 
 def test_partial_update_keeps_by_itself(tmp_path):
     table = table_with(tmp_path, **{"merge-engine": "partial-update"})
-    store(table, [("+I", 1, 1, "stored", b"stored")], 0)
+    write(table, 0, [("+I", 1, 1, "stored", b"stored")])
     found = restored([marked(table, [("+I", 1, 2, None, None)], [[TEXT]])], table, b"", 0)
     for batch in found.rows:
         with table.new_write("me") as writer:
@@ -218,7 +201,7 @@ def test_partial_update_keeps_by_itself(tmp_path):
 @pytest.mark.parametrize("options", [{}, {"merge-engine": "partial-update"}])
 def test_rows_for_held_ones_alone(tmp_path, options):
     table = table_with(tmp_path, **options)
-    store(table, [("+I", 1, 1, "one", b""), ("+I", 2, 1, "two", b"")], 0)
+    write(table, 0, [("+I", 1, 1, "one", b""), ("+I", 2, 1, "two", b"")])
     rows = [
         ("+U", 1, 9, None, None),  # the table holds it
         ("-D", 2, 1, None, None),
@@ -252,18 +235,10 @@ def test_what_came_stands_where_nobody_has_a_value(tmp_path):
 
 @pytest.mark.parametrize("key", ["BIGINT", "STRING", "DECIMAL(10, 2)"])
 def test_a_key_is_found_in_any_partition(tmp_path, key):
-    catalog = FileSystemCatalog(str(tmp_path))
-    catalog.create_database("db")
-    columns = [("p", "INT"), ("k", key), ("text", "STRING")]
-    schema = new_schema(
-        [(name, parse_type(text)) for name, text in columns],
-        primary_keys=("k",),
-        partition_keys=("p",),
-        options={"bucket": "-1"},
-    )
-    table = catalog.create_table("db.t", schema)
+    columns = (("p", "INT"), ("k", key), ("text", "STRING"))
+    table = make_table(tmp_path, columns=columns, partitions=("p",), options={"bucket": "-1"})
     make = {"BIGINT": int, "STRING": str}.get(key, Decimal)
-    store(table, [("+I", k % 3, make(k), f"old {k}") for k in range(20)], 0)
+    write(table, 0, [("+I", k % 3, make(k), f"old {k}") for k in range(20)])
     rows = [("+U", 7, make(k), None) for k in (3, 4, 8, 50)]
     found = restored([marked(table, rows, [[2, HELD_ONLY]] * 4)], table, None, None)
     assert [row[:3] for row in values(found)] == [(7, make(k), f"old {k}") for k in (3, 4, 8)]

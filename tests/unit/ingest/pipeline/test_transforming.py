@@ -13,7 +13,14 @@ from storage.format.metadata.schema_changes import RenameColumn, SetOption
 from storage.format.types.types import parse_type
 from storage.table.compaction.compact_table import CompactRequest, compact_table
 from tests.inline_executor import InlineExecutor
-from tests.unit.ingest.debezium_events import TOPIC, connect_block, connect_field, dumps, event
+from tests.unit.ingest.debezium_events import (
+    TOPIC,
+    connect_block,
+    connect_field,
+    dumps,
+    event,
+    with_block,
+)
 from tests.unit.ingest.table_pipeline import TablePipeline
 from tests.unit.ingest.transformed_source import (
     FIELDS,
@@ -100,8 +107,19 @@ def random_history(tmp_path, full, soft, partition, ordering, more=""):
     assert schema.partition_keys == (("dt",) if partition else ())
 
 
-def pipeline(directory, rule, more=""):
-    return TablePipeline(directory, f"tables:\n  - match: shop.*\n{rule}{more}", TOPIC)
+def pipeline(directory, rule, more="", *, batches=0):
+    """A stream by a rule of its tables, behind so many batches of one record each."""
+    one = TablePipeline(directory, f"tables:\n  - match: shop.*\n{rule}{more}", TOPIC)
+    one.offset = one.batches = batches
+    return one
+
+
+def described(op, before, after, **types):
+    """A record whose schema block has fields more, or of other types, than `FIELDS`."""
+    fields = {field["field"]: field for field in FIELDS}
+    fields |= {name: connect_field(name, types[name]) for name in types}
+    value = with_block(connect_block(*fields.values()), event(op, before, after))
+    return dumps({"id": after["id"]}), value
 
 
 def row(key, **values):
@@ -143,12 +161,9 @@ def test_both_rows_of_a_key_change_fail_together(tmp_path):
 def test_excluded_columns_may_come_grow_and_go(tmp_path):
     one = pipeline(tmp_path, "    columns.exclude: [secret, later]\n")
     one.feed([record("c", None, row(1))])
-    later = dumps(connect_block(*FIELDS, connect_field("later", "int32")))
-    wide = dumps(connect_block(*FIELDS, connect_field("later", "string")))
-    for number, (block, value) in enumerate([(later, 5), (wide, "x")], 2):
-        payload = dumps(event("c", None, row(number) | {"later": value}))
-        message = b'{"schema":' + block + b',"payload":' + payload + b"}"
-        one.feed([(dumps({"id": number}), message)])
+    for number, (type_, value) in enumerate([("int32", 5), ("string", "x")], 2):
+        wide = row(number) | {"later": value}
+        one.feed([described("c", None, wide, later=type_)])
     assert one.changes == [("shop.orders", "create table")]
     assert one.quarantined() == []
     assert held(one, "id") == [(1,), (2,), (3,)]
@@ -170,8 +185,7 @@ def test_excluded_columns_of_events_without_schema(tmp_path):
 def test_a_rule_that_grew_adds_its_columns_before_the_next_rows(tmp_path):
     pipeline(tmp_path, "").feed([record("c", None, row(1))])
     rule = '    computed: ["total = price * qty"]\n    deletes: soft\n'
-    two = pipeline(tmp_path, rule)
-    two.offset, two.batches = 1, 1
+    two = pipeline(tmp_path, rule, batches=1)
     two.feed([record("u", None, row(1, qty=4)), record("c", None, row(2))], commit=False)
     assert [name for name, _ in two.changes] == ["shop.orders"] * 2
     two.feed([record("u", None, row(1, qty=4)), record("c", None, row(2))])
@@ -183,15 +197,13 @@ def test_a_rule_that_grew_adds_its_columns_before_the_next_rows(tmp_path):
 
 def test_a_rule_that_does_not_fit_stops_no_other_table_and_waits_for_its_column(tmp_path):
     pipeline(tmp_path, "").feed([record("c", None, row(1))])
-    two = pipeline(tmp_path, '    computed: ["shout = upper(later)"]\n')
-    two.offset, two.batches = 1, 1
+    two = pipeline(tmp_path, '    computed: ["shout = upper(later)"]\n', batches=1)
     two.feed([record("c", None, row(2))])
     ((error_class, error),) = two.quarantined()
     assert error_class == "transform"
     assert "there is no column `later`" in error
-    block = dumps(connect_block(*FIELDS, connect_field("later", "string")))
-    payload = dumps(event("c", None, row(3) | {"later": "x"}))
-    two.feed([(dumps({"id": 3}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
+    later = row(3) | {"later": "x"}
+    two.feed([described("c", None, later, later="string")])
     assert held(two, "id", "later", "shout") == [(1, None, None), (3, "x", "X")]
 
 
@@ -199,12 +211,8 @@ def test_types_that_the_table_does_not_show_widen_too(tmp_path):
     rule = '    mask: {qty: md5}\n    columns.exclude: [price]\n    filter: "price > 0"\n'
     one = pipeline(tmp_path, rule)
     one.feed([record("c", None, row(1))])
-    fields = [
-        connect_field(f["field"], "int64") if f["field"] in ("qty", "price") else f for f in FIELDS
-    ]
-    payload = dumps(event("c", None, row(2, qty=1 << 40, price=1 << 40)))
-    block = dumps(connect_block(*fields))
-    one.feed([(dumps({"id": 2}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
+    wide = row(2, qty=1 << 40, price=1 << 40)
+    one.feed([described("c", None, wide, qty="int64", price="int64")])
     digests = [hashlib.md5(text).hexdigest() for text in (b"1", str(1 << 40).encode())]
     assert held(one, "id", "qty") == [(1, digests[0]), (2, digests[1])]
     assert len(one.changes) == 2
@@ -214,9 +222,8 @@ def test_types_that_the_table_does_not_show_widen_too(tmp_path):
 def test_a_source_column_with_the_name_of_a_made_one_is_refused_by_name(tmp_path):
     one = pipeline(tmp_path, '    computed: ["later = upper(note)"]\n')
     one.feed([record("c", None, row(1))])
-    block = dumps(connect_block(*FIELDS, connect_field("later", "string")))
-    payload = dumps(event("c", None, row(2) | {"later": "x"}))
-    one.feed([(dumps({"id": 2}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
+    later = row(2) | {"later": "x"}
+    one.feed([described("c", None, later, later="string")])
     one.feed([record("c", None, row(3))])
     assert held(one, "id", "later") == [(1, "N"), (3, "N")]
     assert "later" in one.quarantined()[0][1]
@@ -314,10 +321,7 @@ def test_what_a_key_is_computed_from_may_widen(tmp_path):
     rule = '    primary.key: [k]\n    computed: ["k = concat(note, CAST(qty AS STRING))"]\n'
     one = pipeline(tmp_path, rule)
     one.feed([record("c", None, row(1))])
-    fields = [connect_field("qty", "int64") if f["field"] == "qty" else f for f in FIELDS]
-    block = dumps(connect_block(*fields))
-    payload = dumps(event("u", row(1), row(1, qty=1 << 40)))
-    one.feed([(dumps({"id": 1}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
+    one.feed([described("u", row(1), row(1, qty=1 << 40), qty="int64")])
     assert held(one, "k", "qty") == [(f"n{1 << 40}", 1 << 40)]
     assert one.quarantined() == []
 
@@ -347,8 +351,7 @@ def test_a_table_that_somebody_made_learns_the_types_that_it_does_not_show(tmp_p
 
 def test_a_rule_against_the_columns_of_the_table_stops_this_table_alone(tmp_path):
     pipeline(tmp_path, "").feed([record("c", None, row(1))])
-    two = pipeline(tmp_path, '    computed: ["note = upper(email)"]\n')
-    two.offset, two.batches = 1, 1
+    two = pipeline(tmp_path, '    computed: ["note = upper(email)"]\n', batches=1)
     two.feed([record("c", None, row(2)), record("c", None, row(3))])
     assert held(two, "id") == [(1,)]
     assert [error_class for error_class, _ in two.quarantined()] == ["schema"] * 2
@@ -359,8 +362,7 @@ def test_a_rule_whose_result_has_another_type_than_the_column_takes_nothing(tmp_
     rule = "    deletes: soft\n"
     first = '    computed: ["_cdc_deleted = upper(note)"]\n'
     pipeline(tmp_path, first).feed([record("c", None, row(1))])
-    two = pipeline(tmp_path, rule)
-    two.offset, two.batches = 1, 1
+    two = pipeline(tmp_path, rule, batches=1)
     two.feed([record("c", None, row(2)), record("c", None, row(3))])
     assert held(two, "id") == [(1,)]
     assert [error_class for error_class, _ in two.quarantined()] == ["transform"] * 2
@@ -383,15 +385,13 @@ def test_a_rule_whose_result_has_another_type_than_the_column_takes_nothing(tmp_
 def test_rules_that_would_make_other_keys_of_the_same_rows_are_refused(tmp_path, first, second):
     one = pipeline(tmp_path, first)
     one.feed([record("c", None, row(1))])
-    two = pipeline(tmp_path, second)
-    two.offset, two.batches = 1, 1
+    two = pipeline(tmp_path, second, batches=1)
     two.feed([record("u", row(1), row(1, qty=9))])
     assert held(two, "qty") == [(1,)]
     ((error_class, error),) = two.quarantined()
     assert error_class == "transform"
     assert "changes how keys" in error
-    same = pipeline(tmp_path, first + '    filter: "qty > 0"\n')
-    same.offset, same.batches = 2, 2
+    same = pipeline(tmp_path, first + '    filter: "qty > 0"\n', batches=2)
     same.feed([record("u", row(1), row(1, qty=9))])
     assert held(same, "qty") == [(9,)]
 
@@ -406,19 +406,16 @@ def test_rules_and_modes_of_schema_changes(tmp_path, mode):
     one = pipeline(tmp_path, "    columns.exclude: [secret]\n", behaviour)
     one.feed([record("c", None, row(1))])
     rule = '    columns.exclude: [secret, later]\n    computed: ["total = price * qty"]\n'
-    two = pipeline(tmp_path, rule, behaviour)
-    two.offset, two.batches = 1, 1
-    block = dumps(connect_block(*FIELDS, connect_field("later", "int32")))
-    payload = dumps(event("c", None, row(2) | {"later": 5}))
-    two.feed([(dumps({"id": 2}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
+    two = pipeline(tmp_path, rule, behaviour, batches=1)
+    later = row(2) | {"later": 5}
+    two.feed([described("c", None, later, later="int32")])
     assert held(two, "id", "total") == [(1, None), (2, 2)]
     assert two.quarantined() == []
     if mode != "ignore":
         return
-    block = dumps(connect_block(*FIELDS, connect_field("more", "int32")))
     for number in (3, 4):
-        payload = dumps(event("c", None, row(number) | {"more": 5}))
-        two.feed([(dumps({"id": number}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
+        more = row(number) | {"more": 5}
+        two.feed([described("c", None, more, more="int32")])
     assert held(two, "id", "total") == [(1, None), (2, 2), (3, 2), (4, 2)]
     assert "more" not in two.rows("shop.orders")[0]
 
@@ -433,14 +430,12 @@ def test_a_mask_does_not_come_off_by_a_rename(tmp_path):
     table = one.book.table("shop.orders")
     former = SetOption("lakeward.former-names", '{"mail":["email"],"text":["note"]}')
     table.alter([RenameColumn("email", "mail"), RenameColumn("note", "text"), former])
-    two = pipeline(tmp_path, rule)
-    two.offset, two.batches = 1, 1
-    after = {{"email": "mail", "note": "text"}.get(k, k): v for k, v in row(2).items()}
+    two = pipeline(tmp_path, rule, batches=1)
     names = {"email": "mail", "note": "text"}
+    after = {names.get(name, name): value for name, value in row(2).items()}
     fields = [{**f, "field": names.get(f["field"], f["field"])} for f in FIELDS]
-    block = dumps(connect_block(*fields))
-    message = b'{"schema":' + block + b',"payload":' + dumps(event("c", None, after)) + b"}"
-    two.feed([(dumps({"id": 2}), message), record("c", None, row(3)), record("u", None, row(1))])
+    renamed = with_block(connect_block(*fields), event("c", None, after))
+    two.feed([(dumps({"id": 2}), renamed), record("c", None, row(3)), record("u", None, row(1))])
     assert two.quarantined() == []
     digest = hashlib.sha256(b"e@x").hexdigest()
     assert held(two, "id", "mail", "shout", "text") == [(k, digest, "N", "n") for k in (1, 2, 3)]
@@ -450,9 +445,6 @@ def test_a_mask_does_not_come_off_by_a_new_type(tmp_path):
     rule = '    mask: {email: "null"}\n    on.incompatible: new_column\n'
     one = pipeline(tmp_path, rule)
     one.feed([record("c", None, row(1))])
-    fields = [connect_field("email", "int64") if f["field"] == "email" else f for f in FIELDS]
-    block = dumps(connect_block(*fields))
-    payload = dumps(event("c", None, row(2, email=1234)))
-    one.feed([(dumps({"id": 2}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
+    one.feed([described("c", None, row(2, email=1234), email="int64")])
     assert one.quarantined() == []
     assert held(one, "id", "email", "email_1") == [(1, None, None), (2, None, None)]

@@ -116,16 +116,6 @@ def test_ignored_columns_are_left_out_and_the_others_flow(declared):
     assert [row["kind"] for row in rows(gone)] == ["-D", "-D", "+I"]
 
 
-def test_with_ignore_values_that_fit_the_old_type_flow_and_others_are_bad():
-    lake = Lake("ignore", qty="INT")
-    wide = {"qty": "BIGINT"}
-    result = lake.take(
-        lake.value(wide, {"id": 1, "qty": 5}), lake.value(wide, {"id": 2, "qty": 2**40})
-    )
-    assert plain(result) == [{"id": 1, "qty": 5}]
-    assert classes(result) == ["type"]
-
-
 @DECLARED
 def test_new_column_takes_the_values_of_the_new_type(declared):
     lake = Lake("lenient", "new_column", declared=declared, qty="INT")
@@ -249,16 +239,6 @@ def test_a_renamed_key_column_is_found_under_both_names(declared):
 
     result = lake.take(value("id", {"id": 1, "v": 1}), value("number", {"number": 2, "v": 2}))
     assert (result.bad, plain(result)) == ([], [{"number": 1, "v": 1}, {"number": 2, "v": 2}])
-
-
-@DECLARED
-def test_a_name_that_changed_its_case_is_the_same_column(declared):
-    lake = Lake("lenient", declared=declared, qty="INT")
-    result = lake.take(
-        lake.value({"Qty": "INT"}, {"id": 1, "Qty": 1}),
-        lake.value({"qty": "INT"}, {"id": 2, "qty": 2}),
-    )
-    assert plain(result) == [{"id": 1, "qty": 1}, {"id": 2, "qty": 2}]
 
 
 @DECLARED

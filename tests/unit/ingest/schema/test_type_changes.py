@@ -481,14 +481,15 @@ class Shop:
         self.batches += 1
         self.offset += len(rows)
 
-    def found(self, table):
+    def found(self, table, bad):
         """(types of the columns beside the key, rows by id, ids of bad records)."""
         kept = self.stream.table(f"shop.{table}")
         types = {f.name: type_name(f.type) for f in kept.schema.fields if f.name != "id"}
         rows = {row.pop("id"): row for row in kept.to_arrow().to_pylist()}
-        return types, rows, self.bad().get(table, [])
+        return types, rows, bad.get(table, [])
 
     def bad(self):
+        """Ids of bad records by table."""
         found = {}
         for row in self.stream.rows(self.stream.book.quarantine):
             table, number = self.at[row["offset"]]
@@ -571,12 +572,12 @@ def run(shop, way, mode, rule, batches):
     for table in stopping:
         with pytest.raises(SchemaStopError):
             shop.run([(table, row) for row in rows[table][batches[-1] :]])
-    parked = shop.stream.book.parking.parked()
+    parked, bad = shop.stream.book.parking.parked(), shop.bad()
     for table, outcome in wanted.items():
         if outcome == "parked":
             assert f"shop.{table}" in parked, shop.changes[table]
         elif outcome is not None:
-            assert shop.found(table) == outcome, shop.changes[table]
+            assert shop.found(table, bad) == outcome, shop.changes[table]
 
 
 @pytest.fixture(scope="module")
@@ -653,4 +654,4 @@ def test_defaults_of_the_source_fill_nothing(tmp_path, ways):
     missing = value.replace(b',"v":5', b"")
     assert missing != value
     shop.stream.run(0, {("t", 0): [RawBatch("t", 0, [0], [key], [missing])]})
-    assert shop.found("t0") == ({"v": "INT"}, {1: {"v": None}}, [])
+    assert shop.found("t0", shop.bad()) == ({"v": "INT"}, {1: {"v": None}}, [])

@@ -8,11 +8,10 @@ from decimal import Decimal
 import pytest
 
 from ingest.source.records import RawBatch
-from storage.format.types.types import type_name
 from tests.unit.ingest.debezium_events import connect_field, dumps
 from tests.unit.ingest.local_stream import LocalStream
+from tests.unit.ingest.row_streams import TOPIC, ItemStream
 
-TOPIC = "src.shop.items"
 CONFIG = """
 source: {{type: files, path: /nowhere, format: {format}{source}}}
 sink: {{warehouse: "WAREHOUSE"{sink}}}
@@ -23,12 +22,13 @@ tables: [{{match: '*', primary.key: [{key}]{rule}}}]
 ROWS = ("op.c", "op.r", "op.u", "op.d", "pending")
 
 
-class Stream:
+class Stream(ItemStream):
     """Batches of (key, value) into one table, each run twice, the second time after a death."""
 
     def __init__(self, directory, name, source="", key="id", rule="", sink=""):
-        self.config = CONFIG.format(format=name, source=source, key=key, rule=rule, sink=sink)
-        self.local = LocalStream(directory, self.config)
+        config = CONFIG.format(format=name, source=source, key=key, rule=rule, sink=sink)
+        self.form = name
+        self.local = LocalStream(directory, config)
         self.offset = self.number = 0
 
     def run(self, *records):
@@ -50,23 +50,8 @@ class Stream:
     def everything(self):
         return {name: self.local.rows(name) for name in self.local.book.schema_ids()}
 
-    @property
-    def name(self):
-        (name,) = (n for n in self.local.book.schema_ids() if not n.startswith("lakeward."))
-        return name
-
-    def rows(self):
-        return self.local.rows(self.name)
-
-    def columns(self):
-        fields = self.local.table(self.name).schema.fields
-        return {field.name: type_name(field.type).removesuffix(" NOT NULL") for field in fields}
-
-    def bad(self):
-        if "lakeward._quarantine" not in self.local.book.schema_ids():
-            return []
-        found = self.local.table("lakeward._quarantine").to_arrow().to_pylist()
-        return [row["error_class"] for row in sorted(found, key=lambda row: row["offset"])]
+    def keys(self):
+        return [row[0] for row in self.rows()]
 
 
 # --- Canal
@@ -122,8 +107,8 @@ def test_canal(tmp_path):
         canal("XACOMMIT", sql="XA COMMIT 'x'", table=""),
     )
     assert counts == {"schema_change": 3, "notification": 1, "transaction": 1}
-    assert one.columns() == {"id": "INT", "name": "VARCHAR(8)", "price": "DECIMAL(10, 2)"}
-    assert [tuple(row.values()) for row in one.rows()] == [
+    assert one.types() == {"id": "INT", "name": "VARCHAR(8)", "price": "DECIMAL(10, 2)"}
+    assert one.rows() == [
         (1, "tea", Decimal("3.75")),
         (3, "cup", Decimal("8.00")),
     ]
@@ -139,7 +124,7 @@ def test_canal(tmp_path):
         canal("DELETE", [{"id": "3", "name": "cup", "price": "8.00", "n": None}], types=wider),
     )
     assert counts == {"schema_change": 1}
-    assert one.columns() == {
+    assert one.types() == {
         "id": "INT",
         "name": "VARCHAR(40)",
         "price": "DECIMAL(12, 4)",
@@ -152,7 +137,7 @@ def test_canal(tmp_path):
         canal("INSERT", [{"id": "5", "price": "1", "n": "1"}], types=dropped),
         canal("UPDATE", [{"id": "4", "price": "2", "n": "1"}], [{"price": "1"}], dropped),
     )
-    assert [tuple(row.values()) for row in one.rows()] == [
+    assert one.rows() == [
         (1, "tea", Decimal("3.7500"), None),
         (4, None, Decimal("2.0000"), 1),
         (5, None, Decimal("1.0000"), 1),
@@ -175,7 +160,7 @@ def test_canal_as_ticdc_writes_it(tmp_path):
     one = Stream(tmp_path, "canal-json")
     old = {"id": "1", "name": "cup", "price": "8", "at": "2024-02-29 23:59:58"}
     one.run(canal("INSERT", [old], types=TICDC_TYPES))
-    assert one.columns() == {
+    assert one.types() == {
         "id": "BIGINT",
         "name": "STRING",
         "price": "DECIMAL(20, 0)",
@@ -186,14 +171,14 @@ def test_canal_as_ticdc_writes_it(tmp_path):
         canal("UPDATE", [new], [old], TICDC_TYPES),
         canal("INSERT", [{**old, "id": "2"}], types=TICDC_TYPES),
     )
-    assert one.columns() == {
+    assert one.types() == {
         "id": "BIGINT",
         "name": "STRING",
         "price": "DECIMAL(22, 2)",
         "at": "TIMESTAMP(6)",
     }
     at = datetime.datetime.fromisoformat("2024-02-29T23:59:58")
-    assert [tuple(row.values()) for row in one.rows()] == [
+    assert one.rows() == [
         (1, "a cup", Decimal("8.25"), at.replace(microsecond=123_456)),
         (2, "cup", Decimal("8.00"), at),
     ]
@@ -207,8 +192,8 @@ def test_canal_as_ticdc_writes_it_where_columns_may_not_be_widened(tmp_path):
     prices = ["8.25", "8.255", "8.2", "9.00"]
     rows = [{**old, "id": str(at), "price": price} for at, price in enumerate(prices, 2)]
     one.run(*[canal("INSERT", [row], types=TICDC_TYPES) for row in rows])
-    assert one.columns()["price"] == "DECIMAL(20, 0)"
-    assert [row["price"] for row in one.rows()] == [8, 9]
+    assert one.types()["price"] == "DECIMAL(20, 0)"
+    assert [row[2] for row in one.rows()] == [8, 9]
     assert one.bad() == ["type"] * 3
 
 
@@ -274,8 +259,8 @@ def test_maxwell(tmp_path):
         maxwell("update", {"id": 1, "name": "tea", "price": None}, {"price": 3.5}, **key),
     )
     assert counts == {"schema_change": 2, "notification": 2}
-    assert one.columns() == {"id": "BIGINT", "name": "STRING", "price": "DOUBLE"}
-    assert [tuple(row.values()) for row in one.rows()] == [(1, "tea", None), (3, "cup", 8.25)]
+    assert one.types() == {"id": "BIGINT", "name": "STRING", "price": "DOUBLE"}
+    assert one.rows() == [(1, "tea", None), (3, "cup", 8.25)]
 
     counts = one.run(
         maxwell_ddl(
@@ -289,7 +274,7 @@ def test_maxwell(tmp_path):
         maxwell("delete", {"id": 3, "name": "cup", "price": 8.25, "n": None}),
     )
     assert counts == {"schema_change": 1}
-    assert one.columns()["n"] == "BIGINT"
+    assert one.types()["n"] == "BIGINT"
     assert one.bad() == ["type"]
 
     counts = one.run(
@@ -301,7 +286,7 @@ def test_maxwell(tmp_path):
         maxwell_ddl("database-drop", "drop database shop"),
     )
     assert counts == {"schema_change": 4}
-    assert [tuple(row.values()) for row in one.rows()] == [
+    assert one.rows() == [
         (1, "tea", None, None),
         (4, None, 2.0, 1),
         (6, None, 2.0, 1),
@@ -312,8 +297,8 @@ def test_types_that_no_message_names_widen_by_rule(tmp_path):
     one = Stream(tmp_path, "maxwell-json", rule=", on.incompatible: new_column")
     one.run(maxwell("insert", {"id": 1, "n": 5}))
     one.run(maxwell("insert", {"id": 2, "n": 5.5}), maxwell("insert", {"id": 3, "n": "many"}))
-    assert [tuple(row.values())[:2] for row in one.rows()] == [(1, 5), (2, None), (3, None)]
-    rest = [[v for v in tuple(row.values())[2:] if v is not None] for row in one.rows()]
+    assert [row[:2] for row in one.rows()] == [(1, 5), (2, None), (3, None)]
+    rest = [[v for v in row[2:] if v is not None] for row in one.rows()]
     assert rest == [[], [5.5], ["many"]]
     assert one.bad() == []
 
@@ -347,7 +332,7 @@ def test_golden_gate(tmp_path):
         ogg("U", {"ID": 1, "NAME": "tea"}, {"ID": 1, "NAME": "Tea"}),
         ogg("U", {"ID": 2, "NAME": "cup", "NOTE": None}, {"ID": 3}),
     )
-    assert [tuple(row.values()) for row in one.rows()] == [(1, "Tea", "green"), (3, "cup", None)]
+    assert one.rows() == [(1, "Tea", "green"), (3, "cup", None)]
 
     one.run(
         ogg("I", None, {"ID": 4, "NAME": "pot", "NOTE": "x", "N": 2**40}),
@@ -356,7 +341,7 @@ def test_golden_gate(tmp_path):
         ogg("D", {"ID": 3}),
     )
     columns = {"ID": "BIGINT", "NAME": "STRING", "NOTE": "STRING", "N": "DECIMAL(22, 0)"}
-    assert (one.columns(), one.bad()) == (columns, [])
+    assert (one.types(), one.bad()) == (columns, [])
 
     # a column that is gone is in no image: new rows have null, an update does not tell it from
     # one that did not change
@@ -365,7 +350,7 @@ def test_golden_gate(tmp_path):
         ogg("U", {"ID": 4, "NAME": "pot", "N": 2**40}, {"ID": 4, "NAME": "Pot", "N": 1}),
         ogg("T"),
     )
-    assert [tuple(row.values()) for row in one.rows()] == [
+    assert one.rows() == [
         (1, "Tea", "green", 7),
         (4, "Pot", "x", 1),
         (5, "jug", "x", 2**70),
@@ -412,7 +397,7 @@ def test_dms(tmp_path):
         dms("update", {"id": 1, "name": "Tea"}, before={"name": "tea", "price": 3.5}, **streamed),
     )
     assert counts == {"schema_change": 3}
-    assert [tuple(row.values()) for row in one.rows()] == [(1, "Tea", None), (3, "cup", 8.25)]
+    assert one.rows() == [(1, "Tea", None), (3, "cup", 8.25)]
 
     counts = one.run(
         dms_control("add-column", "n"),
@@ -425,7 +410,7 @@ def test_dms(tmp_path):
     )
     assert counts == {"schema_change": 4}
     columns = {"id": "BIGINT", "name": "STRING", "price": "DOUBLE", "n": "DECIMAL(22, 0)"}
-    assert (one.columns(), one.bad()) == (columns, [])
+    assert (one.types(), one.bad()) == (columns, [])
 
     counts = one.run(
         dms_control("drop-column", "name"),
@@ -436,7 +421,7 @@ def test_dms(tmp_path):
         dms_control("drop-table"),
     )
     assert counts == {"schema_change": 3, "op.t": 1}
-    assert [tuple(row.values()) for row in one.rows()] == [
+    assert one.rows() == [
         (1, "Tea", None, None),
         (4, None, 2.5, 1),
         (5, "jug", 1.5, 2**70),
@@ -459,7 +444,7 @@ def test_what_waited_for_a_schema_may_be_bad_all_the_same(tmp_path, known):
     one.run(
         event({"id": 2, "n": 5}), event({"id": 3, "n": "no number"}), event({"id": "x", "n": 6})
     )
-    assert [row["id"] for row in one.rows()] == ([1, 2] if known else [2])
+    assert one.keys() == ([1, 2] if known else [2])
     assert one.bad() == ["type", "type"]
 
 
@@ -482,34 +467,45 @@ def keyed(number, row, described=None, **metadata):
 
 KEPT = {"op": "u", "deleted": "false"}
 GONE = {"op": "d", "deleted": "true"}
-WHOLE, KEY_ONLY = {"id": 2, "name": "cup"}, {"id": 2, "name": None}
+
+
+def rewritten(key, name):
+    return keyed(key, {"id": key, "name": name}, **GONE)
+
+
+DELETES = {
+    "tombstone": lambda key: [keyed(key, None)],
+    "rewrite": lambda key: [rewritten(key, "cup")],
+    "rewrite of a key": lambda key: [rewritten(key, None)],
+    "rewrite-with-tombstone": lambda key: [rewritten(key, "cup"), keyed(key, None)],
+}
+"""Records of a delete by mode: `tombstone` is the default, and as delete-to-tombstone; PostgreSQL's
+default replica identity brings the key alone."""
 
 
 @pytest.mark.parametrize(
-    ("source", "deleted"),
-    [
-        ("", [keyed(2, None)]),  # tombstone (the default), delete-to-tombstone
-        ("", [keyed(2, WHOLE, **GONE)]),  # rewrite
-        ("", [keyed(2, KEY_ONLY, **GONE)]),  # rewrite, PostgreSQL's default replica identity
-        ("", [keyed(2, WHOLE, **GONE), keyed(2, None)]),  # rewrite-with-tombstone
-        (", flat.tombstones: skip", [keyed(2, WHOLE, **GONE), keyed(2, None)]),
-    ],
+    ("source", "modes"),
+    [("", [*DELETES]), (", flat.tombstones: skip", ["rewrite-with-tombstone"])],
 )
 @pytest.mark.parametrize("added", [KEPT, {"deleted": "false"}, {}])
-def test_flattened_deletes_of_every_mode(tmp_path, source, deleted, added):
+def test_flattened_deletes_of_every_mode(tmp_path, source, modes, added):
     one = Stream(tmp_path, "debezium-flat", source)
+    keys = range(2, 2 + len(modes))
+    deleted = [
+        record for key, mode in zip(keys, modes, strict=True) for record in DELETES[mode](key)
+    ]
     one.run(
         keyed(1, {"id": 1, "name": "tea"}, **added),
-        keyed(2, {"id": 2, "name": "cup"}, **added),
+        *(keyed(key, {"id": key, "name": "cup"}, **added) for key in keys),
         *deleted,
-        keyed(3, {"id": 3, "name": "pot"}, **added),
+        keyed(9, {"id": 9, "name": "pot"}, **added),
     )
-    assert [row["id"] for row in one.rows()] == [1, 3]
-    one.run(keyed(2, {"id": 2, "name": "again"}, **added))
-    assert [row["name"] for row in one.rows()] == ["tea", "again", "pot"]
+    assert one.keys() == [1, 9]
+    one.run(*(keyed(key, {"id": key, "name": "again"}, **added) for key in keys))
+    assert [row[1] for row in one.rows()] == ["tea", *["again"] * len(modes), "pot"]
     one.run(*deleted)
-    assert [row["id"] for row in one.rows()] == [1, 3]
-    assert one.columns() == {"id": "BIGINT", "name": "STRING"}
+    assert one.keys() == [1, 9]
+    assert one.types() == {"id": "BIGINT", "name": "STRING"}
     assert one.bad() == []
 
 
@@ -517,7 +513,7 @@ def test_flattened_deletes_that_do_not_come_leave_rows(tmp_path):
     """Mode `drop`: nothing says that the row went."""
     one = Stream(tmp_path, "debezium-flat", ", flat.tombstones: skip")
     one.run(keyed(1, {"id": 1, "name": "tea"}), keyed(1, None))
-    assert [row["id"] for row in one.rows()] == [1]
+    assert one.keys() == [1]
 
 
 @pytest.mark.parametrize(
@@ -532,7 +528,7 @@ def test_described_rows_whose_schema_changes(tmp_path, name, metadata):
     first = fields(id=("int64",), n=("int32",), name=("string",))
     one = Stream(tmp_path, name)
     one.run(keyed(1, {"id": 1, "n": 7, "name": "tea"}, first, **metadata))
-    assert one.columns() == {"id": "BIGINT", "n": "INT", "name": "STRING"}
+    assert one.types() == {"id": "BIGINT", "n": "INT", "name": "STRING"}
 
     second = fields(id=("int64",), n=("int64",), name=("string",), day=day)
     value = 19_000 if name == "debezium-flat" else "2022-01-08"
@@ -542,15 +538,15 @@ def test_described_rows_whose_schema_changes(tmp_path, name, metadata):
         keyed(1, None, second),
     )
     moment = datetime.date(2022, 1, 8) if name == "debezium-flat" else "2022-01-08"
-    assert one.columns()["n"] == "BIGINT"
-    assert [tuple(row.values()) for row in one.rows()] == [
+    assert one.types()["n"] == "BIGINT"
+    assert one.rows() == [
         (2, 2**40, "cup", moment),
         (3, None, None, None),
     ]
 
     third = fields(id=("int64",), n=("int64",), day=day)
     one.run(keyed(2, {"id": 2, "n": 1, "day": value}, third, **metadata))
-    assert one.rows()[0] == {"id": 2, "n": 1, "name": None, "day": moment}
+    assert one.rows()[0] == (2, 1, None, moment)
     assert one.bad() == []
 
 
@@ -563,7 +559,7 @@ def test_upsert_keys_without_rows(tmp_path):
         keyed(9, None),
         (None, None),
     )
-    assert [row["id"] for row in one.rows()] == [2]
+    assert one.keys() == [2]
     assert one.bad() == ["no_primary_key"]
 
 
@@ -583,4 +579,4 @@ def test_statements_among_flattened_rows_are_no_rows(tmp_path):
         keyed(1, {"id": 1, "ddl": "a column", "tableChanges": 5}),
     )
     assert counts == {"schema_change": 1}
-    assert one.columns() == {"id": "BIGINT", "ddl": "STRING", "tableChanges": "BIGINT"}
+    assert one.types() == {"id": "BIGINT", "ddl": "STRING", "tableChanges": "BIGINT"}

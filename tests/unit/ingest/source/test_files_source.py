@@ -140,12 +140,12 @@ def test_a_limit_on_files(tmp_path):
 
 
 def test_row_limits_are_estimated_beyond_the_first_megabytes(tmp_path):
-    line = b'{"after":{"id":1},"op":"c","pad":"%s"}\n' % (b"x" * 1000)
-    (tmp_path / "t.jsonl").write_bytes(line * 20_000)
+    line = b'{"after":{"id":1},"op":"c","pad":"%s"}\n' % (b"x" * 4_000)
+    (tmp_path / "t.jsonl").write_bytes(line * 4_000)
     source = source_of(tmp_path)
     start = source.initial()
-    end = source.latest(start, max_records=15_000)
-    assert sum(map(len, read(source, start, end).values())) == pytest.approx(15_000, rel=0.01)
+    end = source.latest(start, max_records=3_000)
+    assert sum(map(len, read(source, start, end).values())) == pytest.approx(3_000, rel=0.01)
 
 
 def test_replay_reads_the_same_bytes_although_files_arrived_and_grew(tmp_path):
@@ -310,8 +310,8 @@ def test_any_split_reads_each_line_once(tmp_path_factory, lengths, parallelism, 
 
 
 def test_a_large_file_becomes_several_tasks(tmp_path):
-    line = b'{"after":{"id":1},"op":"c","pad":"%s"}\n' % (b"x" * 960)
-    (tmp_path / "t.jsonl").write_bytes(line * 40_000)
+    line = b'{"after":{"id":1},"op":"c","pad":"%s"}\n' % (b"x" * 9_600)
+    (tmp_path / "t.jsonl").write_bytes(line * 2_800)
     source = source_of(tmp_path, parallelism=4)
     start = source.initial()
     end = source.latest(start)
@@ -319,7 +319,7 @@ def test_a_large_file_becomes_several_tasks(tmp_path):
     assert len(tasks) == 4
     assert tasks == source.plan(start, end)
     rows = read(source, start, end)["t"]
-    assert [offset for offset, _ in rows] == [n * len(line) for n in range(40_000)]
+    assert [offset for offset, _ in rows] == [n * len(line) for n in range(2_800)]
 
 
 def test_compressed_files_are_taken_whole(tmp_path):

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from ingest.source.records import RawBatch
+from tests.unit.ingest.debezium_events import connect_block, connect_field
 from tests.unit.ingest.local_stream import LocalStream
 
 CONFIG = """
@@ -36,15 +37,8 @@ def text(value):
     return json.dumps(value)
 
 
-def connect(type_, name, fields=None):
-    more = {} if fields is None else {"fields": fields}
-    return {"type": type_, "optional": True, "field": name, **more}
-
-
-def block(row):
-    columns = [connect("int64" if name == "id" else "string", name) for name in row]
-    images = [connect("struct", name, columns) for name in ("before", "after")]
-    return {"type": "struct", "name": "shop.items.Envelope", "fields": images}
+def columns(row):
+    return [connect_field(name, "int64" if name == "id" else "string") for name in row]
 
 
 def debezium(table, row):
@@ -55,18 +49,12 @@ def debezium(table, row):
 WRITERS = {
     "debezium-json": debezium,
     "debezium-json block": lambda table, row: (
-        f'{{"schema":{text(block(row))},"payload":{debezium(table, row)}}}'
+        f'{{"schema":{text(connect_block(*columns(row)))},"payload":{debezium(table, row)}}}'
     ),
     "debezium-flat": lambda table, row: text({**row, "__op": "c", "__table": table}),
     "debezium-flat block": lambda table, row: text(
         {
-            "schema": {
-                "type": "struct",
-                "fields": [
-                    connect("int64" if name == "id" else "string", name)
-                    for name in {**row, "__table": ""}
-                ],
-            },
+            "schema": {"type": "struct", "fields": columns({**row, "__table": ""})},
             "payload": {**row, "__table": table},
         }
     ),

@@ -132,8 +132,7 @@ def test_a_damaged_table_is_parked_with_the_reason_and_the_batch_goes_on(stream)
     entry = stream.book.parking.parked()["shop.orders"]
     assert entry.by == "stream"
     assert entry.reason == "CorruptDataError: damaged for the test path=`shop.orders`"
-    while stream.batch():
-        pass
+    stream.work()
     assert stream.rows("shop.items") == model.rows["shop.items"]
     stream.drain()
     model.check()
@@ -151,8 +150,7 @@ def test_a_table_that_somebody_parks_during_a_batch_misses_it_whole(stream, monk
 
     with monkeypatch.context() as patch:
         patch.setattr(SchemaApplier, "apply", parks)
-        while stream.batch():
-            pass
+        stream.work()
     assert stream.book.parking.parked()["shop.items"].reason == "its schema is odd"
     assert not stream.catalog.exists("shop.items")
     assert stream.rows("shop.sums") == model.rows["shop.sums"]
@@ -169,8 +167,7 @@ def test_a_table_that_does_not_exist_yet_can_be_parked(stream):
     model = Model(stream, random.Random(4))
     stream.pause("shop.items")
     model.traffic(40)
-    while stream.batch():
-        pass
+    stream.work()
     assert not stream.catalog.exists("shop.items")
     assert stream.rows("shop.sums") == model.rows["shop.sums"]
     stream.drain()
@@ -185,8 +182,7 @@ def test_a_topic_that_came_while_the_table_was_parked_is_read_from_its_beginning
     stream.pause("shop.orders")
     model.topics = ["late"]
     model.traffic(30)
-    while stream.batch():
-        pass
+    stream.work()
     assert stream.book.parking.parked()["shop.orders"].since["late"] == {"0": 0, "1": 0}
     stream.drain()
     model.check()
@@ -199,8 +195,7 @@ def test_what_retention_took_is_said_and_the_table_stays_parked(stream):
     stream.batch()
     stream.pause("shop.orders")
     model.traffic(60)
-    while stream.batch():
-        pass
+    stream.work()
     for topic in ("a", "b"):
         for partition in (0, 1):
             stream.topics.low[topic, partition] = 1_000_000
@@ -236,12 +231,10 @@ def test_a_death_at_every_step_of_a_resume(stream, step):
 def test_a_checkpoint_lost_while_catching_up(stream, catching_up):
     model = Model(stream, random.Random(catching_up))
     model.traffic(3 * BATCH)
-    while stream.batch():
-        pass
+    stream.work()
     stream.pause("shop.sums")
     model.traffic(6 * BATCH)
-    while stream.batch():
-        pass
+    stream.work()
     stream.resume("shop.sums")
     for _ in range(catching_up):
         stream.batch()
@@ -260,8 +253,7 @@ def test_a_table_that_commits_while_another_catches_up_does_not_forget_where_it_
             stream.batch()
             stream.batch()
             stream.pause("shop.orders")
-    while stream.batch():
-        pass
+    stream.work()
     stream.resume("shop.orders")
     for number in range(100, 103):
         stream.topics.add("b", 0, *event("sums", number, 1))

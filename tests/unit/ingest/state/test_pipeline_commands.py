@@ -26,14 +26,12 @@ def stream(tmp_path, monkeypatch):
     for number in range(10):
         stream.topics.add("a", 0, *event("orders", number, 1))
         stream.topics.add("b", 0, *event("items", number, 1))
-    while stream.batch():
-        pass
+    stream.work()
     stream.pause("shop.orders")
     for number in range(5):
         stream.topics.add("a", 0, *event("orders", number, 2))
         stream.topics.add("b", 0, *event("items", number, 2))
-    while stream.batch():
-        pass
+    stream.work()
     return stream
 
 

@@ -21,8 +21,8 @@ from storage.table.branches import rollback_to
 from tests.table_kit import make_table, reopened, write
 
 
-def stream_commit(table, identifier, offset, stream="shop"):
-    properties = {OFFSETS_PROPERTY + stream: json.dumps({"t": {"0": offset}})}
+def stream_commit(table, identifier, offset, stream="shop", topic="t"):
+    properties = {OFFSETS_PROPERTY + stream: json.dumps({topic: {"0": offset}})}
     commit = reopened(table).new_commit(stream)
     commit.commit([], identifier, properties=properties, ignore_empty=False)
 
@@ -61,9 +61,7 @@ def test_the_note_keeps_a_stream_from_starting_until_it_is_forgotten(table):
 def test_a_second_rollback_keeps_the_topics_of_the_first(table):
     noted = note_rollback(reopened(table), reopened(table).latest_snapshot(), "snapshot 1")
     stream_commit(table, 1, 5, "other")
-    newest = reopened(table).latest_snapshot()
-    properties = {OFFSETS_PROPERTY + "shop": json.dumps({"u": {"0": 1}})}
-    reopened(table).new_commit("shop").commit([], 9, properties=properties, ignore_empty=False)
+    stream_commit(table, 9, 1, topic="u")
     newest = reopened(table).latest_snapshot()
     noted = note_rollback(noted, newest, "snapshot 2")
     assert rolled_back_topics({"x": noted.schema.options}, "shop") == {"x": ("t", "u")}

@@ -55,41 +55,34 @@ def test_damaged_note_is_named(tmp_path):
         newest_note(LocalFileIO(durable=False), str(tmp_path), "shop")
 
 
-def test_a_fully_committed_batch_resumes_at_its_end():
-    tables = {"a.x": progress(7), "a.y": progress(7), "a.old": progress(3)}
-    assert recovered_offsets(NOTE, tables) == NOTE.end
-
-
-def test_a_half_committed_batch_resumes_at_its_start():
-    assert recovered_offsets(NOTE, {"a.x": progress(7), "a.y": progress(6)}) == NOTE.start
-
-
-def test_a_table_that_the_batch_created_and_never_reached_counts_as_missing():
-    assert recovered_offsets(NOTE, {"a.x": progress(7)}) == NOTE.start
+@pytest.mark.parametrize(
+    ("tables", "start"),
+    [
+        ({"a.x": 7, "a.y": 7, "a.old": 3}, NOTE.end),
+        ({"a.x": 7, "a.y": 6}, NOTE.start),
+        ({"a.x": 7}, NOTE.start),  # the batch created a.y, and never reached it
+        ({}, NOTE.start),
+    ],
+)
+def test_a_batch_resumes_at_its_end_only_when_all_its_tables_have_it(tables, start):
+    progresses = {name: progress(identifier) for name, identifier in tables.items()}
+    assert recovered_offsets(NOTE, progresses) == start
 
 
 def test_a_new_stream_starts_from_its_settings():
     assert recovered_offsets(None, {}) is None
 
 
-def test_a_batch_that_committed_nothing_starts_again():
-    assert recovered_offsets(NOTE, {}) == NOTE.start
-
-
-def test_without_a_note_the_smallest_offset_of_all_tables_wins():
-    tables = {
-        "a.x": progress(7, {"t": {"0": 20, "1": 9}}),
-        "a.y": progress(5, {"t": {"0": 12, "1": 9}}),
-    }
-    assert recovered_offsets(None, tables) == {"t": {"0": 12, "1": 9}}
-
-
-def test_without_a_note_a_partition_some_table_lacks_is_read_from_its_beginning():
-    tables = {
-        "a.x": progress(7, {"t": {"0": 20, "1": 9}}),
-        "a.y": progress(5, {"t": {"0": 12}}),
-    }
-    assert recovered_offsets(None, tables) == {"t": {"0": 12}}
+@pytest.mark.parametrize(
+    ("other", "start"),
+    [
+        ({"t": {"0": 12, "1": 9}}, {"t": {"0": 12, "1": 9}}),
+        ({"t": {"0": 12}}, {"t": {"0": 12}}),  # what some table lacks is read from its beginning
+    ],
+)
+def test_without_a_note_the_smallest_offset_of_all_tables_wins(other, start):
+    tables = {"a.x": progress(7, {"t": {"0": 20, "1": 9}}), "a.y": progress(5, other)}
+    assert recovered_offsets(None, tables) == start
 
 
 def test_commit_properties_add_up_over_batches_and_name_only_feeding_topics():

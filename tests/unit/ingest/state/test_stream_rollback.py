@@ -12,6 +12,7 @@ from ingest.state.stream_state import read_offset_log, require_not_rolled_back
 from storage.errors import InvalidRequestError
 from tests.unit.ingest.simulated_stream import SimulatedStream, event
 from tests.unit.ingest.state.test_parking_histories import Model
+from tests.unit.ingest.state.test_pipeline_commands import lakeward
 
 
 @pytest.fixture
@@ -19,15 +20,29 @@ def stream(tmp_path, monkeypatch):
     return SimulatedStream(tmp_path, monkeypatch)
 
 
-def lakeward(capsys, *arguments):
-    capsys.readouterr()
-    code = cli.main([str(argument) for argument in arguments])
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
-
-
 def config(stream):
     return stream.directory / "shop.yaml"
+
+
+def points(stream, capsys):
+    """What `stream points` tells, the newest first."""
+    code, out, _ = lakeward(capsys, "stream", "points", "-c", config(stream), "--json")
+    assert code == 0
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def rollback(stream, capsys, *words):
+    return lakeward(capsys, "stream", "rollback", "-c", config(stream), *words)
+
+
+def continued(stream, model):
+    """The stream goes on, and its tables end in the rows of the model."""
+    stream.open()
+    require_not_rolled_back(stream.book.options(), "shop")
+    model.traffic(10)
+    stream.drain()
+    for table, rows in model.rows.items():
+        assert stream.rows(table) == rows, table
 
 
 def played(stream, seed, rounds=4):
@@ -47,42 +62,29 @@ def played(stream, seed, rounds=4):
 def test_tables_are_as_they_were_after_the_batch_and_the_rest_is_read_again(stream, capsys):
     model, after = played(stream, 1)
     stream.leave()
-    code, out, _ = lakeward(capsys, "stream", "points", "-c", config(stream), "--json")
-    assert code == 0
-    batches = [json.loads(line)["batch"] for line in out.splitlines()]
+    batches = [point["batch"] for point in points(stream, capsys)]
     assert batches == sorted(after, reverse=True)[: len(batches)]  # the first was empty
     assert len(batches) > 2
     chosen = batches[len(batches) // 2]
-    code, out, _ = lakeward(
-        capsys, "stream", "rollback", "-c", config(stream), "--to-batch", chosen
-    )
+    code, out, _ = rollback(stream, capsys, "--to-batch", chosen)
     assert code == 0
     assert f"last batch to keep: {chosen} of" in out
     for table, rows in after[chosen].items():
         assert stream.rows(table) == rows, table
-    stream.open()
-    require_not_rolled_back(stream.book.options(), "shop")
-    model.traffic(10)
-    stream.drain()
-    for table, rows in model.rows.items():
-        assert stream.rows(table) == rows, table
+    continued(stream, model)
     assert stream.quarantined() == model.bad
 
 
 def test_a_time_means_the_last_batch_before_it_and_a_dry_run_changes_nothing(stream, capsys):
     played(stream, 2)
     stream.leave()
-    _, out, _ = lakeward(capsys, "stream", "points", "-c", config(stream), "--json")
-    points = [json.loads(line) for line in out.splitlines()]
-    time_ms = points[2]["committed"] + 1
+    point = points(stream, capsys)[2]
+    time_ms = point["committed"] + 1
     before = {p: p.read_bytes() for p in stream.directory.rglob("*") if p.is_file()}
-    code, out, _ = lakeward(
-        capsys,
-        *("stream", "rollback", "-c", config(stream), "--to-time", time_ms, "--dry-run", "--json"),
-    )
+    code, out, _ = rollback(stream, capsys, "--to-time", time_ms, "--dry-run", "--json")
     assert code == 0
     document = json.loads(out)
-    assert document["batch"] == points[2]["batch"]
+    assert document["batch"] == point["batch"]
     assert any(table["target"] < table["newest"] for table in document["tables"])
     assert before == {p: p.read_bytes() for p in stream.directory.rglob("*") if p.is_file()}
 
@@ -92,10 +94,9 @@ def test_it_is_refused_while_a_daemon_owns_the_stream(stream, capsys, monkeypatc
     monkeypatch.setattr("ingest.state.lease.Lease._heartbeat", lambda *_: random.random())
     text = config(stream).read_text().replace("{name: shop,", "{name: shop, owner.ttl: 3s,")
     config(stream).write_text(text)
-    _, out, _ = lakeward(capsys, "stream", "points", "-c", config(stream), "--json")
-    batch = json.loads(out.splitlines()[-1])["batch"]
+    batch = points(stream, capsys)[-1]["batch"]
     monkeypatch.setattr("storage.clock.SystemClock.sleep", lambda *_: None)
-    code, _, err = lakeward(capsys, "stream", "rollback", "-c", config(stream), "--to-batch", batch)
+    code, _, err = rollback(stream, capsys, "--to-batch", batch)
     assert code == 75
     assert "a daemon of this stream runs already" in err
 
@@ -103,13 +104,13 @@ def test_it_is_refused_while_a_daemon_owns_the_stream(stream, capsys, monkeypatc
 def test_parked_tables_and_unknown_batches_are_refused(stream, capsys):
     played(stream, 4, rounds=2)
     stream.leave()
-    code, _, err = lakeward(capsys, "stream", "rollback", "-c", config(stream), "--to-batch", 99)
+    code, _, err = rollback(stream, capsys, "--to-batch", 99)
     assert code == 78
     assert "stream points" in err
     stream.open()
     stream.pause("shop.orders")
     stream.leave()
-    code, _, err = lakeward(capsys, "stream", "rollback", "-c", config(stream), "--to-batch", 0)
+    code, _, err = rollback(stream, capsys, "--to-batch", 0)
     assert code == 78
     assert "parked" in err
 
@@ -160,12 +161,7 @@ def test_a_death_in_the_middle_keeps_daemons_off_until_it_is_repeated(
         else:
             assert left[0] >= 0
     assert lakeward(capsys, *words)[0] == 0
-    stream.open()
-    require_not_rolled_back(stream.book.options(), "shop")
-    model.traffic(10)
-    stream.drain()
-    for table, rows in model.rows.items():
-        assert stream.rows(table) == rows, table
+    continued(stream, model)
 
 
 def test_a_batch_planned_anew_has_the_bounds_of_the_new_plan(stream):

@@ -2,7 +2,6 @@
 """`compaction`, `bucket: auto` and `watermark` of a table's rule, from settings to snapshots."""
 
 import datetime
-import json
 
 import pyarrow as pa
 import pytest
@@ -14,6 +13,7 @@ from ingest.source.records import RawBatch
 from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
 from storage.errors import InvalidOptionError
+from tests.unit.ingest.debezium_events import connect_block, connect_field, dumps, event, with_block
 from tests.unit.ingest.local_stream import LocalStream
 from tests.unit.ingest.table_pipeline import TablePipeline
 
@@ -22,39 +22,18 @@ NAME = "shop.moves"
 UTC = datetime.UTC
 
 
+BLOCK = connect_block(
+    connect_field("id", "int64"),
+    connect_field("at", "int64", "io.debezium.time.Timestamp"),
+    table="moves",
+)
+
+
 def record(key, at=None, op="c"):
     """A row whose column `at` is `at` seconds after the epoch."""
-    value = {
-        "schema": {
-            "type": "struct",
-            "name": "shop.public.moves.Envelope",
-            "fields": [
-                {"field": side, "type": "struct", "optional": True, "fields": FIELDS}
-                for side in ("before", "after")
-            ],
-        },
-        "payload": {
-            "before": {"id": key, "at": None} if op == "d" else None,
-            "after": None if op == "d" else {"id": key, "at": None if at is None else at * 1000},
-            "source": {"connector": "mysql", "name": "shop", "db": "shop", "table": "moves"},
-            "op": op,
-            "ts_ms": 1,
-        },
-    }
-    schema = {"type": "struct", "fields": [{"field": "id", "type": "int64"}]}
-    pair = {"schema": schema, "payload": {"id": key}}
-    return json.dumps(pair).encode(), json.dumps(value).encode()
-
-
-FIELDS = [
-    {"field": "id", "type": "int64"},
-    {
-        "field": "at",
-        "type": "int64",
-        "optional": True,
-        "name": "io.debezium.time.Timestamp",
-    },
-]
+    before = {"id": key, "at": None} if op == "d" else None
+    after = None if op == "d" else {"id": key, "at": None if at is None else at * 1000}
+    return dumps({"id": key}), with_block(BLOCK, event(op, before, after, table="moves"))
 
 
 def pipeline(directory, rule, **kwargs):

@@ -215,15 +215,17 @@ OPERATIONS = 150
 
 SOME = set(range(17, OPERATIONS, 31))
 
-
-@pytest.mark.parametrize("shared", [True, False], ids=["one checkpoint", "two checkpoints"])
-@pytest.mark.parametrize(
+sleeps_at = pytest.mark.parametrize(
     "at",
     [
         pytest.param(one, marks=[] if one in SOME else pytest.mark.full)
         for one in range(1, OPERATIONS)
     ],
 )
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["one checkpoint", "two checkpoints"])
+@sleeps_at
 def test_a_daemon_that_sleeps_anywhere_is_overthrown(tmp_path, monkeypatch, shared, at):
     def plan(who, count):
         return "new" if who == "old" and count == at else None
@@ -250,13 +252,7 @@ def test_two_daemons_that_take_turns_lose_and_double_nothing(tmp_path, monkeypat
     play(make(tmp_path, monkeypatch), monkeypatch, plan, shared=shared, batches=(3, 3))
 
 
-@pytest.mark.parametrize(
-    "at",
-    [
-        pytest.param(one, marks=[] if one in SOME else pytest.mark.full)
-        for one in range(1, OPERATIONS)
-    ],
-)
+@sleeps_at
 def test_a_daemon_that_sleeps_through_a_rollback_adds_nothing(tmp_path, monkeypatch, at):
     stream = SimulatedStream(tmp_path, monkeypatch)
     for numbers in (range(12), range(12, 24)):

@@ -363,13 +363,6 @@ def test_a_table_that_fails_does_not_keep_the_others_from_it(run, warehouse):
     assert [row["table"] for row in told] == ["shop.clicks"]
 
 
-@pytest.mark.parametrize("words", [["--only", "rows"], []])
-def test_nonsense_is_a_usage_error(warehouse, words):
-    names = [NAME] if words else []
-    with pytest.raises(SystemExit):
-        main(["expire", "--warehouse", str(warehouse), *names, *words])
-
-
 def test_orphans_of_some_age_go(run, warehouse):
     table = table_of(warehouse)
     bucket = pathlib.Path(

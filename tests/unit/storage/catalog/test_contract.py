@@ -288,8 +288,10 @@ def test_several_change_a_table_at_once(catalog, opened):
                 range(8),
             )
         )
-    names = catalog.table("db.t").schema.field_names
-    assert sorted(names) == sorted(["k", "v", *(f"c{number}" for number in range(8))])
+    newest = catalog.table("db.t").schema
+    assert sorted(newest.field_names) == sorted(["k", "v", *(f"c{number}" for number in range(8))])
+    assert newest.id == 8
+    assert len({field.id for field in newest.fields}) == 10
 
 
 # ---- views

@@ -17,6 +17,7 @@ from storage.lsm.bucket import RowExpiry
 from storage.options.options import TableOptions
 from tests.changelog_kit import changelog_of_commit
 from tests.table_kit import make_table, rows_of, write
+from tests.unit.storage.newest_files import newest_names
 
 NOW_S = 1_700_000_000
 DAY_S = 86_400
@@ -85,18 +86,14 @@ def test_compactions_drop_them_one_file_at_a_time(
         rows = [(kind, key, np.datetime64(time, "ms").item()) for kind, key, time in rows]
     write(table, 1, rows, full=True)
     assert table.to_arrow().num_rows == count
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    before = {entry.file.file_name for entry in table.new_scan().live_entries(snapshot)}
+    before, snapshot = newest_names(table), table.latest_snapshot()
     assert len(before) > 1
     write(table, 2, [], full=True)
     assert table.latest_snapshot() == snapshot  # nothing has grown too old
     clock.advance(51_000)
     write(table, 3, [], full=True)
     assert table.to_arrow().num_rows == count - 1
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    after = {entry.file.file_name for entry in table.new_scan().live_entries(snapshot)}
+    after = newest_names(table)
     assert len(before - after) == 1
     clock.advance(DAY_S * 1000)
     write(table, 4, [], full=True)

@@ -17,6 +17,7 @@ from storage.sql.procedures import (
 )
 from storage.sql.session import SqlSession
 from tests.table_kit import make_table, rows_of, write
+from tests.unit.storage.newest_files import newest_entries
 
 # the names in the menus of Paimon's pages "Procedures" of Flink and of Spark
 OF_PAIMON = """
@@ -100,6 +101,4 @@ def test_compaction_changes_files_and_no_rows(tmp_path) -> None:
     before = rows_of(table)
     list(session.execute("CALL sys.compact('t', 'order', 'k')"))
     assert rows_of(table) == before
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    assert len(table.new_scan().live_entries(snapshot)) == 1
+    assert len(newest_entries(table)) == 1

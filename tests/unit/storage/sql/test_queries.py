@@ -3,6 +3,7 @@
 
 import pathlib
 import pickle
+import shutil
 import threading
 
 import duckdb
@@ -27,13 +28,20 @@ from tests.faulty_io import FaultyFileIO
 from tests.table_kit import make_table, write
 
 
-@pytest.fixture
-def session(tmp_path: pathlib.Path) -> SqlSession:
-    """A table of four files whose keys do not overlap."""
-    table = make_table(tmp_path, columns=(("k", "BIGINT"), ("v", "STRING"), ("n", "INT")))
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A warehouse with a table of four files whose keys do not overlap."""
+    warehouse = tmp_path_factory.mktemp("written")
+    table = make_table(warehouse, columns=(("k", "BIGINT"), ("v", "STRING"), ("n", "INT")))
     for number in range(4):
         rows = [("+I", 10 * number + one, f"v{one}", one) for one in range(3)]
         write(table, number + 1, rows, compaction=False)
+    return warehouse
+
+
+@pytest.fixture
+def session(tmp_path: pathlib.Path, written: pathlib.Path) -> SqlSession:
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     return SqlSession(FileSystemCatalog(str(tmp_path), LocalFileIO(durable=False)), "db")
 
 

@@ -207,11 +207,19 @@ def test_expiry_of_one_branch_leaves_the_files_of_others(tmp_path: pathlib.Path)
 _PARTITIONED = (("dt", "STRING"), ("name", "STRING"), ("amount", "BIGINT"))
 
 
-def test_missing_partitions_come_from_the_fallback_branch(tmp_path: pathlib.Path) -> None:
-    table = make_table(tmp_path, columns=_PARTITIONED, keys=("dt", "name"), partitions=("dt",))
+def _with_fallback(
+    tmp_path: pathlib.Path, clock: ManualClock | None = None
+) -> tuple[FileStoreTable, FileStoreTable]:
+    """A table, and its branch that fills in for missing partitions."""
+    table = make_table(
+        tmp_path, columns=_PARTITIONED, keys=("dt", "name"), partitions=("dt",), clock=clock
+    )
     create_branch(table, "fb")
-    table = table.alter([SetOption("scan.fallback-branch", "fb")])
-    fallback = _at(table, "fb")
+    return table.alter([SetOption("scan.fallback-branch", "fb")]), _at(table, "fb")
+
+
+def test_missing_partitions_come_from_the_fallback_branch(tmp_path: pathlib.Path) -> None:
+    table, fallback = _with_fallback(tmp_path)
     write(fallback, 1, [("+I", "d1", "apple", 4), ("+I", "d1", "peach", 1), ("+I", "d2", "fig", 3)])
     assert rows_of(table) == [("d1", "apple", 4), ("d1", "peach", 1), ("d2", "fig", 3)]
     write(table, 1, [("+I", "d1", "apple", 5), ("+I", "d1", "plum", 7)])
@@ -227,12 +235,7 @@ def test_missing_partitions_come_from_the_fallback_branch(tmp_path: pathlib.Path
 
 def test_time_travel_with_a_fallback_branch(tmp_path: pathlib.Path) -> None:
     clock = ManualClock(1_000_000)
-    table = make_table(
-        tmp_path, columns=_PARTITIONED, keys=("dt", "name"), partitions=("dt",), clock=clock
-    )
-    create_branch(table, "fb")
-    table = table.alter([SetOption("scan.fallback-branch", "fb")])
-    fallback = _at(table, "fb")
+    table, fallback = _with_fallback(tmp_path, clock)
     history = []
     for number in range(1, 4):
         clock.advance(1_000)
@@ -253,29 +256,21 @@ def test_time_travel_with_a_fallback_branch(tmp_path: pathlib.Path) -> None:
 
 def test_a_snapshot_older_than_the_fallback_branch_reads_its_first(tmp_path: pathlib.Path) -> None:
     clock = ManualClock(1_000_000)
-    table = make_table(
-        tmp_path, columns=_PARTITIONED, keys=("dt", "name"), partitions=("dt",), clock=clock
-    )
-    create_branch(table, "fb")
-    table = table.alter([SetOption("scan.fallback-branch", "fb")])
+    table, fallback = _with_fallback(tmp_path, clock)
     write(table, 1, [("+I", "t", "plum", 1)])
     clock.advance(1_000)
     assert rows_of(table, snapshot=1) == [("t", "plum", 1)]
-    fallback = _at(table, "fb")
     write(fallback, 1, [("+I", "f", "fig", 1)])
     write(fallback, 2, [("+I", "g", "fig", 1)])
     assert rows_of(table, snapshot=1) == [("f", "fig", 1), ("t", "plum", 1)]
 
 
 def test_a_tag_must_be_in_both_branches(tmp_path: pathlib.Path) -> None:
-    table = make_table(tmp_path, columns=_PARTITIONED, keys=("dt", "name"), partitions=("dt",))
+    table, fallback = _with_fallback(tmp_path)
     write(table, 1, [("+I", "t", "plum", 1)])
-    create_branch(table, "fb")
-    table = table.alter([SetOption("scan.fallback-branch", "fb")])
     create_tag(table, "here")
     with pytest.raises(NotFoundError, match="here"):
         table.to_arrow(tag="here")
-    fallback = _at(table, "fb")
     write(fallback, 1, [("+I", "f", "fig", 1)])
     create_tag(fallback, "here")
     write(fallback, 2, [("+I", "g", "fig", 1)])
@@ -283,10 +278,8 @@ def test_a_tag_must_be_in_both_branches(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_stream_is_of_the_own_branch_alone(tmp_path: pathlib.Path) -> None:
-    table = make_table(tmp_path, columns=_PARTITIONED, keys=("dt", "name"), partitions=("dt",))
-    create_branch(table, "fb")
-    table = table.alter([SetOption("scan.fallback-branch", "fb")])
-    write(_at(table, "fb"), 1, [("+I", "f", "fig", 1)])
+    table, fallback = _with_fallback(tmp_path)
+    write(fallback, 1, [("+I", "f", "fig", 1)])
     write(table, 1, [("+I", "t", "plum", 1)])
     changes = list(ChangelogReader(table, 1))
     assert [row["dt"] for change in changes for row in change.to_pylist()] == ["t"]

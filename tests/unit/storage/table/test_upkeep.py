@@ -31,12 +31,17 @@ def files_of(table: FileStoreTable) -> int:
     return 0 if snapshot is None else len(table.new_scan().live_entries(snapshot))
 
 
-def test_batch_commits_expire_snapshots(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("overwrites", [False, True])
+def test_batch_commits_expire_snapshots(tmp_path: pathlib.Path, overwrites: bool) -> None:
     table = make_table(tmp_path, options=FEW)
     for number in range(5):
-        batch(table, [("+I", number, "x")])
+        rows = [("+I", number, "x")]
+        if overwrites:
+            table.overwrite_rows([rows_batch(table, rows)])
+        else:
+            batch(table, rows)
     assert len(list(table.snapshots.ids())) <= 3
-    assert len(rows_of(table)) == 5
+    assert len(rows_of(table)) == (1 if overwrites else 5)
 
 
 def test_commits_of_a_stream_leave_it_to_the_stream(tmp_path: pathlib.Path) -> None:
@@ -51,13 +56,6 @@ def test_write_only_leaves_it_to_another_job(tmp_path: pathlib.Path) -> None:
     for number in range(5):
         batch(table, [("+I", number, "x")])
     assert len(list(table.snapshots.ids())) == 5
-
-
-def test_overwrites_count_as_batch_commits(tmp_path: pathlib.Path) -> None:
-    table = make_table(tmp_path, options=FEW)
-    for number in range(5):
-        table.overwrite_rows([rows_batch(table, [("+I", number, "x")])])
-    assert len(list(table.snapshots.ids())) <= 3
 
 
 def test_a_batch_gets_its_tag(tmp_path: pathlib.Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from storage.errors import StorageUnavailableError
 from storage.io.local import LocalFileIO
 from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
+from tests.unit.storage.file_io_contract import fail_while_writing
 
 CRASHES = ("before", "after", "torn")
 
@@ -20,12 +21,6 @@ def inner():
 def write_through_output(store, path, data):
     with store.open_output(path) as sink:
         sink.write(data)
-
-
-def fail_while_writing(store, path):
-    with store.open_output(path) as sink:
-        sink.write(b"1")
-        raise RuntimeError("boom")
 
 
 WRITES = {

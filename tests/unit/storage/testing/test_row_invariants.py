@@ -27,9 +27,7 @@ def table(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> FileStoreT
 
 
 def _index_file(table: FileStoreTable) -> tuple[str, IndexFileMeta, str]:
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    (entry,) = index_entries(table, snapshot)
+    (entry,) = index_entries(table, table.latest_snapshot())
     assert entry.file.deletion_vectors is not None
     name = entry.file.deletion_vectors[0].data_file_name
     return index_path(table, entry.partition, entry.bucket, entry.file), entry.file, name

@@ -53,6 +53,12 @@ def background(metrics):
         each.close()
 
 
+def done_after(job, batch):
+    """What is due after a batch, done."""
+    job.after_batch(batch)
+    job.wait()
+
+
 def due(options, identifier=7, *, written=True, dropped=False, first=False, idle_ms=0, **more):
     return kind_due(
         TableOptions.from_strings(options),
@@ -74,8 +80,7 @@ def test_postponed_rows_are_given_buckets_after_each_batch(tmp_path, background)
     one = background(table)
     for number in (1, 2):
         write(table, number, [("+I", k, f"v{number}") for k in range(4)])
-        one.after_batch(report(number))
-        one.wait()
+        done_after(one, report(number))
         assert rows_of(table) == [(k, f"v{number}") for k in range(4)]
 
 
@@ -132,8 +137,7 @@ def test_level_0_goes_after_the_batch(tmp_path, background, metrics):
     write(table, 1, [("+I", 1, "a")], compaction=False)
     write(table, 2, [("+U", 1, "b")], compaction=False)
     job = background(table)
-    job.after_batch(report(2))
-    job.wait()
+    done_after(job, report(2))
     newest = reopened(table).latest_snapshot()
     assert newest.commit_kind is CommitKind.COMPACT
     assert newest.commit_user.startswith("background-compact-")
@@ -148,11 +152,9 @@ def test_level_0_goes_after_the_batch(tmp_path, background, metrics):
 def test_a_try_that_failed_between_its_snapshots_is_made_up_for(tmp_path, background):
     table = make_table(tmp_path, options={"changelog-producer": "lookup"})
     job = background(table)
-    job.after_batch(report(1))
-    job.wait()
+    done_after(job, report(1))
     write(table, 2, [("+I", 1, "a")], compaction=False)  # its compaction was not published
-    job.after_batch(dataclasses.replace(report(2, written=False), replayed=("db.t",)))
-    job.wait()
+    done_after(job, dataclasses.replace(report(2, written=False), replayed=("db.t",)))
     newest = reopened(table).latest_snapshot()
     assert newest.commit_kind is CommitKind.COMPACT
     assert newest.changelog_record_count == 1
@@ -163,18 +165,14 @@ def test_buckets_without_rows_are_compacted_when_their_commit_comes(tmp_path, ba
     table = make_table(tmp_path, options=options)
     write(table, 1, [("+I", 1, "a")], compaction=False)
     job = background(table)
-    job.after_batch(report(2, written=False))
-    job.wait()
+    done_after(job, report(2, written=False))
     assert reopened(table).latest_snapshot().id == 1
-    job.after_batch(report(3, written=False))
-    job.wait()
+    done_after(job, report(3, written=False))
     assert reopened(table).latest_snapshot().commit_kind is CommitKind.COMPACT
-    job.after_batch(report(6, written=False))
-    job.wait()
+    done_after(job, report(6, written=False))
     assert job._open == {}  # nothing left: not looked at until it is written again
     write(table, 7, [("+I", 2, "b")], compaction=False)
-    job.after_batch(report(9))
-    job.wait()
+    done_after(job, report(9))
     assert reopened(table).latest_snapshot().commit_kind is CommitKind.COMPACT
 
 
@@ -184,12 +182,10 @@ def test_a_failure_is_counted_and_goes_no_further(tmp_path, background, metrics,
 
     monkeypatch.setattr(maintenance, "compact_table", fails)
     job = background(make_table(tmp_path, options=WAITLESS))
-    job.after_batch(report(1))
-    job.wait()
+    done_after(job, report(1))
     assert sample(metrics, "compactions_total", table="db.t", kind="minor", outcome="error") == 1
     assert sample(metrics, "compaction_in_progress") == 0
-    job.after_batch(report(2))  # tried again
-    job.wait()
+    done_after(job, report(2))  # tried again
     assert sample(metrics, "compactions_total", table="db.t", kind="minor", outcome="error") == 2
 
 
@@ -219,8 +215,7 @@ def test_closing_drops_what_waits(tmp_path, background):
     write(table, 1, [("+I", 1, "a")], compaction=False)
     job = background(table)
     job._closing.set()
-    job.after_batch(report(1))
-    job.wait()
+    done_after(job, report(1))
     assert reopened(table).latest_snapshot().id == 1
 
 
@@ -239,6 +234,11 @@ def nightly(metrics, tmp_path):
     background.close()
 
 
+def beat(background):
+    background.beat()
+    background.wait()
+
+
 def levels(table):
     table = reopened(table)
     return {e.file.level for e in table.new_scan().live_entries(table.latest_snapshot())}
@@ -246,20 +246,16 @@ def levels(table):
 
 def test_tables_are_compacted_once_in_the_window(nightly):
     table, clock, background = nightly
-    background.beat()
-    background.wait()
+    beat(background)
     assert levels(table) == {0}
     clock.sleep(14 * 3600)
-    background.beat()
-    background.wait()
+    beat(background)
     assert levels(table) == {5}
     write(reopened(table), 2, [("+I", 2, "b")], compaction=False)
-    background.beat()
-    background.wait()
+    beat(background)
     assert levels(table) == {0, 5}
     clock.sleep(24 * 3600)
-    background.beat()
-    background.wait()
+    beat(background)
     assert levels(table) == {5}
 
 
@@ -283,8 +279,7 @@ def test_write_only_tables_are_left_alone_at_night_too(metrics, tmp_path):
     write(table, 1, [("+I", 1, "a")])
     book = OneTableBook(reopened(table), compaction_window="01:00-05:00")
     background = BackgroundCompaction(book, clock, metrics)
-    background.beat()
-    background.wait()
+    beat(background)
     background.close()
     assert levels(table) == {0}
 

@@ -64,6 +64,18 @@ class Upkeep:
         )
         self.settle()
 
+    def beat(self, after_s: float = 0) -> None:
+        """What is due while nothing is committed, done."""
+        self.clock.sleep(after_s)
+        self.maintenance.beat()
+        self.settle()
+
+    def clean_orphans(self) -> None:
+        """Set the cleaning of files that nothing names."""
+        self.book.settings.maintenance = MaintenanceSettings(
+            snapshot_retain_s=None, orphan_clean_s=7 * 86_400.0
+        )
+
     def settle(self) -> None:
         self.maintenance._submit(lambda: None)
         self.maintenance._pool.submit(lambda: None).result()
@@ -194,9 +206,7 @@ def test_an_iceberg_catalog_is_caught_up_with_while_nothing_is_committed(upkeep)
         assert stream.counted("iceberg_behind_snapshots") == 2
         assert stream.counted("iceberg_publish_failures_total") == 2
         catalog.before = lambda _method, _path: None
-        stream.clock.advance(31_000)
-        stream.maintenance.beat()
-        stream.settle()
+        stream.beat(31)
         assert stream.counted("iceberg_behind_snapshots") == 0
         newest = stream.table.latest_snapshot().id
         assert catalog.tables["db.t"]["current-snapshot-id"] == newest
@@ -214,13 +224,9 @@ def test_unused_copies_of_data_files_go_while_the_stream_is_idle(
         path.write_bytes(b"copy")
         os.utime(path, (until_s, until_s))
     stream = upkeep(options)
-    stream.clock.sleep(SWEEP_EVERY_S - 1)
-    stream.maintenance.beat()
-    stream.settle()
+    stream.beat(SWEEP_EVERY_S - 1)
     assert old.exists()
-    stream.clock.sleep(1)
-    stream.maintenance.beat()
-    stream.settle()
+    stream.beat(1)
     assert old.exists() == (not options)
     assert young.exists()
 
@@ -237,28 +243,19 @@ def left_over(table, name):
 def test_files_that_nothing_names_go_once_a_day(upkeep, caplog):
     stream = upkeep({})
     stream.commit()
-    stream.book.settings.maintenance = MaintenanceSettings(
-        snapshot_retain_s=None, orphan_clean_s=7 * 86_400.0
-    )
+    stream.clean_orphans()
     first = left_over(stream.table, "data-a-0.parquet")
-    stream.maintenance.beat()
-    stream.settle()
+    stream.beat()
     assert first.exists()
-    stream.clock.sleep(FIRST_CLEAN_S)
     with caplog.at_level("INFO"):
-        stream.maintenance.beat()
-        stream.settle()
+        stream.beat(FIRST_CLEAN_S)
     assert not first.exists()
     assert [r.files for r in caplog.records if r.event == "orphans_removed"] == [1]
     assert stream.counted("orphan_files_removed_total") == 1
     second = left_over(stream.table, "data-b-0.parquet")
-    stream.clock.sleep(CLEAN_EVERY_S - 1)
-    stream.maintenance.beat()
-    stream.settle()
+    stream.beat(CLEAN_EVERY_S - 1)
     assert second.exists()
-    stream.clock.sleep(1)
-    stream.maintenance.beat()
-    stream.settle()
+    stream.beat(1)
     assert not second.exists()
 
 
@@ -266,21 +263,15 @@ def test_nothing_is_cleaned_unless_the_settings_say_so(upkeep):
     stream = upkeep({})
     stream.commit()
     path = left_over(stream.table, "data-a-0.parquet")
-    stream.clock.sleep(10 * CLEAN_EVERY_S)
-    stream.maintenance.beat()
-    stream.settle()
+    stream.beat(10 * CLEAN_EVERY_S)
     assert path.exists()
 
 
 def test_a_pass_ends_when_the_daemon_does(upkeep):
     stream = upkeep({})
     stream.commit()
-    stream.book.settings.maintenance = MaintenanceSettings(
-        snapshot_retain_s=None, orphan_clean_s=7 * 86_400.0
-    )
+    stream.clean_orphans()
     path = left_over(stream.table, "data-a-0.parquet")
     stream.maintenance._closing.set()
-    stream.clock.sleep(FIRST_CLEAN_S)
-    stream.maintenance.beat()
-    stream.settle()
+    stream.beat(FIRST_CLEAN_S)
     assert path.exists()

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from ingest.config.source_settings import FileSourceSettings
-from ingest.daemon.configuration import load_settings
 from ingest.daemon.requests import replay as replays
 from ingest.daemon.requests.registry import Pipeline
 from ingest.daemon.requests.replay import KeyedRows, drop_bad, replay, same_key, source_records
@@ -63,8 +62,7 @@ class Replays:
         return [self.stream.topics.add(topic, partition, *record) for record in records]
 
     def work(self):
-        while self.stream.batch():
-            pass
+        self.stream.work()
 
     def pipeline(self):
         stream = self.stream
@@ -91,6 +89,17 @@ class Replays:
             except Died:
                 self.stream.deaths += 1
                 self.stream.open()
+
+    def replay_without_marks(self):
+        """Rows are committed, and their records not marked."""
+
+        def away(replayed, rows):
+            raise InvalidRequestError("away")
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(replays._Replay, "commit_marks", away)
+            with pytest.raises(InvalidRequestError, match="away"):
+                self.replay()
 
     def replay_once(self, **arguments):
         """The result, if the process lives to its end."""
@@ -232,24 +241,22 @@ def test_keys_are_followed_by_the_row_not_by_the_bytes_of_the_record(lake):
     assert lake.rows() == {1: 6}
 
 
+def moved(old, new, n):
+    value = {"before": {"id": old, "n": 1}, "after": {"id": new, "n": n}, "op": "u"}
+    value["source"] = {"db": "shop", "table": "orders", "ts_ms": 1}
+    return orjson.dumps({"id": new}), orjson.dumps(value)
+
+
 def test_a_change_of_key_in_one_record_takes_the_old_key_along(lake):
-    moved = {"before": {"id": 1, "n": 1}, "after": {"id": 2, "n": BAD}, "op": "u"}
-    moved |= {"source": {"db": "shop", "table": "orders", "ts_ms": 1}}
     lake.add(
         order(1, 1),
-        (orjson.dumps({"id": 2}), orjson.dumps(moved)),
+        moved(1, 2, BAD),
         order(1, 11, "c"),  # the old key lives again
     )
     lake.work()
     lake.widen()
     lake.replay()
     assert lake.rows() == {1: 11, 2: 0.5}
-
-
-def moved(old, new, n):
-    value = {"before": {"id": old, "n": 1}, "after": {"id": new, "n": n}, "op": "u"}
-    value["source"] = {"db": "shop", "table": "orders", "ts_ms": 1}
-    return orjson.dumps({"id": new}), orjson.dumps(value)
 
 
 def test_keys_are_followed_through_later_changes_of_key(lake):
@@ -334,22 +341,14 @@ def test_a_table_that_aggregates_gets_each_record_once_whatever_dies(lake, steps
     assert lake.rows("shop.sums") == {1: 12.5}
 
 
-def test_a_failed_replay_is_settled_by_the_next_request(lake, monkeypatch):
+def test_a_failed_replay_is_settled_by_the_next_request(lake):
     lake.add(sums_record(1, 5), sums_record(1, BAD), order(1, BAD))
     lake.work()
     lake.widen()
     lake.widen("shop.sums")
-    marks = replays._Replay.commit_marks
-
-    def away(self, rows):
-        raise InvalidRequestError("away")
-
-    monkeypatch.setattr(replays._Replay, "commit_marks", away)
-    with pytest.raises(InvalidRequestError):
-        lake.replay()
+    lake.replay_without_marks()
     assert lake.rows("shop.sums") == {1: 5.5}
     assert set(lake.states().values()) == {"new"}, "committed, but not marked"
-    monkeypatch.setattr(replays._Replay, "commit_marks", marks)
     assert lake.replay(choice={"topic": "a"})["chosen"] == 0
     assert lake.rows("shop.sums") == {1: 5.5}
     assert set(lake.states().values()) == {"replayed"}
@@ -482,10 +481,8 @@ def test_partial_updates_keep_what_came_later_column_by_column(lake):
 
 
 @pytest.mark.parametrize("steps", [None, *range(12)])
-def test_an_append_table_gets_each_record_once(lake, steps):
-    path = lake.stream.directory / "shop.yaml"
-    path.write_text(path.read_text().replace("source: {", "source: {format: json, "))
-    lake.stream.settings = load_settings(path)
+def test_an_append_table_gets_each_record_once(tmp_path, monkeypatch, steps):
+    lake = Replays(tmp_path, monkeypatch, ", format: json")
     make(lake, "log", (), {"bucket": "-1"})
     records = [(None, orjson.dumps({"id": 1, "n": n, "m": m})) for m, n in enumerate((1, BAD, 3))]
     lake.add(*records, topic="shop.log")
@@ -556,11 +553,8 @@ def positioned(key, n, at, op="c"):
     return orjson.dumps({"id": key}), orjson.dumps(value)
 
 
-def test_in_the_order_of_the_source_its_positions_decide(lake):
-    path = lake.stream.directory / "shop.yaml"
-    path.write_text(path.read_text().replace("source: {", "source: {ordering: source, "))
-    lake.stream.settings = load_settings(path)
-    lake.stream.open()
+def test_in_the_order_of_the_source_its_positions_decide(tmp_path, monkeypatch):
+    lake = Replays(tmp_path, monkeypatch, ", ordering: source")
     lake.add(positioned(1, 1, 10))
     lake.work()
     lake.add(
@@ -578,18 +572,11 @@ def test_in_the_order_of_the_source_its_positions_decide(lake):
     assert lake.rows("shop.marks") == {1: 0.5, 2: 22, 3: 0.5}
 
 
-def test_a_table_parked_in_the_middle_of_a_replay_is_settled_all_the_same(lake, monkeypatch):
+def test_a_table_parked_in_the_middle_of_a_replay_is_settled_all_the_same(lake):
     lake.add(sums_record(1, 5), sums_record(1, BAD))
     lake.work()
     lake.widen("shop.sums")
-
-    def away(self, rows):
-        raise InvalidRequestError("away")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(replays._Replay, "commit_marks", away)
-        with pytest.raises(InvalidRequestError):
-            lake.replay()
+    lake.replay_without_marks()
     lake.stream.pause("shop.sums")
     assert lake.replay()["chosen"] == 0
     lake.stream.resume("shop.sums")

@@ -86,15 +86,17 @@ def test_a_table_is_asked_for_with_its_types(schemas, writer):
 def test_metadata_of_rows(schemas, writer):
     key, value = writer(1, key_schema(id="long")), writer(2, USER)
     values = [b"junk", value({"id": 1, "name": "a", "paid": None}), None]
-    raw = batch(values, [key({"id": 1})] * 3, {1: [("trace", b"1")]}, topic=TOPIC)
-    names = ("op", "table", "offset", "timestamp", "key")
-    [change] = decoder(schemas, origin=names).decode(raw).changes
-    assert [(row["op"], row["table"], row["offset"]) for row in change.origin.to_pylist()] == [
-        ("u", "users", 101),
-        ("d", "users", 102),
+    keys = [key({"id": 1})] * 3
+    raw = batch(values, keys, {1: [("trace", b"1")]}, topic=TOPIC)
+    one = decoder(schemas, origin=("op", "table", "offset", "timestamp", "key"))
+    [change] = one.decode(raw).changes
+    found = [
+        (row["op"], row["table"], row["offset"], row["key"]) for row in change.origin.to_pylist()
     ]
+    assert found == [("u", "users", 101, keys[1]), ("d", "users", 102, keys[2])]
     assert change.origin["timestamp"][0].as_py().microsecond == 1_000
     assert change.origin.num_rows == change.rows.num_rows
+    assert one.origins(raw, [2], ("op",))["op"].to_pylist() == ["d"]
 
 
 def test_a_text_key_is_as_none(schemas, writer):
@@ -134,18 +136,3 @@ def test_the_registry_fails_the_call_and_no_record(writer):
     one = decoder(away)
     with pytest.raises(RetryableError):
         one.decode(batch([value({"id": 1, "name": "a", "paid": None})], topic=TOPIC))
-
-
-def test_metadata_is_that_of_the_record_as_it_came(schemas, writer):
-    key, value = writer(1, key_schema(id="long")), writer(2, USER)
-    keys = [key({"id": 1}), key({"id": 1})]
-    raw = batch([value({"id": 1, "name": "a", "paid": None}), None], keys, topic=TOPIC)
-    asked = Target("shop.users", TABLE, origin=("op", "table", "key", "offset"))
-    one = UpsertAvroDecoder(schemas, 4, DialectOptions(), lambda source, topic: asked)
-    (change,) = one.decode(raw).changes
-    assert change.origin is not None
-    assert [tuple(row.values()) for row in change.origin.to_pylist()] == [
-        ("u", "users", keys[0], 100),
-        ("d", "users", keys[1], 101),
-    ]
-    assert one.origins(raw, [1], ("op",))["op"].to_pylist() == ["d"]

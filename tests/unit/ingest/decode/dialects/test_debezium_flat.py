@@ -14,6 +14,7 @@ from tests.unit.ingest.debezium_events import (
     event,
     rows,
     schema,
+    with_block,
 )
 from tests.unit.ingest.dialect_decoders import changes, dialect_decoder, observed
 
@@ -27,10 +28,6 @@ def row(key, name="a", amount=None, **metadata):
 
 def block(*fields, name="pg.shop.orders.Value"):
     return {"type": "struct", "fields": list(fields), "optional": False, "name": name}
-
-
-def with_block(described, payload):
-    return dumps({"schema": described, "payload": payload})
 
 
 def key(number):

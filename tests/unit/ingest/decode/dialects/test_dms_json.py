@@ -186,12 +186,6 @@ def test_a_new_table_needs_a_configured_key():
     assert (delta.source, delta.primary_key) == (SourceTable("", "crm", "leads"), ("id",))
 
 
-def test_a_new_column_is_a_delta():
-    result = decode(message("insert", row(1)), message("insert", {**row(2), "email": "x"}))
-    assert changes(result, "id") == [("+I", 1)]
-    assert result.deltas[0].fields == observed(email="STRING")
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [

@@ -154,12 +154,6 @@ def test_a_new_table():
     assert classes(keyless) == ["no_primary_key"]
 
 
-def test_a_new_column_is_a_delta():
-    result = decode(message("I", None, row("A")), message("I", None, {**row("B"), "N": 5}))
-    assert changes(result, "CODE") == [("+I", "A")]
-    assert result.deltas[0].fields == observed(N="BIGINT")
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [

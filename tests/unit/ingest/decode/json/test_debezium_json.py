@@ -380,37 +380,6 @@ def test_new_schema_of_the_target_is_used_from_the_next_call():
 # --- placeholders
 
 
-@pytest.mark.parametrize(
-    ("type_", "value"),
-    [
-        ("STRING", "__debezium_unavailable_value"),
-        ("BYTES", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="),
-        ("DECIMAL(10,2)", "__debezium_unavailable_value"),
-        ("STRING", {"__debezium_unavailable_value": "__debezium_unavailable_value"}),
-        ("STRING", '{"__debezium_unavailable_value": "__debezium_unavailable_value"}'),
-        ({"type": "ARRAY", "element": "STRING"}, ["__debezium_unavailable_value"]),
-        ({"type": "ARRAY", "element": "BYTES"}, ["X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="]),
-        ({"type": "ARRAY", "element": "STRING"}, ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]),
-        ({"type": "ARRAY", "element": "INT"}, list(b"__debezium_unavailable_value")),
-        ({"type": "ARRAY", "element": "DATE"}, list(b"__debezium_unavailable_value")),
-    ],
-)
-def test_placeholder_is_never_stored(type_, value):
-    table = schema(("id", "BIGINT"), ("v", type_))
-    one = decoder(table)
-    values = [
-        message("u", None, {"id": 1, "v": None}),
-        message("u", None, {"id": 2, "v": value}),
-        message("d", {"id": 3, "v": value}),
-    ]
-    result = one.decode(batch(*values))
-    assert classes(result) == ["unavailable_value"]
-    assert [(r["kind"], r["id"], r["v"]) for r in rows(result)] == [
-        ("+U", 1, None),
-        ("-D", 3, None),
-    ]
-
-
 def test_configured_placeholder():
     one = decoder(schema(("id", "BIGINT"), ("v", "STRING")), unavailable_value_placeholder="???")
     values = [message("c", None, {"id": n, "v": v}) for n, v in enumerate(["???", "a???", "b"])]

@@ -164,16 +164,6 @@ def test_schema_changes_never_put_names_into_labels(metrics):
     assert sample(metrics, "schema_changes_total", **labels) == 1
 
 
-def test_replayed_batch_adds_no_work(metrics):
-    metrics.record(REPORT)
-    replay = BatchReport(
-        batch_id=4, identifier=9, outcome="replayed", events=10, end_offsets={"t": {"0": 40}}
-    )
-    metrics.record(replay)
-    assert sample(metrics, "source_records_total", topic="t") == 10
-    assert sample(metrics, "batches_total", outcome="replayed") == 1
-
-
 def test_lag_is_end_minus_committed(metrics):
     metrics.record_committed({"t": {"0": 10, "1": 0}})
     metrics.record_watermarks({("t", 0): (0, 50), ("t", 1): (0, 5)})

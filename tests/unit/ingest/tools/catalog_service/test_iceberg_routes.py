@@ -26,6 +26,7 @@ from tests.table_kit import write
 from tests.unit.ingest.tools.catalog_service.asking import Reply, ask
 
 BASE = "/iceberg/v1/lakeward"
+ORDERS = "/namespaces/shop/tables/orders"
 TWIN = {"metadata.iceberg.storage": "table-location"}
 READER, OTHER = "reader-reader-reader", "other-other-other-other"
 
@@ -86,6 +87,12 @@ def service(tmp_path: pathlib.Path) -> Iterator[Service]:
 
 
 @pytest.fixture
+def orders(service: Service) -> FileStoreTable:
+    """`shop.orders`, with a snapshot and its metadata."""
+    return commit(make(service.catalog, "shop.orders", TWIN), 1)
+
+
+@pytest.fixture
 def guarded(tmp_path: pathlib.Path) -> Iterator[Service]:
     path = tmp_path / "tokens.yaml"
     (tmp_path / "reader").write_text(READER)
@@ -98,8 +105,7 @@ def guarded(tmp_path: pathlib.Path) -> Iterator[Service]:
         yield found
 
 
-def test_config_names_the_prefix_and_only_paths_that_are_there(service):
-    commit(make(service.catalog, "shop.orders", TWIN), 1)
+def test_config_names_the_prefix_and_only_paths_that_are_there(service, orders):
     found = service.ask("GET", "/iceberg/v1/config?warehouse=any").document
     assert found["overrides"] == {"prefix": "lakeward"}
     for endpoint in found["endpoints"]:
@@ -128,8 +134,7 @@ def test_a_namespace_that_is_not_there(service, name):
     assert reply.status == 404
 
 
-def test_tables_are_those_with_published_metadata(service):
-    commit(make(service.catalog, "shop.orders", TWIN), 1)
+def test_tables_are_those_with_published_metadata(service, orders):
     commit(make(service.catalog, "shop.plain", {}), 1)
     make(service.catalog, "shop.without_commit", TWIN)
     assert service.get("/namespaces/shop/tables").document == {
@@ -139,8 +144,7 @@ def test_tables_are_those_with_published_metadata(service):
     assert service.get("/namespaces/crm/tables").document["identifiers"] == []
 
 
-def test_a_table_that_cannot_be_opened_hides_no_other(service):
-    commit(make(service.catalog, "shop.orders", TWIN), 1)
+def test_a_table_that_cannot_be_opened_hides_no_other(service, orders):
     broken = commit(make(service.catalog, "shop.broken", TWIN), 1)
     (pathlib.Path(broken.layout.root) / "schema" / "schema-0").write_text("{}")
     found = service.get("/namespaces/shop/tables").document["identifiers"]
@@ -167,12 +171,11 @@ def test_pages(service):
     )
 
 
-def test_a_load_is_the_newest_metadata_file(service):
-    table = commit(make(service.catalog, "shop.orders", TWIN), 1)
+def test_a_load_is_the_newest_metadata_file(service, orders):
     for number in (2, 3):
-        reply = service.get("/namespaces/shop/tables/orders")
-        newest = table.latest_snapshot().id
-        location = f"{table.layout.root}/metadata/v{newest}.metadata.json"
+        reply = service.get(ORDERS)
+        newest = orders.latest_snapshot().id
+        location = f"{orders.layout.root}/metadata/v{newest}.metadata.json"
         assert reply.headers["content-type"] == "application/json"
         assert reply.document == {
             "metadata-location": location,
@@ -180,37 +183,33 @@ def test_a_load_is_the_newest_metadata_file(service):
             "config": {},
             "storage-credentials": [],
         }
-        table = commit(table, number)
-    assert service.ask("HEAD", f"{BASE}/namespaces/shop/tables/orders").status == 204
+        orders = commit(orders, number)
+    assert service.ask("HEAD", BASE + ORDERS).status == 204
 
 
-def test_a_load_that_the_client_has_already(service):
-    table = commit(make(service.catalog, "shop.orders", TWIN), 1)
-    path = "/namespaces/shop/tables/orders"
-    etag = service.get(path).headers["etag"]
-    again = service.get(path, if_none_match=etag)
+def test_a_load_that_the_client_has_already(service, orders):
+    etag = service.get(ORDERS).headers["etag"]
+    again = service.get(ORDERS, if_none_match=etag)
     assert (again.status, again.body) == (304, b"")
-    table.create_tag("one")
-    tagged = service.get(path, if_none_match=etag)
+    orders.create_tag("one")
+    tagged = service.get(ORDERS, if_none_match=etag)
     assert tagged.status == 200
     assert "one" in tagged.document["metadata"]["refs"]
 
 
-def test_snapshots_that_refs_name(service):
-    table = commit(make(service.catalog, "shop.orders", TWIN), 1)
-    first = table.latest_snapshot().id
-    table.create_tag("first")
+def test_snapshots_that_refs_name(service, orders):
+    first = orders.latest_snapshot().id
+    orders.create_tag("first")
     for number in (2, 3):
-        table = commit(table, number)
-    path = "/namespaces/shop/tables/orders"
-    every = service.get(f"{path}?snapshots=all")
-    some = service.get(f"{path}?snapshots=refs")
+        orders = commit(orders, number)
+    every = service.get(f"{ORDERS}?snapshots=all")
+    some = service.get(f"{ORDERS}?snapshots=refs")
     ids = [one["snapshot-id"] for one in some.document["metadata"]["snapshots"]]
-    assert ids == [first, table.latest_snapshot().id]
+    assert ids == [first, orders.latest_snapshot().id]
     assert len(every.document["metadata"]["snapshots"]) > 2
     assert some.headers["etag"] != every.headers["etag"]
     assert some.document["metadata"]["snapshot-log"] == every.document["metadata"]["snapshot-log"]
-    assert error_of(service.get(f"{path}?snapshots=some")) == (400, "BadRequestException")
+    assert error_of(service.get(f"{ORDERS}?snapshots=some")) == (400, "BadRequestException")
 
 
 def test_tables_that_cannot_be_loaded(service):
@@ -230,29 +229,24 @@ def test_tables_that_cannot_be_loaded(service):
         assert service.ask("HEAD", BASE + path).status == 404
 
 
-def test_metadata_that_is_no_longer_kept_up_is_not_shown(service):
-    table = commit(make(service.catalog, "shop.orders", TWIN), 1)
-    path = "/namespaces/shop/tables/orders"
-    assert service.get(path).status == 200
-    table.alter([RemoveOption("metadata.iceberg.storage")])
-    assert error_of(service.get(path)) == (404, "NoSuchTableException")
+def test_metadata_that_is_no_longer_kept_up_is_not_shown(service, orders):
+    assert service.get(ORDERS).status == 200
+    orders.alter([RemoveOption("metadata.iceberg.storage")])
+    assert error_of(service.get(ORDERS)) == (404, "NoSuchTableException")
     assert service.get("/namespaces/shop/tables").document["identifiers"] == []
 
 
-def test_a_table_made_anew_under_the_same_name(service):
-    commit(make(service.catalog, "shop.orders", TWIN), 1)
-    path = "/namespaces/shop/tables/orders"
-    assert service.get(path).status == 200
+def test_a_table_made_anew_under_the_same_name(service, orders):
+    assert service.get(ORDERS).status == 200
     service.catalog.drop_table("shop.orders")
-    assert error_of(service.get(path)) == (404, "NoSuchTableException")
+    assert error_of(service.get(ORDERS)) == (404, "NoSuchTableException")
     commit(make(service.catalog, "shop.orders", {**TWIN, "bucket": "2"}), 1)
-    assert service.get(path).status == 200
+    assert service.get(ORDERS).status == 200
 
 
-def test_a_hint_of_a_version_that_is_gone(service):
-    table = commit(make(service.catalog, "shop.orders", TWIN), 1)
-    (pathlib.Path(table.layout.root) / "metadata" / "version-hint.text").write_text("99")
-    assert error_of(service.get("/namespaces/shop/tables/orders")) == (404, "NoSuchTableException")
+def test_a_hint_of_a_version_that_is_gone(service, orders):
+    (pathlib.Path(orders.layout.root) / "metadata" / "version-hint.text").write_text("99")
+    assert error_of(service.get(ORDERS)) == (404, "NoSuchTableException")
 
 
 WRITES = [
@@ -261,8 +255,8 @@ WRITES = [
     ("POST", "/namespaces/shop/properties"),
     ("POST", "/namespaces/shop/tables"),
     ("POST", "/namespaces/shop/register"),
-    ("POST", "/namespaces/shop/tables/orders"),
-    ("DELETE", "/namespaces/shop/tables/orders"),
+    ("POST", ORDERS),
+    ("DELETE", ORDERS),
     ("POST", "/namespaces/shop/tables/orders/unregister"),
     ("POST", "/tables/rename"),
     ("POST", "/transactions/commit"),
@@ -274,21 +268,19 @@ WRITES = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path"), WRITES)
-def test_nothing_can_be_written(service, method, path):
-    table = commit(make(service.catalog, "shop.orders", TWIN), 1)
-    reply = service.ask(method, BASE + path, body={} if method == "POST" else None)
-    assert error_of(reply) == (403, "ForbiddenException")
-    assert "read-only" in reply.document["error"]["message"]
-    assert service.catalog.table("shop.orders").latest_snapshot() == table.latest_snapshot()
+def test_nothing_can_be_written(service, orders):
+    for method, path in WRITES:
+        reply = service.ask(method, BASE + path, body={} if method == "POST" else None)
+        assert error_of(reply) == (403, "ForbiddenException"), (method, path)
+        assert "read-only" in reply.document["error"]["message"]
+        assert service.catalog.table("shop.orders").latest_snapshot() == orders.latest_snapshot()
 
 
-def test_views_and_metrics(service):
-    commit(make(service.catalog, "shop.orders", TWIN), 1)
+def test_views_and_metrics(service, orders):
     assert service.get("/namespaces/shop/views").document["identifiers"] == []
     assert error_of(service.get("/namespaces/shop/views/v")) == (404, "NoSuchViewException")
     report = {"report-type": "scan-report", "table-name": "shop.orders"}
-    reply = service.ask("POST", f"{BASE}/namespaces/shop/tables/orders/metrics", body=report)
+    reply = service.ask("POST", f"{BASE}{ORDERS}/metrics", body=report)
     assert (reply.status, reply.body) == (204, b"")
 
 
@@ -321,7 +313,7 @@ def test_no_path_answers_without_a_token(guarded):
 
 def test_a_token_sees_its_databases_alone(guarded):
     commit(make(guarded.catalog, "shop.orders", TWIN), 1)
-    path = f"{BASE}/namespaces/shop/tables/orders"
+    path = BASE + ORDERS
     assert guarded.ask("GET", path, token=READER).status == 200
     assert error_of(guarded.ask("GET", path, token=OTHER)) == (403, "ForbiddenException")
     for token, name in ((READER, "shop"), (OTHER, "crm")):
@@ -334,9 +326,8 @@ def test_a_token_sees_its_databases_alone(guarded):
 
 
 def test_files_on_this_machine_need_no_credentials(tmp_path):
-    path = "/namespaces/shop/tables/orders"
     asks = {"x_iceberg_access_delegation": "vended-credentials"}
     with started(tmp_path, hand_out_credentials=True) as service:
         commit(make(service.catalog, "shop.orders", TWIN), 1)
-        assert service.get(path, **asks).document["config"] == {}
-        assert service.get(f"{path}/credentials", **asks).document == {"storage-credentials": []}
+        assert service.get(ORDERS, **asks).document["config"] == {}
+        assert service.get(f"{ORDERS}/credentials", **asks).document == {"storage-credentials": []}

@@ -67,6 +67,13 @@ def broken(pair, **options):
     return table
 
 
+def repair_all(pair, capsys):
+    """A repair that leaves no difference; what it told."""
+    code, found = pair.run(capsys, "--repair")
+    assert code == 0, found
+    return found
+
+
 BUCKETS = [{"bucket": "2"}, {"bucket": "-1"}, {"bucket": "2", "deletion-vectors.enabled": "true"}]
 
 
@@ -110,8 +117,7 @@ def test_rules_of_the_pipeline_are_applied(pair, capsys):
     pair.put(table, [made[1]], kind="-D")
     pair.put(table, [(1, "***", 30, 60)])
     pair.source(CREATE, rows=rows(range(10)))
-    code, found = pair.run(capsys, "--repair")
-    assert code == 0, found
+    repair_all(pair, capsys)
     assert pair.rows() == made
 
 
@@ -121,8 +127,7 @@ def test_soft_deletes_mark_rows(pair, capsys):
     table = pair.lake(columns, [(*row, False) for row in rows(range(5))])
     pair.put(table, [(7, "surplus", 7, False), (8, "deleted", 8, True), (4, "name 4", 4, True)])
     pair.source(CREATE, rows=rows(range(5)))
-    code, found = pair.run(capsys, "--repair")
-    assert code == 0, found
+    repair_all(pair, capsys)
     expected = [(*row, False) for row in rows(range(5))]
     assert pair.rows() == [*expected, (7, "surplus", 7, True), (8, "deleted", 8, True)]
 
@@ -134,8 +139,7 @@ def test_a_computed_partition_moves_the_row(pair, capsys):
     pair.put(table, [(4, "name 4", 4, 1)], kind="-D")
     pair.put(table, [(4, "moved", 5, 2)])
     pair.source(CREATE, rows=rows(range(6)))
-    code, found = pair.run(capsys, "--repair")
-    assert code == 0, found
+    repair_all(pair, capsys)
     assert pair.rows() == [(i, f"name {i}", i, i % 3) for i in range(6)]
 
 
@@ -149,8 +153,7 @@ def test_a_row_in_another_partition_is_moved(pair, capsys):
     pair.put(table, [made[2]], kind="-D")
     create = "CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT, amount INTEGER, part TEXT)"
     pair.source(create, rows=made)
-    code, found = pair.run(capsys, "--repair")
-    assert code == 0, found
+    repair_all(pair, capsys)
     assert pair.rows() == made
 
 
@@ -163,8 +166,7 @@ def test_tables_in_the_order_of_the_source(pair, capsys):
     )
     pair.put(table, [(2, "wrong", 2, 0, 100), (9, "surplus", 9, 0, 100)])
     pair.source(CREATE, rows=rows(range(6)))
-    code, found = pair.run(capsys, "--repair")
-    assert code == 0, found
+    repair_all(pair, capsys)
     assert [row[:3] for row in pair.rows()] == rows(range(6))
     assert [row[4] for row in pair.rows()] == [100] * 5 + [None]
     pair.put(table, [(2, "earlier", 2, 0, 99), (3, "later", 3, 0, 101), (5, "event", 5, 0, 1)])
@@ -274,8 +276,7 @@ def test_a_commit_between_read_and_commit_starts_over(pair, capsys, monkeypatch)
         return write(self, change, require_rest)
 
     monkeypatch.setattr(repair.Repair, "_write", slow)
-    code, found = pair.run(capsys, "--repair")
-    assert code == 0, found
+    repair_all(pair, capsys)
     assert pair.rows() == [*rows(range(20)), (60, "late", 1)]  # no candidate; the next run has it
     assert pair.run(capsys, "--repair")[1]["extra"] == 1
     assert pair.rows() == rows(range(20))
@@ -295,8 +296,7 @@ def test_a_commit_between_the_rows_and_their_compaction(pair, capsys, monkeypatc
         check(self, user, base, require_rest, latest)
 
     monkeypatch.setattr(repair.Repair, "_check", late)
-    code, found = pair.run(capsys, "--repair")
-    assert code == 0, found
+    found = repair_all(pair, capsys)
     assert len(found["repair"]["snapshots"]) == 1
     assert len(calls) >= 2
     assert pair.rows() == [*rows(range(20)), (60, "late", 1)]
@@ -316,7 +316,7 @@ def test_the_source_changes_between_the_reads(pair, capsys, monkeypatch):
         return change(self, keys, report)
 
     monkeypatch.setattr(repair.Repair, "_change", moving)
-    assert pair.run(capsys, "--repair")[0] == 0
+    repair_all(pair, capsys)
     monkeypatch.undo()
     assert pair.run(capsys)[1]["outcome"] == "equal"
 
@@ -336,7 +336,7 @@ def test_a_daemon_starts_only_after_the_repair(pair, capsys, monkeypatch):
         return change(self, keys, report)
 
     monkeypatch.setattr(repair.Repair, "_change", watched)
-    assert pair.run(capsys, "--repair")[0] == 0
+    repair_all(pair, capsys)
     assert seen
     assert "left" not in seen
 
@@ -376,7 +376,7 @@ def daemon(pair, monkeypatch):
 
 def test_a_running_daemon_parks_the_table_meanwhile(pair, capsys, daemon):
     broken(pair)
-    assert pair.run(capsys, "--repair")[0] == 0
+    repair_all(pair, capsys)
     assert daemon.asked == ["pause", "resume"]
     assert pair.rows() == rows(range(20))
 
@@ -384,14 +384,14 @@ def test_a_running_daemon_parks_the_table_meanwhile(pair, capsys, daemon):
 def test_a_table_that_was_parked_before_stays_parked(pair, capsys, daemon):
     broken(pair)
     daemon.parking.park("shop.t", reason="by hand", by="person", since={}, now_ms=1)
-    assert pair.run(capsys, "--repair")[0] == 0
+    repair_all(pair, capsys)
     assert daemon.asked == []
 
 
 def test_a_kill_leaves_the_table_parked_and_the_next_run_resumes_it(pair, capsys, daemon):
     broken(pair)
     daemon.parking.park("shop.t", reason=repair.REASON, by="person", since={}, now_ms=1)
-    assert pair.run(capsys, "--repair")[0] == 0
+    repair_all(pair, capsys)
     assert daemon.asked == ["resume"]
     daemon.parking.load()
     assert daemon.parking.parked() == {}
@@ -444,8 +444,7 @@ def test_a_repair_that_is_killed_is_completed_by_the_next_run(pair, capsys, tmp_
     child.start()
     child.join(60)
     assert child.exitcode == -signal.SIGKILL
-    code, found = pair.run(capsys, "--repair")
-    assert code == 0, found
+    repair_all(pair, capsys)
     assert pair.rows() == rows(range(20))
 
 
@@ -456,7 +455,7 @@ def test_the_changelog_tells_exactly_what_changed(pair, capsys, producer):
         compact(table)
     before = {row[0]: row for row in pair.rows()}
     newest = table.latest_snapshot().id
-    assert pair.run(capsys, "--repair")[0] == 0
+    repair_all(pair, capsys)
     if producer == "full-compaction":
         compact(table)
     state = dict(before)

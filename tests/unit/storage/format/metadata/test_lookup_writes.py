@@ -26,6 +26,7 @@ from tests.table_kit import (
     rows_of,
     write,
 )
+from tests.unit.storage.newest_files import newest_entries
 
 LOOKUP = {"changelog-producer": "lookup"}
 VECTORS = {"deletion-vectors.enabled": "true"}
@@ -52,9 +53,7 @@ def vectors(table: FileStoreTable) -> int:
 
 
 def levels(table: FileStoreTable) -> Counter[int]:
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    return Counter(entry.file.level for entry in table.new_scan().live_entries(snapshot))
+    return Counter(entry.file.level for entry in newest_entries(table))
 
 
 def nothing_is_lost_or_left(table: FileStoreTable) -> None:

@@ -3,7 +3,6 @@
 
 import itertools
 import pathlib
-import shutil
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,7 +21,7 @@ from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
 from tests.faulty_io import FaultyFileIO
 from tests.table_kit import make_table, prepared, reopened, rows_of, write
-from tests.unit.storage.golden_tables import GOLDEN
+from tests.unit.storage.golden_tables import GoldenTable
 
 _PARTITIONED = (("p", "INT"), ("k", "BIGINT"), ("v", "STRING"))
 
@@ -165,11 +164,7 @@ def test_planning_among_ten_thousand_files_decodes_few(tmp_path: pathlib.Path) -
 
 
 def test_manifests_are_merged_when_java_merges_them(tmp_path: pathlib.Path) -> None:
-    root = tmp_path / "table"
-    shutil.copytree(GOLDEN / "manifest_compaction" / "table", root)
-    for path in (root, *root.rglob("*")):
-        path.chmod(0o755)
-    table = FileStoreTable.open(str(root))
+    table = GoldenTable("manifest_compaction").copied_to(tmp_path / "table")
     options = table.options
     policy = MergePolicy(
         target_size=options.manifest_target_size,

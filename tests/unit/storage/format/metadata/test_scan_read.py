@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.errors import InvalidRequestError, NotFoundError
+from storage.errors import InvalidRequestError
 from storage.format.metadata.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateType
 from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
@@ -72,18 +72,6 @@ def test_rows_of_two_writers_at_once_are_ordered_by_their_numbers(tmp_path: path
     ]
     assert sorted(ends) == [(0, 0), (1, 2), (1, 3)]
     assert rows_of(table) == [(1, "b"), (2, "second"), (3, "c"), (7, "old"), (9, "d")]
-
-
-def test_time_travel_shows_the_rows_and_schema_of_then(tmp_path: pathlib.Path) -> None:
-    table = make_table(tmp_path)
-    write(table, 1, [("+I", 1, "a")])
-    table = table.alter([AddColumn("w", parse_type("INT"))])
-    write(table, 2, [("+I", 1, "b", 7)])
-    assert rows_of(table) == [(1, "b", 7)]
-    assert rows_of(table, snapshot=1) == [(1, "a")]
-    assert rows_of(table, snapshot=2) == [(1, "b", 7)]
-    with pytest.raises(NotFoundError):
-        table.to_arrow(snapshot=9)
 
 
 def test_one_run_is_read_raw_and_several_are_merged(tmp_path: pathlib.Path) -> None:

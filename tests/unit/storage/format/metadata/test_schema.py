@@ -108,12 +108,22 @@ def test_null_comment_of_other_writers_is_no_comment():
     assert TableSchema.from_json(json.dumps(value).encode()).comment is None
 
 
-def test_old_versions_get_their_defaults():
+@pytest.mark.parametrize(
+    ("version", "defaults"),
+    [
+        ({}, {"bucket": "1", "file.format": "orc"}),
+        ({"version": 1}, {"bucket": "1", "file.format": "orc"}),
+        ({"version": 2}, {"file.format": "orc"}),
+        ({"version": 3}, {}),
+    ],
+)
+def test_old_versions_get_their_defaults(version, defaults):
     value = json.loads(orders(options={}, primary_keys=[]).to_json())
     del value["version"], value["timeMillis"]
-    schema = TableSchema.from_json(json.dumps(value).encode())
-    assert schema.options == {"bucket": "1", "file.format": "orc"}
+    schema = TableSchema.from_json(json.dumps(value | version | {"newer": {"a": 1}}).encode())
+    assert schema.options == defaults
     assert schema.time_ms == 0
+    assert schema.extra == {"newer": {"a": 1}}
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"id":0,"fields":[{"id":0}]}'])

@@ -22,14 +22,14 @@ _FIRST = {"merge-engine": "first-row"}
         (_INPUT, (), "Can not set changelog-producer on table without primary keys"),
         ({**_LOOKUP, "full-compaction.delta-commits": "3"}, ("k",), "is incompatible with"),
         ({"full-compaction.delta-commits": "3", "bucket": "-1"}, (), "does not support"),
-        ({**_LOOKUP, **_OVERWRITES}, ("k",), "it will read duplicated changes"),
-        ({**_FULL, **_OVERWRITES}, ("k",), "it will read duplicated changes"),
-        (_OVERWRITES, (), "Doesn't support streaming read the changes from overwrite"),
+        ({**_LOOKUP, **_OVERWRITES}, ("k",), "because it will read duplicated changes"),
+        ({**_FULL, **_OVERWRITES}, ("k",), "because it will read duplicated changes"),
+        (_OVERWRITES, (), "read the changes from overwrite when the primary keys are not defined"),
         ({**_FIRST, **_INPUT}, ("k",), "Only support 'none' and 'lookup'"),
         ({**_FIRST, **_FULL}, ("k",), "Only support 'none' and 'lookup'"),
         ({**_FIRST, "sequence.field": "v"}, ("k",), "FIRST_ROW"),
-        ({**_FIRST, **_VECTORS}, ("k",), "does not need deletion vectors"),
-        ({**_VECTORS, **_FULL}, ("k",), "only supported for NONE/INPUT/LOOKUP"),
+        ({**_FIRST, **_VECTORS}, ("k",), "First row merge engine does not need deletion vectors"),
+        ({**_VECTORS, **_FULL}, ("k",), "Deletion vectors mode is only supported for NONE/INPUT"),
         ({"record-level.time-field": "x"}, ("k",), "Can not find time field x"),
         ({"record-level.time-field": "v"}, ("k",), "should be one of INT, BIGINT, or TIMESTAMP"),
     ],
@@ -64,4 +64,7 @@ def test_a_change_of_options_is_checked_too(tmp_path: pathlib.Path) -> None:
     table = make_table(tmp_path, options={"full-compaction.delta-commits": "3"})
     with pytest.raises(InvalidOptionError, match="is incompatible with"):
         table.alter([SetOption("changelog-producer", "lookup")])
+    told = make_table(tmp_path / "told", options=_LOOKUP)
+    with pytest.raises(InvalidOptionError, match="duplicated changes"):
+        told.alter([SetOption("streaming-read-overwrite", "true")])
     assert table.alter([SetOption("changelog-producer", "full-compaction")]).schema.id == 1

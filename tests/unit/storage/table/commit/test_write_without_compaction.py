@@ -9,6 +9,7 @@ from storage.table.commit.live_files import index_entries
 from storage.table.table import FileStoreTable
 from tests.table_kit import index_files_on_disk, reopened, rows_of, write
 from tests.table_kit import make_table as make
+from tests.unit.storage.newest_files import newest_entries
 
 VECTORS = {"deletion-vectors.enabled": "true"}
 ROWS = [("+I", 1, "a"), ("+I", 2, "b")]
@@ -72,9 +73,7 @@ def _compact(table: FileStoreTable, identifier: int, *, full: bool) -> None:
 
 
 def _levels(table: FileStoreTable) -> list[int]:
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    return [entry.file.level for entry in table.new_scan().live_entries(snapshot)]
+    return [entry.file.level for entry in newest_entries(table)]
 
 
 def _vectors(table: FileStoreTable) -> dict[str, int]:

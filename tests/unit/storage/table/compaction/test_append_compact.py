@@ -19,6 +19,7 @@ from storage.table.table import FileStoreTable
 from storage.table.write.bucket_writers import PackRules, pack_files, pick_all, pick_ordered
 from tests.table_kit import data_files, make_table, reopened, rows_of, write
 from tests.unit.storage.file_metas import file_meta
+from tests.unit.storage.newest_files import newest_entries
 
 COLUMNS = (("a", "INT"), ("b", "STRING"))
 
@@ -28,9 +29,7 @@ def append_table(root: pathlib.Path, **options: str) -> FileStoreTable:
 
 
 def live(table: FileStoreTable) -> list[DataFileMeta]:
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    return [entry.file for entry in table.new_scan().live_entries(snapshot)]
+    return [entry.file for entry in newest_entries(table)]
 
 
 def files_of(*sizes: int) -> list[DataFileMeta]:
@@ -239,20 +238,6 @@ def vectors_left(table: FileStoreTable) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("options", [{}, {"bucket": "1", "bucket-key": "a"}])
-def test_deleted_rows_and_their_vectors_go(tmp_path: pathlib.Path, options: dict[str, str]) -> None:
-    table = append_table(tmp_path, **{"deletion-vectors.enabled": "true", **options})
-    for i in range(2):
-        write(table, i + 1, [("+I", 10 * i + j, "x") for j in range(4)])
-    delete_rows(table, live(table)[0], [1, 3])
-    left = rows_of(table)
-    assert len(left) == 6
-    table.new_commit("compact").commit(compact_append_table(table, full=True), 1)
-    assert rows_of(reopened(table)) == left
-    assert vectors_left(table) == []
-    assert sum(file.row_count for file in live(table)) == 6
-
-
 def test_vectors_of_files_that_stay_stay(tmp_path: pathlib.Path) -> None:
     options = {"deletion-vectors.enabled": "true", "target-file-size": "4 kb"}
     table = append_table(tmp_path, **options)
@@ -280,15 +265,3 @@ def test_a_file_that_lost_many_rows_is_rewritten(tmp_path: pathlib.Path) -> None
     table.new_commit("compact").commit(compact_append_table(table), 1)
     assert [file.row_count for file in live(table)] == [7]
     assert vectors_left(table) == []
-
-
-def test_rows_deleted_meanwhile_stop_a_compaction(tmp_path: pathlib.Path) -> None:
-    table = append_table(tmp_path, **{"deletion-vectors.enabled": "true"})
-    for i in range(2):
-        write(table, i + 1, [("+I", 10 * i + j, "x") for j in range(4)])
-    messages = compact_append_table(table, full=True)
-    delete_rows(table, live(table)[0], [0])
-    left = rows_of(table)
-    result = table.new_commit("compact").commit(messages, 1)
-    assert result.compaction_dropped
-    assert rows_of(table) == left

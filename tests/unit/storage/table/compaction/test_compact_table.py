@@ -31,7 +31,8 @@ from storage.testing.invariants import check_table
 from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.inline_executor import InlineExecutor
 from tests.soak.replay import replayed, rows_by_key
-from tests.table_kit import data_files, make_table, named_files, reopened, rows_of, write
+from tests.table_kit import data_files, make_table, named_files, prepared, reopened, rows_of, write
+from tests.unit.storage.newest_files import newest_entries
 
 ROOT = pathlib.Path(__file__).resolve().parents[5]
 MANY = {"bucket": "3", "num-sorted-run.compaction-trigger": "50"}
@@ -57,8 +58,7 @@ def filled(tmp_path, commits=4, rows=12, **options):
 
 
 def levels_of(table) -> list[int]:
-    entries = table.new_scan().live_entries(table.latest_snapshot())
-    return sorted(entry.file.level for entry in entries)
+    return sorted(entry.file.level for entry in newest_entries(table))
 
 
 def newest(table):
@@ -127,7 +127,7 @@ def test_only_wanted_partitions_are_compacted(tmp_path):
     request = CompactRequest(partitions=({"p": "a"}, {"p": "c"}))
     report = run(table, request)
     assert (report.buckets, report.compacted) == (2, 2)
-    entries = reopened(table).new_scan().live_entries(newest(table))
+    entries = newest_entries(reopened(table))
     left = {table.partition_path(e.partition) for e in entries if e.file.level == 0}
     assert left == {"p=b"}
     with pytest.raises(InvalidRequestError, match="no such partition column"):
@@ -220,7 +220,7 @@ def test_buckets_written_with_another_count_keep_theirs(tmp_path):
     assert table.schemas.publish(dataclasses.replace(table.schema, id=1, options=options))
     report = run(reopened(table))
     assert report.compacted == 2
-    entries = reopened(table).new_scan().live_entries(newest(table))
+    entries = newest_entries(reopened(table))
     assert {entry.total_buckets for entry in entries} == {2}
     assert rows_of(reopened(table)) == before
 
@@ -317,9 +317,7 @@ def rival(table):
     """Somebody else compacts everything, without a word."""
     other = reopened(table)
     other = other.with_options({"write-only": "false"})
-    with other.new_write("rival") as writer:
-        writer.compact(full=True)
-        messages = writer.prepare_commit()
+    messages = prepared(other, full=True)
     return other.new_commit(f"rival-{RandomIds().uuid()}").commit(messages, 1)
 
 
@@ -412,7 +410,7 @@ def test_a_snapshot_that_expires_under_the_compaction_costs_a_try(tmp_path, monk
 def test_a_damaged_bucket_fails_and_the_others_go_on(tmp_path):
     table = filled(tmp_path)
     work = plan_compaction(table, CompactRequest()).work[1]
-    entries = table.new_scan().live_entries(table.latest_snapshot())
+    entries = newest_entries(table)
     broken = next(e.file for e in entries if e.bucket == work.bucket)
     path = pathlib.Path(table.data_path(work.partition, work.bucket, broken.file_name))
     path.write_bytes(b"PAR1" + bytes(100) + b"PAR1")

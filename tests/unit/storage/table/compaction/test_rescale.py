@@ -9,13 +9,13 @@ import pytest
 from storage.errors import CommitConflictError, InvalidRequestError
 from storage.format.metadata.snapshot import CommitKind
 from storage.io.local import LocalFileIO
-from storage.table.commit.live_files import live_entries
 from storage.table.compaction import rescale as rescale_module
 from storage.table.compaction.rescale import rescale, rescaled_partitions
 from storage.testing.invariants import check_table
 from tests.changelog_kit import read_snapshot_changelog
 from tests.faulty_io import IN_TURN, Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import data_files, make_table, named_files, prepared, reopened, rows_of, write
+from tests.unit.storage.newest_files import newest_entries
 
 COLUMNS = (("p", "STRING"), ("k", "INT"), ("v", "STRING"))
 ROWS = [("+I", p, k, f"{p}{k}") for p in "ab" for k in range(40)]
@@ -36,8 +36,7 @@ def expected():
 
 
 def buckets_of(table):
-    entries = live_entries(table, table.latest_snapshot())
-    return {(one.total_buckets, one.bucket) for one in entries}
+    return {(one.total_buckets, one.bucket) for one in newest_entries(table)}
 
 
 def test_rows_find_their_new_buckets(tmp_path):
@@ -185,9 +184,8 @@ def test_a_partition_that_changes_all_the_time_is_given_up(tmp_path, monkeypatch
     assert len(rows_of(reopened(table))) == len(expected())
 
 
-@pytest.mark.parametrize("wrong", [{"bucket": "-1"}])
-def test_what_has_no_fixed_buckets_is_refused(tmp_path, wrong):
-    table = make_table(tmp_path, options=wrong)
+def test_what_has_no_fixed_buckets_is_refused(tmp_path):
+    table = make_table(tmp_path, options={"bucket": "-1"})
     with pytest.raises(InvalidRequestError, match="fixed number"):
         rescale(table, 4)
 

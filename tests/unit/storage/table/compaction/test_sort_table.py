@@ -9,13 +9,13 @@ import pytest
 
 from storage.errors import InvalidRequestError
 from storage.format.metadata.snapshot import CommitKind
-from storage.table.commit.live_files import live_entries
 from storage.table.compaction import sort_table as sort_module
 from storage.table.compaction.compact_table import CompactRequest
 from storage.table.compaction.sort_table import SortCodes, SortOrder, sort_table
 from storage.table.scan.predicate import parse_predicate
 from storage.testing.invariants import check_table
 from tests.table_kit import make_table, reopened, rows_of, write
+from tests.unit.storage.newest_files import newest_entries
 
 COLUMNS = (("p", "STRING"), ("x", "INT"), ("y", "INT"))
 SMALL = {"bucket": "-1", "target-file-size": "1 kb", "write-buffer-size": "1 mb"}
@@ -76,7 +76,7 @@ def test_filters_on_either_column_skip_files(tmp_path, order):
     table = filled(tmp_path, rows=20_000, **{"target-file-row-num": "200"})
     sort_table(table, ["x", "y"], order)
     table = reopened(table)
-    whole = len(live_entries(table, table.latest_snapshot()))
+    whole = len(newest_entries(table))
     for text in ("x < 50", "y < 50"):
         scan = table.new_scan().with_filter(parse_predicate(text))
         left = sum(len(split.files) for split in scan.plan().splits)

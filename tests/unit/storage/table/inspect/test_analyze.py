@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics are those of the rows as they are read, and every later snapshot names them."""
+"""Statistics are those of the rows as they are read."""
 
 import datetime
 import decimal
@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 
 from storage.errors import InvalidRequestError
-from storage.format.metadata.schema_changes import AddColumn
 from storage.format.metadata.snapshot import CommitKind
-from storage.format.types.types import parse_type
 from storage.table.inspect.analyze import DistinctCount, analyze
 from storage.table.inspect.statistics import ColumnStatistics, read_statistics
-from storage.table.inspect.system.registry import system_table
 from storage.testing.invariants import check_table
 from tests.table_kit import make_table, reopened, write
 
@@ -48,17 +45,6 @@ def test_rows_are_counted_as_they_are_read(tmp_path):
     assert (newest.id, newest.commit_kind) == (done.snapshot_id, CommitKind.ANALYZE)
     assert read_statistics(reopened(table)) == statistics
     check_table(reopened(table))
-
-
-def test_later_snapshots_name_them_until_the_schema_changes(tmp_path):
-    table = make_table(tmp_path)
-    write(table, 1, [("+I", 1, "a")])
-    analyze(table, None)
-    write(table, 2, [("+I", 2, "b")])
-    assert system_table(table, "statistics").num_rows == 1
-    table = table.alter([AddColumn("x", parse_type("INT"))])
-    write(table, 3, [("+I", 3, "b", None)])
-    assert system_table(table, "statistics").num_rows == 0
 
 
 def test_columns_of_every_kind(tmp_path):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
-import dataclasses
 import pathlib
 
 import pytest
@@ -9,9 +8,11 @@ from storage.clock import ManualClock
 from storage.errors import CorruptDataError, NotFoundError
 from storage.format.metadata.file_meta import CommitMessage, DataIncrement
 from storage.io.local import LocalFileIO
+from storage.table.branches import create_branch
 from storage.table.commit.live_files import live_files
 from storage.table.retention.expire import choose_expired, expire_snapshots
 from storage.table.table import FileStoreTable
+from storage.table.tags import create_tag
 from storage.testing.invariants import check_table
 from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from tests.table_kit import (
@@ -103,18 +104,6 @@ def expire(table: FileStoreTable, **arguments: int) -> int:
     return expire_snapshots(table, now_ms=now + 10**10, **arguments)
 
 
-def tag(table: FileStoreTable, name: str, snapshot_id: int) -> None:
-    snapshot = table.snapshots.read(snapshot_id)
-    table.file_io.write_bytes(table.layout.tag_file(name), snapshot.to_json())
-
-
-def rows_at_tag(table: FileStoreTable, name: str) -> list[tuple[object, ...]]:
-    data = table.file_io.read_bytes(table.layout.tag_file(name))
-    snapshot = type(table.snapshots.read(table.snapshots.ids()[-1])).from_json(data)
-    found = table.new_read().to_table(table.new_scan().plan(snapshot))
-    return sorted(tuple(row.values()) for row in found.to_pylist())
-
-
 def test_only_what_is_kept_is_left_on_disk(tmp_path: pathlib.Path) -> None:
     table = history(tmp_path)
     before = rows_of(table)
@@ -156,27 +145,23 @@ def test_tags_keep_their_files(tmp_path: pathlib.Path) -> None:
     ids = table.snapshots.ids()
     expected = {}
     for number in (0, 2, 5):
-        tag(table, f"t{number}", ids[number])
+        create_tag(table, f"t{number}", ids[number])
         expected[f"t{number}"] = rows_of(table, snapshot=ids[number])
     expire(table, retain_min=1, retain_max=1, limit=4)
     expire(table, retain_min=1, retain_max=1)
     fresh = reopened(table)
     assert fresh.snapshots.ids() == ids[-1:]
-    assert {name: rows_at_tag(fresh, name) for name in expected} == expected
+    assert {name: rows_of(fresh, tag=name) for name in expected} == expected
     check_table(fresh)
 
 
 def test_a_branch_keeps_its_files(tmp_path: pathlib.Path) -> None:
     table = history(tmp_path)
     ids = table.snapshots.ids()
-    snapshot = table.snapshots.read(ids[1])
     expected = rows_of(table, snapshot=ids[1])
-    branch = dataclasses.replace(table.layout, branch="b1")
-    table.file_io.write_bytes(branch.snapshot_file(snapshot.id), snapshot.to_json())
+    create_branch(table, "b1", snapshot_id=ids[1])
     expire(table, retain_min=1, retain_max=1)
-    fresh = reopened(table)
-    found = fresh.new_read().to_table(fresh.new_scan().plan(snapshot))
-    assert sorted(tuple(row.values()) for row in found.to_pylist()) == expected
+    assert rows_of(reopened(table).at_branch("b1")) == expected
 
 
 def test_a_damaged_tag_stops_expiry_before_anything_is_deleted(tmp_path: pathlib.Path) -> None:

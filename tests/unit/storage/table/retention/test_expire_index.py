@@ -2,16 +2,17 @@
 """Expiry of table index files, index manifests and statistics."""
 
 import contextlib
-import dataclasses
 import pathlib
 
 import msgspec
 
 from storage.io.local import LocalFileIO
+from storage.table.branches import create_branch
 from storage.table.commit.live_files import index_entries
 from storage.table.retention.expire import expire_snapshots
 from storage.table.scan.predicate import parse_predicate
 from storage.table.table import FileStoreTable
+from storage.table.tags import create_tag
 from storage.table.write.rows.row_changes import delete_where
 from storage.testing.invariants import check_table
 from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
@@ -61,17 +62,12 @@ def test_index_files_go_with_the_last_snapshot_that_names_them(tmp_path: pathlib
 
 def test_tags_and_branches_keep_index_files(tmp_path: pathlib.Path) -> None:
     table = history(tmp_path)
-    first = table.snapshots.read(4)
-    second = table.snapshots.read(5)
-    table.file_io.write_bytes(table.layout.tag_file("t"), first.to_json())
-    branch = dataclasses.replace(table.layout, branch="b")
-    table.file_io.write_bytes(branch.snapshot_file(second.id), second.to_json())
+    create_tag(table, "t", 4)
+    create_branch(table, "b", snapshot_id=5)
     wanted = [rows_of(table, snapshot=one) for one in (4, 5)]
     expire(table, 1)
     fresh = reopened(table)
-    for snapshot, rows in zip((first, second), wanted, strict=True):
-        found = fresh.new_read().to_table(fresh.new_scan().plan(snapshot))
-        assert sorted((tuple(row.values()) for row in found.to_pylist()), key=repr) == rows
+    assert [rows_of(fresh, tag="t"), rows_of(fresh.at_branch("b"))] == wanted
     assert len(index_files_on_disk(fresh)) == 3
 
 

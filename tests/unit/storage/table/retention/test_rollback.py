@@ -2,7 +2,6 @@
 """Rolling back: what is left, what other processes see, and races with writers."""
 
 import pathlib
-import shutil
 
 import pytest
 
@@ -14,8 +13,18 @@ from storage.table.table import FileStoreTable
 from storage.table.tags import all_tags, create_tag, delete_tag
 from storage.testing.invariants import check_table
 from tests.faulty_io import Fault, FaultyFileIO, SimulatedCrash
-from tests.table_kit import data_files, make_table, prepared, reopened, rows_of, write
-from tests.unit.storage.golden_tables import GOLDEN
+from tests.table_kit import (
+    data_files,
+    make_table,
+    metadata_files,
+    named_files,
+    prepared,
+    reopened,
+    rows_of,
+    write,
+)
+from tests.unit.storage.golden_tables import GoldenTable
+from tests.unit.storage.newest_files import newest_names
 
 LOCAL = LocalFileIO(durable=False)
 
@@ -27,12 +36,6 @@ def _written(tmp_path: pathlib.Path, count: int = 4) -> FileStoreTable:
     return table
 
 
-def _live(table: FileStoreTable) -> set[str]:
-    latest = table.snapshots.latest()
-    assert latest is not None
-    return {entry.file.file_name for entry in table.new_scan().live_entries(latest)}
-
-
 def test_newer_snapshots_tags_and_files_go(tmp_path: pathlib.Path) -> None:
     table = _written(tmp_path)
     for number in (1, 3):
@@ -42,24 +45,17 @@ def test_newer_snapshots_tags_and_files_go(tmp_path: pathlib.Path) -> None:
     assert rows_of(reopened(table)) == [(1, "a"), (2, "a")]
     assert reopened(table).snapshots.ids() == [1, 2]
     assert [tag.name for tag in all_tags(table)] == ["t1"]
-    assert data_files(table) == _live(table) < before
+    assert data_files(table) == newest_names(table) < before
     hint = pathlib.Path(table.layout.latest_hint)
     assert hint.read_bytes() == b"2"
-    named = set()
-    for number in (1, 2):
-        one = table.snapshots.read(number)
-        for name in (one.base_manifest_list, one.delta_manifest_list):
-            named |= {name, *(meta.file_name for meta in table.manifests.read_list(name))}
-    assert {path.name for path in pathlib.Path(table.layout.manifest_dir).iterdir()} == named
+    assert metadata_files(table) == named_files(reopened(table))[1]
     check_table(reopened(table))
 
 
 def test_an_upgraded_file_of_the_target_stays(tmp_path: pathlib.Path) -> None:
     table = make_table(tmp_path)
     write(table, 1, [("+I", 1, "a")], compaction=False)
-    with table.new_write("test") as writer:
-        writer.compact(full=True)
-        table.new_commit("user").commit(writer.prepare_commit(), 2)
+    write(table, 2, full=True)
     assert table.snapshots.latest_id() == 2
     rollback_to(table, 1)
     assert rows_of(reopened(table)) == [(1, "a")]
@@ -114,7 +110,7 @@ def test_a_tag_of_an_expired_snapshot_becomes_a_snapshot_again(tmp_path: pathlib
     assert rows_of(again) == [(1, "a")]
     assert again.snapshots.ids() == [1]
     assert again.snapshots.earliest_id() == 1
-    assert data_files(table) == _live(again)
+    assert data_files(table) == newest_names(again)
     write(again, 6, [("+I", 2, "b")])
     assert rows_of(reopened(table)) == [(1, "a"), (2, "b")]
     assert reopened(table).snapshots.latest_id() == 2
@@ -148,56 +144,40 @@ def test_a_rollback_that_dies_anywhere_can_be_repeated(tmp_path: pathlib.Path, n
     check_table(reopened(table))
 
 
-def test_a_commit_on_a_snapshot_that_is_rolled_back_starts_over(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    ("published", "snapshot_id", "attempts"),
+    [
+        pytest.param(False, 3, 2, id="a commit that is not published yet starts over"),
+        pytest.param(True, 5, 1, id="a commit that is published is rolled back"),
+    ],
+)
+def test_a_rollback_while_another_commits(
+    tmp_path: pathlib.Path, published: bool, snapshot_id: int, attempts: int
+) -> None:
     table = _written(tmp_path)
 
     class RollingBack(LocalFileIO):
         armed = True
 
         def put_if_absent(self, path: str, data: bytes) -> bool:
+            created = published and super().put_if_absent(path, data)
             if "/snapshot/" in path and RollingBack.armed:
                 RollingBack.armed = False
                 rollback_to(reopened(table), 2)
-            return super().put_if_absent(path, data)
+            return created if published else super().put_if_absent(path, data)
 
     racing = reopened(table, file_io=RollingBack(durable=False))
     messages = prepared(racing, [("+I", 9, "late")], compaction=False)
     result = racing.new_commit("late").commit(messages, 1)
-    assert (result.append_snapshot_id, result.attempts) == (3, 2)
-    assert rows_of(reopened(table)) == [(1, "a"), (2, "a"), (9, "late")]
-    check_table(reopened(table))
-
-
-def test_a_commit_published_before_the_rollback_looked_is_rolled_back(
-    tmp_path: pathlib.Path,
-) -> None:
-    table = _written(tmp_path)
-
-    class RolledBack(LocalFileIO):
-        armed = True
-
-        def put_if_absent(self, path: str, data: bytes) -> bool:
-            created = super().put_if_absent(path, data)
-            if "/snapshot/" in path and RolledBack.armed:
-                RolledBack.armed = False
-                rollback_to(reopened(table), 2)
-            return created
-
-    racing = reopened(table, file_io=RolledBack(durable=False))
-    messages = prepared(racing, [("+I", 9, "late")], compaction=False)
-    result = racing.new_commit("late").commit(messages, 1)
-    assert result.append_snapshot_id == 5
-    assert rows_of(reopened(table)) == [(1, "a"), (2, "a")]
+    assert (result.append_snapshot_id, result.attempts) == (snapshot_id, attempts)
+    late = [] if published else [(9, "late")]
+    assert rows_of(reopened(table)) == [(1, "a"), (2, "a"), *late]
     check_table(reopened(table))
 
 
 @pytest.mark.parametrize("back", [True, False])
 def test_a_tag_of_java_is_rolled_back_to_or_deleted(tmp_path: pathlib.Path, back: bool) -> None:
-    root = tmp_path / "table"
-    shutil.copytree(GOLDEN / "expired_snapshots" / "table", root)
-    for path in (root, *root.rglob("*")):
-        path.chmod(0o755)
-    table = FileStoreTable.open(str(root))
+    table = GoldenTable("expired_snapshots").copied_to(tmp_path / "table")
     tagged, newest = rows_of(table, tag="keep"), rows_of(table)
     assert tagged != newest
     if back:
@@ -208,17 +188,13 @@ def test_a_tag_of_java_is_rolled_back_to_or_deleted(tmp_path: pathlib.Path, back
         check_table(reopened(table))
     assert rows_of(reopened(table)) == (tagged if back else newest)
     expire_snapshots(table, now_ms=0, retain_max=1, retain_min=1, time_retained_ms=0)
-    assert data_files(table) == _live(table)
+    assert data_files(table) == newest_names(table)
     write(reopened(table), 77, [("+I", 99, "z", 9)])
     assert len(rows_of(reopened(table))) == len(tagged if back else newest) + 1
 
 
 def test_a_branch_of_java_is_fast_forwarded_to(tmp_path: pathlib.Path) -> None:
-    root = tmp_path / "table"
-    shutil.copytree(GOLDEN / "tags_branch_consumer" / "table", root)
-    for path in (root, *root.rglob("*")):
-        path.chmod(0o755)
-    table = FileStoreTable.open(str(root))
+    table = GoldenTable("tags_branch_consumer").copied_to(tmp_path / "table")
     wanted = rows_of(table.at_branch("dev"))
     fast_forward(table, "dev")
     assert rows_of(reopened(table)) == wanted

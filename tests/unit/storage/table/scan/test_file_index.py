@@ -49,7 +49,8 @@ from storage.table.scan.predicate import (
 from storage.table.table import FileStoreTable
 from tests.faulty_io import FaultyFileIO
 from tests.predicates import combined
-from tests.table_kit import data_files, make_table, reopened, rows_of, write
+from tests.table_kit import data_files, make_table, prepared, reopened, rows_of, write
+from tests.unit.storage.newest_files import newest_entries
 
 DAY = "2024-01-01"
 MAP: Any = {"type": "MAP", "key": "STRING", "value": "STRING"}
@@ -98,9 +99,7 @@ def an_indexed_table(
 
 
 def the_file(table: FileStoreTable) -> tuple[str, DataFileMeta]:
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    (entry,) = table.new_scan().live_entries(snapshot)
+    (entry,) = newest_entries(table)
     return table.data_path(entry.partition, entry.bucket, entry.file.file_name), entry.file
 
 
@@ -522,9 +521,7 @@ def test_only_some_partitions_are_rewritten(tmp_path: pathlib.Path) -> None:
     table = table.alter([SetOption("file-index.bsi.columns", "v")])
     assert rewrite_file_index(table, {"p": "zz"}) is None
     assert rewrite_file_index(table, {"p": "a"}) is not None
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    entries = table.new_scan().live_entries(snapshot)
+    entries = newest_entries(table)
     indexed = {table.partition_path(e.partition): e.file.embedded_index for e in entries}
     assert indexed["p=a"] is not None
     assert indexed["p=b"] is None
@@ -555,9 +552,7 @@ def test_a_rewrite_that_fails_leaves_nothing_behind(tmp_path: pathlib.Path) -> N
     write(table, 1, [("+I", k, k) for k in range(20)], full=True)
     files = data_files(table)
     table = table.alter([SetOption("file-index.bsi.columns", "v")])
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    last = table.new_scan().live_entries(snapshot)[-1]
+    last = newest_entries(table)[-1]
     path = pathlib.Path(table.data_path(last.partition, last.bucket, last.file.file_name))
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
@@ -602,9 +597,7 @@ def test_a_compaction_loses_against_a_rewrite_and_nothing_is_lost(tmp_path: path
     table = make_table(tmp_path, columns=[("k", "INT"), ("v", "INT")])
     write(table, 1, [("+I", k, k) for k in range(9)], compaction=False)
     write(table, 2, [("+I", k, -k) for k in range(5)], compaction=False)
-    with table.new_write("other") as writer:
-        writer.compact(full=True)
-        messages = writer.prepare_commit()
+    messages = prepared(table, full=True)
     table = table.alter([SetOption("file-index.bsi.columns", "v")])
     assert rewrite_file_index(table) is not None
     assert table.new_commit("other").commit(messages, 3).compaction_dropped

@@ -39,6 +39,12 @@ def _history(tmp_path: pathlib.Path, **options: str) -> FileStoreTable:
     return table
 
 
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> FileStoreTable:
+    """For tests that only read."""
+    return _history(tmp_path_factory.mktemp("history"))
+
+
 def _between(value: str, mode: str = "auto") -> dict[str, str]:
     return {"incremental-between": value, "incremental-between-scan-mode": mode}
 
@@ -81,12 +87,11 @@ def _changes(table: FileStoreTable, options: dict[str, str]) -> list[tuple[Any, 
     ],
 )
 def test_what_changed(
-    tmp_path: pathlib.Path, options: dict[str, str], changes: list[tuple[Any, ...]]
+    history: FileStoreTable, options: dict[str, str], changes: list[tuple[Any, ...]]
 ) -> None:
-    table = _history(tmp_path)
-    assert _changes(table, options) == changes
+    assert _changes(history, options) == changes
     plain = [row[1:] for row in changes if row[0].startswith("+")]
-    assert rows_of(table.with_options(dict(options))) == sorted(plain, key=repr)
+    assert rows_of(history.with_options(dict(options))) == sorted(plain, key=repr)
 
 
 @pytest.mark.parametrize(
@@ -102,15 +107,15 @@ def test_what_changed(
     ],
 )
 def test_what_cannot_be_read(
-    tmp_path: pathlib.Path, options: dict[str, str], error: type[Exception], text: str
+    history: FileStoreTable, options: dict[str, str], error: type[Exception], text: str
 ) -> None:
-    table = _history(tmp_path).with_options(dict(options))
+    table = history.with_options(dict(options))
     with pytest.raises(error, match=text):
         table.to_arrow()
 
 
-def test_changes_are_no_state(tmp_path: pathlib.Path) -> None:
-    table = _history(tmp_path).with_options({"incremental-between": "1,2"})
+def test_changes_are_no_state(history: FileStoreTable) -> None:
+    table = history.with_options({"incremental-between": "1,2"})
     with pytest.raises(UnsupportedFeatureError, match="changes and not a state"):
         table.new_scan().plan()
     with pytest.raises(InvalidOptionError, match="must be null"):
@@ -202,18 +207,16 @@ def test_buckets_where_nothing_differs_are_not_read(tmp_path: pathlib.Path) -> N
     assert _changes(table, _between("1,2", "diff")) == [("+I", 3, "b")]
 
 
-def test_columns_and_filters(tmp_path: pathlib.Path) -> None:
-    table = _history(tmp_path)
+def test_columns_and_filters(history: FileStoreTable) -> None:
     for mode in ("delta", "diff"):
-        read = table.with_options(_between("1,4", mode))
+        read = history.with_options(_between("1,4", mode))
         only = _read_changes(read, ["v"], Compare(Op.EQ, "k", 1))
         assert only.to_pylist() == [{VALUE_KIND: RowKind.INSERT, "v": "b"}]
         assert rows_of(read, columns=["k"], filter=Compare(Op.EQ, "v", "a")) == [(4,), (5,)]
 
 
-def test_system_tables_show_the_changes(tmp_path: pathlib.Path) -> None:
-    table = _history(tmp_path)
-    read = table.with_options(_between("1,3"))
+def test_system_tables_show_the_changes(history: FileStoreTable) -> None:
+    read = history.with_options(_between("1,3"))
     expected = [{"rowkind": "+I", "k": 1, "v": "b"}, {"rowkind": "-D", "k": 2, "v": "a"}]
     assert audit_log_table(read).to_pylist() == expected
     numbered = read.with_options({"table-read.sequence-number.enabled": "true"})

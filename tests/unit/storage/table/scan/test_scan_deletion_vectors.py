@@ -2,7 +2,6 @@
 import json
 import pathlib
 import pickle
-import shutil
 from typing import Any
 
 import pytest
@@ -17,18 +16,13 @@ from storage.table.table import FileStoreTable
 from storage.table.write.rows.row_changes import delete_where
 from tests.faulty_io import FaultyFileIO
 from tests.table_kit import make_table, reopened, rows_of, write
-from tests.unit.storage.golden_tables import GOLDEN
+from tests.unit.storage.golden_tables import GOLDEN, GoldenTable
 
 CASES = ["dv_v1", "dv_bitmap64", "append_dv"]
 
 
 def golden(case: str, store: FaultyFileIO | None = None) -> FileStoreTable:
     return FileStoreTable.open(str(GOLDEN / case / "table"), file_io=store)
-
-
-def copied(case: str, directory: pathlib.Path) -> FileStoreTable:
-    shutil.copytree(GOLDEN / case / "table", directory / "t")
-    return FileStoreTable.open(str(directory / "t"))
 
 
 def expected(case: str) -> dict[str, Any]:
@@ -71,7 +65,7 @@ def test_batch_reads_leave_level_0_out(tmp_path: pathlib.Path) -> None:
 
 
 def test_merge_on_read_shows_level_0(tmp_path: pathlib.Path) -> None:
-    table = copied("dv_v1", tmp_path)
+    table = GoldenTable("dv_v1").copied_to(tmp_path / "t")
     merging = table.alter([SetOption("deletion-vectors.merge-on-read", "true")])
     for append, compact in ((1, 2), (4, 5), (6, 7)):
         found = rows_at(merging, merging.new_scan(), append)
@@ -80,7 +74,7 @@ def test_merge_on_read_shows_level_0(tmp_path: pathlib.Path) -> None:
 
 
 def test_vectors_count_only_while_they_are_enabled(tmp_path: pathlib.Path) -> None:
-    table = copied("append_dv", tmp_path)
+    table = GoldenTable("append_dv").copied_to(tmp_path / "t")
     assert table.to_arrow().num_rows == 15
     table = table.alter([SetOption("deletion-vectors.modifiable", "true")])
     plain = table.alter([SetOption("deletion-vectors.enabled", "false")])
@@ -161,7 +155,7 @@ def test_files_without_a_row_left_are_not_opened(tmp_path: pathlib.Path) -> None
 
 
 def test_damage_of_an_index_file_is_named(tmp_path: pathlib.Path) -> None:
-    table = copied("dv_v1", tmp_path)
+    table = GoldenTable("dv_v1").copied_to(tmp_path / "t")
     (entry,) = index_entries(table, table.latest_snapshot())
     path = pathlib.Path(table.layout.index_file(entry.file.file_name))
     whole = path.read_bytes()
@@ -181,7 +175,7 @@ def test_damage_of_an_index_file_is_named(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_range_that_lies_is_found(tmp_path: pathlib.Path) -> None:
-    table = copied("append_dv", tmp_path)
+    table = GoldenTable("append_dv").copied_to(tmp_path / "t")
     (entry,) = index_entries(table, table.latest_snapshot())
     path = pathlib.Path(table.layout.index_file(entry.file.file_name))
     whole = path.read_bytes()

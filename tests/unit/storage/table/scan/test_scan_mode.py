@@ -7,7 +7,6 @@ import pytest
 
 from storage.clock import ManualClock, epoch_of_local_ms
 from storage.errors import InvalidOptionError, NotFoundError
-from storage.format.metadata.schema_changes import SetOption
 from storage.format.metadata.snapshot import CommitKind
 from storage.options.options import TableOptions
 from storage.table.scan.time_travel import (
@@ -150,21 +149,3 @@ def test_the_newest_compaction_of_regular_full_ones(tmp_path: pathlib.Path) -> N
     assert regular is not None
     assert (newest.id, regular.id) == (compactions[2][0], compactions[1][0])
     assert len(rows_of(table.with_options({"scan.mode": "compacted-full"}))) == 4
-
-
-@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
-def test_a_stream_that_would_tell_changes_twice_is_refused(
-    tmp_path: pathlib.Path, producer: str
-) -> None:
-    options = {"changelog-producer": producer, "streaming-read-overwrite": "true"}
-    with pytest.raises(InvalidOptionError, match="because it will read duplicated changes"):
-        make_table(tmp_path, options=options)
-    table = make_table(tmp_path, options={"changelog-producer": producer})
-    with pytest.raises(InvalidOptionError, match="duplicated changes"):
-        table.alter([SetOption("streaming-read-overwrite", "true")])
-    with pytest.raises(InvalidOptionError, match="primary keys are not defined"):
-        make_table(
-            tmp_path / "append",
-            keys=(),
-            options={"bucket": "-1", "streaming-read-overwrite": "true"},
-        )

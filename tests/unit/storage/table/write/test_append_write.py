@@ -11,6 +11,7 @@ from storage.format.metadata.file_meta import EMPTY_ROW, FileSource
 from storage.format.metadata.schema_changes import SetOption
 from storage.table.table import FileStoreTable
 from tests.table_kit import data_files, make_table, prepared, reopened, rows_batch, rows_of, write
+from tests.unit.storage.newest_files import newest_entries
 
 COLUMNS = (("a", "INT"), ("b", "STRING"))
 
@@ -20,9 +21,7 @@ def append_table(root: pathlib.Path, **options: str) -> FileStoreTable:
 
 
 def sequences(table: FileStoreTable) -> list[tuple[int, int, int]]:
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    entries = table.new_scan().live_entries(snapshot)
+    entries = newest_entries(table)
     return sorted(
         (e.bucket, e.file.min_sequence_number, e.file.max_sequence_number) for e in entries
     )
@@ -41,9 +40,7 @@ def test_without_buckets_all_is_in_bucket_0_and_every_writer_counts_from_0(
     table = append_table(tmp_path)
     write(table, 1, [("+I", 1, "x"), ("+I", 2, "y")])
     write(table, 2, [("+I", 3, "z")])
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    entries = table.new_scan().live_entries(snapshot)
+    entries = newest_entries(table)
     assert {(e.bucket, e.total_buckets, e.file.level) for e in entries} == {(0, -1, 0)}
     assert {(e.file.min_key, e.file.max_key) for e in entries} == {(EMPTY_ROW, EMPTY_ROW)}
     assert {e.file.file_source for e in entries} == {FileSource.APPEND.value}

@@ -12,6 +12,7 @@ from storage.table.table import FileStoreTable
 from storage.table.write.write import buckets_due
 from tests.changelog_kit import changelog_of_commit
 from tests.table_kit import make_table, reopened, rows_batch, rows_of, write
+from tests.unit.storage.newest_files import newest_entries
 
 _COLUMNS = (("p", "INT"), ("k", "INT"), ("v", "STRING"))
 
@@ -23,10 +24,8 @@ def _table(warehouse: pathlib.Path, **options: str) -> FileStoreTable:
 
 def _levels(table: FileStoreTable) -> list[Counter[int]]:
     """How many files of each level every bucket has."""
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
     found: dict[tuple[bytes, int], Counter[int]] = {}
-    for entry in table.new_scan().live_entries(snapshot):
+    for entry in newest_entries(table):
         found.setdefault((entry.partition, entry.bucket), Counter())[entry.file.level] += 1
     return [found[where] for where in sorted(found)]
 

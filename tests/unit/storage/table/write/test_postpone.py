@@ -39,6 +39,7 @@ from tests.table_kit import (
     rows_of,
     write,
 )
+from tests.unit.storage.newest_files import newest_entries
 
 POSTPONED = {"bucket": "-2", "postpone.default-bucket-num": "2"}
 PARTITIONED = {
@@ -59,9 +60,7 @@ def compacted(table: FileStoreTable, *, full: bool = True) -> CompactReport:
 
 
 def buckets_of(table: FileStoreTable) -> set[tuple[int, int]]:
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    return {(one.bucket, one.total_buckets) for one in live_entries(table, snapshot)}
+    return {(one.bucket, one.total_buckets) for one in newest_entries(table)}
 
 
 def test_rows_lie_unmerged_in_avro_files_named_by_their_writer(tmp_path: pathlib.Path) -> None:
@@ -133,11 +132,8 @@ def test_a_partition_keeps_its_number_of_buckets(tmp_path: pathlib.Path) -> None
     other = table.with_options({"postpone.default-bucket-num": "5"})
     write(other, 2, [("+I", p, k, "y") for p in "ab" for k in range(40)])
     compacted(other)
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
     by_partition = {
-        (table.partition_path(one.partition), one.total_buckets)
-        for one in live_entries(table, snapshot)
+        (table.partition_path(one.partition), one.total_buckets) for one in newest_entries(table)
     }
     assert by_partition == {("p=a", 2), ("p=b", 5)}
     assert len(rows_of(table)) == 80

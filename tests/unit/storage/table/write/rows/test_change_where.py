@@ -28,6 +28,7 @@ from tests.table_kit import (
     rows_of,
     write,
 )
+from tests.unit.storage.newest_files import newest_entries
 
 COLUMNS = (("k", "BIGINT"), ("p", "STRING"), ("v", "BIGINT"))
 MARKED = {"deletion-vectors.enabled": "true"}
@@ -135,7 +136,7 @@ def test_only_touched_files_are_written_anew(tmp_path: pathlib.Path) -> None:
     live = {entry.file.file_name for entry in table.new_scan().live_entries(snapshot)}
     assert len(live & before) == 1
     table.delete_where("k > 2", "me")
-    assert table.new_scan().live_entries(table.latest_snapshot())[0].file.file_name in before
+    assert newest_entries(table)[0].file.file_name in before
 
 
 def test_partial_updates_and_deletes_follow_the_options(tmp_path: pathlib.Path) -> None:

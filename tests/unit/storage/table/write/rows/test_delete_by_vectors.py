@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 import pathlib
-import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,7 +33,8 @@ from tests.table_kit import (
     rows_of,
     write,
 )
-from tests.unit.storage.golden_tables import GOLDEN
+from tests.unit.storage.golden_tables import GoldenTable
+from tests.unit.storage.newest_files import newest_entries
 
 UNAWARE = {"bucket": "-1"}
 BUCKETED = {"bucket": "2", "bucket-key": "k"}
@@ -66,9 +66,7 @@ def vector_message(table: FileStoreTable, file: str, positions: list[int]) -> Co
 
 
 def file_names(table: FileStoreTable) -> list[str]:
-    snapshot = table.latest_snapshot()
-    assert snapshot is not None
-    return [entry.file.file_name for entry in table.new_scan().live_entries(snapshot)]
+    return [entry.file.file_name for entry in newest_entries(table)]
 
 
 @pytest.mark.parametrize("options", [UNAWARE, BUCKETED])
@@ -113,8 +111,7 @@ def test_only_true_deletes(tmp_path: pathlib.Path) -> None:
 
 
 def test_vectors_of_java_are_taken_in(tmp_path: pathlib.Path) -> None:
-    shutil.copytree(GOLDEN / "append_dv" / "table", tmp_path / "t")
-    table = FileStoreTable.open(str(tmp_path / "t"))
+    table = GoldenTable("append_dv").copied_to(tmp_path / "t")
     before = rows_of(table)
     field = table.schema.field_names[0]
     gone = before[0]
