@@ -24,25 +24,6 @@ next act. All of them pickle, because Spark carries them between processes.
 
 from typing import Any
 
-__all__ = [
-    "AlreadyExistsError",
-    "BadRecordError",
-    "CommitConflictError",
-    "CorruptDataError",
-    "DataLossError",
-    "FencedError",
-    "FileConflictError",
-    "InternalError",
-    "InvalidOptionError",
-    "InvalidRequestError",
-    "InvalidSchemaChangeError",
-    "LakewardError",
-    "NotFoundError",
-    "RetryableError",
-    "StorageUnavailableError",
-    "UnsupportedFeatureError",
-]
-
 
 class LakewardError(Exception):
     """Root of the tree.

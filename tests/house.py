@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ingest.config.setting import fields_declared
 from ingest.config.settings import SOURCE_TYPE, Route, Settings, TableRule
-from storage.options.options import TABLE_OPTIONS
+from storage.options.table import TABLE_OPTIONS
 from tests.unit.ingest.debezium_events import message
 from tests.unit.ingest.table_pipeline import TablePipeline
 

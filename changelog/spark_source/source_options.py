@@ -38,7 +38,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from storage.catalog.catalog import Catalog
 from storage.catalog.options import STORE_PREFIXES
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
-from storage.options.options import TABLE_OPTIONS, find_option
+from storage.options.options import find_option
+from storage.options.table import TABLE_OPTIONS
 from storage.table.scan import predicate as own
 from storage.table.scan.predicate import (
     Op,

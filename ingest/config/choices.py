@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from storage.errors import InvalidOptionError
-from storage.options.options import TABLE_OPTIONS, find_option
+from storage.options.options import find_option
+from storage.options.table import TABLE_OPTIONS
 
 # Suggest the known name that is most similar to an unknown one.
 

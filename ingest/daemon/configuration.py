@@ -452,9 +452,7 @@ def _kafka_problem(error: object, settings: KafkaSourceSettings) -> LakewardErro
         cause = broker_error(error)
         if isinstance(cause, InvalidOptionError):
             return cause
-        if isinstance(cause, InvalidRequestError):
-            return AccessDeniedError(cause.message, detail=cause.detail, hint=cause.hint)
-        cause.context = {"brokers": servers}
+        cause.context = {} if isinstance(cause, AccessDeniedError) else {"brokers": servers}
         cause.hint = cause.hint or "check `source.bootstrap.servers`, the listener and the network"
         return cause
     return refused_properties(str(error))

@@ -398,8 +398,8 @@ class Daemon:
         self._steps: Mapping[State, Callable[[], State]] = {
             State.ACQUIRE: self._acquire,
             State.PREPARE: self._prepare,
-            State.RUN: self._run_query,
-            State.DRAIN: self._drain,
+            State.RUN: lambda: self._supervised(self._start_and_watch),
+            State.DRAIN: lambda: self._supervised(self._drain_query),
             State.RETRY: self._retry,
         }
 
@@ -538,12 +538,6 @@ class Daemon:
         if self._given_session is None:
             with contextlib.suppress(OSError, Py4JError):
                 self._spark.stop()
-
-    def _run_query(self) -> State:
-        return self._supervised(self._start_and_watch)
-
-    def _drain(self) -> State:
-        return self._supervised(self._drain_query)
 
     def _supervised(self, work: Callable[[], bool]) -> State:
         """Run a part of the query's life, which returns whether to drain; the next state."""

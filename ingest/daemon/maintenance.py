@@ -24,7 +24,7 @@ from ingest.pipeline.exchange import LookupUse
 from ingest.state.table_registry import TableRegistry
 from storage.catalog.catalog import Catalog
 from storage.clock import Clock
-from storage.errors import LakewardError, UnsupportedFeatureError
+from storage.errors import LakewardError, RetryableError, UnsupportedFeatureError
 from storage.lsm.lookup.store import process_store
 from storage.lsm.write_rules import full_compaction_interval, merges_everything, merges_level_0
 from storage.options.options import TableOptions
@@ -125,6 +125,7 @@ class BackgroundCompaction:
         self._looked_s: dict[str, float] = {}
         self._pending: dict[str, str] = {}
         self._pending_since_s: dict[str, float] = {}
+        self._failed: dict[str, str] = {}
         self._lock = threading.Lock()
         self._night: datetime.date | None = None
         self._closing = threading.Event()
@@ -144,7 +145,7 @@ class BackgroundCompaction:
             checked_s = self._looked_s.get(name)
             table = self._book.table(name)
             mode = bucket_mode(table.schema, table.options)
-            kind = kind_due(
+            due = kind_due(
                 table.options,
                 report.identifier,
                 written=name in report.snapshots,
@@ -154,7 +155,7 @@ class BackgroundCompaction:
                 appends=mode is BucketMode.UNAWARE,
                 postpones=mode is BucketMode.POSTPONE,
             )
-            if kind is not None:
+            for kind in filter(None, (due, self._failed.pop(name, None))):
                 self._looked_s[name] = now_s
                 self._schedule(name, kind)
 
@@ -197,6 +198,7 @@ class BackgroundCompaction:
         if self._closing.is_set() or (kind == _NIGHTLY and self._window_opened() is None):
             return
         stopping: Callable[[], bool] = self._closing.is_set
+        requested, errors = kind, list[BaseException]()
         if kind == _NIGHTLY:
             kind, stopping = "full", self._is_late
         last_written = (self._open or {}).get(name)
@@ -215,6 +217,7 @@ class BackgroundCompaction:
             _LOG.debug("table not compacted", extra={"table": name, "reason": str(error)})
             report = CompactReport()
         except (LakewardError, OSError) as error:
+            errors.append(error)
             _LOG.warning(
                 "background compaction failed, retrying later",
                 extra={"event": "compaction_failed", "table": name, "kind": kind},
@@ -223,11 +226,14 @@ class BackgroundCompaction:
         finally:
             self._metrics.compaction_ended(name, kind, report)
         if report is not None:
+            errors += [failure.error for failure in report.failures]
             self._report_result(name, kind, report)
             if report.snapshots:
                 self._committed((name,))
             if kind == "full" and not report.planned:
                 self._skip_until_written(name, last_written)
+        if any(isinstance(error, RetryableError) for error in errors):
+            self._failed[name] = requested
 
     def _is_late(self) -> bool:
         return self._closing.is_set() or self._window_opened() is None
@@ -342,8 +348,9 @@ class MaterializedRefresh:
         """
         now_s = self._clock.monotonic_s()
         if self._searched_s is None or now_s - self._searched_s >= DISCOVER_EVERY_S:
-            self._searched_s = now_s
-            self._names = list(self._catalog.tables_of_type(MATERIALIZED_TABLE))
+            with _retried("materialized tables could not be searched", "refresh_failed"):
+                self._names = list(self._catalog.tables_of_type(MATERIALIZED_TABLE))
+                self._searched_s = now_s
         if not self._names:
             return {}
         from storage.sql.materialized import refresh_due  # noqa: PLC0415
@@ -563,6 +570,7 @@ class Maintenance:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="maintenance")
         self._layout = LayoutWatch(book, clock, metrics.record_layout)
         self._compaction = BackgroundCompaction(book, clock, metrics, self._layout.schedule)
+        self.compact = self._compaction.request
         self._closing = threading.Event()
         self._refresh = MaterializedRefresh(book.catalog, clock)
         self._refreshing: Future[None] | None = None
@@ -618,10 +626,6 @@ class Maintenance:
     def _refresh_due(self) -> None:
         if not self._closing.is_set():
             self._refresh.run()
-
-    def compact(self, name: str) -> None:
-        """Schedule a full compaction of a table; returns at once."""
-        self._compaction.request(name)
 
     def _clean(self, name: str) -> None:
         removed = self._orphans.clean(name, self._book.table(name))

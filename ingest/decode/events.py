@@ -807,22 +807,17 @@ def failing_positions(
     Returns:
         Ascending. Rows that fail only together are not included.
     """
-    return _failing_rows(attempt, 0, count, errors)
-
-
-def _failing_rows(
-    attempt: Callable[[int, int], object],
-    start: int,
-    end: int,
-    errors: tuple[type[Exception], ...],
-) -> list[int]:
-    if end - start == 1:
-        return [start]
-    middle = (start + end) // 2
     positions: list[int] = []
-    for low, high in ((start, middle), (middle, end)):
-        try:
-            attempt(low, high)
-        except errors:
-            positions += _failing_rows(attempt, low, high, errors)
+    pending = [(0, count)]
+    while pending:
+        start, end = pending.pop()
+        if end - start == 1:
+            positions.append(start)
+            continue
+        middle = (start + end) // 2
+        for low, high in ((middle, end), (start, middle)):
+            try:
+                attempt(low, high)
+            except errors:
+                pending.append((low, high))
     return positions

@@ -135,14 +135,15 @@ def _read(
     if not clause:
         return
     verb, rest = clause[0].word, _skip_word(clause[1:], "COLUMN")
-    if verb == "RENAME" and clause[1:2] and clause[1].word == "COLUMN":
+    is_column = bool(clause[1:2]) and clause[1].word == "COLUMN"
+    if verb == "RENAME" and is_column:
         names = [token.text for token in rest if token.word != "TO"]
         if len(names) >= 2 and names[0] != names[1]:
             renamed.append((names[0], names[1]))
     elif verb == "CHANGE" and len(rest) >= 2:
         if rest[0].text != rest[1].text:
             renamed.append((rest[0].text, rest[1].text))
-    elif verb in ("DROP", "ADD") and rest and rest[0].word not in _OTHER_THINGS:
+    elif verb in ("DROP", "ADD") and rest and (is_column or rest[0].word not in _OTHER_THINGS):
         (dropped if verb == "DROP" else added).extend(_names(rest))
 
 

@@ -252,10 +252,12 @@ class Alerts:
 
     def _count_bad(self, report: BatchReport) -> None:
         now_s = self._clock.monotonic_s()
+        since_s = now_s - WINDOW_S
+        self._bad = {t: counts for t, counts in self._bad.items() if counts[-1][0] >= since_s}
         for table, classes in report.bad_by_table.items():
             counts = self._bad.setdefault(table, deque(maxlen=1000))
             counts.append((now_s, sum(classes.values())))
-            while counts and now_s - counts[0][0] > WINDOW_S:
+            while counts and counts[0][0] < since_s:
                 counts.popleft()
             total = sum(count for _, count in counts)
             if total < self._settings.quarantine_records:

@@ -18,6 +18,7 @@ import importlib.resources
 import json
 import logging
 import re
+import socket
 import sys
 import threading
 import urllib.parse
@@ -393,7 +394,7 @@ _GZIP_FROM = 4096
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """One request: header names as sent; the last value of each query parameter."""
+    """One request: header names in lower case; the last value of each query parameter."""
 
     method: str
     path: str
@@ -455,7 +456,8 @@ class HttpServer:
     @property
     def url(self) -> str:
         """Base address of the pages."""
-        return f"http://{self._server.server_address[0]!s}:{self.port}"
+        host = str(self._server.server_address[0])
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def start(self) -> "HttpServer":
         """Start serving."""
@@ -508,7 +510,7 @@ class HttpServer:
         )
 
     def _exposition(self, call: _Call) -> _Answer:
-        body, content_type = self._metrics.exposition(call.headers.get("Accept", ""))
+        body, content_type = self._metrics.exposition(call.headers.get("accept", ""))
         return _Answer(HTTPStatus.OK, content_type, body)
 
     def _status(self, call: _Call) -> _Answer:
@@ -548,6 +550,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], answer: Callable[[_Call], _Answer]) -> None:
         self.answer = answer
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -591,7 +594,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 method=method,
                 path=path,
                 query=dict(urllib.parse.parse_qsl(query)),
-                headers=dict(self.headers),
+                headers={name.lower(): value for name, value in self.headers.items()},
                 body=body,
                 address=str(self.client_address[0]),
             )

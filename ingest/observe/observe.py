@@ -570,6 +570,9 @@ class Observer:
 
     def use_settings(self, settings: Settings) -> None:
         """Apply reloaded settings."""
+        if self._mirror is not None and settings.source != self._settings.source:
+            self._mirror.close()
+            self._mirror = OffsetMirror.of(settings)
         self._settings = settings
         self._set_config(settings)
         self._changed.set()

@@ -104,7 +104,7 @@ class Unfinished:
     def __init__(self) -> None:
         self._identifier: int | None = None
         self._results: dict[str, tuple[BucketResult, ...]] = {}
-        self._totals: dict[str, TableTotals] = {}
+        self._reports: dict[str, RangeReport] = {}
         self._commits: Commits = {}
 
     def committing(self, identifier: int, outcome: JobOutcome, tables: Collection[str]) -> None:
@@ -114,7 +114,7 @@ class Unfinished:
             self._identifier = identifier
         for name in tables:
             self._results[name] = tuple(r for r in outcome.results if r.table == name)
-            self._totals[name] = outcome.report.tables.get(name, TableTotals())
+            self._reports[name] = outcome.report
             self._commits.pop(name, None)
 
     def committed(self, name: str, result: CommitResult, seconds: float) -> None:
@@ -123,10 +123,15 @@ class Unfinished:
 
     def clear(self) -> None:
         """Forget the batch, which is finished and reported."""
-        self._identifier, self._results, self._totals, self._commits = None, {}, {}, {}
+        self._identifier, self._results, self._reports, self._commits = None, {}, {}, {}
 
     def with_earlier(
-        self, identifier: int, outcome: JobOutcome, commits: Commits, tables: Collection[str]
+        self,
+        identifier: int,
+        outcome: JobOutcome,
+        commits: Commits,
+        tables: Collection[str],
+        quarantine: str,
     ) -> tuple[JobOutcome, Commits]:
         """Add the results and commits of tables that earlier attempts committed.
 
@@ -140,7 +145,12 @@ class Unfinished:
             has_commit = name in self._commits
             results += self._results[name] if has_commit else map(_appended, self._results[name])
         report = dataclasses.replace(outcome.report)
-        report.tables = report.tables | {name: self._totals[name] for name in names}
+        report.tables = report.tables | {
+            name: self._reports[name].tables.get(name, TableTotals()) for name in names
+        }
+        if quarantine in names:
+            earlier_report = self._reports[quarantine]
+            report.bad, report.bad_records = earlier_report.bad, earlier_report.bad_records
         earlier = {name: self._commits.get(name, (_NOT_KNOWN, 0.0)) for name in names}
         combined = JobOutcome(report, (*outcome.results, *results), outcome.use)
         return combined, commits | earlier
@@ -219,6 +229,7 @@ class BatchReport:
         case_matches: (table, field of events, column) for columns matched to another letter case or
             normal form.
         dead_letters: copies of bad records acknowledged by the dead-letter topic.
+        quarantine: name of the quarantine table.
         duration_s: whole batch on the driver [s].
         phases: wall seconds by phase: plan, job, schema, commit [s].
         started_ms: when the driver began [ms].
@@ -267,6 +278,7 @@ class BatchReport:
     parked_bad: tuple[str, ...] = ()
     case_matches: tuple[tuple[str, str, str], ...] = ()
     dead_letters: int = 0
+    quarantine: str = ""
     duration_s: float = 0.0
     phases: Mapping[str, float] = dataclasses.field(default_factory=dict)
     started_ms: int = 0
@@ -294,7 +306,7 @@ class BatchReport:
         return sum(
             sum(kinds.values())
             for table, kinds in self.rows_by_table.items()
-            if not table.endswith("._quarantine")
+            if table != self.quarantine
         )
 
 

@@ -151,7 +151,7 @@ class DeadLetters:
 
         Raises:
             RetryableError: the topic did not accept all of them.
-            InvalidRequestError: it refused access.
+            AccessDeniedError: it refused access.
         """
         return self.send(letter_of(row) for row in _rows(table, batch_id, span))
 

@@ -780,7 +780,7 @@ class Decoding:
         if destination.refusal:
             return _refusing_target(destination)
         name = destination.table
-        schema_id = self._plan.schema_id(name)
+        schema_id = self._plan.tables.get(name)
         answers = self._plan.answers.get(name, Answers())
         # forbidden column names do not prevent the creation of a table that excludes them
         left_out = filter(why_no_column, transform_rule(self.settings, name).exclude)

@@ -21,7 +21,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 import numpy as np
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 PLAN_PROPERTY = "lakeward.plan"
 
 OffsetMap = Mapping[str, Mapping[str, int]]
-Positions = Mapping[str, Mapping[str, Mapping[str, list[Any]]]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,7 +113,7 @@ class BatchPlan:
     bad_floors: Mapping[str, OffsetMap] = dataclasses.field(default_factory=dict)
     parked: tuple[str, ...] = ()
     moving: tuple[str, ...] = ()
-    positions: Mapping[str, Positions] = dataclasses.field(default_factory=dict)
+    positions: Mapping[str, StoredPositions] = dataclasses.field(default_factory=dict)
     answers: Mapping[str, Answers] = dataclasses.field(default_factory=dict)
     write_only: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     truncations: Mapping[str, TruncationPoint] = dataclasses.field(default_factory=dict)
@@ -146,10 +145,6 @@ class BatchPlan:
         if table in self.skip or table in self.parked:
             return False
         return self.only is None or table in self.only
-
-    def schema_id(self, table: str) -> int | None:
-        """Schema to decode and write with, or None when the table does not exist yet."""
-        return self.tables.get(table)
 
     def to_property(self) -> str:
         """Compact text for a Spark local property; equal plans have equal texts."""

@@ -70,8 +70,6 @@ from storage.clock import Clock
 from storage.errors import FencedError, InternalError
 from storage.table.commit.commit import CommitResult
 
-__all__ = ["RATIO_COUNTS_FROM", "HistoryWriter", "JobOutcome", "MicroBatchSink", "over_limit"]
-
 
 class HistoryWriter:
     """Writer of the history of schema changes (`schema_history`), on the driver with each batch.
@@ -371,7 +369,9 @@ class MicroBatchSink:
         phases.end("commit")
         copies = copied(self._dead_letters, self._book, plan, span, commits)
         self._learn_weights(outcome)
-        outcome, commits = self._unfinished.with_earlier(identifier, outcome, commits, plan.skip)
+        outcome, commits = self._unfinished.with_earlier(
+            identifier, outcome, commits, plan.skip, self._book.quarantine
+        )
         report = summary(
             plan,
             outcome,
@@ -389,6 +389,7 @@ class MicroBatchSink:
             parked=tuple(sorted(parked.items())),
             parked_bad=tuple(sorted(too_bad)),
             dead_letters=copies,
+            quarantine=self._book.quarantine,
         )
 
     def _run_writable(self, frame: DataFrame, plan: BatchPlan) -> tuple[JobOutcome, BatchPlan]:

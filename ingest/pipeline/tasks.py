@@ -330,7 +330,7 @@ class MapSide:
     def _emit_chunks(self, piece: SourceRange) -> Iterator[pa.RecordBatch]:
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
         for name in sorted(gathered):
-            schema_id = self._plan.schema_id(name)
+            schema_id = self._plan.tables.get(name)
             if schema_id is None:
                 continue
             start_s = time.perf_counter()
@@ -844,7 +844,7 @@ def reduced(
             table=table, messages=(), rows={}, sorted_runs=0, seconds=0.0, failure=error
         )
     except FileNotFoundError as error:
-        schema_id = plan.schema_id(table)
+        schema_id = plan.tables.get(table)
         if (
             schema_id is None
             or (fault := lost_file(table_of(warehouse, table, schema_id), error)) is None
@@ -897,7 +897,7 @@ def _unwritable(
 
 
 def _looks_up(warehouse: Warehouse, plan: BatchPlan, name: str) -> bool:
-    schema_id = plan.schema_id(name)
+    schema_id = plan.tables.get(name)
     return schema_id is not None and table_of(warehouse, name, schema_id).options.needs_lookup
 
 
@@ -912,7 +912,7 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
     start_s = time.perf_counter()
     ordered = sorted(chunks, key=lambda chunk: chunk.order)
     first_chunk = ordered[0]
-    schema_id = plan.schema_id(first_chunk.table)
+    schema_id = plan.tables.get(first_chunk.table)
     if schema_id is None:
         raise InternalError("a chunk of an unplanned table", table=first_chunk.table)
     table = writable(table_of(warehouse, first_chunk.table, schema_id), plan, first_chunk.table)
@@ -925,9 +925,9 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
                     "a chunk of another schema", table=first_chunk.table, schema=chunk.schema_id
                 )
             batches.append(ipc_batch(chunk.payload).drop_columns([OFFSET_COLUMN]))
-        all_rows = restored(
-            batches, table, _partition_of(first_chunk, table), _bucket_of(first_chunk)
-        )
+        partition = None if row_owner(table) is RowOwner.TABLE else first_chunk.partition
+        bucket = None if first_chunk.bucket <= ANY_BUCKET else first_chunk.bucket
+        all_rows = restored(batches, table, partition, bucket)
         for batch in all_rows.rows:
             _count_kinds(batch, rows)
             writer.write(batch)
@@ -953,14 +953,6 @@ def writable(table: FileStoreTable, plan: BatchPlan, name: str) -> FileStoreTabl
     if write_only is None:
         return table
     return table.with_options({WRITE_ONLY: "true" if write_only else "false"})
-
-
-def _partition_of(chunk: Chunk, table: FileStoreTable) -> bytes | None:
-    return None if row_owner(table) is RowOwner.TABLE else chunk.partition
-
-
-def _bucket_of(chunk: Chunk) -> int | None:
-    return None if chunk.bucket <= ANY_BUCKET else chunk.bucket
 
 
 def _writer(table: FileStoreTable, chunk: Chunk) -> MergeTreeWriter | TableWrite:

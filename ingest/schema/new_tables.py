@@ -24,7 +24,8 @@ from ingest.decode.events import (
 )
 from ingest.decode.schema_change_events import TableDdl
 from ingest.schema.routing import Outcome, Verdict, change_policy, watermark_refused
-from ingest.schema.schema_sync import Decision, NewTable, TableRules, reconcile
+from ingest.schema.schema_draft import Decision, NewTable
+from ingest.schema.schema_sync import TableRules, reconcile
 from ingest.source.open import topic_bytes
 from ingest.transform.rules import transform_rule
 from storage.errors import CorruptDataError, InvalidRequestError

@@ -66,16 +66,6 @@ from storage.format.types.types import DataType, type_name
 from storage.options.options import TableOptions, option_value
 from storage.table.bucket_mode import require_buckets
 
-__all__ = [
-    "Decision",
-    "NewTable",
-    "Refusal",
-    "TableRules",
-    "fixed_buckets",
-    "moving_partitions",
-    "reconcile",
-]
-
 
 def moving_partitions(rule: TransformRule, primary_key: Sequence[str]) -> tuple[str, ...]:
     """Partition columns that are not in the key, so that a key moves when one changes."""

@@ -20,6 +20,7 @@ import dataclasses
 import gzip
 import os
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from itertools import compress, repeat
 from pathlib import Path
@@ -236,7 +237,7 @@ def unpacked_size(path: Path) -> int:
         with gzip.open(path, "rb") as stream:
             while block := stream.read(_BIG_BLOCK):
                 size += len(block)
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise CorruptDataError(
             "a compressed source file cannot be unpacked",
             detail=str(error),
@@ -361,7 +362,8 @@ def _batches(piece: SourceRange, block: bytes, base: int, form: str) -> Iterator
         lines.pop()
     lengths = np.fromiter(map(len, lines), np.int64, len(lines))
     starts = np.cumsum(lengths + 1) - lengths - 1 + base
-    if lengths.min() < 3:  # too short for an object: blank, or a Windows line end
+    # a blank line is too short for an object, as is a Windows line end, or begins with a blank
+    if lengths.min() < 3 or block[:1].isspace() or b"\n " in block or b"\n\t" in block:
         indices = [index for index, line in enumerate(lines) if line.strip()]
         lines = [lines[index] for index in indices]
         starts = starts[indices]

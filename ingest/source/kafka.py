@@ -367,6 +367,7 @@ class KafkaSource:
                 end = reached.get(topic, {}).get(key, offset)
                 low, _ = marks.get((topic, key), (end, end))
                 if offset < end and low > offset:
+                    self._require_answers({(topic, key)} & self.silent)
                     self._refuse_lost(topic, key, offset, low)
         return dict(normalize(offsets))
 
@@ -458,12 +459,14 @@ class KafkaSource:
     def _all_watermarks(self) -> Watermarks:
         self._discover()
         marks = self._query_watermarks()
-        missing = [pair for pair in self._pairs if pair not in marks]
+        self._require_answers(set(self._pairs) - marks.keys())
+        return marks
+
+    def _require_answers(self, missing: Collection[Pair]) -> None:
         if missing:
             raise RetryableError(
-                "kafka did not return the offsets of all partitions", missing=missing[:10]
+                "kafka did not return the offsets of all partitions", missing=sorted(missing)[:10]
             )
-        return marks
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[SourceRange]]:
         """See `Source`."""
@@ -640,9 +643,9 @@ class KafkaSource:
     def _at_timestamp(self, marks: Watermarks) -> dict[Pair, int]:
         spec = OffsetSpec.for_timestamp(self._settings.startup_timestamp_ms)
         offsets = self._list_offsets(dict.fromkeys(marks, spec))
+        self._require_answers(marks.keys() - offsets.keys())
         return {
-            pair: offsets[pair] if offsets.get(pair, -1) >= 0 else high
-            for pair, (_, high) in marks.items()
+            pair: offsets[pair] if offsets[pair] >= 0 else high for pair, (_, high) in marks.items()
         }
 
     def _specific(self, marks: Watermarks) -> dict[Pair, int]:

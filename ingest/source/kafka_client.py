@@ -27,6 +27,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from ingest.compiled.loading import MEMORY, loaded
 from ingest.config.choices import nearest
 from ingest.config.source_settings import KafkaSourceSettings
+from ingest.errors import AccessDeniedError
 from ingest.source.records import Payloads, RawBatch, RecordExtras, SourceRange
 from storage.clock import SystemClock
 from storage.errors import (
@@ -222,7 +223,7 @@ def broker_error(
         return refused_properties(cause.str())
     target = f"{topic}-{partition}" if topic else "cluster"
     if cause.code() in _DENIED:
-        return InvalidRequestError(
+        return AccessDeniedError(
             "kafka refused access",
             detail=cause.str(),
             hint="check the credentials in `source.properties` and the ACLs of the topics",
@@ -604,7 +605,7 @@ def consume(
     Raises:
         DataLossError: offsets of the range no longer exist and `fail_on_data_loss` is on.
         RetryableError: no progress for `stall_s`.
-        InvalidRequestError: access denied, or the client refuses its properties.
+        AccessDeniedError, InvalidRequestError: credentials or properties are refused.
     """
     remaining = deque(pieces)
     opened: list[_RangeReader] = []

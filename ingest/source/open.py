@@ -94,7 +94,7 @@ class Source(Protocol):
 
 def open_source(
     settings: SourceSettings, clock: Clock | None = None, *, checkpoint: Path | None = None
-) -> Source:
+) -> KafkaSource | FileSource:
     """The planning side for `settings`; connects on first use.
 
     Args:
@@ -102,15 +102,10 @@ def open_source(
         clock: time.
         checkpoint: of the planned stream; it stores the identities of the offsets' topics.
     """
-    return _source_of(settings, clock, None if checkpoint is None else TopicIdentities(checkpoint))
-
-
-def _source_of(
-    settings: SourceSettings, clock: Clock | None, identities: TopicIdentities | None = None
-) -> KafkaSource | FileSource:
     if isinstance(settings, KafkaSourceSettings):
-        return KafkaSource(settings, clock or SystemClock(), identities)
-    return FileSource(settings, clock or SystemClock())
+        identities = None if checkpoint is None else TopicIdentities(checkpoint)
+        return KafkaSource(settings, clock, identities)
+    return FileSource(settings, clock)
 
 
 def open_ranges(
@@ -170,7 +165,7 @@ class LagProbe:
     """
 
     def __init__(self, settings: SourceSettings, clock: Clock | None = None) -> None:
-        self._source = _source_of(settings, clock)
+        self._source = open_source(settings, clock)
 
     def __enter__(self) -> "LagProbe":
         return self
@@ -326,7 +321,7 @@ def send_record(settings: KafkaSourceSettings, topic: str, key: bytes, value: by
 
     Raises:
         RetryableError: no acknowledgement in time; the record may have been written.
-        InvalidRequestError: the brokers refused it.
+        AccessDeniedError: the brokers refused it.
     """
     config = {
         **admin_config(settings),

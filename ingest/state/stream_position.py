@@ -3,9 +3,9 @@
 
 The checkpoint's state file names the valid generation of Spark's logs. To rewind means: create
 a new state with other start offsets, a larger base and floors, replace the state file (one atomic
-step: before it the old generation is valid, after it the new, empty one), then the note, then the
-parking, then remove the old logs. A crash in between is harmless: a table that is still parked can
-be resumed again.
+step: before it the old generation is valid, after it the new, empty one), then remove the old
+logs, then the note, then the parking. A crash or failure in between is harmless: a table that is
+still parked can be resumed again.
 
 Some tables have to catch up with the others when the checkpoint is lost (`recovered_floors`) and
 when parked tables are resumed (`rewound`): the stream reads records again that most tables have.
@@ -31,6 +31,7 @@ from ingest.source.records import (
     ANY_TABLE,
     OffsetJson,
     OffsetMap,
+    floor_of,
     initial_from_stored,
     normalize,
     offsets_to_store,
@@ -119,7 +120,7 @@ def rewound(
     for name in {*progresses, *parked, *state.floors} - {ANY_TABLE}:
         committed = progresses[name].offsets if name in progresses else {}
         reached = resume_token(parked[name].since) if name in parked else current
-        floor = higher(higher(reached, committed), state.floor(name))
+        floor = higher(higher(reached, committed), floor_of(state.floors, name))
         if floor != floors[ANY_TABLE]:
             floors[name] = floor
     bad_floors = {
@@ -389,12 +390,12 @@ class StreamPosition:
         state = dataclasses.replace(
             state, floors=floors, bad_floors=state.bad_floors if behind else {}
         )
+        if not floors:  # first: without floors nothing would note it again
+            self._parking.caught_up()
+            _LOG.info("all tables have caught up", extra={"event": "caught_up"})
         state.save(self.checkpoint)
         self._state = state
         self._book.floors, self._book.bad_floors = state.floors, state.bad_floors
-        if not floors:
-            self._parking.caught_up()
-            _LOG.info("all tables have caught up", extra={"event": "caught_up"})
 
     def entered(self, batch_id: int) -> OffsetJson:
         """Partitions that first appear in a batch."""
@@ -418,9 +419,8 @@ class StreamPosition:
             self._parking.resume(tables, {})
             return {}
         start = rewind_offsets(self._settings.source, back_to(position, entries), position)
-        old = self.state
         state = rewound(
-            old,
+            self.state,
             position=position,
             start=start,
             progresses=self._book.progresses(),
@@ -429,10 +429,10 @@ class StreamPosition:
             base=self._next_base(),
         )
         state.save(self.checkpoint)
+        self._use(state)
         # a lost checkpoint starts at the note, so it is rewound, too, before the tables are resumed
         self._write(BatchNote(identifier=state.base - 1, start=start, end=start, tables=()))
         self._parking.resume(tables, state.floors[ANY_TABLE])
-        self._use(state)
         return _between(start, position)
 
     def _next_base(self) -> int:

@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.config.settings import SinkSettings
-from ingest.source.records import OffsetJson, PositionKind, floor_of, in_snapshot, normalize
+from ingest.source.records import OffsetJson, PositionKind, in_snapshot, normalize
 from storage.catalog.catalog import Catalog
 from storage.errors import CorruptDataError, FencedError, InternalError, InvalidRequestError
 from storage.format.metadata.schema import TableSchema
@@ -608,10 +608,6 @@ class CheckpointState:
         """Where Spark keeps its logs: a new directory each time the stream is rewound."""
         return checkpoint / f"{_GENERATION}{self.generation}" if self.generation else checkpoint
 
-    def floor(self, table: str) -> Mapping[str, Mapping[str, int]]:
-        """Offsets below which a table has everything."""
-        return floor_of(self.floors, table)
-
     @staticmethod
     def load(checkpoint: Path) -> "CheckpointState | None":
         """Read the file, or None when the checkpoint is new.
@@ -912,7 +908,6 @@ def catalog_of(warehouse: Warehouse) -> Catalog:
     return Catalog.open(warehouse.location, dict(warehouse.options)).through(CountingFileIO)
 
 
-@functools.lru_cache(maxsize=4096)
 def schema_of(warehouse: Warehouse, table: str, schema_id: int) -> TableSchema:
     """One version of a table's schema."""
     return table_of(warehouse, table, schema_id).schema

@@ -36,7 +36,7 @@ from ingest.schema.routing import (
     stop_error,
     watermark_of,
 )
-from ingest.schema.schema_sync import Decision, NewTable, Refusal
+from ingest.schema.schema_draft import Decision, NewTable, Refusal
 from ingest.schema.statements import Statements
 from ingest.source.records import EPOCHS_OPTION, added_epochs
 from ingest.state.ownership import (

@@ -242,14 +242,12 @@ def sort_and_group(batch: pa.RecordBatch, key_names: Sequence[str]) -> KeyGroups
     return KeyGroups(order, _starts(same, batch.num_rows))
 
 
-def sort_permutation(
-    batch: pa.RecordBatch, key_names: Sequence[str], tie_breakers: Sequence[str] = ()
-) -> np.ndarray:
-    """Row numbers in the order of the key, then of the tie breakers, then of arrival.
+def sort_permutation(batch: pa.RecordBatch, key_names: Sequence[str]) -> np.ndarray:
+    """Row numbers in the order of the key, then of arrival.
 
     Columns are scalar, most significant first; nulls come first.
     """
-    order, _ = _sort(order_words(_columns(batch, (*key_names, *tie_breakers))), batch.num_rows)
+    order, _ = _sort(order_words(_columns(batch, key_names)), batch.num_rows)
     return np.arange(batch.num_rows, dtype=np.int64) if order is None else order
 
 

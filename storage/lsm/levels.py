@@ -81,6 +81,13 @@ class Levels:
         return len(self.upper)
 
     @property
+    def last_full_ms(self) -> int | None:
+        """When the newest file of the last level was made; None: it has none [ms]."""
+        last = self.upper[-1] if self.upper else None
+        files = () if last is None else last.files
+        return max((file.creation_time_ms or 0 for file in files), default=None)
+
+    @property
     def highest_non_empty_level(self) -> int:
         """The highest level with files; 0 when only level 0 has some, -1 when none has."""
         for run in reversed(self.upper):

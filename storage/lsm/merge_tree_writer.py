@@ -8,7 +8,6 @@ A conductor: sorting and merging are in `merge`, the choice of compactions in
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -293,7 +292,7 @@ class MergeTreeWriter:
         self._key_of = context.key_of
         self._levels = Levels.of(restored_files, options.num_levels, self._key_of)
         self._next_sequence = 1 + max((f.max_sequence_number for f in restored_files), default=-1)
-        self._last_full_ms = _newest_of_last_level(self._levels)
+        self._last_full_ms = self._levels.last_full_ms
         self._buffer: list[pa.RecordBatch] = []
         self._buffer_bytes = 0
         self._new_files: list[DataFileMeta] = []
@@ -536,12 +535,6 @@ class _CompactChanges:
             compact_after=tuple(self.after.values()),
             changelog_files=tuple(self.changelog),
         )
-
-
-def _newest_of_last_level(levels: Levels) -> int | None:
-    last: Any = levels.upper[-1] if levels.upper else None
-    times = () if last is None else tuple(file.creation_time_ms or 0 for file in last.files)
-    return max(times, default=None)
 
 
 def _write_input_changelog(

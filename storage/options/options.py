@@ -39,17 +39,6 @@ from storage.options.table import (
 )
 from storage.options.values import Access, Option, Treatment
 
-__all__ = [
-    "MAX_DYNAMIC_BUCKETS",
-    "TABLE_OPTIONS",
-    "TableOptions",
-    "find_option",
-    "option_value",
-    "options_page",
-    "require_readable",
-    "require_writable",
-]
-
 _log = logging.getLogger(__name__)
 
 _BY_KEY: dict[str, Option] = {

@@ -28,7 +28,8 @@ from storage.format.types.types import (
     TypeRoot,
 )
 from storage.io.object_store_options import REDACTED
-from storage.options.options import TABLE_OPTIONS, find_option
+from storage.options.options import find_option
+from storage.options.table import TABLE_OPTIONS
 from storage.sql.errors import locate, refuse, suggestion
 from storage.sql.nodes import table_options
 from storage.sql.parse.words import text_of

@@ -15,7 +15,7 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 from storage.format.metadata.file_meta import FileKind
-from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.layout import MAIN_BRANCH, TableLayout
 from storage.format.metadata.schema import SchemaStore
 from storage.format.metadata.snapshot import (
     CommitKind,
@@ -36,7 +36,7 @@ from storage.table.retention.reachability import (
     live_data_files,
     remove_unreachable,
 )
-from storage.table.tags import all_tags, get_tag
+from storage.table.tags import all_tags, get_tag, is_kept
 
 # Rolling a table back to an older snapshot or to a tag.
 #
@@ -171,9 +171,6 @@ def _delete_changelogs(table: TableCore, first_id: int) -> list[Snapshot]:
     return deleted
 
 
-_MAIN = "main"
-
-
 def create_branch(
     table: TableCore,
     name: str,
@@ -233,12 +230,12 @@ def _copy_metadata(table: TableCore, name: str, tag: str | None, snapshot_id: in
         if schema_id <= newest_schema:
             data = table.file_io.read_bytes(source.schema_file(schema_id))
             table.file_io.overwrite_bytes(target.schema_file(schema_id), data)
-    if snapshot_id is not None and not table.snapshots.exists(snapshot_id):
+    if first is not None and not is_kept(table, first):
         drop_branch(table, name)
         raise NotFoundError(
             "the snapshot expired while the branch was being created",
             hint="start from a newer one, or from a tag",
-            snapshot=snapshot_id,
+            snapshot=first.id,
             table=table.layout.root,
         )
     publish_branch(table, name)
@@ -302,9 +299,11 @@ def rename_branch(table: TableCore, name: str, new_name: str) -> None:
 def fast_forward(table: TableCore, name: str) -> None:
     """Let main continue as a branch did: what main has since the branch's first snapshot is lost.
 
-    Main's snapshots, schemas and tags from there on are replaced by the branch's. Data files that
-    only they reference become orphans. Other processes must open the table again (`latest`) before
-    they write to it, since schema ids may name other schemas now. Can be repeated after a failure.
+    Main's snapshots, schemas and tags from there on are replaced by the branch's. Where that one
+    has expired, all of main's snapshots are lost: the branch may not continue the older ones. Data
+    files that only they reference become orphans. Other processes must open the table again
+    (`latest`) before they write to it, since schema ids may name other schemas now. Can be repeated
+    after a failure.
 
     Args:
         table: the table, at main.
@@ -314,7 +313,7 @@ def fast_forward(table: TableCore, name: str) -> None:
         InvalidRequestError: the table is not opened at main, or the branch has no snapshot.
         NotFoundError: there is no such branch.
     """
-    if table.layout.branch != _MAIN or name == _MAIN:
+    if table.layout.branch != MAIN_BRANCH or name == MAIN_BRANCH:
         raise InvalidRequestError(
             f"Branch name '{name}' do not use in fast-forward.",
             detail="only main can be fast-forwarded, to another branch",
@@ -332,9 +331,14 @@ def fast_forward(table: TableCore, name: str) -> None:
         return
     schemas = SchemaStore(table.file_io, layout).ids()
     first = snapshots.read(ids[0])
+    is_shared = table.snapshots.read_again(first.id) == first
     table.snapshots.move_latest_hint(None)
     take_back(table, first.id)
-    _replace_schemas(table, layout, schemas, first.schema_id)
+    if not is_shared:
+        _delete_changelogs(table, 1)
+        for snapshot_id in reversed(table.snapshots.ids()):
+            table.snapshots.delete(snapshot_id)
+    _replace_schemas(table, layout, schemas, first.schema_id if is_shared else 0)
     for tag in list_tags(table.file_io, layout):
         table.file_io.overwrite_bytes(table.layout.tag_file(tag.name), tag.to_json())
     for snapshot_id in ids:
@@ -366,7 +370,7 @@ def _require(table: TableCore, name: str) -> None:
 
 
 def _check_branch(name: str) -> None:
-    if name == _MAIN:
+    if name == MAIN_BRANCH:
         raise InvalidRequestError(f"Branch name '{name}' is the default branch and cannot be used.")
     if not name.strip():
         raise InvalidRequestError(f"Branch name '{name}' is blank.")

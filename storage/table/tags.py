@@ -160,15 +160,8 @@ def _snapshot_or_tagged(table: TableCore, snapshot_id: int) -> Snapshot:
 
 
 def _require_kept(table: TableCore, tag: Tag) -> None:
-    """Delete the tag if expiry may have started on its snapshot before it saw the tag.
-
-    Expiry moves EARLIEST first and lists tags afterwards. So a tag that exists while EARLIEST
-    has not passed its snapshot is seen by every expiry that could remove its files.
-    """
-    earliest = table.snapshots.earliest_id()
-    if earliest is not None and earliest <= tag.snapshot.id:
-        return
-    if any(entry.snapshot == tag.snapshot and entry.name != tag.name for entry in all_tags(table)):
+    """Delete the tag if its snapshot may have been removed by what did not see the tag."""
+    if is_kept(table, tag.snapshot, besides=tag.name):
         return
     table.file_io.delete(table.layout.tag_file(tag.name))
     raise NotFoundError(
@@ -177,6 +170,21 @@ def _require_kept(table: TableCore, tag: Tag) -> None:
         snapshot=tag.snapshot.id,
         table=table.layout.root,
     )
+
+
+def is_kept(table: TableCore, snapshot: Snapshot, besides: str = "") -> bool:
+    """Whether whatever removes a snapshot from now on sees a tag or branch that exists already.
+
+    Expiry moves EARLIEST first, a rollback removes the snapshot first, and deleting a tag its file;
+    all of them list tags and branches afterwards, and only then remove other files.
+
+    Args:
+        besides: name of a tag that does not count.
+    """
+    earliest = table.snapshots.earliest_id()
+    if earliest is not None and earliest <= snapshot.id and table.snapshots.exists(snapshot.id):
+        return True
+    return any(tag.snapshot == snapshot and tag.name != besides for tag in all_tags(table))
 
 
 def _clean(table: TableCore, expired: Snapshot, tags: list[Tag]) -> None:

@@ -77,7 +77,7 @@ class Pipeline:
         reread: reads the configuration again; None when it did not come from files.
         use: puts other settings in force when the query starts again.
         pausing: whether the whole stream is paused.
-        compact: schedules a compaction of a table; None = there is none here.
+        compact: schedules a compaction of a table.
     """
 
     settings: Settings
@@ -91,7 +91,7 @@ class Pipeline:
     reread: Callable[[], Settings] | None
     use: Callable[[Settings], None]
     pausing: Pausing
-    compact: Callable[[str], None] | None = None
+    compact: Callable[[str], None]
 
 
 Handler = Callable[[Pipeline, Mapping[str, Any]], Outcome]

@@ -141,10 +141,6 @@ def compact(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
         raise InvalidRequestError(
             "there is no such table", hint="write database.table, as `status` does", table=table
         )
-    if pipeline.compact is None:
-        raise InvalidRequestError(
-            "there is no background compaction", hint="use `lakeward compact`"
-        )
     pipeline.compact(table)
     return Outcome(f"{table} is compacted in the background", {"table": table})
 

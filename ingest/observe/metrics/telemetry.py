@@ -58,6 +58,8 @@ class _Partition:
     def polled(self, now_s: float, low: int, high: int) -> None:
         self.low = low
         self.polled_s = now_s
+        if high < self.high:  # the topic was re-created
+            self.high_times.clear()
         if not self.high_times or high > self.high:
             self.high_times.append((now_s, high))
         self.high = high
@@ -92,6 +94,9 @@ class _Partition:
 class SourceWatch:
     """See the module; thread-safe.
 
+    Attributes:
+        ever_polled: whether any poll has succeeded.
+
     Args:
         clock: clock.
     """
@@ -101,7 +106,7 @@ class SourceWatch:
         self._lock = threading.Lock()
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._silent_since_s: dict[tuple[str, int], float] = {}
-        self._ever_polled = False
+        self.ever_polled = False
         self._waits: Mapping[str, float] = {}
 
     def polled(
@@ -115,7 +120,7 @@ class SourceWatch:
         """
         now_s = self._clock.monotonic_s()
         with self._lock:
-            self._ever_polled = True
+            self.ever_polled = True
             self._silent_since_s = {key: self._last_answer_s(key, now_s) for key in silent}
             for key, (low, high) in watermarks.items():
                 self._partitions.setdefault(key, _Partition()).polled(now_s, low, high)
@@ -139,11 +144,6 @@ class SourceWatch:
         """Set the configured delay of topics [s]; until then records are not late."""
         with self._lock:
             self._waits = dict(waits)
-
-    @property
-    def ever_polled(self) -> bool:
-        """Whether any poll has succeeded."""
-        return self._ever_polled
 
     def lag(self) -> dict[tuple[str, int], int]:
         """Return the lag in records by (topic, partition); empty without a recent poll."""

@@ -27,8 +27,6 @@ import yaml
 
 from storage.errors import InvalidOptionError, LakewardError
 
-__all__ = ["EVERYBODY", "Access", "Principal", "Tokens"]
-
 _LOG = logging.getLogger(__name__)
 
 Access = Literal["read", "write"]

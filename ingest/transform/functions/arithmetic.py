@@ -373,7 +373,7 @@ def whole_quotient(
     """
     remainder = operator == "%"
     if is_floating(result):
-        return _with_zero(_floating_remainder if remainder else _floating_div)
+        return _with_zero(_floating_remainder if remainder else _floating(_whole_part))
     if result.root is TypeRoot.DECIMAL:
         dividend, divisor = decimal_of(left), decimal_of(right)
         if dividend.precision + max(divisor.scale - dividend.scale, 0) > _DIVIDEND_DIGITS:
@@ -670,7 +670,7 @@ def _floating(function: Callable[..., pa.Array]) -> Kernel:
     function = plain.get(function, function)
 
     def kernel(left: Values, right: Values) -> Values | Partial:
-        left, right = left.cast(pa.float64()), right.cast(pa.float64())
+        left, right = as_double(left), as_double(right)
         values = function(left, right)
         overflow = pc.and_(pc.is_inf(values), pc.and_(pc.is_finite(left), pc.is_finite(right)))
         return checked(values, mask_of(overflow), _OVERFLOW)
@@ -678,13 +678,18 @@ def _floating(function: Callable[..., pa.Array]) -> Kernel:
     return kernel
 
 
-def _floating_div(left: Values, right: Values) -> Values:
-    return pc.trunc(pc.divide(left.cast(pa.float64()), right.cast(pa.float64())))
+def as_double(values: Values) -> Values:
+    """Numbers as DOUBLE, the nearest one of integers beyond 2^53."""
+    return values.cast(pa.float64(), safe=False)
+
+
+def _whole_part(left: Values, right: Values) -> Values:
+    return pc.trunc(pc.divide(left, right))
 
 
 def _floating_remainder(left: Values, right: Values) -> Values:
     length = next(len(value) for value in (left, right) if isinstance(value, pa.Array))
-    columns = [as_array(value, length).cast(pa.float64()) for value in (left, right)]
+    columns = [as_double(as_array(value, length)) for value in (left, right)]
     dividends, divisors = (column.to_numpy(zero_copy_only=False) for column in columns)
     with np.errstate(invalid="ignore"):
         rest = np.fmod(dividends, divisors)

@@ -29,6 +29,7 @@ from ingest.transform.functions.arithmetic import (
     absolute,
     arithmetic,
     as_array,
+    as_double,
     decimal_of,
     is_floating,
     is_integer,
@@ -80,14 +81,10 @@ def _number_cast(left: AtomicType, right: AtomicType) -> Callable[[Values], Valu
     if is_integer(left) and is_integer(right):
         return lambda values: values.cast(pa.int64())
     if is_floating(left) or is_floating(right):
-        return _as_double
+        return as_double
     scale = max(decimal_of(left).scale, decimal_of(right).scale)
     wide = pa.decimal256(76, scale)
     return lambda values: _as_decimal(values).cast(wide)
-
-
-def _as_double(values: Values) -> Values:
-    return values.cast(pa.float64())
 
 
 def _as_decimal(values: Values) -> Values:

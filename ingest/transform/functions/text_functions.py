@@ -5,7 +5,9 @@
 is too short has no result); `substr`, `left` and `right` are SQL's (from 1, and never fail).
 """
 
+import functools
 import hashlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -76,6 +78,7 @@ def _digests(column: pa.Array, make: Callable[[Any], Any], salt: bytes) -> pa.Ar
 
 
 _WIDEST = 10_000
+_WILD = {"%": ".*", "_": "."}
 
 
 def _text(site: Site, index: int) -> Planned:
@@ -257,24 +260,24 @@ def _like(*, ignore_case: bool) -> Callable[[Site], Planned]:
         escape = site.constant_text(2, "'\\'") if site.has(2) else "\\"
         if len(escape) != 1:
             raise site.error("an escape is one character", at=2)
-        if escape != "\\":
-            pattern = _with_backslash(pattern, escape)
-        return _of_text(
-            site, lambda column: pc.match_like(column, pattern, ignore_case=ignore_case), BOOLEAN
-        )
+        match = functools.partial(pc.match_like, pattern=pattern)
+        if escape in pattern or "\\" in pattern:  # Arrow takes both backslashes of `a\\%` as text
+            regex = _regex_of_like(pattern, escape)
+            match = functools.partial(pc.match_substring_regex, pattern=regex)
+        return _of_text(site, functools.partial(match, ignore_case=ignore_case), BOOLEAN)
 
     return plan
 
 
-def _with_backslash(pattern: str, escape: str) -> str:
+def _regex_of_like(pattern: str, escape: str) -> str:
     result, escaped = "", False
     for letter in pattern:
         if letter == escape and not escaped:
             escaped = True
             continue
-        result += f"\\{letter}" if letter == "\\" or (escaped and letter in "%_") else letter
+        result += re.escape(letter) if escaped else _WILD.get(letter) or re.escape(letter)
         escaped = False
-    return result
+    return f"(?s)^{result}$"
 
 
 def _padded(function: Callable[..., Any], name: str) -> Function:

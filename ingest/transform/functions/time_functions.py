@@ -463,16 +463,13 @@ def _step(column: pa.Array, steps: int, unit: str) -> pa.Array:
     if pa.types.is_date(column.type):
         days = pc.add_checked(column.view(pa.int32()), pa.scalar(seconds // 86_400, pa.int32()))
         return days.view(column.type)
-    per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[column.type.unit]
-    moved = pc.add_checked(column.view(pa.int64()), pa.scalar(seconds * per_second, pa.int64()))
-    return moved.view(column.type)
+    step = pa.scalar(seconds * _PER_SECOND[column.type.unit], pa.int64())
+    return pc.add_checked(column.view(pa.int64()), step).view(column.type)
 
 
 def _later_months(column: pa.Array, months: int) -> pa.Array:
     days_only = pa.types.is_date(column.type)
-    per_day = (
-        1 if days_only else 86_400 * 10 ** {"s": 0, "ms": 3, "us": 6, "ns": 9}[column.type.unit]
-    )
+    per_day = 1 if days_only else _DAY * _PER_SECOND[column.type.unit]
     stored = pa.int32() if days_only else pa.int64()
     values = column.view(stored).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     days, rest = np.divmod(values, per_day)
@@ -481,9 +478,10 @@ def _later_months(column: pa.Array, months: int) -> pa.Array:
     later = first + np.timedelta64(months, "M")
     start = later.astype("datetime64[D]").astype(np.int64)
     length = (later + np.timedelta64(1, "M")).astype("datetime64[D]").astype(np.int64) - start
-    numbers = (start + np.minimum(day, length - 1)) * per_day + rest
     nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-    return pa.array(numbers, stored, mask=nulls).view(column.type)
+    moved = pa.array(start + np.minimum(day, length - 1), pa.int64(), mask=nulls)
+    numbers = pc.add_checked(pc.multiply_checked(moved, per_day), pa.array(rest))
+    return numbers.cast(stored).view(column.type)
 
 
 def _date_add(sign: int) -> Callable[[Site], Planned]:

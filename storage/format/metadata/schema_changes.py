@@ -32,25 +32,6 @@ from storage.format.types.types import (
 )
 from storage.options.options import find_option, option_value
 
-__all__ = [
-    "AddColumn",
-    "ColumnPath",
-    "DropColumn",
-    "DropPrimaryKey",
-    "MoveColumn",
-    "RemoveOption",
-    "RenameColumn",
-    "SchemaChange",
-    "SetOption",
-    "UpdateComment",
-    "UpdateDefault",
-    "UpdateNullability",
-    "UpdateTableComment",
-    "UpdateType",
-    "evolve",
-    "type_changes",
-]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AddColumn:

@@ -217,20 +217,25 @@ def read_tag(file_io: FileIO, layout: TableLayout, name: str) -> Tag:
 
 
 def list_tags(file_io: FileIO, layout: TableLayout) -> list[Tag]:
-    """All tags of a table or branch by snapshot id, then name; one deleted meanwhile is left out.
+    """All tags of a table or branch by snapshot id, then name.
+
+    One deleted meanwhile is left out; one renamed meanwhile is there, under either name.
 
     Raises:
         CorruptDataError: one is damaged.
     """
-    return sorted(_read_all(file_io, layout), key=lambda tag: (tag.snapshot.id, tag.name))
-
-
-def _read_all(file_io: FileIO, layout: TableLayout) -> Iterator[Tag]:
-    names = tag_names(file_io, layout)
-    paths = [layout.tag_file(name) for name in names]
-    for name, path, data in zip(names, paths, read_present(file_io, paths), strict=True):
-        if data is not None:
-            yield parse_document(data, path, functools.partial(Tag.from_json, name))
+    listed = tag_names(file_io, layout)
+    while True:
+        names, paths = listed, [layout.tag_file(name) for name in listed]
+        contents = list(read_present(file_io, paths))
+        if None not in contents or names == (listed := tag_names(file_io, layout)):
+            break
+    tags = [
+        parse_document(data, path, functools.partial(Tag.from_json, name))
+        for name, path, data in zip(names, paths, contents, strict=True)
+        if data is not None
+    ]
+    return sorted(tags, key=lambda tag: (tag.snapshot.id, tag.name))
 
 
 def _time_parts(time: datetime.datetime) -> list[int]:
@@ -276,8 +281,8 @@ def _millis(value: Any) -> int:
 # name another document later. So `read` always asks the store. Documents read are cached for
 # walks over many snapshots (`recall`), together with the newest of them: as long as that one is
 # unchanged in the store no id below it can have changed either, because snapshots are rolled back
-# from the newest down. `latest` compares it, and so does every `read`; a difference
-# clears the cache.
+# from the newest down. A `read` compares it when it gives a newer one; a difference clears the
+# cache.
 
 
 def listed_files(file_io: FileIO, directory: str, prefix: str) -> dict[int, FileStatus]:
@@ -457,18 +462,28 @@ class SnapshotStore(SnapshotFiles):
         self._newest: Snapshot | None = None
 
     def read(self, snapshot_id: int) -> Snapshot:
-        """See `SnapshotFiles`; clears the cache when the document has changed."""
+        """See `SnapshotFiles`; clears the cache when this document or the newest has changed."""
+        newest = self._newest
         try:
             snapshot = super().read(snapshot_id)
         except NotFoundError:
             self._snapshots.pop(snapshot_id, None)
+            if newest is not None and snapshot_id == newest.id:
+                self.forget()
             raise
-        if self._snapshots.get(snapshot_id, snapshot) != snapshot:
+        if newest is None or snapshot_id > newest.id:
+            unchanged = newest is None or self.read_again(newest.id) == newest
+            newest = snapshot
+        else:
+            expected = newest if snapshot_id == newest.id else self._snapshots.get(snapshot_id)
+            unchanged = expected is None or expected == snapshot
+        if not unchanged:
             self.forget()
+        self._newest = newest if unchanged else snapshot
         return self._remember(snapshot)
 
     def recall(self, snapshot_id: int) -> Snapshot:
-        """The same from memory where possible; for walks below a snapshot that `latest` returned.
+        """The same from memory where possible; for walks below a snapshot just read.
 
         Raises: as `read`.
         """
@@ -511,13 +526,9 @@ class SnapshotStore(SnapshotFiles):
         if newest is None:
             self.forget()
             return None
-        snapshot = self.read(newest)
-        before = self._newest
-        if before is not None and before != snapshot and not self._is_below(before, snapshot):
+        if self._newest is not None and newest < self._newest.id:  # rolled back
             self.forget()
-            self._remember(snapshot)
-        self._newest = snapshot
-        return snapshot
+        return self.read(newest)
 
     def at_time(self, time_ms: int) -> Snapshot | None:
         """The newest snapshot committed at or before a time [epoch ms], or None.
@@ -576,10 +587,6 @@ class SnapshotStore(SnapshotFiles):
         """See `SnapshotFiles`."""
         self._snapshots.pop(snapshot_id, None)
         return super().delete(snapshot_id)
-
-    def _is_below(self, before: Snapshot, newest: Snapshot) -> bool:
-        """Whether the former newest one is still part of the history."""
-        return before.id < newest.id and self.read_again(before.id) == before
 
     def _remember(self, snapshot: Snapshot) -> Snapshot:
         self._snapshots[snapshot.id] = snapshot

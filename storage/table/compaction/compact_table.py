@@ -220,7 +220,7 @@ def _picked_files(
         force_level_0=table.options.needs_lookup,
         now_ms=now_ms,
         hour=now_ms // _HOUR_MS % 24,
-        last_full_ms=_last_full_ms(levels),
+        last_full_ms=levels.last_full_ms,
     )
     if unit is not None:
         return unit.files, unit.output_level
@@ -236,12 +236,6 @@ def _may_be_rewritten(options: TableOptions) -> bool:
         or options.compaction_force_rewrite_all_files
         or options.record_level_expire_time_ms is not None
     )
-
-
-def _last_full_ms(levels: Levels) -> int | None:
-    last = levels.upper[-1] if levels.upper else None
-    times = () if last is None else tuple(file.creation_time_ms or 0 for file in last.files)
-    return max(times, default=None)
 
 
 def _compact_piece(

@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from storage.errors import CommitConflictError, FileConflictError, InvalidRequestError
-from storage.format.files.data_file import read_rows
+from storage.format.files.data_file import INDEX_SUFFIX, read_rows
 from storage.format.index.builder import (
     FileIndexBuilder,
     FileIndexSpec,
@@ -48,7 +48,7 @@ from storage.table.commit.commit_changes import discarded_on, folded_files
 from storage.table.commit.live_files import index_entries, live_entries
 from storage.table.compaction.compact_table import WRITER_OPTIONS, CompactRequest, compact_table
 from storage.table.core import TableCore
-from storage.table.scan.file_index import INDEX_SUFFIX, index_file_of, index_source, reads_as_stored
+from storage.table.scan.file_index import index_file_of, index_source, reads_as_stored
 from storage.table.scan.scan import Split
 from storage.table.table import FileStoreTable
 from storage.table.write.drop_partitions import PartitionFiles, live_partitions

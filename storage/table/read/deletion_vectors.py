@@ -257,7 +257,7 @@ class BucketVectors:
         """
         for name in data_files:
             self.drop(name)
-        return self.finish()
+        return IndexChange(*self.changes())
 
     def changes(self) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
         """Write what changed since the last call: the new index files, and those they replace.
@@ -290,10 +290,6 @@ class BucketVectors:
         self._loaded = (self._loaded - replaced) | {file.file_name for file in new}
         self._changed_files = set()
         return new, deleted
-
-    def finish(self) -> IndexChange:
-        """The same as `changes`."""
-        return IndexChange(*self.changes())
 
     def _write(self, vectors: Mapping[str, Bitmap]) -> tuple[IndexFileMeta, ...]:
         groups: list[Mapping[str, Bitmap]] = [vectors]

@@ -656,7 +656,11 @@ def _exclude_named(table: TableCore, candidates: set[str], on_progress: OrphanPr
     """Exclude from some names all that a snapshot, tag or changelog of a branch references."""
     total = len(candidates)
     metas: dict[str, ManifestFileMeta] = {}
-    roots = [root for branch in all_branches(table) for root in _roots(table, branch)]
+    branches: list[str] = []
+    roots: list[_Root] = []
+    while branches != (listed := all_branches(table)):  # one that is renamed meanwhile counts
+        branches = listed
+        roots = [root for branch in branches for root in _roots(table, branch)]
     for snapshot, expired in roots:
         try:
             _exclude_metadata(table, snapshot, candidates, metas)

@@ -445,11 +445,7 @@ class DoneTrigger:
         )
         if idle_ms is None or interval_ms is None:
             return False
-        time = partition_time(
-            partition_values(table, partition),
-            options.partition_timestamp_pattern,
-            options.partition_timestamp_formatter,
-        )
+        time = _spelled(partition_values(table, partition), options)
         if time is None:
             return False
         begun_ms = (time - _EPOCH) // datetime.timedelta(milliseconds=1)

@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 
 from storage.errors import CorruptDataError, NotFoundError
 from storage.format.metadata.file_meta import IndexFileMeta, ManifestEntry
-from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.layout import MAIN_BRANCH, TableLayout
 from storage.format.metadata.manifest import ManifestFileMeta, fold
 from storage.format.metadata.snapshot import ChangelogStore, Snapshot, SnapshotStore, Tag, list_tags
 from storage.table.commit.live_files import index_entries, index_path, list_entries
@@ -31,7 +31,6 @@ DataFile = tuple[bytes, int, str]
 ManifestList = tuple[str, int | None]
 """Name of a manifest list, and its size [bytes] if it is known; see `Snapshot.lists`."""
 
-_MAIN = "main"
 _BRANCH = "branch-"
 
 
@@ -66,7 +65,7 @@ def branch_names(table: TableCore) -> list[str]:
 
 def all_branches(table: TableCore) -> list[str]:
     """All branches, `main` first; by listing."""
-    return [_MAIN, *branch_names(table)]
+    return [MAIN_BRANCH, *branch_names(table)]
 
 
 def documents(
@@ -115,12 +114,15 @@ def _snapshots(store: SnapshotStore) -> Iterator[Snapshot]:
 
 
 def other_documents(table: TableCore) -> list[Documents]:
-    """Documents of every other branch, whose files must be kept, too.
+    """Documents of every other branch, whose files must be kept, too; also of one being renamed.
 
     Raises: as `documents`.
     """
-    branch = table.layout.branch
-    return [documents(table, name) for name in all_branches(table) if name != branch]
+    while True:
+        names = all_branches(table)
+        found = [documents(table, name) for name in names if name != table.layout.branch]
+        if len(names) == 1 or names == all_branches(table):
+            return found
 
 
 def listed_manifests(

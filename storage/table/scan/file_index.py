@@ -38,8 +38,6 @@ from storage.table.scan.predicate import (
     normalised,
 )
 
-__all__ = ["INDEX_SUFFIX", "FileIndexFilter", "index_file_of", "index_source", "reads_as_stored"]
-
 _MAX_ROWS = 0x7FFF_FFFF
 _GROWING = (TypeRoot.VARCHAR, TypeRoot.VARBINARY)
 

@@ -62,6 +62,7 @@ from storage.table.scan.predicate import (
     Op,
     Predicate,
     Range,
+    both,
     columns_of,
     conjuncts,
     could_match,
@@ -320,7 +321,7 @@ class Split:
     def live_row_count(self) -> int | None:
         """Rows that a read without a filter gives; None when only reading shows it."""
         unknown = any(vector.cardinality is None for _, vector in self.deletion_vectors)
-        if unknown or not self.raw or any(file.delete_row_count for file in self.files):
+        if unknown or not self.raw or any(file.delete_row_count != 0 for file in self.files):
             return None
         return self.row_count - sum(file.cardinality or 0 for _, file in self.deletion_vectors)
 
@@ -421,11 +422,7 @@ class TableScan:
 
     def with_filter(self, predicate: Predicate | None) -> "TableScan":
         """Only rows for which the predicate is true, together with earlier ones."""
-        if predicate is None:
-            return self
-        return dataclasses.replace(
-            self, predicate=And((*conjuncts(self.predicate), *conjuncts(predicate)))
-        )
+        return dataclasses.replace(self, predicate=both(self.predicate, predicate))
 
     def with_bucket(self, *buckets: int) -> "TableScan":
         """Only these buckets."""
@@ -743,10 +740,10 @@ class TableScan:
 
     def _different(self, before: "_Side", after: "_Side") -> tuple["_Side", "_Side"]:
         """Without files of both states in key ranges where nothing else differs."""
-        same = {name for name in after.files if before.get(name) == after.get(name)}
         key_of = self.table.key_of
-        if key_of is None:
-            return _Side({}, {}), after.without(same)
+        if key_of is None:  # a file that has lost rows since has no new ones
+            return _Side({}, {}), after.without(set(before.files))
+        same = {name for name in after.files if before.get(name) == after.get(name)}
         files = [*before.files.values()]
         files += (file for name, file in after.files.items() if name not in before.files)
         for section in sections(files, key_of):

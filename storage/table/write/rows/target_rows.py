@@ -369,8 +369,8 @@ class _AppendRows:
             vectors = BucketVectors.of(table, snapshot, partition, bucket)
             for file, positions in files:
                 vectors.mark(file.meta.file_name, positions)
-            change = vectors.finish()
-            data = DataIncrement(new_index_files=change.new, deleted_index_files=change.deleted)
+            new, replaced = vectors.changes()
+            data = DataIncrement(new_index_files=new, deleted_index_files=replaced)
         else:
             data = self._rewritten(bucket_id, files)
         return CommitMessage(partition=partition, bucket=bucket, total_buckets=total, data=data)

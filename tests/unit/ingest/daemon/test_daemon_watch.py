@@ -192,7 +192,8 @@ def test_a_calendar_that_goes_back_starts_the_query_anew_once(calendar, caplog):
 
     query = SometimeQuery(back)
     assert watch(calendar, query, Sink(calendar._clock, busy=False)), "it is to be drained"
-    assert (calendar._drain(), query.isActive, query.looks) == (State.RUN, False, 3)
+    assert calendar._steps[State.DRAIN]() is State.RUN
+    assert (query.isActive, query.looks) == (False, 3)
     told = [entry for entry in caplog.records if getattr(entry, "event", "") == "clock_set_back"]
     assert [entry.seconds for entry in told] == [7200.0]
 

@@ -51,6 +51,8 @@ from tests.unit.ingest.captured_events import FOLDER, load
         ),
         ("ALTER TABLE t DROP COLUMN `index`", [], ["index"], []),
         ("ALTER TABLE t DROP `key`", [], ["key"], []),
+        ("ALTER TABLE t DROP COLUMN period, ADD COLUMN system INT", [], ["period"], ["system"]),
+        ("ALTER TABLE t DROP SYSTEM VERSIONING, DROP PERIOD FOR SYSTEM_TIME", [], [], []),
         ("ALTER TABLE t /* drop x, */ DROP COLUMN IF EXISTS a -- drop b\n", [], ["a"], []),
         (
             "ALTER TABLE t ADD COLUMN a VARCHAR(9) DEFAULT 'x, DROP COLUMN b', MODIFY c INT",

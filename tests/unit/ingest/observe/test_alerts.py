@@ -136,6 +136,13 @@ def test_quarantine_is_told_from_the_threshold_on_and_once_in_a_window(receiver,
     assert (second["table"], second["records"]) == ("", 7)
 
 
+def test_names_that_corrupt_records_made_up_are_forgotten(alerts, receiver, clock):
+    for number in range(30):
+        alerts.batch(report(bad_by_table={f"s.t{number}": {"json": 1}}))
+        clock.advance(60_000)
+    assert len(alerts._bad) <= 11
+
+
 def test_a_replayed_batch_counts_no_bad_records_again(alerts, receiver):
     alerts.batch(
         BatchReport(batch_id=1, identifier=1, outcome="replayed", bad_by_table={"s": {"x": 9}})

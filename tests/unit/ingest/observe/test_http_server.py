@@ -363,3 +363,23 @@ def test_of_very_many_tables_those_that_need_a_look_are_shown(get, board):
     assert "shop.t2400" in document["tables"]
     assert document["summary"]["tables"] == 2500
     assert json.loads(get("/api/status?table=shop.t2499")[2])["state"] == "running"
+
+
+def test_header_names_are_the_same_in_lower_case(server):
+    """Proxies such as Envoy write them so."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    connection.request("GET", "/metrics", headers={"accept": "application/openmetrics-text"})
+    assert connection.getresponse().headers["Content-Type"].startswith("application/openmetrics")
+    connection.close()
+
+
+def test_an_address_of_version_6(metrics, board):
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no such addresses")
+    with (
+        HttpServer(metrics, board, host="::1", port=0) as server,
+        urllib.request.urlopen(f"{server.url}/api/status", timeout=5) as answer,
+    ):
+        assert json.loads(answer.read())["pipeline"] == "shop"

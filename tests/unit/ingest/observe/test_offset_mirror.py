@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Offsets shown as a group's: the newest count, and nobody waits for a broker."""
 
+import dataclasses
 import threading
 from types import SimpleNamespace
 
@@ -9,7 +10,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.observe import observe
-from ingest.observe.observe import OffsetMirror
+from ingest.observe.observe import Observer, OffsetMirror
+from storage.clock import ManualClock
+from tests.unit.ingest.lake_settings import lake_settings
 
 
 class Broker:
@@ -115,6 +118,16 @@ def test_an_end_is_not_held_up_by_a_broker_that_is_away(broker, mirror, monkeypa
     mirror.close()
     assert broker.commits == []
     broker.open.set()
+
+
+def test_a_reload_takes_the_new_credentials(tmp_path):
+    kafka = KafkaSourceSettings(bootstrap_servers="b:1", topics=("t",))
+    settings = lake_settings(tmp_path)
+    life = dataclasses.replace(settings.life, offsets_group="lag")
+    observer = Observer(dataclasses.replace(settings, source=kafka, life=life), ManualClock())
+    kafka = dataclasses.replace(kafka, properties={"sasl.password": "new"})
+    observer.use_settings(dataclasses.replace(settings, source=kafka, life=life))
+    assert observer._mirror._config["sasl.password"] == "new"
 
 
 def test_a_client_of_the_group_sees_them():

@@ -100,6 +100,33 @@ def test_rows_of_a_batch_that_is_tried_again(stream, monkeypatch, table, after):
     assert (process.rows(ORDERS), process.rows(SUMS)) == (4, 5), "and not with the next one"
 
 
+def test_bad_records_of_a_batch_that_is_tried_again(stream, monkeypatch):
+    stream.topics.add("a", 0, None, b"{")
+    stream.open()
+    process = Process(stream)
+    away(monkeypatch, ORDERS, after=False)
+    with pytest.raises(StorageUnavailableError):
+        process.batch()
+    process.batch()
+    (report,) = process.reports
+    assert "lakeward._quarantine" in report.replayed
+    assert process.counted("decode_errors_total", topic="a", reason="json") == 1
+    assert report.bad_by_table == {"": {"json": 1}}
+
+
+def test_rows_of_a_quarantine_of_another_name_are_no_rows_of_tables(tmp_path, monkeypatch):
+    stream = SimulatedStream(tmp_path, monkeypatch, more="bad.records: {table: ops.bad}\n")
+    stream.topics.add("a", 0, *event("orders", 1, 1))
+    stream.topics.add("a", 0, None, b"{")
+    stream.batch()  # offsets begin
+    stream.open()
+    process = Process(stream)
+    process.batch()
+    (report,) = process.reports
+    assert set(report.snapshots) == {ORDERS, "ops.bad"}
+    assert (report.rows, report.bad_records) == (1, 1)
+
+
 def test_a_batch_that_another_process_began_and_did_not_finish(stream, monkeypatch):
     stream.open()
     first = Process(stream)

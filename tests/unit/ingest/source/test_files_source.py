@@ -219,6 +219,17 @@ def test_bare_values_are_handed_on_untouched_and_blank_lines_are_nothing(tmp_pat
         assert data[offset:].startswith(value or b"null")
 
 
+@pytest.mark.parametrize("blank", [b"    ", b"\t\t\t", b"   \r"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_long_blank_line_is_nothing_either(tmp_path, blank, place):
+    lines = [event(1), event(2)]
+    lines.insert(place, blank)
+    (tmp_path / "t.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    source = source_of(tmp_path)
+    rows, _ = drain(source, source.initial())
+    assert [value for _, value in rows["t"]] == [event(1), event(2)]
+
+
 def test_archived_records_are_opened_without_changing_a_byte(tmp_path):
     lines = [
         b'{"key":{"id": 1},"value":{"a": 1.10, "n": 12345678901234567890123}}',
@@ -343,6 +354,17 @@ def test_a_compressed_file_that_is_still_written_waits(tmp_path):
     (tmp_path / "t.2.jsonl.gz").write_bytes(whole[:-6])
     write(tmp_path / "t.3.jsonl", [3])
     with pytest.raises(CorruptDataError, match=r"t\.2\.jsonl\.gz"):
+        drain(source, start)
+
+
+def test_a_compressed_file_with_a_hole_waits_too(tmp_path):
+    whole = gzip.compress(event(1) + b"\n")
+    (tmp_path / "t.1.jsonl.gz").write_bytes(whole[:10] + bytes(len(whole) - 10))
+    source = source_of(tmp_path)
+    start = source.initial()
+    assert source.latest(start) == start
+    write(tmp_path / "t.2.jsonl", [2])
+    with pytest.raises(CorruptDataError, match=r"t\.1\.jsonl\.gz"):
         drain(source, start)
 
 

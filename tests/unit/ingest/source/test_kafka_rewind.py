@@ -7,7 +7,7 @@ import pytest
 
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.source.kafka import KafkaSource
-from storage.errors import DataLossError
+from storage.errors import DataLossError, RetryableError
 
 POSITION = {"t": {"0": 50, "1": 40}, "u": {"0": 9}}
 
@@ -42,3 +42,10 @@ def test_who_accepts_losses_goes_on_with_what_is_left(source, caplog):
     source._settings = dataclasses.replace(source._settings, fail_on_data_loss=False)
     assert source.rewind({"t": {"0": 5}}, POSITION) == {"t": {"0": 5}}
     assert "while it was parked" in caplog.text
+
+
+def test_a_partition_whose_leader_does_not_answer_has_lost_nothing(source):
+    source._pairs = (("t", "2"),)
+    with pytest.raises(RetryableError, match="all partitions"):
+        source.rewind({"t": {"2": 3}}, {"t": {"2": 8}})
+    assert source.rewind({"t": {"2": 8}}, {"t": {"2": 8}}) == {"t": {"2": 8}}, "not read again"

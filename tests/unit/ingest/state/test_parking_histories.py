@@ -11,8 +11,10 @@ from collections import Counter
 
 import pytest
 
+from ingest.state.ownership import Ownership, Parking
+from ingest.state.stream_state import CheckpointState
 from ingest.state.table_registry import SchemaApplier
-from storage.errors import DataLossError, InvalidRequestError
+from storage.errors import DataLossError, InvalidRequestError, StorageUnavailableError
 from tests.unit.ingest.simulated_stream import (
     BATCH,
     QUARANTINE,
@@ -106,6 +108,66 @@ def test_only_topics_that_fed_the_table_are_read_again(stream):
     stream.batch()
     stream.book.load()
     assert stream.position.rewind(["shop.orders"]) == {"a": {"0": [10, 20]}}
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(Ownership, "record_batch"), (Parking, "resume")], ids=["note", "parking"]
+)
+def test_a_resume_that_failed_half_way_leaves_what_a_restart_would_find(
+    stream, monkeypatch, owner, name
+):
+    model = Model(stream, random.Random(3))
+    model.traffic(20)
+    stream.batch()
+    stream.batch()
+    stream.pause("shop.orders")
+    model.traffic(20)
+    stream.batch()
+    stream.book.load()
+
+    def away(*arguments):
+        raise StorageUnavailableError("away for the test")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(owner, name, away)
+        with pytest.raises(StorageUnavailableError):
+            stream.position.rewind(["shop.orders"])
+    assert stream.position.state == CheckpointState.load(stream.position.checkpoint)
+    model.traffic(20)
+    stream.batch()
+    stream.restart()
+    model.traffic(20)
+    stream.drain()
+    model.check()
+
+
+def test_a_failure_when_all_have_caught_up_leaves_nobody_behind(stream, monkeypatch):
+    model = Model(stream, random.Random(4))
+    model.traffic(20)
+    stream.batch()
+    stream.batch()
+    stream.pause("shop.orders")
+    model.traffic(20)
+    stream.batch()
+    stream.resume("shop.orders")
+    assert stream.book.parking.catching_up == ("shop.orders",)
+
+    def away(parking):
+        del parking
+        raise StorageUnavailableError("away for the test")
+
+    def carry_all():
+        while stream.batch():
+            stream.position.release_passed_floors()
+
+    with monkeypatch.context() as outage:
+        outage.setattr(Parking, "caught_up", away)
+        with pytest.raises(StorageUnavailableError):
+            carry_all()
+    stream.restart()
+    stream.drain()
+    assert stream.book.parking.catching_up == ()
+    model.check()
 
 
 def test_a_table_without_traffic_resumes_without_reading_again(stream):

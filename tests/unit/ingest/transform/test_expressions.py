@@ -160,6 +160,9 @@ class TestNumbers:
             ("price / qty", {"qty": [1, 0], "price": [Decimal(1)] * 2}, "division by zero"),
             ("ratio / 0e0", {"ratio": [None, 1.0]}, "division by zero"),
             ("ratio * 10", {"ratio": [1.0, 1e308]}, "out of range"),
+            ("ratio DIV 1e-10", {"ratio": [1.0, 1e308]}, "out of range"),
+            ("at9 + INTERVAL '1' YEAR", {"at9": [None, wall("2262-01-01")]}, "no result"),
+            ("at9 - INTERVAL '1' YEAR", {"at9": [None, wall("1678-01-01")]}, "no result"),
             ("huge * 10", {"huge": [Decimal(1), Decimal(10**37)]}, "out of range"),
             ("CAST(id AS INT)", {"id": [1, 2**31]}, "out of the range of INT"),
             ("CAST(ratio AS BIGINT)", {"ratio": [-1.9, float("nan")]}, "out of the range"),
@@ -193,6 +196,12 @@ class TestNumbers:
 
     def test_large_integers_compare_exactly_with_decimals(self):
         assert values("id > 9223372036854775806.5", id=[2**63 - 1, 2**63 - 2]) == [True, False]
+
+    def test_large_integers_are_rounded_beside_floating_numbers(self):
+        columns = {"id": [2**53 + 1, 1], "ratio": [0.5, 1.0]}
+        assert values("id > ratio", **columns) == [True, False]
+        assert values("id * ratio", **columns) == [2.0**52, 1.0]
+        assert values("id % 2e0", **columns) == [0.0, 1.0]
 
     def test_paimons_truncate(self):
         assert values("truncate(qty, 10)", qty=[17, -17, None]) == [10, -20, None]
@@ -232,6 +241,15 @@ class TestTexts:
         assert values("text NOT LIKE 'a%'", **columns) == [False, False, False, None]
         assert values("text ILIKE 'A%B'", **columns) == [True, True, True, None]
         assert values("text RLIKE '^a.b$'", **columns) == [True, True, False, None]
+
+    def test_like_with_backslashes(self):
+        paths = {"text": ["C:\\my dir.d\\a", "C:\\\\my dir.d", "C:my dir.d", None]}
+        found = [True, False, False, None]
+        assert values(r"text LIKE 'C:\\my dir.d%'", **paths) == found
+        assert values(r"text LIKE '%\\a'", **paths) == found
+        assert values(r"text ILIKE 'c:\\MY DIR.D%'", **paths) == found
+        assert values(r"text LIKE 'C:\my dir.d%' ESCAPE '!'", **paths) == found
+        assert values(r"text LIKE 'C:\my dir.d%'", **paths) == [False, False, True, None]
 
     def test_parts_and_replacing(self):
         text = {"text": ["a,b,,d", "", None]}

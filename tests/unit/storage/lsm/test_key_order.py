@@ -151,9 +151,9 @@ def test_many_texts_with_a_common_prefix_sort_by_bytes():
     assert [texts[row] for row in sort_permutation(batch, ["k"])] == sorted(texts)
 
 
-def test_tie_breakers_order_rows_of_one_key():
+def test_the_second_column_orders_rows_of_one_key():
     batch = pa.RecordBatch.from_pydict({"k": [2, 1, 2, 1], "s": [5, 9, 4, 8]})
-    assert sort_permutation(batch, ["k"], ["s"]).tolist() == [3, 1, 2, 0]
+    assert sort_permutation(batch, ["k", "s"]).tolist() == [3, 1, 2, 0]
 
 
 def test_code_points_sort_as_utf8_bytes_not_as_utf16():

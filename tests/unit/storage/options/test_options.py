@@ -9,7 +9,6 @@ import pytest
 from storage.errors import InvalidOptionError, UnsupportedFeatureError
 from storage.options import options as options_module
 from storage.options.options import (
-    TABLE_OPTIONS,
     TableOptions,
     find_option,
     main,
@@ -17,6 +16,7 @@ from storage.options.options import (
     require_readable,
     require_writable,
 )
+from storage.options.table import TABLE_OPTIONS
 from storage.options.values import Treatment, duration_ms, memory_size
 
 

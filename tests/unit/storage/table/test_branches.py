@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Branches: making, reading, writing, fast-forwarding and dropping them; fallback reads."""
 
+import os
 import pathlib
 import pickle
+from typing import Any
 
 import pytest
 
@@ -13,14 +15,17 @@ from storage.errors import (
     InvalidRequestError,
     NotFoundError,
 )
+from storage.format.metadata.manifest_store import clear_manifest_cache
 from storage.format.metadata.schema_changes import AddColumn, SetOption
 from storage.format.types.types import parse_type
 from storage.io.local import LocalFileIO
 from storage.table.branches import create_branch, drop_branch, fast_forward, rename_branch
-from storage.table.retention.expire import expire_snapshots
-from storage.table.retention.reachability import branch_names
+from storage.table.core import TableCore
+from storage.table.retention import expire, reachability
+from storage.table.retention.expire import expire_snapshots, remove_orphan_files
+from storage.table.retention.reachability import Removal, branch_names
 from storage.table.table import FileStoreTable
-from storage.table.tags import all_tags, create_tag
+from storage.table.tags import all_tags, create_tag, delete_tag
 from storage.testing.invariants import check_table
 from tests.table_kit import NAME, make_table, reopened, rows_of, write
 from tests.unit.storage.golden_tables import GOLDEN
@@ -175,6 +180,31 @@ def test_fast_forward_replaces_what_main_has_since(tmp_path: pathlib.Path) -> No
     assert rows_of(reopened(table)) == expected
 
 
+def test_fast_forward_to_a_branch_whose_first_snapshots_have_expired(
+    tmp_path: pathlib.Path,
+) -> None:
+    table = _tagged(tmp_path)
+    create_branch(table, "b", snapshot_id=1)
+    branch = _at(table, "b")
+    write(table, 2, [("+I", 2, "main")], full=True)
+    write(table, 3, [("+I", 3, "main")], compaction=False)
+    for number in range(2, 6):
+        write(branch, number, [("+I", number, "branch")], compaction=False)
+    expire_snapshots(branch, retain_min=1, retain_max=1, time_retained_ms=0)
+    expected = rows_of(branch)
+    assert rows_of(table) == [(1, "a"), (2, "main"), (3, "main")]
+    assert table.snapshots.ids() == [1, 2, 3, 4]
+    fast_forward(table, "b")
+    assert rows_of(table) == expected
+    assert table.snapshots.ids() == branch.snapshots.ids() == [5]
+    drop_branch(table, "b")
+    delete_tag(table, "t")
+    write(table, 6, [("+I", 6, "main")], compaction=False)
+    expire_snapshots(table, retain_min=1, retain_max=1, time_retained_ms=0)
+    assert rows_of(reopened(table)) == [*expected, (6, "main")]
+    check_table(table)
+
+
 def test_fast_forward_refuses_what_makes_no_sense(tmp_path: pathlib.Path) -> None:
     table = _tagged(tmp_path)
     create_branch(table, "b")
@@ -205,6 +235,75 @@ def test_expiry_of_one_branch_leaves_the_files_of_others(tmp_path: pathlib.Path)
 
 
 _PARTITIONED = (("dt", "STRING"), ("name", "STRING"), ("amount", "BIGINT"))
+
+
+def _expire(table: FileStoreTable) -> None:
+    assert expire_snapshots(table, retain_min=1, retain_max=1, time_retained_ms=0)
+
+
+def _remove_orphans(table: FileStoreTable) -> None:
+    _expire(table)
+    for path in pathlib.Path(table.layout.root).rglob("*"):
+        os.utime(path, (0, 0))
+    remove_orphan_files(table, older_than_ms=1)
+
+
+@pytest.mark.parametrize(("module", "remove"), [(reachability, _expire), (expire, _remove_orphans)])
+def test_a_branch_that_is_renamed_while_files_are_removed_keeps_its_own(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, module: Any, remove: Any
+) -> None:
+    table = _tagged(tmp_path)
+    create_branch(table, "b", tag="t")
+    delete_tag(table, "t")
+    write(table, 2, [("+I", 1, "b")], full=True)
+    read = reachability.documents
+
+    def racing(core: TableCore, name: str) -> reachability.Documents:
+        if name == "b":
+            rename_branch(table, "b", "c")
+        return read(core, name)
+
+    monkeypatch.setattr(module, "documents", racing)
+    remove(table)
+    clear_manifest_cache()
+    assert rows_of(_at(table, "c")) == [(1, "a")]
+
+
+def test_a_branch_is_not_made_of_a_snapshot_that_is_expiring(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(tmp_path)
+    write(table, 1, [("+I", 1, "a")], compaction=False)
+    write(table, 2, [("+I", 1, "b")], full=True)
+    remove = Removal.run
+
+    def racing(removal: Removal) -> int:
+        with pytest.raises(NotFoundError, match="expired while the branch"):
+            create_branch(table, "b", snapshot_id=1)
+        return remove(removal)
+
+    monkeypatch.setattr(Removal, "run", racing)
+    assert expire_snapshots(table, retain_min=1, retain_max=1, time_retained_ms=0)
+    assert branch_names(table) == []
+
+
+def test_a_branch_is_not_made_of_a_tag_that_is_being_deleted(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _tagged(tmp_path)
+    write(table, 2, [("+I", 1, "b")], full=True)
+    expire_snapshots(table, retain_min=1, retain_max=1, time_retained_ms=0)
+    overwrite = LocalFileIO.overwrite_bytes
+
+    def racing(file_io: LocalFileIO, path: str, data: bytes) -> None:
+        if "branch-b/tag" in path:
+            assert delete_tag(table, "t")
+        overwrite(file_io, path, data)
+
+    monkeypatch.setattr(LocalFileIO, "overwrite_bytes", racing)
+    with pytest.raises(NotFoundError, match="expired while the branch"):
+        create_branch(table, "b", tag="t")
+    assert branch_names(table) == []
 
 
 def _with_fallback(

@@ -4,6 +4,7 @@
 import datetime
 import json
 import pathlib
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pytest
@@ -212,3 +213,22 @@ def test_a_tag_without_its_changelog_list_does_not_stop_expiry(tmp_path: pathlib
     assert rows_of(reopened(table), tag="t") == [(1, "a")]
     assert delete_tag(table, "t")
     assert len(rows_of(reopened(table))) == 3
+
+
+def test_a_tag_that_is_renamed_while_tags_are_listed_is_listed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(tmp_path)
+    write(table, 1, [("+I", 1, "a")])
+    for name in ("a", "b"):
+        create_tag(table, name)
+    names = ["b", "c"]
+    read = LocalFileIO.read_many
+
+    def racing(file_io: LocalFileIO, paths: Sequence[str]) -> Iterator[bytes]:
+        if names:
+            rename_tag(table, names.pop(0), names.pop(0))
+        return read(file_io, paths)
+
+    monkeypatch.setattr(LocalFileIO, "read_many", racing)
+    assert [tag.name for tag in all_tags(table)] == ["a", "c"]

@@ -189,6 +189,33 @@ def test_a_failure_is_counted_and_goes_no_further(tmp_path, background, metrics,
     assert sample(metrics, "compactions_total", table="db.t", kind="minor", outcome="error") == 2
 
 
+def test_what_failed_is_done_after_a_batch_without_rows_of_the_table(
+    tmp_path, background, monkeypatch
+):
+    table = make_table(tmp_path, options=WAITLESS)
+    write(table, 1, [("+I", 1, "a")], compaction=False)
+    job = background(table)
+    job.after_batch(report(1, written=False))
+    job.wait()
+    write(table, 2, [("+I", 2, "b")], compaction=False)
+
+    def fails(*_arguments, **_options):
+        raise StorageUnavailableError("gone")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(maintenance, "compact_table", fails)
+        job.after_batch(report(2))
+        job.wait()
+    assert reopened(table).latest_snapshot().commit_kind is CommitKind.APPEND
+    job.after_batch(report(3, written=False))
+    job.wait()
+    assert reopened(table).latest_snapshot().commit_kind is CommitKind.COMPACT
+    newest = reopened(table).latest_snapshot().id
+    job.after_batch(report(4, written=False))
+    job.wait()
+    assert reopened(table).latest_snapshot().id == newest
+
+
 def test_a_batch_never_waits_and_passes_do_not_pile_up(tmp_path, background, monkeypatch):
     entered, go_on, calls = threading.Event(), threading.Event(), []
     original = maintenance.compact_table

@@ -6,6 +6,7 @@ import pytest
 from ingest.daemon.maintenance import REFRESH_EVERY_S, MaterializedRefresh
 from storage.catalog.catalog import FileSystemCatalog
 from storage.clock import ManualClock
+from storage.errors import StorageUnavailableError
 from storage.sql.session import SqlSession
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, write
@@ -54,3 +55,21 @@ def test_a_failing_table_does_not_stop_others(
     source.clock.advance(120_000)
     assert MaterializedRefresh(catalog_of(source), source.clock).run() == {"db.b": 1}
     assert "could not be refreshed" in caplog.text
+
+
+def test_a_search_that_failed_is_repeated_by_the_next_pass(
+    source: FileStoreTable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog = catalog_of(source)
+    list(SqlSession(catalog, "db").execute(CREATE))
+    refreshes = MaterializedRefresh(catalog, source.clock)
+    source.clock.advance(120_000)
+    with monkeypatch.context() as outage:
+        outage.setattr(FileSystemCatalog, "list_databases", _unavailable)
+        assert refreshes.run() == {}
+    assert "retrying later" in caplog.text
+    assert refreshes.run() == {"db.sums": 1}
+
+
+def _unavailable(catalog: FileSystemCatalog) -> list[str]:
+    raise StorageUnavailableError("the store does not answer")

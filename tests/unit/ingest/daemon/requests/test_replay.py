@@ -79,6 +79,7 @@ class Replays:
             reread=None,
             use=lambda settings: None,
             pausing=None,
+            compact=None,
         )
 
     def replay(self, **arguments):

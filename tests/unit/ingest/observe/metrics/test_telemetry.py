@@ -189,6 +189,19 @@ def test_lag_seconds_count_from_when_the_oldest_waiting_record_was_seen(metrics,
     assert sample(metrics, "source_lag_seconds", topic="t") == 4
 
 
+def test_the_age_of_records_of_a_topic_that_was_recreated_is_not_kept(metrics, clock):
+    metrics.record_committed({"t": {"0": 90}})
+    metrics.record_watermarks({("t", 0): (0, 100)})
+    clock.advance(15_000)
+    metrics.record_watermarks({("t", 0): (0, 3)})
+    metrics.record_committed({"t": {"0": 3}})
+    clock.advance(15_000)
+    metrics.record_watermarks({("t", 0): (0, 5)})
+    clock.advance(4_000)
+    assert sample(metrics, "source_lag_records", topic="t", partition="0") == 2
+    assert sample(metrics, "source_lag_seconds", topic="t") == 4
+
+
 def test_series_of_a_silent_source_disappear(metrics, clock):
     metrics.record_watermarks({("t", 0): (0, 50)})
     assert sample(metrics, "source_end_offset", topic="t", partition=0) == 50

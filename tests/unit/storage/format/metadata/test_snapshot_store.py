@@ -148,7 +148,8 @@ def test_a_walk_below_the_newest_reads_each_snapshot_once(layout):
 
 @pytest.mark.parametrize("reads", [(), (1,), (2,), (1, 2, 3)])
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_ids_that_were_taken_back_and_used_anew_are_not_mistaken(layout, reads, count):
+@pytest.mark.parametrize("by_id", [False, True])
+def test_ids_that_were_taken_back_and_used_anew_are_not_mistaken(layout, reads, count, by_id):
     store, other = (SnapshotStore(LocalFileIO(durable=False), layout) for _ in range(2))
     publish(other, 1, 2, 3)
     assert store.latest().id == 3
@@ -158,7 +159,8 @@ def test_ids_that_were_taken_back_and_used_anew_are_not_mistaken(layout, reads, 
         other.delete(one)
     for one in range(2, 2 + count):
         other.publish(snapshot(one, user="new"))
-    assert store.latest() == snapshot(1 + count, user="new")
+    newest = store.read(1 + count) if by_id else store.latest()
+    assert newest == snapshot(1 + count, user="new")
     assert store.recall(1) == snapshot(1)
     for one in range(2, 2 + count):
         assert store.recall(one) == store.read(one) == snapshot(one, user="new")

@@ -220,12 +220,12 @@ def delete_rows(table: FileStoreTable, file: DataFileMeta, rows: list[int]) -> N
     """Commit a deletion vector for a file of bucket 0 of an unpartitioned table."""
     vectors = BucketVectors.of(table, table.latest_snapshot(), EMPTY_ROW, 0)
     assert vectors.mark(file.file_name, rows) == len(rows)
-    change = vectors.finish()
+    new, replaced = vectors.changes()
     message = CommitMessage(
         partition=EMPTY_ROW,
         bucket=0,
         total_buckets=table.options.bucket,
-        data=DataIncrement(new_index_files=change.new, deleted_index_files=change.deleted),
+        data=DataIncrement(new_index_files=new, deleted_index_files=replaced),
     )
     table.new_commit(f"delete {rows}").commit([message], 1)
 

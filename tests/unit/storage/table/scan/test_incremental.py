@@ -17,6 +17,7 @@ from storage.table.scan.predicate import Compare, Op, Predicate
 from storage.table.scan.scan import TableScan
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag
+from storage.table.write.rows.row_changes import delete_where
 from tests.table_kit import make_table, prepared, rows_of, write
 
 _GOLDEN = pathlib.Path(__file__).parents[4] / "golden" / "data" / "public"
@@ -235,6 +236,16 @@ def test_append_tables(tmp_path: pathlib.Path) -> None:
         assert _changes(table, _between("1,3", mode)) == [("+I", 2, "a"), ("+I", 3, "a")]
     read = table.with_options(_between("1,3"))
     assert _read_changes(read, []).schema.names == [VALUE_KIND]
+
+
+def test_rows_deleted_by_vectors_do_not_repeat_the_others(tmp_path: pathlib.Path) -> None:
+    options = {"bucket": "-1", "deletion-vectors.enabled": "true"}
+    table = make_table(tmp_path, keys=(), options=options)
+    write(table, 1, [("+I", 1, "a"), ("+I", 2, "a")])
+    delete_where(table, "k = 1", "user")
+    write(table, 3, [("+I", 3, "a")])
+    for mode in ("delta", "diff"):
+        assert _changes(table, _between("1,3", mode)) == [("+I", 3, "a")]
 
 
 def test_a_table_without_snapshots(tmp_path: pathlib.Path) -> None:

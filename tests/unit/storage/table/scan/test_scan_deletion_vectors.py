@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+import dataclasses
 import json
 import pathlib
 import pickle
 from typing import Any
 
+import msgspec
 import pytest
 
 from storage.errors import CorruptDataError
@@ -15,7 +17,7 @@ from storage.table.scan.scan import TableScan
 from storage.table.table import FileStoreTable
 from storage.table.write.rows.row_changes import delete_where
 from tests.faulty_io import FaultyFileIO
-from tests.table_kit import make_table, reopened, rows_of, write
+from tests.table_kit import make_table, prepared, reopened, rows_of, write
 from tests.unit.storage.golden_tables import GOLDEN, GoldenTable
 
 CASES = ["dv_v1", "dv_bitmap64", "append_dv"]
@@ -48,6 +50,21 @@ def test_rows_are_counted_right_with_and_without_columns(case: str) -> None:
         if case.startswith("dv"):
             assert all(split.raw for split in plan.splits)
             assert None not in counts
+
+
+def test_files_with_an_unknown_number_of_deletes_are_read_to_count_rows(
+    tmp_path: pathlib.Path,
+) -> None:
+    table = make_table(tmp_path)
+    (message,) = prepared(table, [("+I", 1, "a"), ("-D", 2, "b")], compaction=False)
+    (file,) = message.data.new_files
+    old = msgspec.structs.replace(file, delete_row_count=None)
+    data = dataclasses.replace(message.data, new_files=(old,))
+    table.new_commit("user").commit([dataclasses.replace(message, data=data)], 1)
+    (split,) = table.new_scan().plan().splits
+    assert split.raw
+    assert split.live_row_count is None
+    assert rows_of(table) == [(1, "a")]
 
 
 def test_batch_reads_leave_level_0_out(tmp_path: pathlib.Path) -> None:

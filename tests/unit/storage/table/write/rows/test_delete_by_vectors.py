@@ -60,8 +60,8 @@ def keys_of(table: FileStoreTable, **more: Any) -> list[int]:
 def vector_message(table: FileStoreTable, file: str, positions: list[int]) -> CommitMessage:
     vectors = BucketVectors.of(table, table.latest_snapshot(), EMPTY_ROW, 0)
     vectors.mark(file, positions)
-    change = vectors.finish()
-    data = DataIncrement(new_index_files=change.new, deleted_index_files=change.deleted)
+    new, replaced = vectors.changes()
+    data = DataIncrement(new_index_files=new, deleted_index_files=replaced)
     return CommitMessage(partition=EMPTY_ROW, bucket=0, total_buckets=-1, data=data)
 
 
