@@ -56,6 +56,7 @@ from storage.table.branches import (
     create_branch,
     drop_branch,
     fast_forward,
+    lost_by_forward,
     rename_branch,
     rollback_target,
     rollback_to,
@@ -543,8 +544,8 @@ def name_branch(arguments: Arguments) -> int:
 def forward_main(arguments: Arguments) -> int:
     """Fast-forward main to a branch.
 
-    Snapshots of main since the branch was created are deleted. Stop all writers of the table first,
-    and restart a Lakeward pipeline with `lakeward run --recover-offsets`.
+    Snapshots of main since the branch was created are deleted; all, if the branch's first ones have
+    expired. Stop all writers first; then start pipelines with `lakeward run --recover-offsets`.
     """
     table = catalog_of(arguments).table(arguments.table)
     source = table.at_branch(arguments.name)
@@ -552,10 +553,10 @@ def forward_main(arguments: Arguments) -> int:
     if not ids:
         raise InvalidRequestError("the branch has no snapshot", branch=arguments.name)
     newest = table.latest_snapshot()
-    lost_count = 0 if newest is None else max(0, newest.id - ids[0] + 1)
-    facts = {"branch": arguments.name, "from_snapshot": ids[0], "lost_snapshots": lost_count}
+    lost = lost_by_forward(table, source.snapshots.read(ids[0]))
+    facts = {"branch": arguments.name, "from_snapshot": ids[0], "lost_snapshots": len(lost)}
     if arguments.dry_run:
-        text = f"main would lose {lost_count} snapshots since {ids[0]} (nothing was changed)"
+        text = f"main would lose {len(lost)} snapshots (nothing was changed)"
         return emit_fact(arguments, text, facts)
     if newest is not None and _require_stopped(arguments, newest):
         # main takes over the schemas of the branch, so the branch needs the note too

@@ -331,7 +331,7 @@ def fast_forward(table: TableCore, name: str) -> None:
         return
     schemas = SchemaStore(table.file_io, layout).ids()
     first = snapshots.read(ids[0])
-    is_shared = table.snapshots.read_again(first.id) == first
+    is_shared = lost_by_forward(table, first)[:1] == [first.id]
     table.snapshots.move_latest_hint(None)
     take_back(table, first.id)
     if not is_shared:
@@ -348,6 +348,17 @@ def fast_forward(table: TableCore, name: str) -> None:
     table.snapshots.forget()
     table.schemas.forget()
     publish_iceberg(table)
+
+
+def lost_by_forward(table: TableCore, first: Snapshot) -> list[int]:
+    """Ids of main's snapshots that `fast_forward` removes, ascending.
+
+    Args:
+        table: the table, at main.
+        first: the branch's first snapshot.
+    """
+    is_shared = table.snapshots.read_again(first.id) == first
+    return [id_ for id_ in table.snapshots.ids() if id_ >= first.id or not is_shared]
 
 
 def _replace_schemas(

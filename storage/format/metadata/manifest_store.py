@@ -49,7 +49,7 @@ from storage.options.values import codec_of
 _CACHED_RECORDS = 200_000
 """Bound of each cache [records]. A decoded entry takes 1-2 kB, so about 300 MB when full."""
 
-_UNUSED_S = 300.0
+_UNUSED_S = 120.0
 """Files without use for so long are dropped [s]: a stream that runs for weeks makes new manifests
 with every commit and has no use for the old ones."""
 
