@@ -7,7 +7,6 @@ is too short has no result); `substr`, `left` and `right` are SQL's (from 1, and
 
 import functools
 import hashlib
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +32,7 @@ from ingest.transform.functions.arithmetic import (
 )
 from ingest.transform.functions.call_site import MAX_ARGUMENTS, Function, Site, type_label
 from storage.format.types.types import AtomicType, DataType, TypeRoot
+from storage.table.scan.predicate import match_like
 
 
 def _md5(data: Any) -> Any:
@@ -78,7 +78,6 @@ def _digests(column: pa.Array, make: Callable[[Any], Any], salt: bytes) -> pa.Ar
 
 
 _WIDEST = 10_000
-_WILD = {"%": ".*", "_": "."}
 
 
 def _text(site: Site, index: int) -> Planned:
@@ -260,24 +259,12 @@ def _like(*, ignore_case: bool) -> Callable[[Site], Planned]:
         escape = site.constant_text(2, "'\\'") if site.has(2) else "\\"
         if len(escape) != 1:
             raise site.error("an escape is one character", at=2)
-        match = functools.partial(pc.match_like, pattern=pattern)
-        if escape in pattern or "\\" in pattern:  # Arrow takes both backslashes of `a\\%` as text
-            regex = _regex_of_like(pattern, escape)
-            match = functools.partial(pc.match_substring_regex, pattern=regex)
-        return _of_text(site, functools.partial(match, ignore_case=ignore_case), BOOLEAN)
+        match = functools.partial(
+            match_like, pattern=pattern, escape=escape, ignore_case=ignore_case
+        )
+        return _of_text(site, match, BOOLEAN)
 
     return plan
-
-
-def _regex_of_like(pattern: str, escape: str) -> str:
-    result, escaped = "", False
-    for letter in pattern:
-        if letter == escape and not escaped:
-            escaped = True
-            continue
-        result += re.escape(letter) if escaped else _WILD.get(letter) or re.escape(letter)
-        escaped = False
-    return f"(?s)^{result}$"
 
 
 def _padded(function: Callable[..., Any], name: str) -> Function:

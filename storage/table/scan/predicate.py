@@ -9,6 +9,7 @@ Owns the meaning of a filter: SQL's three-valued logic, with floats compared as 
 import dataclasses
 import decimal
 import enum
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -115,6 +116,8 @@ class Not:
 
 Predicate = Compare | In | Between | IsNull | Like | And | Or | Not
 
+_WILD = {"%": ".*", "_": "."}
+
 
 def columns_of(predicate: Predicate | None) -> frozenset[str]:
     """Names of the columns that a predicate reads."""
@@ -218,9 +221,28 @@ def _evaluate(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
             equalities = tuple(Compare(Op.EQ, column, literal) for literal in literals)
             return _is_in(_column(batch, column), literals, batch, equalities)
         case Like(column, pattern):
-            return pc.match_like(_column(batch, column), pattern)
+            return match_like(_column(batch, column), pattern)
         case Compare(op, column, literal):
             return _compare(op, _column(batch, column), literal, column)
+
+
+def match_like(
+    column: pa.Array, pattern: str, *, escape: str = "\\", ignore_case: bool = False
+) -> pa.BooleanArray:
+    r"""SQL's LIKE: `%` is any text, `_` any character, the escape makes the next one plain.
+
+    `pc.match_like` takes the escapes in patterns such as `a\\%` for text.
+    """
+    if escape not in pattern and "\\" not in pattern:
+        return pc.match_like(column, pattern, ignore_case=ignore_case)
+    regex = "(?s)^"
+    letters = iter(pattern)
+    for letter in letters:
+        if letter == escape:
+            regex += re.escape(next(letters, ""))
+        else:
+            regex += _WILD.get(letter) or re.escape(letter)
+    return pc.match_substring_regex(column, f"{regex}$", ignore_case=ignore_case)
 
 
 def _combine(

@@ -300,3 +300,22 @@ def test_row_value_is_the_form_of_decoded_rows() -> None:
     assert row_value(before) == Timestamp(-1, 999_999)
     assert row_value(pa.scalar(datetime.date(1970, 1, 3))) == 2
     assert row_value(pa.scalar(5_000, pa.time32("ms"))) == 5_000
+
+
+@pytest.mark.parametrize(
+    ("pattern", "rows"),
+    [
+        (r"C:\\dir%", [0]),
+        (r"%\\a", [1]),
+        (r"%\%%", [2]),
+        (r"a\_b", [3]),
+        (r"%\\%", [0, 1]),
+        ("a_b", [3, 4]),
+    ],
+)
+def test_a_backslash_makes_the_next_letter_of_a_pattern_plain(
+    pattern: str, rows: list[int]
+) -> None:
+    batch = pa.record_batch({"s": ["C:\\dir\\x\n", "y\\a", "50%", "a_b", "a\nb"]})
+    found = mask(Like("s", pattern), batch).to_pylist()
+    assert [index for index, wanted in enumerate(found) if wanted] == rows
