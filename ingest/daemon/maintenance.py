@@ -54,6 +54,9 @@ _NIGHTLY = "window"
 _KINDS = ("minor", _NIGHTLY, "full")
 """Of passes: due buckets, all buckets while the daily window is open, all buckets."""
 
+_AGAIN_S = 10.0
+"""Least time between a compaction that failed and its repetition [s]."""
+
 _APPENDS_EVERY = 10
 """Batches between two searches for small files of an append table; a batch adds one a partition."""
 
@@ -155,7 +158,9 @@ class BackgroundCompaction:
                 appends=mode is BucketMode.UNAWARE,
                 postpones=mode is BucketMode.POSTPONE,
             )
-            for kind in filter(None, (due, self._failed.pop(name, None))):
+            is_early = checked_s is not None and now_s - checked_s < _AGAIN_S
+            failed = None if is_early else self._failed.pop(name, None)
+            for kind in filter(None, (due, failed)):
                 self._looked_s[name] = now_s
                 self._schedule(name, kind)
 

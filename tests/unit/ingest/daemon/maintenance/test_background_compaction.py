@@ -44,8 +44,8 @@ def sample(metrics, name, **labels):
 def background(metrics):
     made = []
 
-    def make(table):
-        made.append(BackgroundCompaction(OneTableBook(table), ManualClock(), metrics))
+    def make(table, clock=None):
+        made.append(BackgroundCompaction(OneTableBook(table), clock or ManualClock(), metrics))
         return made[-1]
 
     yield make
@@ -192,11 +192,10 @@ def test_a_failure_is_counted_and_goes_no_further(tmp_path, background, metrics,
 def test_what_failed_is_done_after_a_batch_without_rows_of_the_table(
     tmp_path, background, monkeypatch
 ):
-    table = make_table(tmp_path, options=WAITLESS)
+    table, clock = make_table(tmp_path, options=WAITLESS), ManualClock()
     write(table, 1, [("+I", 1, "a")], compaction=False)
-    job = background(table)
-    job.after_batch(report(1, written=False))
-    job.wait()
+    job = background(table, clock)
+    done_after(job, report(1, written=False))
     write(table, 2, [("+I", 2, "b")], compaction=False)
 
     def fails(*_arguments, **_options):
@@ -204,15 +203,16 @@ def test_what_failed_is_done_after_a_batch_without_rows_of_the_table(
 
     with monkeypatch.context() as outage:
         outage.setattr(maintenance, "compact_table", fails)
-        job.after_batch(report(2))
-        job.wait()
+        done_after(job, report(2))
+    clock.sleep(9)
+    done_after(job, report(3, written=False))
     assert reopened(table).latest_snapshot().commit_kind is CommitKind.APPEND
-    job.after_batch(report(3, written=False))
-    job.wait()
+    clock.sleep(1)
+    done_after(job, report(4, written=False))
     assert reopened(table).latest_snapshot().commit_kind is CommitKind.COMPACT
     newest = reopened(table).latest_snapshot().id
-    job.after_batch(report(4, written=False))
-    job.wait()
+    clock.sleep(10)
+    done_after(job, report(5, written=False))
     assert reopened(table).latest_snapshot().id == newest
 
 
