@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 
 _ORPHANED = 75
 """Exit code of a worker without a parent."""
-_OF_GROUPS = (signal.SIGTERM, signal.SIGINT)
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +309,7 @@ def worker_pool(parallelism: int) -> Executor:
     if parallelism <= 1:
         return ThreadPoolExecutor(1, thread_name_prefix="compact")
     resource_tracker.ensure_running()  # starting it unblocks signals
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_GROUPS)  # inherited until `_begin`
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)  # inherited until `_begin`
     try:
         forkserver.ensure_running()
     finally:
@@ -320,10 +320,10 @@ def worker_pool(parallelism: int) -> Executor:
 
 def _begin() -> None:
     os.setpgid(0, 0)
-    for number in _OF_GROUPS:
+    for number in _STOPPING:
         signal.signal(number, signal.SIG_IGN)  # discards one that is pending
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the pool ends workers with it
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_GROUPS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
     pa.set_cpu_count(1)  # the buckets are the parallelism
     parent = multiprocessing.parent_process()
     if parent is not None:

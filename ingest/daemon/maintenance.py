@@ -575,7 +575,6 @@ class Maintenance:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="maintenance")
         self._layout = LayoutWatch(book, clock, metrics.record_layout)
         self._compaction = BackgroundCompaction(book, clock, metrics, self._layout.schedule)
-        self.compact = self._compaction.request
         self._closing = threading.Event()
         self._refresh = MaterializedRefresh(book.catalog, clock)
         self._refreshing: Future[None] | None = None
@@ -631,6 +630,10 @@ class Maintenance:
     def _refresh_due(self) -> None:
         if not self._closing.is_set():
             self._refresh.run()
+
+    def compact(self, name: str) -> None:
+        """Schedule a full compaction of a table; returns at once."""
+        self._compaction.request(name)
 
     def _clean(self, name: str) -> None:
         removed = self._orphans.clean(name, self._book.table(name))

@@ -331,7 +331,7 @@ def fast_forward(table: TableCore, name: str) -> None:
         return
     schemas = SchemaStore(table.file_io, layout).ids()
     first = snapshots.read(ids[0])
-    is_shared = lost_by_forward(table, first)[:1] == [first.id]
+    is_shared = _is_shared(table, first)
     table.snapshots.move_latest_hint(None)
     take_back(table, first.id)
     if not is_shared:
@@ -357,8 +357,13 @@ def lost_by_forward(table: TableCore, first: Snapshot) -> list[int]:
         table: the table, at main.
         first: the branch's first snapshot.
     """
-    is_shared = table.snapshots.read_again(first.id) == first
+    is_shared = _is_shared(table, first)
     return [id_ for id_ in table.snapshots.ids() if id_ >= first.id or not is_shared]
+
+
+def _is_shared(table: TableCore, first: Snapshot) -> bool:
+    """Whether a branch's first snapshot is main's, too, so that it continues main's older ones."""
+    return table.snapshots.read_again(first.id) == first
 
 
 def _replace_schemas(

@@ -47,6 +47,7 @@ from storage.table.retention.reachability import (
     listed_manifests,
     live_among,
     other_documents,
+    read_branches,
     readable_tags,
 )
 
@@ -656,11 +657,7 @@ def _exclude_named(table: TableCore, candidates: set[str], on_progress: OrphanPr
     """Exclude from some names all that a snapshot, tag or changelog of a branch references."""
     total = len(candidates)
     metas: dict[str, ManifestFileMeta] = {}
-    branches: list[str] = []
-    roots: list[_Root] = []
-    while branches != (listed := all_branches(table)):  # one that is renamed meanwhile counts
-        branches = listed
-        roots = [root for branch in branches for root in _roots(table, branch)]
+    roots = read_branches(table, functools.partial(_roots, table))
     for snapshot, expired in roots:
         try:
             _exclude_metadata(table, snapshot, candidates, metas)

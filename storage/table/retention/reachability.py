@@ -12,8 +12,9 @@ time, and only entries of candidates are kept in memory (`live_among`).
 import dataclasses
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from typing import TypeVar
 
 from storage.errors import CorruptDataError, NotFoundError
 from storage.format.metadata.file_meta import IndexFileMeta, ManifestEntry
@@ -32,6 +33,7 @@ ManifestList = tuple[str, int | None]
 """Name of a manifest list, and its size [bytes] if it is known; see `Snapshot.lists`."""
 
 _BRANCH = "branch-"
+_Read = TypeVar("_Read")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,13 +116,19 @@ def _snapshots(store: SnapshotStore) -> Iterator[Snapshot]:
 
 
 def other_documents(table: TableCore) -> list[Documents]:
-    """Documents of every other branch, whose files must be kept, too; also of one being renamed.
+    """Documents of every other branch, whose files must be kept, too.
 
     Raises: as `documents`.
     """
+    own = table.layout.branch
+    return read_branches(table, lambda name: [] if name == own else [documents(table, name)])
+
+
+def read_branches(table: TableCore, read: Callable[[str], Iterable[_Read]]) -> list[_Read]:
+    """What is read of each branch by its name; all again if branches were renamed meanwhile."""
     while True:
         names = all_branches(table)
-        found = [documents(table, name) for name in names if name != table.layout.branch]
+        found = [one for name in names for one in read(name)]
         if len(names) == 1 or names == all_branches(table):
             return found
 

@@ -77,7 +77,7 @@ NoCommit is silent at minute 20: no batch, nothing waits
 NoCommit is silent at minute 20: batches, records wait
     lakeward_last_success_timestamp_seconds 0+60x30
     lakeward_source_lag_seconds{topic="t"} 1000x30
-NoCommit is silent at minute 20: somebody paused it
+NoCommit is silent at minute 20: it is paused
     lakeward_last_success_timestamp_seconds 0x30
     lakeward_source_lag_seconds{topic="t"} 1000x30
     lakeward_state{state="paused"} 1x30

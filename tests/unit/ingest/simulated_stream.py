@@ -316,7 +316,7 @@ class SimulatedStream:
             pass
 
     def drain(self):
-        """The same, with nobody parked."""
+        """The same, with no table parked."""
         self.fuse.left, self.faults = None, set()
         self.resume(*self.book.parking.parked())
         self.work()

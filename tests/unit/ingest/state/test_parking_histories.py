@@ -110,12 +110,8 @@ def test_only_topics_that_fed_the_table_are_read_again(stream):
     assert stream.position.rewind(["shop.orders"]) == {"a": {"0": [10, 20]}}
 
 
-@pytest.mark.parametrize(
-    ("owner", "name"), [(Ownership, "record_batch"), (Parking, "resume")], ids=["note", "parking"]
-)
-def test_a_resume_that_failed_half_way_leaves_what_a_restart_would_find(
-    stream, monkeypatch, owner, name
-):
+def with_orders_parked(stream):
+    """A model whose other tables have rows from after that."""
     model = Model(stream, random.Random(3))
     model.traffic(20)
     stream.batch()
@@ -123,6 +119,16 @@ def test_a_resume_that_failed_half_way_leaves_what_a_restart_would_find(
     stream.pause("shop.orders")
     model.traffic(20)
     stream.batch()
+    return model
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(Ownership, "record_batch"), (Parking, "resume")], ids=["note", "parking"]
+)
+def test_a_resume_that_failed_half_way_leaves_what_a_restart_would_find(
+    stream, monkeypatch, owner, name
+):
+    model = with_orders_parked(stream)
     stream.book.load()
 
     def away(*arguments):
@@ -141,14 +147,8 @@ def test_a_resume_that_failed_half_way_leaves_what_a_restart_would_find(
     model.check()
 
 
-def test_a_failure_when_all_have_caught_up_leaves_nobody_behind(stream, monkeypatch):
-    model = Model(stream, random.Random(4))
-    model.traffic(20)
-    stream.batch()
-    stream.batch()
-    stream.pause("shop.orders")
-    model.traffic(20)
-    stream.batch()
+def test_a_failure_when_all_have_caught_up_leaves_no_table_behind(stream, monkeypatch):
+    model = with_orders_parked(stream)
     stream.resume("shop.orders")
     assert stream.book.parking.catching_up == ("shop.orders",)
 

@@ -25,7 +25,7 @@ def config(stream):
 
 
 def points(stream, capsys):
-    """What `stream points` tells, the newest first."""
+    """Output of `stream points`, the newest first."""
     code, out, _ = lakeward(capsys, "stream", "points", "-c", config(stream), "--json")
     assert code == 0
     return [json.loads(line) for line in out.splitlines()]
@@ -36,7 +36,7 @@ def rollback(stream, capsys, *words):
 
 
 def continued(stream, model):
-    """The stream goes on, and its tables end in the rows of the model."""
+    """The stream continues, and its tables end in the rows of the model."""
     stream.open()
     require_not_rolled_back(stream.book.options(), "shop")
     model.traffic(10)

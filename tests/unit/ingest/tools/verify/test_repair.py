@@ -68,7 +68,7 @@ def broken(pair, **options):
 
 
 def repair_all(pair, capsys):
-    """A repair that leaves no difference; what it told."""
+    """A repair that leaves no difference; its output."""
     code, found = pair.run(capsys, "--repair")
     assert code == 0, found
     return found

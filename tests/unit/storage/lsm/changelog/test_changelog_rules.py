@@ -64,7 +64,7 @@ def test_a_change_of_options_is_checked_too(tmp_path: pathlib.Path) -> None:
     table = make_table(tmp_path, options={"full-compaction.delta-commits": "3"})
     with pytest.raises(InvalidOptionError, match="is incompatible with"):
         table.alter([SetOption("changelog-producer", "lookup")])
-    told = make_table(tmp_path / "told", options=_LOOKUP)
+    lookup = make_table(tmp_path / "lookup", options=_LOOKUP)
     with pytest.raises(InvalidOptionError, match="duplicated changes"):
-        told.alter([SetOption("streaming-read-overwrite", "true")])
+        lookup.alter([SetOption("streaming-read-overwrite", "true")])
     assert table.alter([SetOption("changelog-producer", "full-compaction")]).schema.id == 1
