@@ -768,7 +768,6 @@ def passing_options(
     """Return the dynamic options that the stream uses for an existing table.
 
     Args:
-        settings: settings of the pipeline.
         table: `database.table`.
         stored: stored options of the table.
     """

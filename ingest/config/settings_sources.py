@@ -224,7 +224,6 @@ def read_document(path: Path | str, places: KeyPositions | None = None) -> dict[
     """Read the map in a YAML file; `-` is standard input.
 
     Args:
-        path: path of the file.
         places: records the positions of its keys.
 
     Raises:

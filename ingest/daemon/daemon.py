@@ -252,7 +252,6 @@ def topic_waits(
     """Seconds that records of a topic may wait [s]; topics that may not wait are absent.
 
     Args:
-        settings: of the pipeline.
         feeds: topics by table.
         own_topics: Lakeward's own tables, filled from the topics of other tables.
     """

@@ -327,7 +327,6 @@ class MaterializedRefresh:
 
     Args:
         catalog: of the warehouse.
-        clock: time.
     """
 
     def __init__(self, catalog: Catalog, clock: Clock) -> None:

@@ -241,7 +241,6 @@ class Retrier:
     """Retries by the policy, and reports it.
 
     Args:
-        policy: the rules.
         observer: gets failures and recoveries.
         stop: ends the waiting.
         once: whether the first failure is final, as in a bounded run.
@@ -277,7 +276,7 @@ class Retrier:
                 step()
             except (LakewardError, OSError) as failure:
                 failed = True
-                self._observer.failed(failure)
+                self._observer.failed(failure, query=False)
                 self.pause(failure)
             else:
                 self._observer.waiting(None)

@@ -145,7 +145,6 @@ def start_query(
 
     Args:
         stream: of `SparkStart.stream`.
-        settings: of the pipeline.
         sink: takes the batches.
         logs: directory of Spark's logs.
         once: end when the backlog is done.
@@ -171,7 +170,6 @@ def require_jvm(spark: SparkSession, failure: BaseException) -> None:
     """Verify that Spark's process lives: nothing in this process restarts it.
 
     Args:
-        spark: the session.
         failure: what was seen.
 
     Raises:
@@ -205,7 +203,6 @@ class SparkStart:
     """A session and the stream's DataFrame, in the making.
 
     Args:
-        settings: of the pipeline.
         session: a session to use; None = one of the pipeline's own is started, in a thread.
     """
 

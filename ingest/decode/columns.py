@@ -357,7 +357,6 @@ class RowPlan:
 
     Args:
         target: the table.
-        source: the source table.
         columns: in schema order.
         key_names: primary key, a subset of the columns' members.
         null_only: see Attributes.

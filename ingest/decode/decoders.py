@@ -50,7 +50,6 @@ def decoder_of(settings: Settings, keys: PrimaryKeys, resolve: Resolver) -> Form
     """The decoder of a pipeline.
 
     Args:
-        settings: the pipeline's.
         keys: of its tables.
         resolve: source table and topic to target.
 

@@ -584,7 +584,6 @@ class KeyMoves:
     """Finds old keys. Reads headers of single records, so it is for the few that need it.
 
     Args:
-        raw: the records.
         json_key: the key of the record at a position as JSON; None = it has none.
         is_delete: whether the record at a position deletes a row.
     """
@@ -673,7 +672,6 @@ def without_foreign_keys(
     """Remove the rows whose record has another key than the table.
 
     Args:
-        raw: the records.
         change: what was decoded from them for one table.
         primary_key: the table's.
         columns_of: reads keys.
@@ -758,7 +756,6 @@ def isolated(
     Args:
         decode: decodes records.
         attempt: tries the same without side effects.
-        raw: the records.
 
     Raises:
         Exception: an error that is not a record's.

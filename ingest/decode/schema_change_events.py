@@ -91,7 +91,9 @@ _VERBS = ("ADD", "CHANGE", "DROP", "RENAME", "MODIFY", "ALTER")
 
 def _clauses(tokens: Sequence[_Token]) -> Iterator[list[_Token]]:
     """Parts between commas outside of brackets, without the table's name."""
-    start = next((i for i, token in enumerate(tokens) if token.word in _VERBS and i), None)
+    before = ["", *(token.word for token in tokens)]  # a verb after a dot is the table's name
+    verbs = (i for i, token in enumerate(tokens) if token.word in _VERBS and before[i] != ".")
+    start = next((i for i in verbs if i), None)
     if start is None:
         return
     clause: list[_Token] = []

@@ -90,7 +90,6 @@ class Shape:
     """See the module.
 
     Args:
-        source: the source table.
         block: schema block of its messages, or None.
         facts: of the producer.
         primary_keys: configured key columns of a target, empty = take the Kafka key's.
@@ -678,7 +677,6 @@ def loose_codec_for(column: DataType, facts: ProducerFacts) -> Codec | Fit:
     """How values without a declared encoding are converted to a column of the target.
 
     Args:
-        column: type of the column.
         facts: of the producer; `time_precision_mode` other than `isostring` = times are integers,
             `binary_handling_mode` may be `latin1` too.
     """
@@ -723,7 +721,6 @@ class LooseShape(Shape):
     """See the module.
 
     Args:
-        source: the source table.
         types: the columns as the event describes them; None = it does not.
         facts: of the producer.
         primary_keys: configured key columns of a target.

@@ -64,7 +64,6 @@ class WebhookSender:
 
     Args:
         settings: addresses and headers.
-        clock: clock.
         counted: called with every outcome: `sent`, `failed`, `dropped`.
         waits_s: delays before retries [s].
     """
@@ -180,9 +179,7 @@ class Alerts:
     """See the module. Used by the threads that report to `Observer`, one at a time.
 
     Args:
-        pipeline: name of the pipeline.
         settings: settings `alerts.*`.
-        clock: clock.
         counted: called with the outcome of every event: `sent`, `failed`, `dropped`.
     """
 
@@ -235,8 +232,8 @@ class Alerts:
             "last_error": sender.last_error,
         }
 
-    def batch(self, report: BatchReport) -> None:
-        """Send schema changes and quarantined records of a batch."""
+    def batch(self, report: BatchReport, *, again: bool = False) -> None:
+        """Send schema changes and quarantined records; `again`: see `BatchReport.is_new`."""
         if self._sender is None:
             return
         for table, decision in report.schema_verdicts:
@@ -247,7 +244,7 @@ class Alerts:
                 outcome = decision.outcome.value
                 text = f"{table}: schema change {outcome}: {change}"
                 self._send("schema_refused", text, table=table, change=change, outcome=outcome)
-        if report.outcome != "replayed":
+        if report.is_new(again=again):
             self._count_bad(report)
 
     def _count_bad(self, report: BatchReport) -> None:

@@ -89,7 +89,6 @@ class Control:
         files: request files.
         drain: makes the daemon finish its batch and exit.
         wake: makes the daemon poll for requests immediately.
-        clock: clock.
     """
 
     def __init__(
@@ -272,7 +271,6 @@ def status_document(
     """Return the document.
 
     Args:
-        board: status of the daemon.
         metrics: freshness and lag.
         more: further fields.
         most: maximum number of tables.

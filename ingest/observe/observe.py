@@ -459,8 +459,6 @@ class Observer:
     """See the module. Context manager: opens the endpoint on entry and closes it on exit.
 
     Args:
-        settings: settings of the pipeline.
-        clock: clock.
         settings_lines: returns the settings in force with their origins; None = set by a program.
     """
 
@@ -617,8 +615,8 @@ class Observer:
         """Report that a batch is committed in all its tables."""
         self.metrics.record(report, again=self._is_retry)
         self._unfinished = None
-        self.board.record(report)
-        self._alerts.batch(report)
+        self.board.record(report, again=self._is_retry)
+        self._alerts.batch(report, again=self._is_retry)
         self._remember(report.end_offsets)
         self._show(report.end_offsets)
         for topic, violations in sorted(report.ordering_violations.items()):
@@ -696,10 +694,11 @@ class Observer:
         """Report the start of a Spark query."""
         self._runtime.use_query(query)
 
-    def failed(self, error: BaseException) -> None:
-        """Report a failure of the query; it is restarted or the process exits."""
-        self.metrics.query_failed()
-        self.metrics.batch_failed()
+    def failed(self, error: BaseException, *, query: bool = True) -> None:
+        """Report a failure of the query, or before it; it is retried or the process exits."""
+        if query:
+            self.metrics.query_failed()
+            self.metrics.batch_failed()
         self.board.failed(error)
 
     def waiting(self, error: BaseException | None) -> None:

@@ -283,6 +283,16 @@ class BatchReport:
     phases: Mapping[str, float] = dataclasses.field(default_factory=dict)
     started_ms: int = 0
 
+    def is_new(self, *, again: bool) -> bool:
+        """Whether its work has not been reported yet.
+
+        A replay that commits something was not finished by the process that started it.
+
+        Args:
+            again: whether an earlier attempt of this process failed after some of its commits.
+        """
+        return self.outcome != "replayed" or again or bool(self.snapshots)
+
     def facts(self) -> dict[str, Any]:
         """Plain values for a log or a status page."""
         return {

@@ -117,7 +117,6 @@ class DeadLetters:
     Args:
         source: how to reach the brokers.
         topic: where copies go.
-        clock: time.
     """
 
     def __init__(self, source: KafkaSourceSettings, topic: str, clock: Clock) -> None:
@@ -143,7 +142,6 @@ class DeadLetters:
 
         Args:
             table: the quarantine table, after the batch's commit.
-            batch_id: the batch.
             span: its ranges; they exclude records of another checkpoint's batch of the same number.
 
         Returns:

@@ -366,9 +366,6 @@ def wanted_metadata(kind: PositionKind | None) -> tuple[str, ...]:
 class TaskPositions:
     """See the module.
 
-    Args:
-        plan: the run.
-
     Attributes:
         highest: after the rows of each table.
         repeated: rows of each table that were delivered again, or late.
@@ -387,7 +384,6 @@ class TaskPositions:
         """Add the columns of positions to a change batch, if the table has them.
 
         Args:
-            raw: the records.
             change: rows with their origin.
             schema: of the table, whole.
         """
@@ -547,9 +543,6 @@ def decoding_of(settings_json: str) -> "Decoding":
 class Decoding:
     """A decoder whose targets follow the plan in use. One task at a time.
 
-    Args:
-        settings: the pipeline's settings.
-
     Attributes:
         feeds: by table the topics in which events for it were met since `use`; of parked tables
             too, whose events are counted as unrouted and not decoded.
@@ -669,7 +662,6 @@ class Decoding:
         """Events that empty tables, where the settings do not ignore them.
 
         Args:
-            raw: the records.
             counts: what `decode` counted of them.
         """
         policy = self.settings.events.on_truncate

@@ -77,10 +77,6 @@ class HistoryWriter:
     Crash safety: before a table is altered, the replay decides the same again; after it, the
     options of the altered table record the change until the history has a commit of that batch or a
     later one; after the commit of the history, the replay finds it and writes nothing.
-
-    Args:
-        book: tables of the stream.
-        stream: name of the stream.
     """
 
     def __init__(self, book: TableRegistry, stream: str) -> None:
@@ -96,7 +92,6 @@ class HistoryWriter:
         Changes that were not applied are recorded once per process.
 
         Args:
-            plan: plan of the batch.
             verdicts: (table, change) of the batch.
         """
         progress = self._book.progresses().get(self._book.history)
@@ -119,7 +114,6 @@ class HistoryWriter:
         """Commit entries of `unrecorded`.
 
         Args:
-            plan: plan of the batch.
             entries: at least one.
             span: offset ranges of the batch.
         """
@@ -148,7 +142,6 @@ def over_limit(
     quarantine; all of it is processed again when the table is resumed.
 
     Args:
-        settings: settings of the pipeline.
         report: report of the whole batch, after schema changes.
         exempt: tables that are already committed or parked.
 
@@ -183,7 +176,6 @@ def emptying_plan(
     """Plan the run that empties tables; requests parking of tables that cannot be emptied.
 
     Args:
-        book: the stream's tables.
         plan: of the run before.
         report: of the runs before.
         end: source offsets at the end of the batch, of all partitions.
@@ -244,9 +236,7 @@ class MicroBatchSink:
     Args:
         stream: name of the stream = commit user.
         position: position of the stream: base, offsets, floors, notes.
-        book: tables of the stream.
         slots: shuffle partitions.
-        clock: clock.
         on_start: called for every batch that passes the gate.
         on_batch: called for every finished batch.
         draining: set when no further batch may start.
@@ -662,19 +652,18 @@ class MicroBatchSink:
         """Park tables from the start of this batch on; durable at return."""
         if not tables:
             return
-        start, _ = self._position.bounds(plan.batch_id)
+        start, end = self._position.bounds(plan.batch_id)
         for name, reason in sorted(tables.items()):
             topics = {*outcome.report.feeds.get(name, ()), *self._book.offsets(name)}
             self._book.parking.park(
                 name, reason=reason, by="stream", since=start, now_ms=plan.time_ms, topics=topics
             )
-        self._book.parking.met({}, self._position.entered(plan.batch_id))
+        self._book.parking.met({}, start, end, plan.identifier)
 
     def _meet_parked(self, plan: BatchPlan, outcome: JobOutcome) -> None:
-        """Note which topics fed parked tables: they are read again at resume."""
-        if plan.parked:
-            entered = self._position.entered(plan.batch_id)
-            self._book.parking.met(outcome.report.feeds, entered)
+        """Note topics that fed parked tables, to be read again at resume, and re-created ones."""
+        start, end = self._position.bounds(plan.batch_id)
+        self._book.parking.met(outcome.report.feeds, start, end, plan.identifier)
 
     def _park_failed(
         self, plan: BatchPlan, outcome: JobOutcome

@@ -906,7 +906,6 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
 
     Args:
         warehouse: where the tables are.
-        plan: the run.
         chunks: of one (table, partition, bucket), in any order.
     """
     start_s = time.perf_counter()

@@ -186,7 +186,6 @@ def _as_deletes(table: FileStoreTable, rows: pa.RecordBatch, offset: int) -> pa.
     """Make change rows that delete rows of a table, all at one offset.
 
     Args:
-        table: the table.
         rows: its columns by name, maybe others too.
         offset: their position in the partition.
     """

@@ -83,7 +83,6 @@ def decided(
     """What to do for `database.table` about shapes and statements of one batch.
 
     Args:
-        settings: of the pipeline.
         name: the table.
         existing: its schema; None = it is not there.
         deltas: what its schema does not cover.

@@ -85,7 +85,6 @@ class Budget:
         """Take from a plain file.
 
         Args:
-            path: the file.
             position: where a line begins.
             limit: the line border up to which there is something to take.
 
@@ -162,7 +161,6 @@ class FileSource:
     """See `ingest.source.open.Source`.
 
     Args:
-        settings: the directory.
         clock: for the age of the listing.
     """
 

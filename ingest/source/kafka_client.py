@@ -626,6 +626,14 @@ def consume(
             reader.close()
 
 
+def _idle_consumers(settings: str) -> list[_PooledConsumer]:
+    """Those with these settings; others are closed, as their settings are former ones."""
+    for former in _IDLE.keys() - {settings}:
+        for pooled in _IDLE.pop(former):
+            pooled.client.close()
+    return _IDLE.setdefault(settings, [])
+
+
 @contextlib.contextmanager
 def _broker_errors(piece: SourceRange) -> Iterator[None]:
     try:
@@ -648,7 +656,7 @@ class _RangeReader:
         self.skipped = 0
         self.log_end: int | None = None
         self._closed = False
-        self._idle = _IDLE.setdefault(settings.to_json(), [])
+        self._idle = _idle_consumers(settings.to_json())
         with _broker_errors(piece):
             self.pooled = self._idle.pop() if self._idle else _PooledConsumer(settings)
             self.pooled.complaint = ""

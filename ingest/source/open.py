@@ -98,8 +98,6 @@ def open_source(
     """The planning side for `settings`; connects on first use.
 
     Args:
-        settings: the source.
-        clock: time.
         checkpoint: of the planned stream; it stores the identities of the offsets' topics.
     """
     if isinstance(settings, KafkaSourceSettings):
@@ -146,7 +144,6 @@ def rewind_offsets(
     """Where to start so that records are read again.
 
     Args:
-        settings: the source.
         start: start offsets; a partition that is missing is read from its beginning.
         position: up to where the stream has read.
 
@@ -255,9 +252,6 @@ class TopicTail:
     """Follows one topic, which may be created later.
 
     Args:
-        source: the pipeline's source.
-        topic: the topic.
-        clock: time.
         whole: whether it is read from its beginning; if not, from its end at
             construction.
         interval_s: minimum interval between checks for new partitions [s].

@@ -353,6 +353,39 @@ def resume_token(end: Mapping[str, Any]) -> OffsetMap:
     }
 
 
+def entered(start: Mapping[str, Any], end: Mapping[str, Any]) -> OffsetJson:
+    """Partitions that first appear in a batch, with the offset there.
+
+    A source whose offset is more than a number (files) reads a new topic from its beginning: such
+    topics are left out.
+    """
+    return _chosen(end, lambda topic, key, _: key not in start.get(topic, {}))
+
+
+def restarted(start: Mapping[str, Any], end: Mapping[str, Any]) -> OffsetJson:
+    """Partitions that a batch reads from their beginning, as they were re-created."""
+    return _chosen(end, lambda topic, key, last: last < start.get(topic, {}).get(key, 0))
+
+
+def _chosen(end: Mapping[str, Any], is_so: Callable[[str, str, Any], bool]) -> OffsetJson:
+    chosen = {
+        topic: {key: last for key, last in entry.items() if is_so(topic, key, last)}
+        for topic, entry in end.items()
+        if all(map(str.isdecimal, entry))
+    }
+    return {topic: entry for topic, entry in chosen.items() if entry}
+
+
+def without(
+    offsets: Mapping[str, Mapping[str, Any]], partitions: Mapping[str, Mapping[str, Any]]
+) -> OffsetJson:
+    """Offsets of all other partitions."""
+    return {
+        topic: {p: at for p, at in parts.items() if p not in partitions.get(topic, {})}
+        for topic, parts in offsets.items()
+    }
+
+
 def offsets_to_store(end: Mapping[str, Any]) -> OffsetJson:
     """What a snapshot's properties keep of a batch's end: enough to start reading there.
 

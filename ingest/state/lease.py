@@ -309,9 +309,7 @@ def owned_stream(
     """The stream's tables, owned by a command for the time that it works on them.
 
     Args:
-        settings: of the pipeline.
         take_over: whether the stream is taken over from a live daemon.
-        clock: time.
 
     Raises:
         StreamHeldError: a daemon runs.

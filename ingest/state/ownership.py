@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ingest.config.settings import stream_folder
-from ingest.source.records import OffsetJson, OffsetMap, normalize
+from ingest.source.records import OffsetJson, OffsetMap, entered, normalize, restarted, without
 from ingest.state.stream_state import StateFile, TableProgress, encoded, snapshot_property
 from storage.errors import (
     CorruptDataError,
@@ -467,7 +467,6 @@ def require_epoch(
 
     Args:
         latest: the snapshot that the commit is built on.
-        table: the table.
         stream: that commits.
         epoch: of the owner; 0 = it owns nothing, and nothing is checked.
         seen_snapshot: the newest snapshot of which it is known that it is of no later owner.
@@ -610,6 +609,8 @@ class _Content:
     parked: Mapping[str, ParkedTable] = dataclasses.field(default_factory=dict)
     behind: tuple[str, ...] = ()
     held: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    restarted: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    # by partition of a re-created topic the batch in which it began again
 
 
 class Parking:
@@ -655,6 +656,13 @@ class Parking:
     def common_floor(self) -> Mapping[str, Mapping[str, int]]:
         """Offsets below which every table that is neither parked nor catching up has everything."""
         return self._content.held
+
+    def began_again_after(self, identifier: int) -> dict[str, dict[str, int]]:
+        """Partitions of topics re-created after a batch: its offsets are of former records."""
+        return {
+            topic: {key: batch for key, batch in parts.items() if batch > identifier}
+            for topic, parts in self._content.restarted.items()
+        }
 
     def require(self, tables: Iterable[str]) -> dict[str, ParkedTable]:
         """Entries of parked tables.
@@ -713,22 +721,38 @@ class Parking:
             )
             return True
 
-    def met(self, feeds: Mapping[str, Iterable[str]], entered: OffsetJson) -> None:
-        """Record what a batch reveals about parked tables; written only if it is new.
+    def met(
+        self,
+        feeds: Mapping[str, Iterable[str]],
+        start: Mapping[str, Any],
+        end: Mapping[str, Any],
+        identifier: int,
+    ) -> None:
+        """Record what a batch reveals about parked tables and topics; written only if it is new.
 
         Must be durable before the batch is recorded: these events are not read again otherwise.
 
         Args:
             feeds: table to topics that had events for it.
-            entered: partitions that first appeared in this batch, with the offset there.
+            start: source offsets where the batch begins.
+            end: where it ends; below `start` where a re-created partition begins again.
+            identifier: of its commits.
         """
+        new, again = entered(start, end), restarted(start, end)
         with self._lock:
+            old = self._content
             parked = {
-                name: _with(entry, feeds.get(name, ()), entered)
-                for name, entry in self._content.parked.items()
+                name: _with(entry, feeds.get(name, ()), new, again)
+                for name, entry in old.parked.items()
             }
-            if parked != self._content.parked:
-                self._replace(parked=parked)
+            batches = {topic: dict.fromkeys(parts, identifier) for topic, parts in again.items()}
+            changes = {
+                "parked": parked,
+                "held": without(old.held, again),
+                "restarted": higher(old.restarted, batches),
+            }
+            if any(getattr(old, name) != value for name, value in changes.items()):
+                self._replace(**changes)
 
     def resume(
         self, tables: Iterable[str], held_offsets: Mapping[str, Mapping[str, int]]
@@ -778,12 +802,16 @@ def higher(
     return result
 
 
-def _with(entry: ParkedTable, topics: Iterable[str], entered: OffsetJson) -> ParkedTable:
+def _with(
+    entry: ParkedTable, topics: Iterable[str], new: OffsetJson, again: OffsetJson
+) -> ParkedTable:
     since = {topic: dict(parts) for topic, parts in entry.since.items()}
-    for topic, parts in entered.items():
+    for topic, parts in new.items():
         target = since.setdefault(topic, {})
         for key, value in parts.items():
             target.setdefault(key, value)
+    for topic, parts in again.items():
+        since.setdefault(topic, {}).update(dict.fromkeys(parts, 0))
     return dataclasses.replace(
         entry,
         topics=tuple(sorted({*entry.topics, *topics})),

@@ -35,7 +35,9 @@ from ingest.source.records import (
     initial_from_stored,
     normalize,
     offsets_to_store,
+    restarted,
     resume_token,
+    without,
 )
 from ingest.state.ownership import BatchNote, Ownership, ParkedTable, Parking, higher, newest_note
 from ingest.state.stream_state import (
@@ -195,22 +197,6 @@ def remaining_floors(
     return {name: by_topic for name, by_topic in remaining.items() if by_topic}
 
 
-def entered(start: Mapping[str, Any], end: Mapping[str, Any]) -> OffsetJson:
-    """Partitions that first appear in a batch, with the offset there.
-
-    A source whose offset is more than a number (files) reads a new topic from its beginning: such
-    topics are left out.
-    """
-    result: OffsetJson = {}
-    for topic, entry in end.items():
-        if all(key.isdecimal() for key in entry):
-            previous = start.get(topic, {})
-            new = {key: value for key, value in entry.items() if key not in previous}
-            if new:
-                result[topic] = new
-    return result
-
-
 _LOG = logging.getLogger(__name__)
 
 
@@ -365,15 +351,30 @@ class StreamPosition:
         self._ownership.record_batch(note)
 
     def newest_note(self) -> BatchNote | None:
-        """The note of the newest batch, of any owner; None when the stream never committed."""
+        """The note of the newest batch, of any owner; None when the stream never committed.
+
+        Without partitions that began again since: their offsets are of former records.
+        """
         settings = self._settings
-        return newest_note(self._book.file_io, settings.sink.warehouse, settings.pipeline.name)
+        note = newest_note(self._book.file_io, settings.sink.warehouse, settings.pipeline.name)
+        if note is None:
+            return None
+        return dataclasses.replace(
+            note,
+            start=without(note.start, self._parking.began_again_after(note.identifier - 1)),
+            end=without(note.end, self._parking.began_again_after(note.identifier)),
+        )
 
     def begin(self, batch_id: int) -> None:
-        """Release floors that the stream has passed where a batch begins."""
+        """Release floors that the stream has passed where a batch begins.
+
+        Those of a partition that begins again in the batch (re-created topic) are of its former
+        records.
+        """
         if self.state.floors:
+            start, end = self.bounds(batch_id)
             with self._floors_lock:
-                self._release(self.bounds(batch_id)[0])
+                self._release(start, restarted(start, end))
 
     def release_passed_floors(self) -> None:
         """The same for recorded offsets; for a stream without new records. By any thread."""
@@ -381,25 +382,23 @@ class StreamPosition:
             with self._floors_lock:
                 self._release(self.recorded())
 
-    def _release(self, start: Mapping[str, Any]) -> None:
-        state = self.state
-        floors = remaining_floors(state.floors, start)
-        if floors == state.floors:
+    def _release(self, start: Mapping[str, Any], again: Mapping[str, Any] | None = None) -> None:
+        state, again = self.state, again or {}
+        floors, bad_floors = (
+            {name: without(floor, again) for name, floor in by_table.items()}
+            for by_table in (state.floors, state.bad_floors)
+        )
+        floors = remaining_floors(floors, start)
+        if (floors, bad_floors) == (state.floors, state.bad_floors):
             return
         behind = any(name in floors for name in (ANY_TABLE, self._book.quarantine))
-        state = dataclasses.replace(
-            state, floors=floors, bad_floors=state.bad_floors if behind else {}
-        )
+        state = dataclasses.replace(state, floors=floors, bad_floors=bad_floors if behind else {})
         if not floors:  # first: without floors nothing would note it again
             self._parking.caught_up()
             _LOG.info("all tables have caught up", extra={"event": "caught_up"})
         state.save(self.checkpoint)
         self._state = state
         self._book.floors, self._book.bad_floors = state.floors, state.bad_floors
-
-    def entered(self, batch_id: int) -> OffsetJson:
-        """Partitions that first appear in a batch."""
-        return entered(*self.bounds(batch_id))
 
     def rewind(self, tables: Collection[str]) -> OffsetJson:
         """Resume parked tables: rewind the stream to where they were parked.
@@ -414,7 +413,8 @@ class StreamPosition:
             DataLossError: the source no longer has what a table misses.
         """
         entries = self._parking.require(tables).values()
-        position = self.recorded()
+        last = self.state.base + newest_number(self.directory / "commits")
+        position = without(self.recorded(), self._parking.began_again_after(last))
         if not any(table.topics for table in entries):
             self._parking.resume(tables, {})
             return {}
@@ -540,7 +540,6 @@ def plan_rollback(
 
     Args:
         book: freshly loaded.
-        stream: the stream's name.
         identifier: of the last batch to keep.
         time_ms: instead, keep the last batch that was completely committed at or before [epoch ms].
 
@@ -628,7 +627,6 @@ def carry_out(
     Args:
         book: as the plans were made with.
         position: of a stream that this process owns.
-        stream: its name.
         plans: of `plan_rollback`.
     """
     for plan in plans:

@@ -111,7 +111,6 @@ class StateFile(Generic[D]):
     """One file with a dataclass, replaced atomically and durably.
 
     Args:
-        file_io: the store.
         path: of the file.
         content: the dataclass.
         title: what it is, for errors, such as "the list of parked tables".
@@ -226,7 +225,6 @@ def positions_property(
     """The property of a commit; none for tables in the order of arrival.
 
     Args:
-        stream: the stream's name.
         stored: the table's positions before the batch.
         newer: those after the batch, of the source partitions in it.
     """
@@ -554,7 +552,6 @@ def commit_properties(
     """Properties of a commit, and the table's offsets after it.
 
     Args:
-        stream: the stream's name.
         known_offsets: the table's offsets before the batch.
         span: ranges of the whole batch.
         topics: topics that fed this table in this or an earlier batch.
@@ -753,7 +750,6 @@ def rolled_back_topics(
 
     Args:
         options: of all tables, by name.
-        stream: the stream's name.
 
     Raises:
         CorruptDataError: a note cannot be read.
@@ -789,7 +785,6 @@ def require_history(
 
     Args:
         latest: the newest snapshot.
-        table: the table.
         name: `database.table`.
         stream: that commits.
         known_offsets: offsets that it may have: those of the last commit and of this one.

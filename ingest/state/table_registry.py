@@ -38,7 +38,7 @@ from ingest.schema.routing import (
 )
 from ingest.schema.schema_draft import Decision, NewTable, Refusal
 from ingest.schema.statements import Statements
-from ingest.source.records import EPOCHS_OPTION, added_epochs
+from ingest.source.records import EPOCHS_OPTION, added_epochs, without
 from ingest.state.ownership import (
     TABLE_FAULTS,
     Parking,
@@ -483,7 +483,14 @@ class TableRegistry:
         """What the stream committed, for the tables it ever wrote."""
         # other threads read, too, while a batch creates tables
         entries = list(self._entries.items())
-        return {name: entry.progress for name, entry in entries if entry.progress is not None}
+        found = {name: entry.progress for name, entry in entries if entry.progress is not None}
+        return {name: self._without_former_topics(progress) for name, progress in found.items()}
+
+    def _without_former_topics(self, progress: TableProgress) -> TableProgress:
+        again = self.parking.began_again_after(progress.identifier)
+        if not again:
+            return progress
+        return dataclasses.replace(progress, offsets=without(progress.offsets, again))
 
     def schema_ids(self) -> dict[str, int]:
         """Schema of every table to plan the next run with; parked tables are not planned."""
@@ -550,7 +557,9 @@ class TableRegistry:
     def offsets(self, name: str) -> OffsetMap:
         """The table's cumulative source offsets; none of a table that does not exist yet."""
         entry = self._entries.get(name)
-        return {} if entry is None or entry.progress is None else entry.progress.offsets
+        if entry is None or entry.progress is None:
+            return {}
+        return self._without_former_topics(entry.progress).offsets
 
     def positions(self) -> dict[str, StoredPositions]:
         """Highest source positions of the tables that are in the order of the source."""

@@ -49,7 +49,6 @@ def pipeline_status(settings: Settings, url: str | None = None) -> dict[str, Any
     that is behind those that it still has to read.
 
     Args:
-        settings: the pipeline's.
         url: of its daemon's endpoint, if not as in the settings.
     """
     catalog = catalog_of(Warehouse.of(settings.sink))

@@ -264,7 +264,6 @@ def follow(
     Args:
         signal: that requested it.
         read: gives the notifications since the last call.
-        clock: time.
         say: called with progress.
         timeout_s: how long to wait at most [s]; None = as long as it takes.
 

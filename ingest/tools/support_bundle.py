@@ -122,7 +122,6 @@ def write_bundle(
         logs: log files whose ends are put in.
         ask: whether to contact the broker and the registry, too.
         on_part: called with every part as it begins.
-        clock: time.
 
     Returns:
         The parts in order.

@@ -341,6 +341,20 @@ def test_deleted_records_are_skipped_and_counted_when_that_is_allowed(cluster):
     assert advance(source, clock, end) == {topic: {"0": 100}}
 
 
+def test_idle_consumers_of_former_settings_are_closed(cluster):
+    topic = cluster.topic()
+    cluster.produce(topic, range(5))
+    piece = SourceRange(topic, 0, 0, 5)
+    former = cluster.settings(topic)
+    list(consume(piece, former))
+    [pooled] = kafka_client._IDLE[former.to_json()]
+    settings = cluster.settings(topic, fail_on_data_loss=False)
+    assert [offset for batch in consume(piece, settings) for offset in batch.offsets] == [*range(5)]
+    assert set(kafka_client._IDLE) == {settings.to_json()}
+    with pytest.raises(RuntimeError, match="closed"):
+        pooled.client.poll(0)
+
+
 def recreate(cluster, topic, values):
     cluster.wait(cluster.admin.delete_topics([topic]))
     time.sleep(0.5)

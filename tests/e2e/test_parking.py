@@ -44,8 +44,13 @@ class MixedStream:
         self.rng = random.Random(seed)
         self.rows = {table: {} for table in TABLES}
         self._bootstrap = bootstrap
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-        recreate_topics(bootstrap, TOPICS, 2)
+        self.recreate_topics()
+
+    def recreate_topics(self):
+        recreate_topics(self._bootstrap, TOPICS, 2)
+        self._producer = Producer(
+            {"bootstrap.servers": self._bootstrap, "enable.idempotence": True}
+        )
 
     def changes(self, count):
         for _ in range(count):
@@ -256,6 +261,34 @@ def test_what_retention_took_is_said_and_the_others_go_on(kafka_broker, tmp_path
         assert tables_of(capsys, config)["shop.orders"]["state"] == "running"
         assert daemon.terminate() == 0, daemon.log_tail()
     assert rows_of(tmp_path, "items") == stream.rows["items"]
+
+
+@pytest.mark.full
+def test_topics_begin_again_while_a_table_is_parked_and_the_checkpoint_is_lost(
+    kafka_broker, tmp_path, capsys
+):
+    stream = MixedStream(kafka_broker, seed=9)
+    config = config_of(tmp_path, kafka_broker, source={"fail.on.data.loss": False})
+    stream.changes(1_000)
+    with DaemonProcess(config) as daemon:
+        wait_until(daemon, lambda: rows_of(tmp_path, "sums") == stream.rows["sums"], "the start")
+        code, _, said = command(capsys, "pause", "-c", config, "shop.orders")
+        assert code == 0, said
+        stream.recreate_topics()
+        stream.changes(300)
+        wait_until(daemon, lambda: rows_of(tmp_path, "sums") == stream.rows["sums"], "the others")
+        code, answer, said = command(capsys, "resume", "-c", config, "shop.orders")
+        assert code == 0, said
+        again = sum(b - a for parts in answer["again"].values() for a, b in parts.values())
+        assert again == 300
+        wait_until(daemon, lambda: rows_of(tmp_path, "orders") == stream.rows["orders"], "the rest")
+        assert daemon.terminate() == 0, daemon.log_tail()
+    shutil.rmtree(tmp_path / "checkpoint")
+    stream.changes(100)
+    with DaemonProcess(config) as daemon:
+        wait_until(daemon, lambda: rows_of(tmp_path, "sums") == stream.rows["sums"], "goes on")
+        assert daemon.terminate() == 0, daemon.log_tail()
+    stream.assert_tables_equal(tmp_path)
 
 
 @pytest.mark.full

@@ -432,8 +432,6 @@ def decode_for_replay(
     """Decode chosen records, and the later ones of their partitions.
 
     Args:
-        settings: in force.
-        book: the tables.
         bounds: end offsets of the tables.
         records: quarantined records, in the order of topic, partition, offset.
         now_ms: time of the replay [epoch ms].

@@ -124,7 +124,6 @@ def daemon_status(settings: Settings, url: str | None = None) -> dict[str, Any] 
     """The status of the pipeline's daemon; None when it cannot be reached.
 
     Args:
-        settings: the pipeline's.
         url: its endpoint; None = that of the settings.
     """
     metrics = settings.metrics

@@ -693,7 +693,6 @@ def _recognises(plan: RowPlan | None, event: Event, table_plan: RowPlan | None =
 
     Args:
         plan: learned from earlier events.
-        event: the event.
         table_plan: the table's; rows must have keys, and a value for what it has in no spelling.
     """
     if plan is None or _unrecognised(plan, [event]):

@@ -72,7 +72,6 @@ class Instruments:
     """See the module; thread-safe.
 
     Args:
-        rows: the catalogue.
         tables: values of the label `table`.
         constant: labels of every series.
     """

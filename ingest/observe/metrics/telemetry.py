@@ -96,9 +96,6 @@ class SourceWatch:
 
     Attributes:
         ever_polled: whether any poll has succeeded.
-
-    Args:
-        clock: clock.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -335,7 +332,6 @@ class BusyTime:
     """Busy time of non-overlapping work; thread-safe.
 
     Args:
-        clock: clock.
         window_s: length of the window [s].
     """
 
@@ -390,7 +386,6 @@ class Metrics:
     """Every metric of the daemon; thread-safe.
 
     Args:
-        clock: clock.
         process: whether `process_*` and `python_gc_*` are exported too.
         tables: values of the label `table`.
         labels: constant labels of every series.
@@ -494,17 +489,12 @@ class Metrics:
         """Add a finished micro-batch. Call it once per batch, after its commits.
 
         Args:
-            report: report of the batch.
-            again: whether an earlier attempt of this process failed after some of its commits: a
-                replay that is not counted yet.
-
-        A replay that commits something was not finished by the process that started it, so that
-        process did not count it.
+            again: see `BatchReport.is_new`.
         """
         self.instruments.set("batch_in_progress", 0)
         self.instruments.set("last_success_timestamp_seconds", self._now_s())
         count_batch(self.instruments, report)
-        if report.outcome != "replayed" or again or report.snapshots:
+        if report.is_new(again=again):
             count_work(self.instruments, report)
             self._record_times(report)
             if report.lookup is not None:

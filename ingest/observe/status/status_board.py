@@ -267,12 +267,7 @@ def iso(time_ms: int) -> str:
 
 
 class StatusBoard:
-    """See the module.
-
-    Args:
-        pipeline: name of the pipeline.
-        clock: clock.
-    """
+    """See the module."""
 
     def __init__(self, pipeline: str, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -406,8 +401,8 @@ class StatusBoard:
                 "started_at": self._timestamp(),
             }
 
-    def record(self, report: BatchReport) -> None:
-        """Record a successful micro-batch."""
+    def record(self, report: BatchReport, *, again: bool = False) -> None:
+        """Record a successful micro-batch; `again`: see `BatchReport.is_new`."""
         with self._lock:
             self._durations.append(report.duration_s)
             self._conditions["last_batch"] = (True, "")
@@ -420,7 +415,7 @@ class StatusBoard:
             self._batch = {"in_progress": False, "done": self._batch["done"] + 1, "last": last}
             if report.events or not self._batches or self._batches[-1]["events"]:
                 self._batches.append(last)  # only the first of consecutive empty ones
-            if report.outcome != "replayed":
+            if report.is_new(again=again):
                 self._records += report.events
             for topic, offsets in report.end_offsets.items():
                 self._offsets.setdefault(topic, {}).update(offsets)

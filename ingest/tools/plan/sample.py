@@ -85,7 +85,6 @@ def topic_samples(
     """Sample every topic that the settings select.
 
     Args:
-        settings: of the source.
         records: most records to read of one topic.
         configs: returns `cleanup.policy` by topic; by default from the brokers.
 

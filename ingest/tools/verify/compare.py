@@ -619,7 +619,6 @@ class TableSide:
     """A lake table.
 
     Args:
-        table: the table.
         name: `database.table`, for reports.
         columns: what is compared.
         predicate: rows that count; None = all.

@@ -371,7 +371,6 @@ class DatabaseSide:
 
     Args:
         database: where the table is.
-        table: the table.
         columns: what is compared.
         ways: how each of the columns is read, by its name in the lake.
         where: SQL condition on rows; None = all count.

@@ -632,13 +632,11 @@ class Repair:
     Args:
         settings: of the pipeline that fills the table.
         name: `database.table`.
-        table: the table.
         columns: what was compared.
         source: that side of the comparison.
         lake: the other.
         find: looks up a column in the source.
         open_source: opens the source with other columns.
-        clock: time.
 
     Raises:
         InvalidRequestError: rows of the table cannot be repaired; says why.

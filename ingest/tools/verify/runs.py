@@ -22,6 +22,7 @@ from ingest.config.source_settings import KafkaSourceSettings
 from ingest.decode.events import SOURCE_TABLE_OPTION
 from ingest.observe.observe import LAG_POLL_S
 from ingest.source.open import LagProbe
+from ingest.source.records import without
 from ingest.state.ownership import Parking, newest_note
 from ingest.state.stream_state import CheckpointState, progress_of, read_offset_log
 from ingest.tools.verify.compare import (
@@ -146,7 +147,7 @@ class KafkaLag:
             )
         progress = progress_of(self._table, self._stream)
         if progress is not None:
-            yield progress.offsets
+            yield without(progress.offsets, parking.began_again_after(progress.identifier))
         if self._name not in parking.catching_up:  # other tables' offsets are no evidence for it
             yield parking.common_floor
             yield from self._of_note(-1 if progress is None else progress.identifier)
@@ -400,7 +401,6 @@ def verify_tables(
         request: how.
         database: the source database; None = `request.against`.
         settings: of the pipeline that fills the tables, if known.
-        clock: time.
     """
     for name, by_name in tables:
         begun_s = clock.monotonic_s()

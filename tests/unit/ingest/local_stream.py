@@ -40,9 +40,6 @@ class _Position:
     def bounds(self, batch_id: int) -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, {}
 
-    def entered(self, batch_id: int) -> dict[str, Any]:
-        return {}
-
 
 class LocalSink(MicroBatchSink):
     """Runs tasks in this process; each sees its own decoder, as in a worker of its own."""

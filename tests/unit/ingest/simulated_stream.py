@@ -67,6 +67,11 @@ class Topics:
         records.append((key, value))
         return len(records) - 1
 
+    def recreate(self, topic):
+        """Delete a topic and create it anew, empty."""
+        for records in self.records[topic].values():
+            records.clear()
+
     def initial(self):
         return normalize({t: {str(p): 0 for p in parts} for t, parts in self.records.items()})
 
@@ -87,7 +92,8 @@ class Topics:
             for partition, records in parts.items():
                 into = end.setdefault(topic, {})
                 here = into.get(str(partition))
-                into[str(partition)] = 0 if here is None else min(here + BATCH, len(records))
+                first = 0 if here is not None and here > len(records) else here
+                into[str(partition)] = 0 if here is None else min(first + BATCH, len(records))
         return normalize(end)
 
     def close(self):

@@ -84,8 +84,8 @@ class Told:
     def __init__(self):
         self.seen = []
 
-    def failed(self, error):
-        self.seen.append(("failed", type(error)))
+    def failed(self, error, *, query=True):
+        self.seen.append(("failed", type(error), query))
 
     def waiting(self, error):
         self.seen.append(("waiting", error is not None))
@@ -122,6 +122,7 @@ def test_a_start_waits_for_what_is_away():
     retrier = Retrier(RetryPolicy(ManualClock()), told, Impatient(), once=False)
     assert retrier.succeed(failing(25, StorageUnavailableError("x")))
     assert told.seen.count(("waiting", True)) == 25
+    assert told.seen.count(("failed", StorageUnavailableError, False)) == 25, "no query failed"
     assert told.seen[-1] == ("recovered", True)
 
 

@@ -30,6 +30,8 @@ from tests.unit.ingest.captured_events import FOLDER, load
             [],
         ),
         ("ALTER TABLE t CHANGE a a BIGINT", [], [], []),
+        ("ALTER TABLE shop.change DROP COLUMN a", [], ["a"], []),
+        ("ALTER TABLE change DROP COLUMN a", [], ["a"], []),
         ("ALTER TABLE t CHANGE COLUMN IF EXISTS a b INT, DROP c", [("a", "b")], ["c"], []),
         (
             "ALTER ONLINE TABLE t DROP COLUMN a, ADD COLUMN b DECIMAL(10,2) AFTER x",

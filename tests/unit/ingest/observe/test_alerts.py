@@ -92,8 +92,8 @@ def verdict(outcome):
     return Verdict(kind=ChangeKind.ADD_COLUMN, column="c", old="", new="INT", outcome=outcome)
 
 
-def report(**facts):
-    return BatchReport(batch_id=1, identifier=1, outcome="committed", **facts)
+def report(*, outcome="committed", **facts):
+    return BatchReport(batch_id=1, identifier=1, outcome=outcome, **facts)
 
 
 def test_a_parked_table_is_told_once_and_its_resume_too(alerts, receiver):
@@ -134,6 +134,19 @@ def test_quarantine_is_told_from_the_threshold_on_and_once_in_a_window(receiver,
     first, second = receiver.bodies
     assert (first["table"], first["records"]) == ("s.a", 6)
     assert (second["table"], second["records"]) == ("", 7)
+
+
+def test_bad_records_of_a_replay_are_counted_when_no_report_has_them_yet(receiver, clock, outcomes):
+    settings = AlertSettings(urls=(receiver.url,), quarantine_records=5)
+    alerts = Alerts("shop", settings, clock, outcomes.append)
+    replay = report(outcome="replayed", bad_by_table={"s.a": {"json": 3}})
+    alerts.batch(replay)
+    alerts.batch(replay, again=True)
+    partly = {"outcome": "replayed", "snapshots": {"s.b": 2}}
+    alerts.batch(report(bad_by_table={"s.a": {"json": 4}}, **partly))
+    receiver.await_count(1)
+    alerts.close()
+    assert receiver.bodies[0]["records"] == 7
 
 
 def test_names_that_corrupt_records_made_up_are_forgotten(alerts, receiver, clock):

@@ -18,6 +18,10 @@ from tests.unit.ingest.simulated_stream import SimulatedStream, event
 SINCE = {"t": {"0": 10, "1": 4}, "u": {"0": 7}}
 
 
+HERE = {"t": {"0": 50}}
+NEXT = {"t": {"0": 60, "2": 0}}
+
+
 def opened(tmp_path):
     parking = Parking(LocalFileIO(durable=False), str(tmp_path), "shop")
     parking.load()
@@ -46,13 +50,26 @@ def test_parking_again_keeps_the_older_place(tmp_path):
 def test_topics_and_partitions_met_later_are_added_once(tmp_path):
     parking = opened(tmp_path)
     park(parking)
-    parking.met({"shop.orders": {"u"}, "shop.else": {"v"}}, {"t": {"2": 0, "0": 50}})
+    parking.met({"shop.orders": {"u"}, "shop.else": {"v"}}, HERE, NEXT, 3)
     entry = opened(tmp_path).parked()["shop.orders"]
     assert entry.topics == ("t", "u")
     assert entry.since == {"t": {"0": 10, "1": 4, "2": 0}, "u": {"0": 7}}
     before = (tmp_path / ".lakeward/shop/parked.json").stat().st_mtime_ns
-    parking.met({"shop.orders": {"u"}}, {"t": {"2": 5}})
+    parking.met({"shop.orders": {"u"}}, HERE, NEXT, 4)
     assert (tmp_path / ".lakeward/shop/parked.json").stat().st_mtime_ns == before
+
+
+def test_a_partition_that_begins_again_is_missed_from_its_beginning(tmp_path):
+    parking = opened(tmp_path)
+    park(parking)
+    park(parking, "shop.items")
+    parking.resume(["shop.items"], {"t": {"0": 30, "1": 9}})
+    parking.met({}, {"t": {"0": 40, "1": 9}}, {"t": {"0": 3, "1": 9}}, 7)
+    again = opened(tmp_path)
+    assert again.parked()["shop.orders"].since["t"] == {"0": 0, "1": 4}
+    assert again.common_floor == {"t": {"1": 9}}
+    assert again.began_again_after(6) == {"t": {"0": 7}}
+    assert again.began_again_after(7) == {"t": {}}
 
 
 def test_resumed_tables_are_behind_until_all_are_level(tmp_path):

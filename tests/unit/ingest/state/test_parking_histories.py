@@ -342,11 +342,124 @@ def test_a_checkpoint_lost_while_a_table_is_parked(stream):
     model.check()
 
 
+# `source.fail.on.data.loss: false`: a topic is deleted and created anew while the stream runs
+
+
+def add(stream, table, numbers, topic="a"):
+    for number in numbers:
+        stream.topics.add(topic, 0, *event(table, number, 1))
+
+
+def test_a_table_parked_while_its_topic_begins_again_misses_nothing_of_the_new_one(stream):
+    model = Model(stream, random.Random(21))
+    model.traffic(80)
+    stream.work()
+    stream.pause("shop.orders")
+    stream.topics.recreate("a")
+    model.traffic(20)
+    stream.work()
+    assert stream.book.parking.parked()["shop.orders"].since["a"] == {"0": 0, "1": 0}
+    stream.drain()
+    model.check()
+
+
+def test_a_table_parked_in_the_batch_in_which_its_topic_begins_again(stream):
+    add(stream, "orders", range(20))
+    stream.work()
+    stream.topics.recreate("a")
+    add(stream, "orders", range(100, 103))
+    add(stream, "sums", range(3))
+    stream.faults = {"shop.orders"}
+    stream.batch()
+    assert "shop.orders" in stream.book.parking.parked()
+    stream.drain()
+    assert set(stream.rows("shop.orders")) == {*range(20), *range(100, 103)}
+    assert stream.rows("shop.sums") == dict.fromkeys(range(3), 1)
+
+
+def test_floors_of_a_topic_that_begins_again_drop_nothing_of_the_new_one(stream):
+    add(stream, "sums", range(20))
+    stream.work()
+    stream.pause("shop.orders")
+    add(stream, "orders", [100])
+    add(stream, "sums", range(20, 40))
+    stream.work()
+    stream.resume("shop.orders")
+    assert stream.book.floors, "the others drop what they have"
+    stream.topics.recreate("a")  # with what the resumed table missed
+    add(stream, "sums", range(200, 205))
+    add(stream, "orders", [300])
+    stream.drain()
+    assert stream.rows("shop.sums") == dict.fromkeys([*range(40), *range(200, 205)], 1)
+    assert set(stream.rows("shop.orders")) == {300}
+    assert stream.book.parking.common_floor == {}
+
+
+def test_offsets_of_a_former_topic_are_no_floor_when_another_table_is_resumed(stream):
+    add(stream, "sums", range(20))
+    stream.work()
+    stream.topics.recreate("a")
+    add(stream, "orders", [100])
+    stream.work()
+    stream.pause("shop.orders")
+    add(stream, "orders", [101])
+    stream.work()
+    stream.resume("shop.orders")
+    add(stream, "sums", [300])
+    stream.drain()
+    assert stream.rows("shop.sums") == dict.fromkeys([*range(20), 300], 1)
+    assert set(stream.rows("shop.orders")) == {100, 101}
+
+
+@pytest.mark.parametrize("later", [0, 1, 30])
+def test_a_checkpoint_lost_after_a_topic_began_again_without_rows_of_a_table(stream, later):
+    add(stream, "sums", range(40))
+    stream.work()
+    stream.topics.recreate("a")
+    add(stream, "orders", [100])
+    stream.work()
+    add(stream, "sums", range(300, 300 + later), topic="b")
+    stream.work()
+    stream.lose_checkpoint()
+    add(stream, "sums", range(200, 205))
+    stream.drain()
+    assert stream.rows("shop.sums") == dict.fromkeys(
+        [*range(40), *range(300, 300 + later), *range(200, 205)], 1
+    )
+
+
+@pytest.mark.parametrize("after", ["nothing", "restart", "lose", "resume"])
+@pytest.mark.parametrize("step", range(12))
+def test_a_death_at_every_step_of_the_batch_in_which_a_topic_begins_again(stream, step, after):
+    add(stream, "sums", range(20))
+    add(stream, "orders", range(20), topic="b")
+    add(stream, "items", range(20))
+    stream.work()
+    stream.pause("shop.items")
+    stream.topics.recreate("a")
+    for table in ("sums", "orders", "items"):
+        add(stream, table, range(100, 103))
+    stream.fuse.left = step
+    stream.batch()
+    if after == "resume":
+        stream.resume("shop.items")
+    elif after == "lose":
+        stream.lose_checkpoint()
+    elif after == "restart":
+        stream.restart()
+    stream.batch()
+    add(stream, "sums", range(200, 230))
+    stream.drain()
+    expected = dict.fromkeys([*range(20), *range(100, 103)], 1)
+    assert stream.rows("shop.sums") == expected | dict.fromkeys(range(200, 230), 1)
+    assert stream.rows("shop.orders") == stream.rows("shop.items") == expected
+
+
 def act(stream, model, rng):
     """One thing that happens."""
     what = rng.choices(
-        ("traffic", "batch", "pause", "resume", "fault", "fuse", "restart", "lose", "late"),
-        (8, 12, 4, 3, 1, 4, 1, 1, 1),
+        ("traffic", "batch", "pause", "resume", "fault", "fuse", "restart", "lose", "late", "anew"),
+        (8, 12, 4, 3, 1, 4, 1, 1, 1, 1),
     )[0]
     if what == "traffic":
         model.traffic(rng.randrange(4, 40))
@@ -365,9 +478,27 @@ def act(stream, model, rng):
         stream.restart()
     elif what == "lose":
         stream.lose_checkpoint()
-    elif "late" not in model.topics:
-        model.topics.append("late")
+    elif what == "late":
+        model.topics = [*TOPICS]
+    else:
+        recreate(stream, model, rng)
     return what
+
+
+def recreate(stream, model, rng):
+    """A topic begins again, read whole before; faults, deaths and lost checkpoints on the way."""
+    few = 4
+    stream.drain()
+    topic = rng.choice(model.topics)
+    if any(0 < len(records) <= few for records in stream.topics.records[topic].values()):
+        return  # with as many records as before it would not show
+    stream.topics.recreate(topic)
+    model.traffic(few)
+    stream.faults = {rng.choice(TABLES)} if rng.random() < 0.3 else set()
+    stream.fuse.left = rng.randrange(16)
+    while stream.batch() is None:
+        if rng.random() < 0.3:
+            stream.lose_checkpoint()
 
 
 def run(stream, seed, seen):
@@ -396,4 +527,5 @@ def test_histories_end_in_the_models_rows_and_reach_what_they_are_about(tmp_path
         directory.mkdir()
         with monkeypatch.context() as patch:
             run(SimulatedStream(directory, patch), seed, seen)
-    assert min(seen[name] for name in ("deaths", "parked", "behind", "lose", "fault")) > 0, seen
+    reached = ("deaths", "parked", "behind", "lose", "fault", "anew")
+    assert min(seen[name] for name in reached) > 0, seen

@@ -4,11 +4,10 @@
 import pytest
 
 from ingest.pipeline.exchange import BatchPlan
-from ingest.source.records import ANY_TABLE, floor_of
+from ingest.source.records import ANY_TABLE, entered, floor_of, restarted, without
 from ingest.state.ownership import ParkedTable, Parking
 from ingest.state.stream_position import (
     back_to,
-    entered,
     recovered_floors,
     remaining_floors,
     rewound,
@@ -77,6 +76,13 @@ def test_new_partitions_are_noted_where_they_begin_and_new_file_topics_need_no_n
         "u": {"0": 2},
     }
     assert entered({}, {"t": {"0": 9, "files": [["f0", 0, 9, 9]]}}) == {}
+
+
+def test_a_partition_that_ends_below_its_start_begins_again():
+    start = {"t": {"0": 50, "1": 40}, "f": {"0": 9, "files": []}}
+    end = {"t": {"0": 12, "1": 40}, "u": {"0": 0}, "f": {"0": 3, "files": []}}
+    assert restarted(start, end) == {"t": {"0": 12}}
+    assert without(start, restarted(start, end)) == {"t": {"1": 40}, "f": start["f"]}
 
 
 def test_floors_of_a_stream_that_goes_back(parking):

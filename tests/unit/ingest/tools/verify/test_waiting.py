@@ -133,6 +133,17 @@ def test_batches_that_bring_the_table_nothing_count(pipeline):
     assert lag.lag() == {}
 
 
+def test_offsets_of_a_topic_that_was_created_anew_are_no_evidence(pipeline):
+    settings, table, _ = pipeline
+    commit(table, 1, 40)
+    lag = KafkaLag(settings, table, "shop.t")
+    lag.note_ends()
+    assert lag.lag() == {}
+    parking = Parking(table.file_io, settings.sink.warehouse, "shop")
+    parking.met({}, {"a": {"0": 40}}, {"a": {"0": 3}}, 2)
+    assert lag.lag() == {"a/0": 10}
+
+
 def test_parked_tables_are_not_waited_for(pipeline):
     settings, table, _ = pipeline
     commit(table, 1, 4)
