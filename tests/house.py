@@ -39,7 +39,7 @@ IMPORTS_PER_MODULE = 25
 EVENT_MODULES = 20
 """Modules of `ingest` that one event passes, from Kafka to the commit."""
 
-LINES = {"ingest": 63_054, "storage": 64_230, "changelog": 2_900}
+LINES = {"ingest": 63_053, "storage": 64_230, "changelog": 2_900}
 """Most lines of each package; lowered by every commit that removes some."""
 
 

@@ -91,9 +91,10 @@ _VERBS = ("ADD", "CHANGE", "DROP", "RENAME", "MODIFY", "ALTER")
 
 def _clauses(tokens: Sequence[_Token]) -> Iterator[list[_Token]]:
     """Parts between commas outside of brackets, without the table's name."""
-    before = ["", *(token.word for token in tokens)]  # a verb after a dot is the table's name
-    verbs = (i for i, token in enumerate(tokens) if token.word in _VERBS and before[i] != ".")
-    start = next((i for i in verbs if i), None)
+    words = [token.word for token in tokens]
+    # the first word is the name or its database, and so is a word after a dot
+    verbs = (i for i in range(1, len(words)) if words[i] in _VERBS and words[i - 1] != ".")
+    start = next(verbs, None)
     if start is None:
         return
     clause: list[_Token] = []

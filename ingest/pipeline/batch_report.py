@@ -286,10 +286,8 @@ class BatchReport:
     def is_new(self, *, again: bool) -> bool:
         """Whether its work has not been reported yet.
 
-        A replay that commits something was not finished by the process that started it.
-
-        Args:
-            again: whether an earlier attempt of this process failed after some of its commits.
+        A replay that commits something was not finished by the process that started it; with
+        `again` an earlier attempt of this process failed after some of its commits.
         """
         return self.outcome != "replayed" or again or bool(self.snapshots)
 

@@ -89,7 +89,7 @@ class BatchPlan:
             change, with the reason why the change was refused.
         floors: start offsets by table (or `ANY_TABLE`) below which rows are dropped, because the
             table has them (lost checkpoint, another table that was resumed).
-        bad_floors: start offsets of bad records, by resumed table.
+        bad_floors: start offsets of bad records, by table that is parked or catches up.
         parked: tables whose events are not processed.
         moving: topics with known key updates (`key_samples`).
         positions: highest positions by server, topic and partition, of tables with

@@ -352,7 +352,7 @@ class MicroBatchSink:
         exempt = {*plan.skip, *plan.parked, self._book.quarantine}
         too_bad = over_limit(self._book.settings, outcome.report, exempt)
         outcome = self._without_bad(frame, resolved, outcome, too_bad)
-        self._meet_parked(plan, outcome)
+        self._note_topics(plan, outcome)
         outcome, parked = self._park_failed(plan, outcome)
         commits, failed_tables = self._commit_all(plan, outcome, verdicts, span)
         outcome, parked = without_tables(outcome, failed_tables), parked | failed_tables
@@ -653,14 +653,15 @@ class MicroBatchSink:
         if not tables:
             return
         start, end = self._position.bounds(plan.batch_id)
+        since = self._book.parking.of_present_topics(dict(start), plan.identifier - 1)
         for name, reason in sorted(tables.items()):
             topics = {*outcome.report.feeds.get(name, ()), *self._book.offsets(name)}
             self._book.parking.park(
-                name, reason=reason, by="stream", since=start, now_ms=plan.time_ms, topics=topics
+                name, reason=reason, by="stream", since=since, now_ms=plan.time_ms, topics=topics
             )
         self._book.parking.met({}, start, end, plan.identifier)
 
-    def _meet_parked(self, plan: BatchPlan, outcome: JobOutcome) -> None:
+    def _note_topics(self, plan: BatchPlan, outcome: JobOutcome) -> None:
         """Note topics that fed parked tables, to be read again at resume, and re-created ones."""
         start, end = self._position.bounds(plan.batch_id)
         self._book.parking.met(outcome.report.feeds, start, end, plan.identifier)

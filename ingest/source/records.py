@@ -8,7 +8,7 @@ every message costs more than reading its value: 105 ns to 14 ns).
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -377,7 +377,7 @@ def _chosen(end: Mapping[str, Any], is_so: Callable[[str, str, Any], bool]) -> O
 
 
 def without(
-    offsets: Mapping[str, Mapping[str, Any]], partitions: Mapping[str, Mapping[str, Any]]
+    offsets: Mapping[str, Mapping[str, Any]], partitions: Mapping[str, Collection[str]]
 ) -> OffsetJson:
     """Offsets of all other partitions."""
     return {

@@ -609,8 +609,8 @@ class _Content:
     parked: Mapping[str, ParkedTable] = dataclasses.field(default_factory=dict)
     behind: tuple[str, ...] = ()
     held: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
-    restarted: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     # by partition of a re-created topic the batch in which it began again
+    restarted: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
 
 
 class Parking:
@@ -657,12 +657,13 @@ class Parking:
         """Offsets below which every table that is neither parked nor catching up has everything."""
         return self._content.held
 
-    def began_again_after(self, identifier: int) -> dict[str, dict[str, int]]:
-        """Partitions of topics re-created after a batch: its offsets are of former records."""
-        return {
-            topic: {key: batch for key, batch in parts.items() if batch > identifier}
+    def of_present_topics(self, offsets: OffsetJson, identifier: int) -> OffsetJson:
+        """Offsets of a batch, without those of topics re-created later: former records."""
+        later = {
+            topic: {key for key, batch in parts.items() if batch > identifier}
             for topic, parts in self._content.restarted.items()
         }
+        return without(offsets, later) if any(later.values()) else offsets
 
     def require(self, tables: Iterable[str]) -> dict[str, ParkedTable]:
         """Entries of parked tables.
@@ -761,19 +762,20 @@ class Parking:
 
         Args:
             tables: all parked.
-            held_offsets: offsets below which every other table has everything; empty = the tables
-                have nothing to catch up on.
+            held_offsets: offsets below which every other table has everything; empty = since they
+                were parked the tables missed nothing. They may have been catching up before.
 
         Raises:
             InvalidRequestError: one is not parked.
         """
         with self._lock:
             old, entries = self._content, self.require(tables)
-            catching_up = {*old.behind, *entries} if held_offsets else set(old.behind)
+            held = higher(old.held, held_offsets)
+            catching_up = {*old.behind, *entries} if held else set(old.behind)
             self._replace(
                 parked={name: entry for name, entry in old.parked.items() if name not in entries},
                 behind=tuple(sorted(catching_up)),
-                held=higher(old.held, held_offsets),
+                held=held,
             )
             return entries
 

@@ -102,7 +102,6 @@ def rewound(
     start: Mapping[str, Any],
     progresses: Mapping[str, TableProgress],
     parking: Parking,
-    resumed: Collection[str],
     base: int,
 ) -> CheckpointState:
     """The state of the rewound checkpoint.
@@ -113,7 +112,6 @@ def rewound(
         start: where it resumes, in the source's own form (`back_to`).
         progresses: what the tables hold.
         parking: before it is changed.
-        resumed: parked tables to resume.
         base: above every identifier that was ever used.
     """
     current = resume_token(position)
@@ -126,12 +124,10 @@ def rewound(
         if floor != floors[ANY_TABLE]:
             floors[name] = floor
     bad_floors = {
-        name: higher(current, state.bad_floors.get(name, {}))
-        for name in parking.catching_up
-        if name not in resumed
+        name: higher(current, state.bad_floors.get(name, {})) for name in parking.catching_up
     }
-    for name in resumed:
-        since = resume_token(parked[name].since)
+    for name, table in parked.items():  # one that missed nothing since resumes without this
+        since = resume_token(table.since)
         bad_floors[name] = higher(since, state.bad_floors.get(name, {}))
     return CheckpointState(
         stream=state.stream,
@@ -174,9 +170,11 @@ def recovered_floors(
         }
         floors |= {name: {} for name in parking.catching_up if name not in floors}
         floors[ANY_TABLE] = floor
+    bad_floors: Floors = {name: {} for name in parking.catching_up}
     for name, entry in parked.items():
-        floors[name] = higher(resume_token(entry.since), floors.get(name, {}))
-    return floors, {name: {} for name in parking.catching_up}
+        bad_floors[name] = resume_token(entry.since)
+        floors[name] = higher(bad_floors[name], floors.get(name, {}))
+    return floors, bad_floors
 
 
 def remaining_floors(
@@ -235,7 +233,9 @@ class StreamPosition:
             last_batch: the batch that this process finished last; Spark may not have recorded it.
         """
         offsets = None if last_batch is None else read_offset_log(self.directory, last_batch)
-        return self.recorded() if offsets is None else dict(offsets)
+        if last_batch is None or offsets is None:
+            return self.recorded()
+        return self._parking.of_present_topics(dict(offsets), self.state.base + last_batch)
 
     @property
     def state(self) -> CheckpointState:
@@ -331,7 +331,8 @@ class StreamPosition:
     def recorded(self) -> OffsetJson:
         """Source offsets up to which batches are recorded, in the source's own form."""
         last = newest_number(self.directory / "commits")
-        return dict(read_offset_log(self.directory, last) or self.state.initial)
+        offsets = dict(read_offset_log(self.directory, last) or self.state.initial)
+        return self._parking.of_present_topics(offsets, self.state.base + last)
 
     def bounds(self, batch_id: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Source offsets at which a planned batch begins and ends, in the source's own form."""
@@ -361,8 +362,8 @@ class StreamPosition:
             return None
         return dataclasses.replace(
             note,
-            start=without(note.start, self._parking.began_again_after(note.identifier - 1)),
-            end=without(note.end, self._parking.began_again_after(note.identifier)),
+            start=self._parking.of_present_topics(dict(note.start), note.identifier - 1),
+            end=self._parking.of_present_topics(dict(note.end), note.identifier),
         )
 
     def begin(self, batch_id: int) -> None:
@@ -413,8 +414,7 @@ class StreamPosition:
             DataLossError: the source no longer has what a table misses.
         """
         entries = self._parking.require(tables).values()
-        last = self.state.base + newest_number(self.directory / "commits")
-        position = without(self.recorded(), self._parking.began_again_after(last))
+        position = self.recorded()
         if not any(table.topics for table in entries):
             self._parking.resume(tables, {})
             return {}
@@ -425,7 +425,6 @@ class StreamPosition:
             start=start,
             progresses=self._book.progresses(),
             parking=self._parking,
-            resumed=tables,
             base=self._next_base(),
         )
         state.save(self.checkpoint)

@@ -38,7 +38,7 @@ from ingest.schema.routing import (
 )
 from ingest.schema.schema_draft import Decision, NewTable, Refusal
 from ingest.schema.statements import Statements
-from ingest.source.records import EPOCHS_OPTION, added_epochs, without
+from ingest.source.records import EPOCHS_OPTION, added_epochs
 from ingest.state.ownership import (
     TABLE_FAULTS,
     Parking,
@@ -275,7 +275,7 @@ class TableRegistry:
         parking: its parked tables.
         schemas: applies schema changes to the tables.
         floors: offsets below which rows of a table are to be dropped (`stream_position`).
-        bad_floors: offsets from which bad records of a resumed table are quarantined.
+        bad_floors: the same for bad records of tables that are parked or catch up.
     """
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
@@ -484,13 +484,12 @@ class TableRegistry:
         # other threads read, too, while a batch creates tables
         entries = list(self._entries.items())
         found = {name: entry.progress for name, entry in entries if entry.progress is not None}
-        return {name: self._without_former_topics(progress) for name, progress in found.items()}
+        return {name: self._of_present_topics(progress) for name, progress in found.items()}
 
-    def _without_former_topics(self, progress: TableProgress) -> TableProgress:
-        again = self.parking.began_again_after(progress.identifier)
-        if not again:
-            return progress
-        return dataclasses.replace(progress, offsets=without(progress.offsets, again))
+    def _of_present_topics(self, progress: TableProgress) -> TableProgress:
+        offsets = self.parking.of_present_topics(progress.offsets, progress.identifier)
+        same = offsets is progress.offsets
+        return progress if same else dataclasses.replace(progress, offsets=offsets)
 
     def schema_ids(self) -> dict[str, int]:
         """Schema of every table to plan the next run with; parked tables are not planned."""
@@ -559,7 +558,7 @@ class TableRegistry:
         entry = self._entries.get(name)
         if entry is None or entry.progress is None:
             return {}
-        return self._without_former_topics(entry.progress).offsets
+        return self._of_present_topics(entry.progress).offsets
 
     def positions(self) -> dict[str, StoredPositions]:
         """Highest source positions of the tables that are in the order of the source."""

@@ -286,7 +286,7 @@ def test_topics_begin_again_while_a_table_is_parked_and_the_checkpoint_is_lost(
     shutil.rmtree(tmp_path / "checkpoint")
     stream.changes(100)
     with DaemonProcess(config) as daemon:
-        wait_until(daemon, lambda: rows_of(tmp_path, "sums") == stream.rows["sums"], "goes on")
+        wait_until(daemon, lambda: rows_of(tmp_path, "sums") == stream.rows["sums"], "new records")
         assert daemon.terminate() == 0, daemon.log_tail()
     stream.assert_tables_equal(tmp_path)
 

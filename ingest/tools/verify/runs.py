@@ -22,7 +22,6 @@ from ingest.config.source_settings import KafkaSourceSettings
 from ingest.decode.events import SOURCE_TABLE_OPTION
 from ingest.observe.observe import LAG_POLL_S
 from ingest.source.open import LagProbe
-from ingest.source.records import without
 from ingest.state.ownership import Parking, newest_note
 from ingest.state.stream_state import CheckpointState, progress_of, read_offset_log
 from ingest.tools.verify.compare import (
@@ -147,7 +146,7 @@ class KafkaLag:
             )
         progress = progress_of(self._table, self._stream)
         if progress is not None:
-            yield without(progress.offsets, parking.began_again_after(progress.identifier))
+            yield parking.of_present_topics(progress.offsets, progress.identifier)
         if self._name not in parking.catching_up:  # other tables' offsets are no evidence for it
             yield parking.common_floor
             yield from self._of_note(-1 if progress is None else progress.identifier)

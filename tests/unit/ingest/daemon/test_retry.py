@@ -78,7 +78,7 @@ def test_what_waiting_cannot_heal_is_not_waited_for(failure):
     assert RetryPolicy(ManualClock()).delay_after(failure) is None
 
 
-class Told:
+class Recorder:
     """An observer."""
 
     def __init__(self):
@@ -118,12 +118,12 @@ def failing(times, error):
 
 
 def test_a_start_waits_for_what_is_away():
-    told = Told()
-    retrier = Retrier(RetryPolicy(ManualClock()), told, Impatient(), once=False)
+    recorder = Recorder()
+    retrier = Retrier(RetryPolicy(ManualClock()), recorder, Impatient(), once=False)
     assert retrier.succeed(failing(25, StorageUnavailableError("x")))
-    assert told.seen.count(("waiting", True)) == 25
-    assert told.seen.count(("failed", StorageUnavailableError, False)) == 25, "no query failed"
-    assert told.seen[-1] == ("recovered", True)
+    assert recorder.seen.count(("waiting", True)) == 25
+    assert recorder.seen.count(("failed", StorageUnavailableError, False)) == 25, "no query failed"
+    assert recorder.seen[-1] == ("recovered", True)
 
 
 def test_liveness_is_shown_as_long_as_an_outage_lasts(tmp_path):
@@ -176,16 +176,18 @@ def board_waits(observer):
 def test_a_start_that_is_told_to_stop_waits_no_longer():
     stop = Impatient()
     stop.set()
-    assert not Retrier(RetryPolicy(ManualClock()), Told(), stop, once=False).succeed(lambda: None)
+    assert not Retrier(RetryPolicy(ManualClock()), Recorder(), stop, once=False).succeed(
+        lambda: None
+    )
 
 
 def test_a_bounded_run_waits_for_nothing():
-    retrier = Retrier(RetryPolicy(ManualClock()), Told(), Impatient(), once=True)
+    retrier = Retrier(RetryPolicy(ManualClock()), Recorder(), Impatient(), once=True)
     with pytest.raises(StorageUnavailableError):
         retrier.succeed(failing(1, StorageUnavailableError("x")))
 
 
 def test_an_error_of_the_system_becomes_one_of_ours():
-    retrier = Retrier(RetryPolicy(ManualClock()), Told(), Impatient(), once=True)
+    retrier = Retrier(RetryPolicy(ManualClock()), Recorder(), Impatient(), once=True)
     with pytest.raises(DiskFullError, match="/data/x"):
         retrier.succeed(failing(1, OSError(28, "No space left on device", "/data/x")))

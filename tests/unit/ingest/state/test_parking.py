@@ -68,8 +68,8 @@ def test_a_partition_that_begins_again_is_missed_from_its_beginning(tmp_path):
     again = opened(tmp_path)
     assert again.parked()["shop.orders"].since["t"] == {"0": 0, "1": 4}
     assert again.common_floor == {"t": {"1": 9}}
-    assert again.began_again_after(6) == {"t": {"0": 7}}
-    assert again.began_again_after(7) == {"t": {}}
+    assert again.of_present_topics(SINCE, 6) == {"t": {"1": 4}, "u": {"0": 7}}
+    assert again.of_present_topics(SINCE, 7) == SINCE, "committed by the batch that read it anew"
 
 
 def test_resumed_tables_are_behind_until_all_are_level(tmp_path):
